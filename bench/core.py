@@ -25,7 +25,7 @@ from gateway.formats.format import ParseContext
 from gateway.ledger import Warnings
 from gateway.normaliser import Normalizer
 from gateway.request import Request
-from gateway.server.recording.tape import RequestRecorder, opening
+from gateway.server.recording.tape import RequestRecorder, record_rounds
 from gateway.turn import Pipeline, ResponseEncoder
 from gateway.upstream import UpstreamReader
 
@@ -33,7 +33,7 @@ Feed = Callable[[bytes], object]
 
 _HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "mock"}
 _READ = 65536  # bytes that a busy upstream's socket gives at once
-_ASKED = chat.parse(body(Traffic("mock", "", 1, 1, tools=True)))
+_ASKED = chat.parse_chat(body(Traffic("mock", "", 1, 1, tools=True)))
 _MOST_PER_DELTA = 4  # µs, of an encoder
 _FLAT = 1.3  # the last quarter may cost this much of the first: the rest is noise
 
@@ -51,13 +51,13 @@ def _setting(format: str, request: Request = _ASKED.request) -> ParserSettings:
 
 
 def _chat_encoder(ledger: Warnings) -> ResponseEncoder:
-    return chat.encoder(chat.CompletionHead("chatcmpl-1", 1700000000, "mock"), _ASKED, ledger, str)
+    return chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1700000000, "mock"), _ASKED, ledger, str)
 
 
 def _responses_encoder(ledger: Warnings) -> ResponseEncoder:
     asked = responses.ResponseParams(request=_ASKED.request, echo={"background": False})
     edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
-    return responses.encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), asked, ledger, edge)
+    return responses.response_encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), asked, ledger, edge)
 
 
 def _encode(new: Callable[[Warnings], ResponseEncoder]) -> Callable[[Event], bytes]:
@@ -70,7 +70,7 @@ def new_turn(
     """A fresh turn of a streamed answer, by default with one tool offered: what takes the upstream's bytes."""
     setting = _setting(format, request)
     encoder = _ENCODERS[endpoint](setting.ledger)
-    rounds = opening(lambda _: UpstreamReader(ChatDecoder(setting.ledger), setting, lambda: 0), tape)
+    rounds = record_rounds(lambda _: UpstreamReader(ChatDecoder(setting.ledger), setting, lambda: 0), tape)
     turn = Pipeline(request, rounds, encoder)
     turn.start()
     turn.answered("text/event-stream")

@@ -11,7 +11,7 @@ from starlette.types import Message
 from bench.core import NATIVE_TEXT, new_turn
 from bench.figures import Figure
 from gateway.server.recording.order import RecordingFolder, WriteOrder, packed
-from gateway.server.recording.tape import RequestRecorder, overheard
+from gateway.server.recording.tape import RequestRecorder, tee_send
 
 _MOST = 0.4  # of a decoding: 1 µs where that takes 2.5
 _NAME = "core, a recorded chunk: more by"
@@ -36,7 +36,7 @@ def _seconds(chunks: Sequence[bytes], *, recorded: bool) -> float:
     """CPU of an answer."""
     tape = RequestRecorder("req_1", _BYTES, chosen=True) if recorded else None
     line = tape.put("mock", "/v1/chat/completions", b"{}") if tape else None
-    feed, send = new_turn("native", tape=tape), overheard(_send, tape)
+    feed, send = new_turn("native", tape=tape), tee_send(_send, tape)
     gc.collect()
     gc.disable()  # a gateway collects far more seldom than this process
     begin = time.thread_time()

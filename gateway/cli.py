@@ -74,13 +74,13 @@ def serve(
     """
     gc.set_threshold(200_000)  # what is imported stays: to walk through it meanwhile took 0.05 s
 
-    from gateway.server.run import run
-    from gateway.server.source import ConfigSource, settle
+    from gateway.server.run import run_gateway
+    from gateway.server.source import ConfigSource, resolve_config
 
     flags = {"host": host, "port": port, "workers": workers}
     source = ConfigSource(config, flags) if config else None
-    with refusals(), settle(source, flags, sys.stderr, demo_wanted=demo) as (settings, greeting):
-        run(settings, greeting=greeting, source=source)
+    with exit_on_error(), resolve_config(source, flags, sys.stderr, demo_wanted=demo) as (settings, greeting):
+        run_gateway(settings, greeting=greeting, source=source)
 
 
 @app.command()
@@ -90,23 +90,23 @@ def check(config: ConfigFile = None) -> None:
     Defaults are filled in and secrets masked; comments at the end say which format each model's name stands for.
     What is wrong is told on standard error, one fault a line with its file, line and key; the exit code is 2 then.
     """
-    from gateway.config import effective
-    from gateway.formats import canonical
-    from gateway.formats.chosen import by_name
+    from gateway.config import dump_effective
+    from gateway.formats import canonical_name
+    from gateway.formats.chosen import choice_by_name
     from gateway.server.source import read_config
 
     if config is None:
         raise typer.BadParameter("which file? Give --config FILE or set GATEWAY_CONFIG.")
-    with refusals():
+    with exit_on_error():
         settings = read_config(config)
-        typer.echo(effective(settings), nl=False)
+        typer.echo(dump_effective(settings), nl=False)
         if tls := settings.server.tls:
-            from gateway.server.certificates import validity
+            from gateway.server.certificates import certificate_validity
 
-            valid, days = validity(tls)
+            valid, days = certificate_validity(tls)
             typer.echo(f"# server.tls.certificate: {days}", err=not valid)
         for name, model in settings.models.items():
-            chosen = by_name((model.upstream_model or name, name), canonical(model.format))
+            chosen = choice_by_name((model.upstream_model or name, name), canonical_name(model.format))
             unsure = ", unless its chat template does" if chosen.format == "auto" else ""
             typer.echo(f"# models.{name}: {chosen.format}; {chosen.reason}{unsure}")
 
@@ -122,16 +122,16 @@ def formats(
     A format is how a family of models writes thoughts and calls; its name goes to `models.*.format`.  An alias, the
     name that another server has for it, may be written as well.
     """
-    from gateway.formats import FORMATS, canonical, catalogue
+    from gateway.formats import FORMATS, canonical_name, catalogue
 
     if names:
         typer.echo("\n".join(FORMATS))
     elif markdown:
-        typer.echo(catalogue.page(FORMATS), nl=False)
+        typer.echo(catalogue.formats_page(FORMATS), nl=False)
     elif name is None:
-        typer.echo(catalogue.table(FORMATS))
-    elif row := FORMATS.get(canonical(name)):
-        typer.echo(catalogue.section(row))
+        typer.echo(catalogue.format_table(FORMATS))
+    elif row := FORMATS.get(canonical_name(name)):
+        typer.echo(catalogue.format_section(row))
     else:
         raise typer.BadParameter(f"there is no format {name!r}; `gateway formats` lists them.")
 
@@ -164,7 +164,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
     is 1 if anything was found wanting.
     """
     from gateway.doctor.probes import PROBES
-    from gateway.server.doctor import DoctorOptions, conclude, consult
+    from gateway.server.doctor import DoctorOptions, examine_servers, report_result
 
     if strange := [name for name in only or () if name not in PROBES]:
         raise typer.BadParameter(f"there is no verdict {strange[0]!r}; there are {', '.join(PROBES)}.")
@@ -173,8 +173,8 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
         url=url, kind=kind, models=tuple(model or ()), key=key_env, file=file, write=write, seconds=seconds,
         only=tuple(only or ()),
     )  # fmt: skip
-    with refusals(interrupted=1):
-        raise typer.Exit(conclude(consult(wanted, sys.stderr), wanted, as_json=as_json))
+    with exit_on_error(interrupted=1):
+        raise typer.Exit(report_result(examine_servers(wanted, sys.stderr), wanted, as_json=as_json))
 
 
 @app.command()
@@ -210,11 +210,11 @@ def replay(  # noqa: PLR0913, PLR0917 - its options
     from gateway.replay import command
 
     with _sound():
-        ways = command.ways(format, endpoint, cut, timed=timed)
+        ways = command.parse_options(format, endpoint, cut, timed=timed)
         if serve:
             command.serve(files, host, port, sys.stdout, timed=timed)
         elif test:
-            command.keep(files, into, sys.stdout)
+            command.save_golden(files, into, sys.stdout)
         elif not command.compare(files, ways, sys.stdout):
             raise typer.Exit(1)
 
@@ -229,10 +229,10 @@ def health(
 
     The exit code is 1 if it is not, or if there is none.  Its certificate is not looked at.
     """
-    from gateway.server.alive import HERE, alive
+    from gateway.server.alive import HERE, is_alive
 
     try:
-        well = any(map(alive, [url] if url else HERE))
+        well = any(map(is_alive, [url] if url else HERE))
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from None
     if not well:
@@ -257,12 +257,12 @@ def top(
     `q` or Ctrl-C ends it.  Where the output is no terminal it is printed once.  The key is better in the environment:
     others can see command lines.  The exit code is 1 if no gateway answers, 2 if it refuses the key.
     """
-    from gateway.server.console.top import OverviewClient, OverviewUnavailable, keyboard, show, terminal, watch
+    from gateway.server.console.top import OverviewClient, OverviewUnavailable, keyboard, make_console, show_once, watch
 
-    gateway, console = OverviewClient(url, key), terminal()
+    gateway, console = OverviewClient(url, key), make_console()
     try:
         if once or not console.is_terminal:
-            show(gateway, console)
+            show_once(gateway, console)
         else:
             with keyboard() as press:
                 watch(gateway, console, press, seconds)
@@ -286,12 +286,12 @@ def key(
     The gateway needs the digest only, so that no file of it has to hold a key.  Keys of your own should be as long
     and as random as these: a short one could be guessed from its digest.
     """
-    from gateway.config import as_digest
+    from gateway.config import parse_digest
 
     if hashed:
         shown = typer.get_text_stream("stdin", errors="replace").readline().removesuffix("\n").removesuffix("\r")
         try:
-            typer.echo(as_digest(shown))
+            typer.echo(parse_digest(shown))
         except ValueError as error:
             raise typer.BadParameter(f"the key on standard input {error}.") from None
         return
@@ -299,7 +299,7 @@ def key(
     typer.echo("# The key: give it to the client.  It is kept nowhere, so that nobody can show it again.")
     typer.echo(made)
     typer.echo("# Its digest: write it into the configuration, as `key` of an entry of auth.keys.")
-    typer.echo(as_digest(made))
+    typer.echo(parse_digest(made))
 
 
 @contextmanager
@@ -315,7 +315,7 @@ def _sound() -> Iterator[None]:
 
 
 @contextmanager
-def refusals(interrupted: int = 0) -> Iterator[None]:
+def exit_on_error(interrupted: int = 0) -> Iterator[None]:
     """Turns what can go wrong into a message on standard error and an exit code; Ctrl-C has one, too."""
     from gateway.config import ConfigError
     from gateway.demo import DemoError, DemoNotInstalled

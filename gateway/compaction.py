@@ -6,8 +6,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from gateway.events import BuiltinItem, Event, ExtraField, Failure, Usage
-from gateway.request import Request, led, summary
-from gateway.shortening import versions
+from gateway.request import Request, insert_after_system, summary_message
+from gateway.shortening import truncated_versions
 
 _PROMPT = (
     "Summarise our conversation up to here, so that it can go on from your summary alone. Say what was asked and what "
@@ -18,7 +18,7 @@ _OF_THE_ANSWER = ("response_format", "logprobs", "top_logprobs")  # what is aske
 _NO_CONTENT = Usage | ExtraField | Failure
 
 
-def summarised(request: Request) -> Request:
+def summary_request(request: Request) -> Request:
     """The request for a summary of all that this one says; it may call nothing."""
     messages = (*request.messages, {"role": "user", "content": _PROMPT})
     rest = {name: value for name, value in request.rest.items() if name not in _OF_THE_ANSWER}
@@ -33,10 +33,10 @@ def summarised(request: Request) -> Request:
     )
 
 
-def resumed(request: Request, text: str) -> Request:
+def request_after_summary(request: Request, text: str) -> Request:
     """The request with a summary of it instead of all but its instructions and what is to be answered."""
-    *_, kept = versions(replace(request, shorten=True))
-    return replace(request, messages=led(kept.messages, summary(text)))
+    *_, kept = truncated_versions(replace(request, shorten=True))
+    return replace(request, messages=insert_after_system(kept.messages, summary_message(text)))
 
 
 class CompactionItemFilter:

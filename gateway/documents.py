@@ -59,7 +59,7 @@ def has_files(request: Request) -> bool:
     return any([_is_file(part) for content in contents for part in content])
 
 
-def addresses(request: Request) -> dict[str, str]:
+def file_urls(request: Request) -> dict[str, str]:
     """The URL of each file that has to be fetched, and the path where it stands first.
 
     Raises BadRequest for one that is not of the web: `messages[i].content[j].file.file_url`.
@@ -76,7 +76,7 @@ def addresses(request: Request) -> dict[str, str]:
     return found
 
 
-def inlined(request: Request, fetched: Mapping[str, str]) -> Request:
+def inline_files(request: Request, fetched: Mapping[str, str]) -> Request:
     """The request with these files, as data URIs by their URLs, in its messages; one without a name has its URL's."""
 
     def inline(part: Any) -> Any:  # noqa: ANN401 - decoded JSON
@@ -100,7 +100,7 @@ def data_uri(content_type: str, data: bytes) -> str:
     return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{b64encode(data).decode()}"
 
 
-def text_of(content_type: str, data: bytes) -> str:
+def text_of_file(content_type: str, data: bytes) -> str:
     """Of a file of the web that is no PDF; "" if there is none in it."""
     said = "".join(content_type.split())
     type, charset = _MEDIA_TYPE.match(said), _CHARSET.search(said)
@@ -122,7 +122,7 @@ def pdfs(request: Request) -> list[bytes]:
     return [*filter(is_pdf, files)]
 
 
-def read(request: Request, pdf: Pdf) -> tuple[Request, frozenset[FileOutcome]]:
+def files_to_text(request: Request, pdf: Pdf) -> tuple[Request, frozenset[FileOutcome]]:
     """The request without files, and what became of them.
 
     Raises BadRequest, with the path of the member that is wrong: `messages[i].content[j].file.file_data`.

@@ -223,6 +223,6 @@ Event = (
 )
 
 
-def texts(alike: Sequence[Event]) -> TypeGuard[Sequence[TextDelta]]:
+def are_texts(alike: Sequence[Event]) -> TypeGuard[Sequence[TextDelta]]:
     """Of events of one type, at least one: whether it is that of text."""
     return type(alike[0]) is TextDelta

@@ -41,11 +41,11 @@ class FanOut:
 
     def close(self) -> list[Event]:
         """All of them came to their ends."""
-        return [*self._told(()), *translate.close(self._filters)]
+        return [*self._told(()), *translate.close_filters(self._filters)]
 
     def fail(self, problem: Problem) -> list[Event]:
         """The current one's body broke off, and the answer with it."""
-        return [*self._told(self._member.fail(problem)), *translate.close(self._filters)]
+        return [*self._told(self._member.fail(problem)), *translate.close_filters(self._filters)]
 
     @property
     def used(self) -> Usage:
@@ -57,7 +57,7 @@ class FanOut:
 
     def _told(self, events: Iterable[Event]) -> list[Event]:
         ended, self._ended = self._ended, []
-        return [*translate.feed(self._filters, [*ended, *self._merged(events)])]
+        return [*translate.apply_filters(self._filters, [*ended, *self._merged(events)])]
 
     def _merged(self, events: Iterable[Event]) -> Iterator[Event]:
         """What one says as a choice of the whole; its failure is that of all."""

@@ -16,7 +16,7 @@ from gateway.request import Message, Request
 Part = dict[str, Any]
 
 
-def addresses(request: Request) -> dict[str, str]:
+def image_urls(request: Request) -> dict[str, str]:
     """The URL of each image that has to be fetched, and the path where it stands first.
 
     Raises BadRequest for what is neither a URL of the web nor base64: `messages[i].content[j].image_url.url`.
@@ -35,13 +35,13 @@ def addresses(request: Request) -> dict[str, str]:
     return found
 
 
-def inlined(request: Request, fetched: Mapping[str, bytes]) -> Request:
+def inline_images(request: Request, fetched: Mapping[str, bytes]) -> Request:
     """The request with these images, by their URLs, in its messages."""
-    data = {url: data_url(image) for url, image in fetched.items()}
+    data = {url: image_data_url(image) for url, image in fetched.items()}
     return replace(request, messages=tuple(_inlined(message, data) for message in request.messages))
 
 
-def media_type(data: bytes) -> str | None:
+def image_type(data: bytes) -> str | None:
     """PNG, JPEG, GIF or WebP, the types of the API; None for anything else."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
@@ -52,8 +52,8 @@ def media_type(data: bytes) -> str | None:
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
-def data_url(image: bytes) -> str:
-    return f"data:{media_type(image)};base64,{b64encode(image).decode()}"
+def image_data_url(image: bytes) -> str:
+    return f"data:{image_type(image)};base64,{b64encode(image).decode()}"
 
 
 def _images(message: Message) -> Iterator[tuple[int, Part]]:

@@ -21,7 +21,7 @@ _FEW, _NAMED = 48, 16  # entries of a code that are all told by name, and those 
 _MOST = 1024  # entries that are kept, beside the first one of each further code
 
 
-def subject(name: str) -> str:
+def safe_name(name: str) -> str:
     """A name that somebody else has made up, as it can be told."""
     return _UNFIT.sub("?", name)[:_LONGEST]
 
@@ -36,7 +36,7 @@ class Warnings(Struct, eq=False):
     def note(self, code: WarningCode, name: str) -> None:
         """Add an entry; of what is too many, only the first one of a code.  name: of a field, whoever made it up."""
         if len(self._entries) < _MOST or self._is_new(code):
-            self._entries[f"{code}:{subject(name)}"] = None
+            self._entries[f"{code}:{safe_name(name)}"] = None
 
     def _is_new(self, code: WarningCode) -> bool:
         """Return True if no entry has this code; asked once for each code."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.calls import ParserSettings
 from gateway.choice import ChoiceNormalizer
 from gateway.errors import Problem
-from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, Usage, texts
+from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, Usage, are_texts
 from gateway.unread import may_call
 
 _REASONS = {
@@ -89,7 +89,7 @@ class Normalizer(Struct, eq=False):
 
     def run(self, events: Sequence[Event]) -> list[Event]:
         """`feed` of each; they differ in their texts alone."""
-        if texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
+        if are_texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
             return choice.read(events)
         return [told for event in events for told in self.feed(event)]
 

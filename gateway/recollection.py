@@ -29,7 +29,7 @@ class MissingReasoning(Struct, frozen=True):
     keys: Sequence[str]
 
 
-def lacking(messages: Sequence[Message], *, all_turns: bool = True) -> list[MissingReasoning]:
+def find_missing_reasoning(messages: Sequence[Message], *, all_turns: bool = True) -> list[MissingReasoning]:
     """The messages whose reasoning has to be looked for; else than in all turns, only behind the user's last one."""
     lacks: list[MissingReasoning] = []
     said = ""
@@ -44,7 +44,7 @@ def lacking(messages: Sequence[Message], *, all_turns: bool = True) -> list[Miss
     return lacks
 
 
-def recalled(
+def restore_reasoning(
     request: Request, lacks: Iterable[MissingReasoning], found: Mapping[str, str], ledger: Warnings
 ) -> Request:
     """The request with the thoughts that were found by these keys."""

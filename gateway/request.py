@@ -18,12 +18,12 @@ _LARGE = 1 << 20  # characters
 _SPEAKERS = ("user", "assistant", "system")  # that every server has
 
 
-def summary(text: str) -> Message:
+def summary_message(text: str) -> Message:
     """What stands for all that was said before it."""
     return {"role": "user", "content": f"<conversation_summary>{text}</conversation_summary>"}
 
 
-def plain(messages: Iterable[Any]) -> bool:
+def are_text_only(messages: Iterable[Any]) -> bool:
     """Whether each of these, which may be anything, is a text in a role that every server has, as almost all are.
 
     There is nothing wrong with such a message, nothing in it about calls, and nothing that anybody has to change.
@@ -56,7 +56,7 @@ def _characters(message: Message) -> int:
     return size
 
 
-def led(messages: Sequence[Message], message: Message) -> tuple[Message, ...]:
+def insert_after_system(messages: Sequence[Message], message: Message) -> tuple[Message, ...]:
     """The messages with one more, behind those that come before the conversation."""
     place = next((i for i, one in enumerate(messages) if one["role"] not in LEADING), len(messages))
     return (*messages[:place], message, *messages[place:])
@@ -141,7 +141,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def plain(self) -> bool:
         """True if there is nothing but texts in its messages, as of most."""
-        return plain(self.messages)
+        return are_text_only(self.messages)
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

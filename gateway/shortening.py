@@ -10,7 +10,7 @@ from gateway.request import LEADING, Message, Request
 _SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # of what may be left out
 
 
-def versions(request: Request) -> list[Request]:
+def truncated_versions(request: Request) -> list[Request]:
     """The request, and where it may be shortened up to five versions, each without more of its oldest messages.
 
     What is left out is left out by whole groups, an assistant's message and the outputs of its calls; system

@@ -73,7 +73,7 @@ class Tarpit:
         return told
 
 
-def network(address: str) -> str:
+def client_network(address: str) -> str:
     """Whose address it is: an IPv4 address, or the /64 of an IPv6 address, as that is what one client has."""
     try:
         found = ip_address(address)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway import translate
-from gateway.backends.openai.decode import ChatDecoder, readable
-from gateway.backends.openai.usage import shared
+from gateway.backends.openai.decode import ChatDecoder, is_complete_payload
+from gateway.backends.openai.usage import split_reasoning_tokens
 from gateway.calls import ParserSettings
 from gateway.errors import Problem
 from gateway.events import Event, ExtraField, Usage
@@ -122,14 +122,17 @@ class UpstreamReader:
     def used(self) -> Usage:
         """What it has taken by now: as the backend has counted, or estimated."""
         decoder = self._decoder
-        return decoder.counted or Usage(tokens(self._prompt_size()), decoder.written or tokens(decoder.said))
+        return decoder.counted or Usage(
+            estimate_tokens_from_characters(self._prompt_size()),
+            decoder.written or estimate_tokens_from_characters(decoder.said),
+        )
 
     def _kept(self, piece: bytes) -> list[Event]:
         """Of one whole body; it tells nothing before its end, unless it is too long."""
         try:
             self._body.keep(piece)
         except FrameTooLong as error:
-            return [*translate.feed(self._filters, self._normaliser.fail(error.problem))]
+            return [*translate.apply_filters(self._filters, self._normaliser.fail(error.problem))]
         return []
 
     def _answer(self, body: bytes) -> list[Event]:
@@ -150,12 +153,12 @@ class UpstreamReader:
 
     def _left(self, frames: FrameDecoder) -> Iterator[bytes]:
         """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
-        return filter(readable, frames.close())
+        return filter(is_complete_payload, frames.close())
 
     def _ended(self, last: Iterable[Event]) -> list[Event]:
         if not self._filters:
             return [*last]
-        return [*translate.feed(self._filters, last), *translate.close(self._filters)]
+        return [*translate.apply_filters(self._filters, last), *translate.close_filters(self._filters)]
 
     def _good_end(self) -> Iterable[Event]:
         last = self._normaliser.close()
@@ -173,7 +176,7 @@ class UpstreamReader:
         if usage and (usage.reasoning or not thought):
             return ()
         self._ledger.note("estimated", "usage.reasoning_tokens" if usage else "usage")
-        return (shared(self.used, thought, said) if thought else self.used,)
+        return (split_reasoning_tokens(self.used, thought, said) if thought else self.used,)
 
     def _known(self, run: list[Event]) -> Sequence[Event]:
         """What comes of events that differ in their texts alone."""
@@ -184,7 +187,7 @@ class UpstreamReader:
     def _heard(self, run: Sequence[Event]) -> Sequence[Event]:
         """Of such as do not simply pass."""
         events = self._normaliser.run(run)
-        return translate.feed(self._filters, events) if self._filters else events
+        return translate.apply_filters(self._filters, events) if self._filters else events
 
     def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
         decoder, normaliser = self._decoder, self._normaliser
@@ -196,18 +199,18 @@ class UpstreamReader:
                 for raw in decoder.decode(payload):
                     events += self._normalised(raw)
                 if decoder.done and normaliser.finished():
-                    events += translate.feed(self._filters, normaliser.close())  # only usage may follow
+                    events += translate.apply_filters(self._filters, normaliser.close())  # only usage may follow
         except FrameTooLong as error:
-            events += translate.feed(self._filters, normaliser.fail(error.problem))
+            events += translate.apply_filters(self._filters, normaliser.fail(error.problem))
         return events
 
     def _normalised(self, raw: Event) -> Iterable[Event]:
         if self._plain and self._normaliser.passes(raw):
             return (raw,)
         events = self._normaliser.feed(raw)
-        return translate.feed(self._filters, events) if self._filters else events
+        return translate.apply_filters(self._filters, events) if self._filters else events
 
 
-def tokens(characters: int) -> int:
+def estimate_tokens_from_characters(characters: int) -> int:
     """How many tokens so many characters may be."""
     return -(-characters // CHARACTERS_PER_TOKEN)

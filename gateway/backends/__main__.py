@@ -2,6 +2,6 @@
 
 import sys
 
-from gateway.backends.page import page
+from gateway.backends.page import kinds_page
 
-sys.stdout.write(page())
+sys.stdout.write(kinds_page())

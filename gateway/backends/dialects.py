@@ -5,10 +5,10 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from gateway.backends.ollama.body import body as native_body
+from gateway.backends.ollama.body import ollama_body as native_body
 from gateway.backends.ollama.decode import OllamaDecoder as NativeDecoder
 from gateway.backends.ollama.think import FIELDS
-from gateway.backends.openai.body import BodyTarget, body, tops, wanted
+from gateway.backends.openai.body import BodyTarget, chat_body, requested_extra_fields, requested_top_logprobs
 from gateway.backends.openai.decode import ChatDecoder
 from gateway.ledger import Warnings
 from gateway.request import Request
@@ -30,8 +30,10 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         "openai": Dialect(
             "/v1/chat/completions",
-            body,
-            lambda request, ledger: ChatDecoder(ledger, request.n, wanted(request), tops(request)),
+            chat_body,
+            lambda request, ledger: ChatDecoder(
+                ledger, request.n, requested_extra_fields(request), requested_top_logprobs(request)
+            ),
         ),
         "ollama": Dialect("/api/chat", native_body, lambda _, ledger: NativeDecoder(ledger), FIELDS),
     }

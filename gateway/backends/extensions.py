@@ -102,7 +102,7 @@ EXTENSIONS: frozenset[str] = frozenset().union(
 ) - frozenset(KINDS["openai"].fields)
 
 
-def response_format(request: Request) -> Mapping[str, Any] | None:
+def requested_response_format(request: Request) -> Mapping[str, Any] | None:
     """The form that a request wants its answer in, in whatever words it says so."""
     if FORMS.isdisjoint(request.rest):
         return None
@@ -123,7 +123,7 @@ def text_form(request: Request) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-def without_form(request: Request) -> dict[str, Any]:
+def without_response_format(request: Request) -> dict[str, Any]:
     """The rest of a request that says nothing of such a form."""
     return {name: value for name, value in request.rest.items() if _form(name, value, request) is None}
 
@@ -136,7 +136,7 @@ def _form(name: str, value: object, request: Request) -> Mapping[str, Any] | Non
     return value if name == "response_format" and isinstance(value, dict) else found
 
 
-def verdict(name: str, kind: Kind) -> FieldRule:
+def field_rule(name: str, kind: Kind) -> FieldRule:
     """Of any field, known or not."""
     if found := kind.fields.get(name):
         return found
@@ -154,7 +154,7 @@ def verdict(name: str, kind: Kind) -> FieldRule:
 
 def _in_other_words(into: FieldTranslator, others: tuple[str, ...], kind: Kind) -> FieldRule:
     """A translation into those that the kind can be told; if there is none, it fares as the first of them."""
-    found = {other: verdict(other, kind) for other in others}
+    found = {other: field_rule(other, kind) for other in others}
     told = [one.to if isinstance(one, RenamedRule) else other for other, one in found.items() if isinstance(one, _TOLD)]
     return TranslatedRule(", ".join(f"`{name}`" for name in told), into) if told else found[others[0]]
 

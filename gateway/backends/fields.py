@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from gateway.backends import Kind
-from gateway.backends.extensions import verdict
+from gateway.backends.extensions import field_rule
 from gateway.backends.verdicts import (
     DroppedRule,
     EmulatedRule,
@@ -38,7 +38,7 @@ _DEFAULTS = MappingProxyType(
 )
 
 
-def fields(request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> dict[str, Any]:
+def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> dict[str, Any]:
     """All but the model, the messages, the tools and their choice.  `known` are the fields of the API.
 
     What is not sent as it came is in the ledger.
@@ -69,11 +69,11 @@ class _BodyFields:
         """Under the kind's name, else the client's own."""
         newer, older = _LIMITS
         name = older if older in self._request.rest and newer not in self._request.rest else newer
-        found = verdict(name, self._kind)
+        found = field_rule(name, self._kind)
         self.said[found.to if isinstance(found, RenamedRule) else name] = tokens
 
     def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
-        match verdict(name, self._kind):
+        match field_rule(name, self._kind):
             case PassedRule():
                 if name in self.said:
                     self._direct(name, value)
@@ -113,7 +113,7 @@ class _BodyFields:
         """Say what the client has said in other words."""
         if self._given(name):
             return "given"
-        match verdict(name, self._kind):
+        match field_rule(name, self._kind):
             case PassedRule():
                 return self._place(name, value)
             case RenamedRule(to=to):

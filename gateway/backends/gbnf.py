@@ -25,7 +25,7 @@ space ::= " "?
 _TYPES = frozenset(("object", "array", "string", "number", "integer", "boolean", "null"))
 
 
-def grammar(schema: Mapping[str, Any]) -> str:
+def schema_to_gbnf(schema: Mapping[str, Any]) -> str:
     """What an answer may be, from its first character to its last."""
     return "\n".join(_GrammarRules(schema).all()) + _JSON
 

@@ -33,7 +33,7 @@ _OTHERWISE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-def ignoring(kind: Kind, names: Collection[str]) -> Kind:
+def with_ignored_fields(kind: Kind, names: Collection[str]) -> Kind:
     """The kind of a server that does nothing about these fields."""
     fields = {**kind.fields, **{field: verdict for name in names for field, verdict in IGNORED[name].items()}}
     unparsed = {field: verdict for field, verdict in kind.unparsed.items() if field not in names}
@@ -41,13 +41,13 @@ def ignoring(kind: Kind, names: Collection[str]) -> Kind:
     return replace(kind, fields=MappingProxyType(fields), unparsed=MappingProxyType(unparsed), **otherwise)
 
 
-def knows(kind: Kind, name: str) -> bool:
+def is_known_to_ignore(kind: Kind, name: str) -> bool:
     """True for a kind that is known to do nothing about a field."""
     return all(kind.fields[field] == verdict for field, verdict in IGNORED[name].items())
 
 
-def services(does: BackendServices, names: Collection[str]) -> BackendServices:
+def services_with_ignored_fields(does: BackendServices, names: Collection[str]) -> BackendServices:
     """The same of what a server does besides chat; who gives one choice at a time is asked about one text at a time."""
     completions = does.completions
-    several, kind = completions.several and "n" not in names, ignoring(completions.kind, names)
+    several, kind = completions.several and "n" not in names, with_ignored_fields(completions.kind, names)
     return replace(does, completions=replace(completions, kind=kind, several=several))

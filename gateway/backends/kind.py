@@ -11,12 +11,12 @@ from gateway.backends.verdicts import PASSED, FieldRule, TranslatedRule
 from gateway.request import Request
 
 
-def parts(*names: str, **others: FieldRule) -> Mapping[str, FieldRule]:
+def parts_passed(*names: str, **others: FieldRule) -> Mapping[str, FieldRule]:
     """Texts, and parts of messages of these types as they come."""
     return MappingProxyType({**dict.fromkeys(("text", *names), PASSED), **others})
 
 
-_AS_THE_API = parts("image_url", "input_audio")
+_AS_THE_API = parts_passed("image_url", "input_audio")
 
 
 class TokenCounter(Struct, frozen=True):
@@ -78,10 +78,10 @@ class Kind(Struct, frozen=True, kw_only=True):
         return replace(self, fields=fields, refuses_tools=self.refuses_tools or bool(self.unparsed))
 
 
-def unless_a_call_is_forced(format: object, request: Request) -> Mapping[str, Any]:
+def format_unless_call_forced(format: object, request: Request) -> Mapping[str, Any]:
     """One grammar is for both: vLLM takes the call's, SGLang and llama.cpp the format's, Ollama has no other."""
     return {} if request.forced and not request.guided else {"response_format": format}
 
 
 LEFT_OUT = "left out where a call is forced"
-FORMAT = TranslatedRule(LEFT_OUT, unless_a_call_is_forced)
+FORMAT = TranslatedRule(LEFT_OUT, format_unless_call_forced)

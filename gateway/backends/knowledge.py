@@ -75,7 +75,7 @@ class MetadataQuery(Struct, Generic[_Found], frozen=True):
 MetadataByModel = Mapping[str, ModelMetadata]
 
 
-def listed_window(entry: Mapping[str, Any]) -> int | None:
+def context_length_of_entry(entry: Mapping[str, Any]) -> int | None:
     """What an entry of /v1/models says, in one of the words that servers have for it."""
     return next(filter(None, (_count(entry.get(name)) for name in _LISTED)), None)
 
@@ -108,11 +108,13 @@ def _running(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
 
 
 def _list(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
-    return {entry["id"]: ModelMetadata(listed_window(entry)) for entry in _entries(said, "data")}
+    return {entry["id"]: ModelMetadata(context_length_of_entry(entry)) for entry in _entries(said, "data")}
 
 
 def _lm_studio(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
-    return {entry["id"]: ModelMetadata(listed_window(entry), _words(entry)) for entry in _entries(said, "data")}
+    return {
+        entry["id"]: ModelMetadata(context_length_of_entry(entry), _words(entry)) for entry in _entries(said, "data")
+    }
 
 
 def _words(entry: Mapping[str, Any]) -> frozenset[str]:

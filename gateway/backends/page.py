@@ -77,20 +77,20 @@ Where the same is said twice, the server's own word holds.
 """
 
 
-def page() -> str:
+def kinds_page() -> str:
     """All of it, in Markdown."""
     several = sorted(name for name in EXTENSIONS if len(_takers(name)) != 1 or _elsewhere(name))
     return "\n".join(
         (
             _HEAD,
             "## Fields of the API\n",
-            *_table("field", OPENAI, extensions.verdict),
+            *_table("field", OPENAI, extensions.field_rule),
             "",
             _PARTS,
-            *_table("part", sorted(PARTS), parts.verdict),
+            *_table("part", sorted(PARTS), parts.part_rule),
             "",
             _BEYOND,
-            *_table("field", several, extensions.verdict),
+            *_table("field", several, extensions.field_rule),
             "",
             "These are passed to the one kind that takes them:\n",
             *_alone(set(EXTENSIONS) - set(several)),
@@ -118,7 +118,7 @@ def _takers(name: str) -> list[str]:
 
 def _elsewhere(name: str) -> bool:
     """True for what has another word at some kind that does not take it."""
-    others = [extensions.verdict(name, kind) for kind in KINDS.values() if name not in kind.extensions]
+    others = [extensions.field_rule(name, kind) for kind in KINDS.values() if name not in kind.extensions]
     return any(not isinstance(other, PassedRule | DroppedRule) for other in others)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.backends import KINDS, Kind
 from gateway.backends.verdicts import PASSED, REFUSED, FieldRule, RejectedRule, TranslatedRule
 from gateway.errors import BadRequest
-from gateway.ledger import Warnings, subject
+from gateway.ledger import Warnings, safe_name
 from gateway.request import Message, Request
 
 # Those of the API.  Of files there is only their text when a request gets here, and refused text is text.
@@ -20,7 +20,7 @@ API: Mapping[str, FieldRule] = {
 PARTS = frozenset(API).union(*(kind.parts for kind in KINDS.values()))
 
 
-def verdict(type: str, kind: Kind) -> FieldRule:
+def part_rule(type: str, kind: Kind) -> FieldRule:
     """Of any type, known or not."""
     if type in kind.parts:
         return kind.parts[type]
@@ -30,7 +30,7 @@ def verdict(type: str, kind: Kind) -> FieldRule:
     return REFUSED if heard_of and kind.forwards != "all" else PASSED
 
 
-def fitting(request: Request, kind: Kind, ledger: Warnings) -> list[Message]:
+def convert_parts(request: Request, kind: Kind, ledger: Warnings) -> list[Message]:
     """The messages, with parts that the kind takes.  BadRequest for others: `messages[i].content[j].type`."""
     messages = [*request.messages]
     for i, message in enumerate(messages):
@@ -43,9 +43,9 @@ def fitting(request: Request, kind: Kind, ledger: Warnings) -> list[Message]:
 
 def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger: Warnings) -> Mapping[str, Any]:
     type = part["type"]
-    match verdict(type, kind):
+    match part_rule(type, kind):
         case RejectedRule():
-            message = f"This model's backend takes no parts of type '{subject(type)}'."
+            message = f"This model's backend takes no parts of type '{safe_name(type)}'."
             raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
         case TranslatedRule(into=into) if into and (made := into(part, request)) != part:
             ledger.note("translated", type)
@@ -62,5 +62,5 @@ def _check_inline(part: dict[str, Any], param: str) -> None:
     type = part["type"]
     match part.get(type):
         case {"url": str(url)} if url[:5].lower() != "data:":
-            message = f"The server of this model is let fetch nothing: send what '{subject(type)}' is, as a data URL."
+            message = f"The server of this model is let fetch nothing: send what '{safe_name(type)}' is, as a data URL."
             raise BadRequest(message, code="unsupported_value", param=f"{param}.{type}.url")

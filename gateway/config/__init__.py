@@ -11,12 +11,12 @@ from io import StringIO
 
 from ruamel.yaml import YAML
 
-from gateway.config.check import CheckedValue, build, exposed, is_loopback
-from gateway.config.document import ConfigDocument, read
+from gateway.config.check import CheckedValue, build_config, is_exposed, is_loopback
+from gateway.config.document import ConfigDocument, read_document
 from gateway.config.faults import ConfigError, ConfigFault, UnreadableFile
 from gateway.config.fetching import FetchSettings
 from gateway.config.recording import RecordingSettings
-from gateway.config.scalars import as_digest, digest
+from gateway.config.scalars import key_digest, parse_digest
 from gateway.config.schema import (
     ApiKey,
     AuthSettings,
@@ -78,14 +78,14 @@ __all__ = [
     "TracingSettings",
     "UnreadableFile",
     "WebSearchSettings",
-    "as_digest",
-    "build",
-    "digest",
-    "effective",
-    "exposed",
+    "build_config",
+    "dump_effective",
+    "is_exposed",
     "is_loopback",
+    "key_digest",
     "parse",
-    "read",
+    "parse_digest",
+    "read_document",
 ]  # fmt: skip
 
 
@@ -100,10 +100,10 @@ def parse(
 
     `formats` are the names that `models.*.format` may have; `flags` are keys of `server` that win over the text.
     """
-    return build(read(text, file, env), formats, flags)
+    return build_config(read_document(text, file, env), formats, flags)
 
 
-def effective(config: Config) -> str:
+def dump_effective(config: Config) -> str:
     """What holds, defaults included, as YAML; secrets are masked."""
     data = config.model_dump(mode="json", by_alias=True)
     for name, model in data["models"].items():

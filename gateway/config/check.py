@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from gateway.config.document import ConfigDocument
 from gateway.config.faults import ConfigError, KeyPath
 from gateway.config.schema import AuthSettings, Config, ServerSettings
-from gateway.config.words import choice, explain
+from gateway.config.words import explain_schema_error, nearest_name
 
 BROUGHT = ("response_template", "hf", "beam")  # the names of the format that a template describes
 # What stands for a value that names files, and what is wrong in it, by the path below its key.
@@ -39,7 +39,7 @@ class _UncheckedFiles:
 AS_WRITTEN = _UncheckedFiles()
 
 
-def build(
+def build_config(
     document: ConfigDocument,
     formats: Collection[str],
     flags: Mapping[str, object] | None = None,
@@ -60,13 +60,13 @@ def build(
         config = Config.model_validate(_completed(data), context={"formats": formats}, by_alias=True, by_name=False)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
-            document.fault(*explain(detail, document.written, formats))
+            document.fault(*explain_schema_error(detail, document.written, formats))
     if document.faults or config is None:
         raise ConfigError(sorted(document.faults, key=lambda fault: fault.line or 0))
     return config
 
 
-def exposed(server: ServerSettings, auth: AuthSettings) -> bool:
+def is_exposed(server: ServerSettings, auth: AuthSettings) -> bool:
     """Whether others than this machine could come in without a key, and nobody said that they may."""
     return not (auth.keys or auth.open or is_loopback(server.host))
 
@@ -130,7 +130,7 @@ def _links(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     servers = _mapping(_mapping(_mapping(data, "tools"), "mcp"), "servers")
     for name, model in models.items():
         if _homeless(model) and len(backends) != 1:
-            yield ("models", name), f"names no backend; {choice('', backends)}"
+            yield ("models", name), f"names no backend; {nearest_name('', backends)}"
         yield from _targets(model, ("models", name, "backends"), backends)
         yield from _template(model, ("models", name))
         yield from _fallbacks(name, model, models)
@@ -146,7 +146,7 @@ def _targets(model: object, path: KeyPath, backends: Collection[str]) -> Iterato
         if not isinstance(name, str):
             continue
         if name not in backends:
-            yield (*path, index), f"no backend {name!r}; {choice(name, backends)}"
+            yield (*path, index), f"no backend {name!r}; {nearest_name(name, backends)}"
         if name in seen:
             yield (*path, index), f"the backend {name!r} is there twice"
         seen.add(name)
@@ -157,13 +157,13 @@ def _fallbacks(name: str, model: object, models: Collection[str]) -> Iterator[tu
     for index, entry in enumerate(_list(model, "fallback")):
         other = entry.get("model") if isinstance(entry, dict) else entry
         if isinstance(other, str) and other not in others:
-            yield ("models", name, "fallback", index), f"no other model {other!r}; {choice(other, others)}"
+            yield ("models", name, "fallback", index), f"no other model {other!r}; {nearest_name(other, others)}"
 
 
 def _servers(name: str, model: object, servers: Collection[str]) -> Iterator[tuple[KeyPath, str]]:
     for index, label in enumerate(_list(model, "mcp")):
         if isinstance(label, str) and label not in servers:
-            yield ("models", name, "mcp", index), f"no server {label!r} in tools.mcp; {choice(label, servers)}"
+            yield ("models", name, "mcp", index), f"no server {label!r} in tools.mcp; {nearest_name(label, servers)}"
 
 
 def _template(model: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
@@ -190,7 +190,7 @@ def _exposure(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
         auth = AuthSettings.model_validate(data.get("auth"))
     except ValidationError:
         return  # what is wrong in them is told with the rest
-    if exposed(server, auth):
+    if is_exposed(server, auth):
         yield (
             ("server", "host"),
             f"on {server.host} others than this machine could come in without a key; "

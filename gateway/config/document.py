@@ -13,7 +13,7 @@ from ruamel.yaml import YAML, MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
-from gateway.config.faults import ConfigFault, KeyPath, UnreadableFile, dotted
+from gateway.config.faults import ConfigFault, KeyPath, UnreadableFile, dotted_path
 
 _TAG = "tag:yaml.org,2002:"
 _TYPED = {_TAG + name for name in ("bool", "float", "int", "null")}
@@ -41,10 +41,10 @@ class ConfigDocument(Struct):
     def fault(self, path: KeyPath, text: str, line: int | None = None) -> None:
         """Notes what is wrong at a path; its line is that of the nearest part of the path that was written."""
         if path in self.flags:
-            self.faults.append(ConfigFault(self.flags[path], None, dotted(path), text))
+            self.faults.append(ConfigFault(self.flags[path], None, dotted_path(path), text))
             return
         lines = (self.lines[path[:size]] for size in range(len(path), -1, -1) if path[:size] in self.lines)
-        self.faults.append(ConfigFault(self.file, line or next(lines, None), dotted(path), text))
+        self.faults.append(ConfigFault(self.file, line or next(lines, None), dotted_path(path), text))
 
 
 def no_files(path: str) -> str:
@@ -52,7 +52,7 @@ def no_files(path: str) -> str:
     raise UnreadableFile(f"{path} cannot be read: there are no files here")
 
 
-def read(text: str, file: str, env: Mapping[str, str], files: FileReader = no_files) -> ConfigDocument:
+def read_document(text: str, file: str, env: Mapping[str, str], files: FileReader = no_files) -> ConfigDocument:
     """The document of a text; syntax errors, duplicate keys, unset variables and lost files are among its faults."""
     document = ConfigDocument(file)
     if _DIRECTIVE.search(text):

@@ -32,6 +32,6 @@ class ConfigError(Exception):
         self.faults = tuple(faults)
 
 
-def dotted(path: KeyPath) -> str:
+def dotted_path(path: KeyPath) -> str:
     """`("models", "qwen", "backends", 0)` as `models.qwen.backends[0]`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

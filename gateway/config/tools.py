@@ -15,7 +15,7 @@ from gateway.config.scalars import (
     ServerHost,
     Url,
     WholeNumber,
-    wrong,
+    config_error,
 )
 from gateway.config.section import SettingsSection
 
@@ -38,7 +38,7 @@ class McpServerSettings(SettingsSection):
     @model_validator(mode="after")
     def _either(self) -> Self:
         if bool(self.url) == bool(self.command):
-            raise wrong("should have either a url or a command")
+            raise config_error("should have either a url or a command")
         return self
 
 
@@ -88,9 +88,9 @@ class WebSearchSettings(SettingsSection):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.service == "searxng" and not self.url:
-            raise wrong("needs the url of the SearXNG server")
+            raise config_error("needs the url of the SearXNG server")
         if self.service in ("brave", "tavily") and not self.api_key:
-            raise wrong(f"needs the api_key of {self.service}")
+            raise config_error(f"needs the api_key of {self.service}")
         return self
 
 

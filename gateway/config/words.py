@@ -37,22 +37,24 @@ _SHOWN = {"bool_parsing", "float_parsing", "greater_than_equal", "int_from_float
 _MANY = 16
 
 
-def explain(detail: ErrorDetails, written: Mapping[KeyPath, str], formats: Iterable[str]) -> tuple[KeyPath, str]:
+def explain_schema_error(
+    detail: ErrorDetails, written: Mapping[KeyPath, str], formats: Iterable[str]
+) -> tuple[KeyPath, str]:
     """Where a fault of the schema is and what it means; `written` has the texts that held a variable."""
     path = tuple(step for step in detail["loc"] if step != "[key]")
     value = written.get(path, detail["input"])
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return path, f"unknown key; {choice(str(path[-1]), _keys_beside(path))}"
+        return path, f"unknown key; {nearest_name(str(path[-1]), _keys_beside(path))}"
     if kind == "format":
-        return path, f"unknown format {value!r}; {choice(str(value), _ordered(formats))}"
+        return path, f"unknown format {value!r}; {nearest_name(str(value), _ordered(formats))}"
     if kind == "literal_error":
         return path, f"unknown value {value!r}; one of: {detail['ctx']['expected']}"
     text = _WORDS[kind].format(**detail.get("ctx", {})) if kind in _WORDS else detail["msg"]
     return path, f"{text}, not {value!r}" if kind in _SHOWN else text
 
 
-def choice(name: str, known: Iterable[str]) -> str:
+def nearest_name(name: str, known: Iterable[str]) -> str:
     """The nearest of the known names, and the first of them."""
     names = list(known)
     if not names:

@@ -34,17 +34,17 @@ class DemoNotInstalled(DemoError):
 
 
 @contextmanager
-def start(*options: str, out: TextIO | None = None, patience: float = 120) -> Iterator[str]:
+def start_demo(*options: str, out: TextIO | None = None, patience: float = 120) -> Iterator[str]:
     """The URL of a running demo server; it ends with the block, with SIGTERM, and with this process.
 
     `options` are further ones of llamacpp.py; the progress goes to `out`, or to standard error.
     """
-    model = model_file()
+    model = demo_model_file()
     url = f"http://127.0.0.1:{_free_port()}"
     command = [sys.executable, "-m", "gateway.demo.llamacpp", "--model", str(model), "--port", url.rpartition(":")[2]]
     command += ["--alias", MODEL, "--chat-template-file", str(TEMPLATE), *options]
     progress = Progress(f"demo: loading {MODEL} into an embedded llama.cpp", out or sys.stderr)
-    with _sigterm_unwinds(), tempfile.TemporaryFile() as log, running(command, log) as child:
+    with _sigterm_unwinds(), tempfile.TemporaryFile() as log, child_server(command, log) as child:
         try:
             _await_health(child, url, progress, time.monotonic() + patience)
         except DemoError as error:
@@ -56,7 +56,7 @@ def start(*options: str, out: TextIO | None = None, patience: float = 120) -> It
         yield url
 
 
-def model_file(needed: Mapping[str, str] = NEEDED) -> Path:
+def demo_model_file(needed: Mapping[str, str] = NEEDED) -> Path:
     """The GGUF file in the last of the needed packages; raises DemoNotInstalled if one of them is not installed."""
     missing = [command for package, command in needed.items() if find_spec(package) is None]
     if missing:
@@ -72,7 +72,7 @@ def model_file(needed: Mapping[str, str] = NEEDED) -> Path:
 
 
 @contextmanager
-def running(command: list[str], log: IO[bytes], patience: float = 5) -> Iterator[subprocess.Popen[bytes]]:
+def child_server(command: list[str], log: IO[bytes], patience: float = 5) -> Iterator[subprocess.Popen[bytes]]:
     """A child that ends with the block: SIGTERM, and SIGKILL when that does not help in time.
 
     It has a session of its own, so that Ctrl-C reaches only us, and an open standard input, which closes if we die.

@@ -36,7 +36,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
+def server_params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
     result = xllamacpp.CommonParams()
     result.model.path = chosen.model
     result.port = chosen.port
@@ -61,7 +61,7 @@ def params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
 
 def main(argv: Sequence[str] | None = None, until: BinaryIO = sys.stdin.buffer) -> None:
     """Serves until the end of a stream."""
-    server = xllamacpp.Server(params(options(argv)))
+    server = xllamacpp.Server(server_params(options(argv)))
     until.read()
     del server
 

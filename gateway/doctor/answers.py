@@ -4,124 +4,146 @@ from msgspec import DecodeError, json
 
 from gateway.doctor.findings import Findings, Verdict
 from gateway.doctor.heard import ProbeResponse
-from gateway.doctor.judging import good, taken_for_thought, to_do, told, unheeded, unknown, wanting
-from gateway.doctor.questions import fits
+from gateway.doctor.judging import (
+    advice_for,
+    failed_verdict,
+    ignored_field_verdict,
+    passed_verdict,
+    problem_text,
+    reasoning_only_verdict,
+    unknown_verdict,
+)
+from gateway.doctor.questions import matches_probe_schema
 
 _WINDOW = 8192  # tokens that the prompt of an agent with its tools takes
 _GRACE = 1.0  # seconds that an answer may begin later than its like
 _TIMES = 2.0  # and how many times later
 
 
-def chat(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_chat(findings: Findings, heard: ProbeResponse) -> Verdict:
     if heard.said.text:
-        return good("answers")
+        return passed_verdict("answers")
     if heard.all_thought:
-        return taken_for_thought(findings)
-    return unknown("the model says nothing" if not heard.cut else "the model had not answered when it was cut off")
+        return reasoning_only_verdict(findings)
+    return unknown_verdict(
+        "the model says nothing" if not heard.cut else "the model had not answered when it was cut off"
+    )
 
 
-def streaming(_: Findings, heard: ProbeResponse) -> Verdict:
+def check_streaming(_: Findings, heard: ProbeResponse) -> Verdict:
     if heard.pieces > 1:
-        return good(f"came in {heard.pieces} pieces")
-    return wanting("came in one piece") if heard.pieces else unknown("the model says nothing")
+        return passed_verdict(f"came in {heard.pieces} pieces")
+    return failed_verdict("came in one piece") if heard.pieces else unknown_verdict("the model says nothing")
 
 
-def usage(_: Findings, heard: ProbeResponse) -> Verdict:
+def check_usage(_: Findings, heard: ProbeResponse) -> Verdict:
     if heard.usage:
-        return good(f"{heard.usage.prompt} tokens of prompt, {heard.usage.completion} of answer")
-    return wanting("streams bring no counts", "the gateway estimates them")
+        return passed_verdict(f"{heard.usage.prompt} tokens of prompt, {heard.usage.completion} of answer")
+    return failed_verdict("streams bring no counts", "the gateway estimates them")
 
 
-def thoughts(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_reasoning(findings: Findings, heard: ProbeResponse) -> Verdict:
     if heard.all_thought:
-        return taken_for_thought(findings)
+        return reasoning_only_verdict(findings)
     if findings.said("thinking").thought != heard.said.thought:
-        return wanting("come as text", to_do("thoughts", findings))
+        return failed_verdict("come as text", advice_for("thoughts", findings))
     if heard.said.thought:
-        return good(f"come in `{heard.field}`" if heard.field else "come apart from the text")
-    return unknown("the model did not think")
+        return passed_verdict(f"come in `{heard.field}`" if heard.field else "come apart from the text")
+    return unknown_verdict("the model did not think")
 
 
-def thought_open(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_open_reasoning(findings: Findings, heard: ProbeResponse) -> Verdict:
     if findings.reading.thought_open:
         known = findings.chosen.thought_open
         words = "the prompt opens a thought, and its end comes as text"
-        return wanting(words, to_do("thoughts", findings) if known else "`thought: open`, and the gateway parses")
+        return failed_verdict(
+            words, advice_for("thoughts", findings) if known else "`thought: open`, and the gateway parses"
+        )
     if heard.said.thought:
-        return good("the server tells a thought from the rest, whoever opens it")
+        return passed_verdict("the server tells a thought from the rest, whoever opens it")
     if findings.said("thinking").thought:
-        return good("the model opens its thoughts itself")
-    return unknown("the answer was cut off") if heard.cut else good("the prompt opens no thought")
+        return passed_verdict("the model opens its thoughts itself")
+    return unknown_verdict("the answer was cut off") if heard.cut else passed_verdict("the prompt opens no thought")
 
 
-def schema(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_json_schema(findings: Findings, heard: ProbeResponse) -> Verdict:
     if heard.all_thought:
-        return taken_for_thought(findings)
+        return reasoning_only_verdict(findings)
     try:
         value = json.decode(findings.said("schema").text)
     except (DecodeError, RecursionError):
         value = None
-    if fits(value):
-        return good("the answer is of the schema")
+    if matches_probe_schema(value):
+        return passed_verdict("the answer is of the schema")
     if heard.cut and heard.said.text.lstrip()[:1] in ("", "{"):
-        return unknown("the answer was cut off")
-    return unheeded("the answer is not of the schema", to_do("schema", findings))
+        return unknown_verdict("the answer was cut off")
+    return ignored_field_verdict("the answer is not of the schema", advice_for("schema", findings))
 
 
-def stop(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_stop(findings: Findings, heard: ProbeResponse) -> Verdict:
     plain = findings.heard["plain"]
     if "=" not in plain.said.text:
-        return unknown("the model did not say what it was to stop at")
+        return unknown_verdict("the model did not say what it was to stop at")
     _, found, after = heard.said.text.partition("=")
     if found and not after.strip():
-        return unheeded("the answer ends there, but with what it was to stop at")
-    return unheeded("is not heeded") if found else good("the answer ends there")
+        return ignored_field_verdict("the answer ends there, but with what it was to stop at")
+    return ignored_field_verdict("is not heeded") if found else passed_verdict("the answer ends there")
 
 
-def several(_: Findings, heard: ProbeResponse) -> Verdict:
-    return good("2 answers to one question") if heard.choices == 2 else unheeded("1 answer where 2 were asked for")
+def check_n(_: Findings, heard: ProbeResponse) -> Verdict:
+    return (
+        passed_verdict("2 answers to one question")
+        if heard.choices == 2
+        else ignored_field_verdict("1 answer where 2 were asked for")
+    )
 
 
-def logprobs(_: Findings, heard: ProbeResponse) -> Verdict:
+def check_logprobs(_: Findings, heard: ProbeResponse) -> Verdict:
     if not heard.said.text:
-        return unknown("the model says nothing")
-    return good("come with the text") if heard.chances else unheeded("do not come")
+        return unknown_verdict("the model says nothing")
+    return passed_verdict("come with the text") if heard.chances else ignored_field_verdict("do not come")
 
 
-def images(findings: Findings) -> Verdict:
+def check_images(findings: Findings) -> Verdict:
     heard, sees = findings.heard.get("image"), "vision" in (findings.known.abilities or ())
     if heard is None:
-        return unknown("was not asked")
+        return unknown_verdict("was not asked")
     if heard.problem:
-        judge = wanting if sees else unknown
-        return judge(told(heard.problem), to_do("images", findings))
+        judge = failed_verdict if sees else unknown_verdict
+        return judge(problem_text(heard.problem), advice_for("images", findings))
     if "red" in findings.said("image").text.lower():
-        return good("the colour of one was told")
-    return unknown("taken, but the colour of one was not told")
+        return passed_verdict("the colour of one was told")
+    return unknown_verdict("taken, but the colour of one was not told")
 
 
-def window(findings: Findings) -> Verdict:
+def check_context_length(findings: Findings) -> Verdict:
     tokens = findings.known.window
     if tokens is None:
-        return unknown("the server does not tell")
+        return unknown_verdict("the server does not tell")
     words = f"{tokens} tokens"
-    return good(words) if tokens >= _WINDOW else wanting(f"{words}, too few for agents", to_do("window", findings))
+    return (
+        passed_verdict(words)
+        if tokens >= _WINDOW
+        else failed_verdict(f"{words}, too few for agents", advice_for("window", findings))
+    )
 
 
-def cancellation(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_cancellation(findings: Findings, heard: ProbeResponse) -> Verdict:
     """As far as that shows from outside: the next question is answered as soon as ever."""
     endless, before = findings.heard["endless"], findings.heard["streamed"]
     if not endless.left or before.begun is None or heard.begun is None:
-        return unknown("no answer was long enough to leave")
+        return unknown_verdict("no answer was long enough to leave")
     words = f"the next answer began after {heard.begun:.1f} s"
     if heard.begun <= before.begun * _TIMES + _GRACE:
-        return good(words)
-    return wanting(f"{words}, {before.begun:.1f} s without one that was left: it seems to go on with that")
+        return passed_verdict(words)
+    return failed_verdict(f"{words}, {before.begun:.1f} s without one that was left: it seems to go on with that")
 
 
-def responses(findings: Findings) -> Verdict:
+def check_responses_api(findings: Findings) -> Verdict:
     words = {
         True: "has its own, which the gateway does not need",
         False: "has none; the gateway makes it of chat completions",
     }
-    return unknown("it did not say") if findings.responses is None else good(words[findings.responses])
+    return (
+        unknown_verdict("it did not say") if findings.responses is None else passed_verdict(words[findings.responses])
+    )

@@ -8,7 +8,14 @@ from gateway.backends import KINDS
 from gateway.backends.verdicts import TranslatedRule
 from gateway.doctor.findings import Findings, Verdict
 from gateway.doctor.heard import ObservedToolCall, ProbeResponse
-from gateway.doctor.judging import good, taken_for_thought, to_do, unheeded, unknown, wanting
+from gateway.doctor.judging import (
+    advice_for,
+    failed_verdict,
+    ignored_field_verdict,
+    passed_verdict,
+    reasoning_only_verdict,
+    unknown_verdict,
+)
 
 _REPAIRS = {
     "repaired:tool_calls.index": "several calls have one index",
@@ -18,63 +25,65 @@ _REPAIRS = {
 _FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 
 
-def called(question: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:
+def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:
     """The judge of an answer in which so many calls are due."""
 
     def judge(findings: Findings, heard: ProbeResponse) -> Verdict:
         found = findings.said(question).calls
         if len(found) < least:
-            return unknown(_missing(len(found), heard))
+            return unknown_verdict(_missing(len(found), heard))
         if len(heard.said.calls) < least:
-            return wanting("come as text", to_do("calls", findings))
+            return failed_verdict("come as text", advice_for("calls", findings))
         if wrong := [one.name for one in heard.said.calls if not _sound(one)]:
-            return wanting(f"the arguments of {wrong[0]} are no JSON object")
+            return failed_verdict(f"the arguments of {wrong[0]} are no JSON object")
         if repairs := [words for entry, words in _repairs(findings.kind).items() if entry in heard.noted]:
-            return wanting("; ".join(repairs), "the gateway repairs that")
-        return good(f"called {' and '.join(one.name for one in heard.said.calls)}")
+            return failed_verdict("; ".join(repairs), "the gateway repairs that")
+        return passed_verdict(f"called {' and '.join(one.name for one in heard.said.calls)}")
 
     return judge
 
 
-def one_call(findings: Findings, _: ProbeResponse) -> Verdict:
+def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
     """Where two calls come if nobody minds."""
     both = findings.heard.get("parallel")
     if both is None or len(findings.said("parallel").calls) < 2:
-        return unknown("the model made no second call anyway")
+        return unknown_verdict("the model made no second call anyway")
     count = len(findings.said("one_call").calls)
-    return unheeded("is not heeded: 2 calls") if count > 1 else good("at most one call")
+    return ignored_field_verdict("is not heeded: 2 calls") if count > 1 else passed_verdict("at most one call")
 
 
-def required(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_required_tool(findings: Findings, heard: ProbeResponse) -> Verdict:
     if findings.said("required").calls:
-        return good("a call was made")
+        return passed_verdict("a call was made")
     if heard.all_thought:
-        return taken_for_thought(findings)
+        return reasoning_only_verdict(findings)
     if heard.cut and not heard.said.text:
-        return unknown(_missing(0, heard))
+        return unknown_verdict(_missing(0, heard))
     if heard.cut:  # it may be held to a call that it has not come to
-        return wanting("is not heeded: text until it was cut off")
-    return unheeded("is not heeded: no call")
+        return failed_verdict("is not heeded: text until it was cut off")
+    return ignored_field_verdict("is not heeded: no call")
 
 
-def named(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_named_tool(findings: Findings, heard: ProbeResponse) -> Verdict:
     """A server that heeds no name may still heed `required`, which counts."""
     names = [one.name for one in findings.said("named").calls]
     if names == ["get_time"]:
-        return good("that tool was called")
+        return passed_verdict("that tool was called")
     if heard.cut and not (names or heard.said.text):
-        return unknown(_missing(0, heard))
+        return unknown_verdict(_missing(0, heard))
     other = isinstance(findings.configured.fields["tool_choice"], TranslatedRule)
     words = f"is not heeded: {f'called {names[0]}' if names else 'no call'}"
-    return wanting(words, "the gateway offers that tool alone" if other else "")
+    return failed_verdict(words, "the gateway offers that tool alone" if other else "")
 
 
-def none(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_no_tool(findings: Findings, heard: ProbeResponse) -> Verdict:
     if heard.said.calls:
-        return wanting("is not heeded: a call", "the gateway sends no tools then")
+        return failed_verdict("is not heeded: a call", "the gateway sends no tools then")
     if findings.said("none").calls:
-        return wanting("the call comes as text", to_do("no_tools", findings) or "the gateway sends no tools then")
-    return good("no call was made")
+        return failed_verdict(
+            "the call comes as text", advice_for("no_tools", findings) or "the gateway sends no tools then"
+        )
+    return passed_verdict("no call was made")
 
 
 def _repairs(kind: str) -> dict[str, str]:

@@ -7,11 +7,11 @@ from typing import Literal
 from msgspec import Struct
 
 from gateway.backends import KINDS, Kind
-from gateway.backends.ignores import ignoring, knows
+from gateway.backends.ignores import is_known_to_ignore, with_ignored_fields
 from gateway.backends.knowledge import ModelMetadata
 from gateway.doctor.heard import ObservedMessage, ProbeResponse
 from gateway.doctor.questions import QUESTIONS
-from gateway.doctor.reading import DetectedFormat, ObservedText, as_read, read
+from gateway.doctor.reading import DetectedFormat, ObservedText, detect_format, parse_as
 from gateway.formats import FORMATS
 from gateway.formats.chosen import FormatChoice
 
@@ -49,25 +49,25 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def configured(self) -> Kind:
         """What the gateway knows of the server without asking, once the model has its format."""
-        kind = ignoring(KINDS[self.kind], self.ignores)
+        kind = with_ignored_fields(KINDS[self.kind], self.ignores)
         return kind if self.format in (None, "native") else kind.parsing_nothing()
 
     def known_to_ignore(self, field: str) -> bool:
         """The gateway needs not be told that the server does nothing about this field of the API."""
         kind = self.configured
-        return knows(kind, field) or kind.fields[field] == kind.unparsed.get(field)
+        return is_known_to_ignore(kind, field) or kind.fields[field] == kind.unparsed.get(field)
 
     @cached_property
     def reading(self) -> DetectedFormat:
         """What there is of thoughts and calls in the text."""
-        return read([self._words(question) for question in self.heard], FORMATS, self.chosen.format)
+        return detect_format([self._words(question) for question in self.heard], FORMATS, self.chosen.format)
 
     def said(self, question: str) -> ObservedMessage:
         """What the model has said, its markup read."""
         said = self.heard[question].said
         if not self.reading.format:
             return said
-        found, _ = as_read(self._words(question), FORMATS[self.reading.format])
+        found, _ = parse_as(self._words(question), FORMATS[self.reading.format])
         return ObservedMessage(found.text, said.thought or found.thought, said.calls + found.calls, said.finish)
 
     @property

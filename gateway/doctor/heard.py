@@ -88,7 +88,7 @@ class ProbeResponseReader:
 
     def __init__(self, question: ProbeRequest, request: Request, kind: Kind) -> None:
         self._ledger = Warnings()
-        setting = ParserSettings(None, ParseContext(schemas(request.tools)), str, self._ledger)
+        setting = ParserSettings(None, ParseContext(parameter_schemas(request.tools)), str, self._ledger)
         decoder = DIALECTS[kind.dialect].decoder(request, self._ledger)
         self._upstream = UpstreamReader(decoder, setting, lambda: 0, (), _LIMIT)
         self._question = question
@@ -125,7 +125,7 @@ class ProbeResponseReader:
         counts = [event for event in events if isinstance(event, Usage)]
         found = _FIELDS.search(self._raw)
         return ProbeResponse(
-            said=fold(events),
+            said=message_from_events(events),
             problem=next((event.problem for event in events if isinstance(event, Failure)), None),
             choices=len({event.choice for event in events if isinstance(event, Finish)}),
             pieces=len(words),
@@ -144,7 +144,7 @@ class ProbeResponseReader:
                 self._begun = seconds
 
 
-def fold(events: Iterable[Event]) -> ObservedMessage:
+def message_from_events(events: Iterable[Event]) -> ObservedMessage:
     """The first choice of promised events."""
     texts: list[str] = []
     thoughts: list[str] = []
@@ -167,6 +167,6 @@ def fold(events: Iterable[Event]) -> ObservedMessage:
     return ObservedMessage("".join(texts), "".join(thoughts).strip(), tuple(calls), finish)
 
 
-def schemas(tools: Iterable[Tool]) -> dict[str, dict[str, object]]:
+def parameter_schemas(tools: Iterable[Tool]) -> dict[str, dict[str, object]]:
     """The name of each tool and what its parameters may be."""
     return {tool.name: tool.definition["parameters"] for tool in tools}

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.backends import Kind
-from gateway.backends.ignores import ignoring
+from gateway.backends.ignores import with_ignored_fields
 from gateway.backends.verdicts import CUT_OFF, DroppedRule, EmulatedRule
 from gateway.doctor.advice import AdviceTopic, advice
 from gateway.doctor.findings import Findings, Verdict
@@ -26,51 +26,51 @@ class Check(Struct, frozen=True):
     field: str = ""
 
 
-def good(words: str) -> Verdict:
+def passed_verdict(words: str) -> Verdict:
     return Verdict("good", words)
 
 
-def wanting(words: str, advice: str = "") -> Verdict:
+def failed_verdict(words: str, advice: str = "") -> Verdict:
     return Verdict("wanting", words, advice)
 
 
-def unknown(words: str, advice: str = "") -> Verdict:
+def unknown_verdict(words: str, advice: str = "") -> Verdict:
     return Verdict("unknown", words, advice)
 
 
-def unheeded(words: str, advice: str = "") -> Verdict:
+def ignored_field_verdict(words: str, advice: str = "") -> Verdict:
     """Of a field that was taken, and nothing done about it."""
     return Verdict("wanting", words, advice, ignored=True)
 
 
-def of(question: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
+def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
     """The judge of one question's answer, where there is one.  `topic`: of the advice if it was refused."""
 
     def judged(findings: Findings) -> Verdict:
         heard = findings.heard.get(question)
         if heard is None:
-            return unknown("was not asked")
+            return unknown_verdict("was not asked")
         if heard.problem:
-            return wanting(told(heard.problem), to_do(topic, findings) if topic else "")
+            return failed_verdict(problem_text(heard.problem), advice_for(topic, findings) if topic else "")
         return judge(findings, heard)
 
     return Check(judged)
 
 
-def heeding(question: str, field: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
+def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
     """The same for whether a field of the API is heeded."""
 
     def heard(findings: Findings, heard: ProbeResponse) -> Verdict:
         if field in heard.unasked:
-            return wanting(f"the server's API has no `{field}`")
+            return failed_verdict(f"the server's API has no `{field}`")
         return judge(findings, heard)
 
-    probe = of(question, heard, topic)
+    probe = check_response(question, heard, topic)
 
     def judged(findings: Findings) -> Verdict:
         found, kind = probe.judge(findings), findings.configured
         if found.ignored and not findings.known_to_ignore(field):
-            then = f"`ignores: [{field}]`, and {_by_the_gateway(field, ignoring(kind, [field]))}"
+            then = f"`ignores: [{field}]`, and {_by_the_gateway(field, with_ignored_fields(kind, [field]))}"
             return replace(found, advice="; or ".join(filter(None, (found.advice, then))))
         if found.state == "wanting" and not found.advice:
             return replace(found, advice=_by_the_gateway(field, kind))
@@ -79,7 +79,7 @@ def heeding(question: str, field: str, judge: ResponseCheck, topic: AdviceTopic 
     return Check(judged, field)
 
 
-def to_do(topic: AdviceTopic, findings: Findings) -> str:
+def advice_for(topic: AdviceTopic, findings: Findings) -> str:
     """The advice; what is in the text may be left to the gateway as well."""
     flag, format = advice(topic, findings.kind, findings.reading.format), findings.reading.format
     if topic not in ("calls", "thoughts") or not format:
@@ -87,12 +87,12 @@ def to_do(topic: AdviceTopic, findings: Findings) -> str:
     return "; or ".join(filter(None, (flag, f"let the gateway parse: `format: {format}`")))
 
 
-def taken_for_thought(findings: Findings) -> Verdict:
+def reasoning_only_verdict(findings: Findings) -> Verdict:
     """Of an answer that is nothing but a thought, by the server's word."""
-    return wanting("all of the answer is taken for a thought", to_do("no_thoughts", findings))
+    return failed_verdict("all of the answer is taken for a thought", advice_for("no_thoughts", findings))
 
 
-def told(problem: Problem) -> str:
+def problem_text(problem: Problem) -> str:
     """What went wrong, in the server's words."""
     return f"{'refused' if problem.status < 500 else 'failed'}: {shorten(problem.message, _LONGEST)}"
 

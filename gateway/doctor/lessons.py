@@ -28,28 +28,28 @@ TOOLS = (
 )
 
 
-def user(text: str) -> Message:
+def user_message(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def weather() -> tuple[Message, ...]:
+def one_tool_call_messages() -> tuple[Message, ...]:
     """One call is due, of get_weather."""
     return (*_lesson(Berlin=12), *_lesson(Rome=25), _asked(["Paris"]))
 
 
-def weathers() -> tuple[Message, ...]:
+def two_tool_calls_messages() -> tuple[Message, ...]:
     """Two calls are due."""
     single = (*_lesson(Berlin=12), *_lesson(Rome=25))
     return (*single, *_lesson(Oslo=3, Madrid=30), *_lesson(Cairo=35, Lima=19), _asked(["London", "Paris"]))
 
 
-def addition(*, thinking: bool) -> tuple[Message, ...]:
+def arithmetic_messages(*, thinking: bool) -> tuple[Message, ...]:
     """`4 + 3 = 7.` is due, after a thought if `thinking`."""
     said = [message for a, b in ((2, 2), (3, 5), (1, 6)) for message in _summed(a, b, thinking)]
-    return (*said, user("What is 4 + 3?"))
+    return (*said, user_message("What is 4 + 3?"))
 
 
-def red() -> tuple[Message, ...]:
+def image_messages() -> tuple[Message, ...]:
     """A picture, of which the colour is due."""
     picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_RED}"}}
     return ({"role": "user", "content": [{"type": "text", "text": "Which colour is this? One word."}, picture]},)
@@ -57,7 +57,7 @@ def red() -> tuple[Message, ...]:
 
 def _summed(a: int, b: int, thinking: bool) -> tuple[Message, Message]:
     thought = {"reasoning_content": f"The user wants {a} + {b}. That is {a + b}."} if thinking else {}
-    return user(f"What is {a} + {b}?"), {"role": "assistant", "content": f"{a} + {b} = {a + b}.", **thought}
+    return user_message(f"What is {a} + {b}?"), {"role": "assistant", "content": f"{a} + {b} = {a + b}.", **thought}
 
 
 def _lesson(**degrees: int) -> tuple[Message, ...]:
@@ -77,7 +77,7 @@ def _lesson(**degrees: int) -> tuple[Message, ...]:
 
 
 def _asked(cities: Sequence[str]) -> Message:
-    return user(f"What is the weather {' and '.join(f'in {city}' for city in cities)} in celsius?")
+    return user_message(f"What is the weather {' and '.join(f'in {city}' for city in cities)} in celsius?")
 
 
 def _call(city: str) -> dict[str, object]:

@@ -70,10 +70,10 @@ def _format(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
 
 
-_PLAIN = _ask(lessons.addition(thinking=False))
-_WEATHER = _ask(lessons.weather(), tools=lessons.TOOLS)
-_WEATHERS = _ask(lessons.weathers(), tools=lessons.TOOLS)
-_NO_NEED = _ask(lessons.addition(thinking=False), tools=lessons.TOOLS, choice="required")
+_PLAIN = _ask(lessons.arithmetic_messages(thinking=False))
+_WEATHER = _ask(lessons.one_tool_call_messages(), tools=lessons.TOOLS)
+_WEATHERS = _ask(lessons.two_tool_calls_messages(), tools=lessons.TOOLS)
+_NO_NEED = _ask(lessons.arithmetic_messages(thinking=False), tools=lessons.TOOLS, choice="required")
 _STREAMED = replace(_PLAIN, stream=True)
 
 # In the order in which they are asked; if the first gets no answer, no other is.
@@ -82,10 +82,10 @@ QUESTIONS: Mapping[str, ProbeRequest] = MappingProxyType(
         "plain": ProbeRequest(_PLAIN),
         "streamed": ProbeRequest(_STREAMED),
         "endless": ProbeRequest(
-            _ask((lessons.user("Count from 1 to 1000, one number a line."),), stream=True), left=True
+            _ask((lessons.user_message("Count from 1 to 1000, one number a line."),), stream=True), left=True
         ),
         "after": ProbeRequest(_STREAMED),
-        "thinking": ProbeRequest(_ask(lessons.addition(thinking=True), stream=True)),
+        "thinking": ProbeRequest(_ask(lessons.arithmetic_messages(thinking=True), stream=True)),
         "tools": ProbeRequest(_WEATHER),
         "tools_streamed": ProbeRequest(replace(_WEATHER, stream=True)),
         "parallel": ProbeRequest(replace(_WEATHERS, stream=True)),
@@ -97,12 +97,12 @@ QUESTIONS: Mapping[str, ProbeRequest] = MappingProxyType(
         "stopped": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "stop": ["="]})),
         "twice": ProbeRequest(replace(_PLAIN, n=2, rest={"temperature": 1})),
         "chances": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "logprobs": True, "top_logprobs": 2})),
-        "image": ProbeRequest(_ask(lessons.red())),
+        "image": ProbeRequest(_ask(lessons.image_messages())),
     }
 )
 
 
-def fits(value: object) -> bool:
+def matches_probe_schema(value: object) -> bool:
     """True if decoded JSON is what the question `schema` asks for."""
     match value:
         case {"colour": colour, "number": int(), **others}:
@@ -110,7 +110,9 @@ def fits(value: object) -> bool:
     return False
 
 
-def put(question: ProbeRequest, model: str, kind: Kind, special: bool, ledger: Warnings) -> tuple[Request, bytes]:
+def build_probe_body(
+    question: ProbeRequest, model: str, kind: Kind, special: bool, ledger: Warnings
+) -> tuple[Request, bytes]:
     """The request, and the body for it.
 
     special: the tags of the model's calls are special tokens, as far as is known.
@@ -127,7 +129,7 @@ def put(question: ProbeRequest, model: str, kind: Kind, special: bool, ledger: W
     return request, DIALECTS[kind.dialect].body(request, target, KNOWN, ledger)
 
 
-def left_out(ledger: Warnings) -> frozenset[str]:
+def omitted_fields(ledger: Warnings) -> frozenset[str]:
     """The fields that the body for a question does not have."""
     told = (entry.partition(":") for entry in ledger.entries())
     return frozenset(field for code, _, field in told if code in ("dropped", "unenforced"))

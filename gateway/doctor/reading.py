@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from gateway.calls import ParserSettings
-from gateway.doctor.heard import ObservedMessage, fold, schemas
+from gateway.doctor.heard import ObservedMessage, message_from_events, parameter_schemas
 from gateway.doctor.lessons import TOOLS
 from gateway.events import Finish, TextDelta
-from gateway.formats.chosen import by_template
+from gateway.formats.chosen import choice_by_template
 from gateway.formats.format import ParseContext
 from gateway.formats.markup import Markup
 from gateway.formats.row import FormatSpec
@@ -34,15 +34,15 @@ class DetectedFormat(Struct, frozen=True):
     calls: bool = False
 
 
-def read(texts: Sequence[ObservedText], rows: Mapping[str, FormatSpec], likely: str) -> DetectedFormat:
+def detect_format(texts: Sequence[ObservedText], rows: Mapping[str, FormatSpec], likely: str) -> DetectedFormat:
     """The format that leaves the least of all texts as plain text.
 
     Of several it is the `likely` one, or else the one that their tags are signs of.
     """
     best, least = DetectedFormat(), sum(len(one.text.strip()) for one in texts)
-    signed = by_template("".join(one.text for one in texts), rows)
+    signed = choice_by_template("".join(one.text for one in texts), rows)
     for name in sorted(rows, key=lambda name: (name != likely, not signed or name != signed.format)):
-        read = [as_read(one, rows[name]) for one in texts] if rows[name].parse and name != "auto" else []
+        read = [parse_as(one, rows[name]) for one in texts] if rows[name].parse and name != "auto" else []
         left = sum(len(said.text.strip()) for said, _ in read)
         if left < least and any(said.thought or said.calls for said, _ in read):
             calls, thought_open = any(said.calls for said, _ in read), any(opened for _, opened in read)
@@ -50,7 +50,7 @@ def read(texts: Sequence[ObservedText], rows: Mapping[str, FormatSpec], likely: 
     return best
 
 
-def as_read(words: ObservedText, row: FormatSpec) -> tuple[ObservedMessage, bool]:
+def parse_as(words: ObservedText, row: FormatSpec) -> tuple[ObservedMessage, bool]:
     """The same in a format, and whether it begins inside a thought, as there is an end of one that never began."""
     said = _parsed(words, row, thought_open=False)
     thoughts = [*row.parse.thoughts.values()] if isinstance(row.parse, Markup) else []
@@ -60,7 +60,7 @@ def as_read(words: ObservedText, row: FormatSpec) -> tuple[ObservedMessage, bool
 
 
 def _parsed(words: ObservedText, row: FormatSpec, *, thought_open: bool) -> ObservedMessage:
-    context = ParseContext(schemas(TOOLS) if words.tools else {}, thought_open)
+    context = ParseContext(parameter_schemas(TOOLS) if words.tools else {}, thought_open)
     normaliser = Normalizer(ParserSettings(row.parse, context, str, Warnings()))
     normaliser.feed(Finish(0, "stop"))
-    return fold([*normaliser.feed(TextDelta(0, words.text)), *normaliser.close()])
+    return message_from_events([*normaliser.feed(TextDelta(0, words.text)), *normaliser.close()])

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.doctor.findings import Findings, Verdict
-from gateway.doctor.probes import ignored
+from gateway.doctor.probes import newly_ignored_fields
 
 _WIDTH = 100  # characters of a line
 
@@ -40,7 +40,7 @@ class ExaminedServer(Struct, frozen=True, kw_only=True):
     @property
     def ignores(self) -> tuple[str, ...]:
         """Fields that it takes and does nothing about, of which the gateway is yet to be told that."""
-        return tuple(sorted({field for one in self.models for field in ignored(one.findings)}))
+        return tuple(sorted({field for one in self.models for field in newly_ignored_fields(one.findings)}))
 
     @property
     def well(self) -> bool:
@@ -49,11 +49,11 @@ class ExaminedServer(Struct, frozen=True, kw_only=True):
         return not self.problem and all(verdict.state != "wanting" for verdict in verdicts)
 
 
-def table(servers: Sequence[ExaminedServer]) -> str:
+def report_table(servers: Sequence[ExaminedServer]) -> str:
     return "\n\n".join("\n".join(_paragraph(server)) for server in servers)
 
 
-def data(servers: Sequence[ExaminedServer]) -> list[dict[str, Any]]:
+def report_json(servers: Sequence[ExaminedServer]) -> list[dict[str, Any]]:
     """The same for programs."""
     return [
         {

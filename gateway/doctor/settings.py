@@ -9,12 +9,12 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from gateway.config import ConfigError, ConfigFault
 from gateway.doctor.report import ExaminedServer
-from gateway.formats import canonical
+from gateway.formats import canonical_name
 
 _WIDTH = 1 << 16  # no line is broken that was none
 
 
-def merged(text: str, servers: Sequence[ExaminedServer], file: str = "") -> str:
+def merge_config(text: str, servers: Sequence[ExaminedServer], file: str = "") -> str:
     """The text, a sound configuration, with the servers and models that it does not have, and what it leaves open.
 
     Where it has another value, that stays: a ConfigError has a fault for each of them.
@@ -105,7 +105,7 @@ def _new(models: _YamlMapping, model: str, server: ExaminedServer) -> str:
 def _learn(models: CommentedMap, key: str, found: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
     """Gives the conflicts; to name a family is none where the server has parsed all there was."""
     for name, value in found.items():
-        there = canonical((models[key] or {}).get(name) or "auto")
+        there = canonical_name((models[key] or {}).get(name) or "auto")
         if value is None or there == value or (value == "native" and there != "auto"):
             continue
         if there != "auto":

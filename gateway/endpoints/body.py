@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import DecodeError, json
 
-from gateway.endpoints.checks import list_of, object_, short, string, too_many_members, wrong_type
+from gateway.endpoints.checks import list_of, object_, string, string_of, too_many_members, wrong_type
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest
 
@@ -17,7 +17,7 @@ _ESCAPES = re.compile(
 )
 
 
-def decoded(raw: bytes, counts: Counts = COUNTS) -> dict[str, Any]:
+def decode_body(raw: bytes, counts: Counts = COUNTS) -> dict[str, Any]:
     """Return a client's body without its null members, which count as absent.
 
     Raise BadRequest for what is no object, and TooLarge for too many values.
@@ -84,22 +84,22 @@ def check_stream_options(body: dict[str, Any]) -> None:
         raise BadRequest(message, param="stream_options")
 
 
-def stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+def check_stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     """One string, or a list of them."""
     if not isinstance(value, str):
         list_of(string)(value, param)
 
 
-def metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+def check_metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     object_(value, param)
     if len(value) > 16:
         raise too_many_members(value, param, 16)
     for key, text in value.items():
-        short(64)(key, f"{param}.{key[:64]}")
-        short(512)(text, f"{param}.{key}")
+        string_of(64)(key, f"{param}.{key[:64]}")
+        string_of(512)(text, f"{param}.{key}")
 
 
-def moderation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+def check_moderation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     object_(value, param)
     policy = value.get("policy")
     sides = policy.values() if isinstance(policy, dict) else ()

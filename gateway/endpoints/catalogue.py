@@ -21,7 +21,7 @@ has nothing to do with it, and never undo what the user has changed.
 """
 
 
-def entry(model: str, place: int, window: int | None, abilities: Set[str] | None) -> dict[str, Any]:
+def codex_model(model: str, place: int, window: int | None, abilities: Set[str] | None) -> dict[str, Any]:
     """`place`: in the list, from 0; the first is what Codex offers first."""
     sees = abilities is None or "vision" in abilities
     return {

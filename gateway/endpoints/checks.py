@@ -17,7 +17,7 @@ _ARTICLES = {
 _UNKNOWN = 512  # members of an object that no API has
 
 
-def missing(param: str) -> BadRequest:
+def missing_parameter(param: str) -> BadRequest:
     return BadRequest(f"Missing required parameter: '{param}'.", code="missing_required_parameter", param=param)
 
 
@@ -71,11 +71,11 @@ _integer = _typed("an integer", int)
 _decimal = _typed("a decimal", int, float)
 
 
-def integer(least: int | None = None, most: int | None = None) -> ParamCheck:
+def integer_between(least: int | None = None, most: int | None = None) -> ParamCheck:
     return _bounded(_integer, "integer", least, most)
 
 
-def decimal(least: float, most: float) -> ParamCheck:
+def number_between(least: float, most: float) -> ParamCheck:
     return _bounded(_decimal, "decimal", least, most)
 
 
@@ -88,7 +88,7 @@ def one_of(*supported: str) -> ParamCheck:
     return check
 
 
-def short(most: int, least: int = 0) -> ParamCheck:
+def string_of(most: int, least: int = 0) -> ParamCheck:
     """A string of at most so many characters; with `least`, one that is not empty."""
 
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -121,7 +121,7 @@ def list_of(each: ParamCheck, least: int = 0, most: int | None = None) -> ParamC
     return check
 
 
-def fields(required: Mapping[str, ParamCheck], optional: Mapping[str, ParamCheck] | None = None) -> ParamCheck:
+def object_of(required: Mapping[str, ParamCheck], optional: Mapping[str, ParamCheck] | None = None) -> ParamCheck:
     """An object with these members; others may be there too, and null counts as absent."""
 
     known = {**required, **(optional or {})}
@@ -134,7 +134,7 @@ def fields(required: Mapping[str, ParamCheck], optional: Mapping[str, ParamCheck
             raise too_many_members(dict.fromkeys(unknown), param, _UNKNOWN, "unknown properties")
         for name in required:
             if value.get(name) is None:
-                raise missing(f"{param}.{name}" if param else name)
+                raise missing_parameter(f"{param}.{name}" if param else name)
         for name, member in value.items():
             if type(member) is not types.get(name) and member is not None and (each := known.get(name)):
                 each(member, f"{param}.{name}" if param else name)

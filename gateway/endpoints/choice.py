@@ -10,7 +10,7 @@ ResolvedToolChoice = tuple[ToolChoice | None, frozenset[ToolName] | None]
 ToolFinder = Callable[[dict[str, Any]], ToolName | None]
 
 
-def settled(choice: Any, tools: Sequence[object], find: ToolFinder) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
+def resolve_tool_choice(choice: Any, tools: Sequence[object], find: ToolFinder) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
     """The choice and the allowed tools, None for all; a choice without tools to choose from is no choice.
 
     tools: whatever could be chosen; find: the tool that an object names; None if it is none that could be called.
@@ -28,6 +28,6 @@ def settled(choice: Any, tools: Sequence[object], find: ToolFinder) -> ResolvedT
     return (choice if left else None), allowed
 
 
-def not_offered(name: str) -> BadRequest:
+def unknown_tool_error(name: str) -> BadRequest:
     message = f"Invalid value for 'tool_choice': the tool '{name}' is not among 'tools'."
     return BadRequest(message, code="invalid_value", param="tool_choice")

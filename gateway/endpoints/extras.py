@@ -27,7 +27,7 @@ def forward(extra: ExtraField, ledger: Warnings) -> None:
         ledger.note("forwarded", extra.name)
 
 
-def continued(before: Raw | None, more: Raw) -> Raw:
+def join_extra(before: Raw | None, more: Raw) -> Raw:
     """A list grows, anything else is replaced."""
     if before is None or bytes(before)[:1] != b"[" or bytes(more)[:1] != b"[":
         return more

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.endpoints.chat.shape import encode, usage
-from gateway.endpoints.extras import IN_EACH, continued, forward, joined
+from gateway.endpoints.chat.shape import encode, usage_object
+from gateway.endpoints.extras import IN_EACH, forward, join_extra, joined
 from gateway.ledger import Warnings
 
 _Place = tuple[int | None, bool]  # of a member: its choice, and True within the choice's message
@@ -53,7 +53,7 @@ class StreamEncoder(ABC):
         comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
         count = b""
         if self._include:
-            parts = self._head, self._extras(None), encode(usage(self._usage))
+            parts = self._head, self._extras(None), encode(usage_object(self._usage))
             count = b'%b]%b,"usage":%b}\n\n' % parts
         return rest + comment + count + b"data: [DONE]\n\n"
 
@@ -82,7 +82,7 @@ class StreamEncoder(ABC):
     def _counted(self, e: ev.Usage) -> bytes:
         self._usage = e
         if self._continuous:
-            self._tail = b'],"usage":%b}\n\n' % encode(usage(e))
+            self._tail = b'],"usage":%b}\n\n' % encode(usage_object(e))
         return b""
 
     def _extra(self, e: ev.ExtraField) -> bytes:
@@ -94,7 +94,7 @@ class StreamEncoder(ABC):
             self._head = self._opening()
             return b""
         waiting = self._waiting.setdefault((e.choice, e.inside), {})
-        join = joined if e.inside else continued
+        join = joined if e.inside else join_extra
         waiting[e.name] = e.json if e.choice is None else join(waiting.get(e.name), e.json)
         return b""
 

@@ -9,7 +9,7 @@ from gateway.events import ReasoningDelta, ToolCallStart
 _decode = json.Decoder(dict[str, Any]).decode
 
 
-def of_call(start: ToolCallStart) -> dict[str, Any]:
+def call_signature(start: ToolCallStart) -> dict[str, Any]:
     """The members of a call that carry its signature; none if it has none."""
     return {"provider_specific_fields": {"thought_signature": start.signature}} if start.signature else {}
 

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.endpoints.checks import integer, list_of, short, string, wrong_type
+from gateway.endpoints.checks import integer_between, list_of, string, string_of, wrong_type
 
 TextInput = str | list[int]
 
 _MOST = 2048  # texts of one request
-_tokens = list_of(integer(0), least=1)
+_tokens = list_of(integer_between(0), least=1)
 
 
-def texts(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+def check_texts(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     """A check: a string, a list of them, a list of ids, or a list of such lists."""
     if isinstance(value, str):
         return
@@ -23,22 +23,22 @@ def texts(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         list_of(_text, least=1, most=_MOST)(value, param)
 
 
-def said(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+def check_nonempty_texts(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     """The same, and none of them empty."""
-    texts(value, param)
+    check_texts(value, param)
     for i, text in enumerate(value if isinstance(value, list) else ()):
         if isinstance(text, str):
-            short(len(text), least=1)(text, f"{param}[{i}]")
+            string_of(len(text), least=1)(text, f"{param}[{i}]")
     if isinstance(value, str):
-        short(len(value), least=1)(value, param)
+        string_of(len(value), least=1)(value, param)
 
 
-def listed(value: Any) -> list[TextInput]:  # noqa: ANN401 - decoded JSON
+def text_list(value: Any) -> list[TextInput]:  # noqa: ANN401 - decoded JSON
     """Each text of a value that has passed a check."""
     return [value] if isinstance(value, str) or _is_id(value[0]) else value
 
 
-def size(all: Sequence[TextInput]) -> int:
+def text_characters(all: Sequence[TextInput]) -> int:
     """Characters, where a token counts as four."""
     return sum(len(text) if isinstance(text, str) else 4 * len(text) for text in all)
 

@@ -29,7 +29,7 @@ _FAMILIES = {
 }
 FORMATS: Mapping[str, FormatSpec] = {
     "auto": FormatSpec(
-        parse=auto.format(_FAMILIES),
+        parse=auto.auto_format(_FAMILIES),
         families="decided by the name of the model, its chat template, or what it writes",
         example="It is sunny.",
     ),
@@ -51,11 +51,11 @@ FORMATS: Mapping[str, FormatSpec] = {
 _ALIASES = {alias: name for name, row in FORMATS.items() for alias in row.aliases}
 
 
-def names() -> frozenset[str]:
+def format_names() -> frozenset[str]:
     """All that a user may write as `format:`."""
     return frozenset(FORMATS) | frozenset(_ALIASES)
 
 
-def canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     """The name of a format that may have been called by an alias."""
     return _ALIASES.get(name, name)

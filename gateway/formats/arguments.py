@@ -17,7 +17,7 @@ from gateway.formats import dialect
 from gateway.formats.format import FormatParser
 from gateway.formats.markers import Markers
 from gateway.formats.reader import SPACE, Malformed, ReadStep, TextReader, TextSink
-from gateway.formats.schema import STRING, quoted, typed
+from gateway.formats.schema import STRING, escape_json_string, to_json
 from gateway.formats.shape import Shape
 
 _DEPTH = 100  # of values inside values
@@ -78,7 +78,7 @@ def encoded(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     if (yield from read.literal('"')):
         end = yield from read.characters(inner.feed)
     else:
-        end = yield from dialect.decoded(read, inner.feed)
+        end = yield from dialect.read_string_into(read, inner.feed)
     inner.close(cut=read.cut)
     read.mended |= inner.repaired
     if inner.rest.strip(TRAILING):
@@ -168,7 +168,7 @@ def fitted(text: str, shape: Shape, depth: int = _DEPTH) -> str:
 
 def from_text(text: str, wanted: frozenset[str], shape: Shape) -> str:
     """Return a text without quotes as JSON of one of the wanted types, with what is in it as its schema has it."""
-    literal = typed(text, wanted)
+    literal = to_json(text, wanted)
     return (fitted(literal, shape) or literal) if literal.startswith(("[", "{")) else literal
 
 
@@ -300,10 +300,10 @@ class _Writer:
             if (yield from read.clean(_both(self._put, pieces.append))):
                 self._key = loads("".join(pieces))
         elif (yield from read.ahead("'")):
-            end = yield from dialect.decoded(read, pieces.append)
+            end = yield from dialect.read_string_into(read, pieces.append)
             key = "".join(pieces)
             self._key = key if end else None
-            self._repair(f'"{quoted(key)}' + ('"' if end else ""))
+            self._repair(f'"{escape_json_string(key)}' + ('"' if end else ""))
         elif (word := (yield from read.word(_KEY))) and not read.ended:
             self._key = word
             self._repair(f'"{word}"')
@@ -325,7 +325,7 @@ class _Writer:
 
     def _python_string(self) -> ReadStep:
         self._repair('"')
-        if not (yield from dialect.decoded(self._read, lambda text: self._put(quoted(text)))):
+        if not (yield from dialect.read_string_into(self._read, lambda text: self._put(escape_json_string(text)))):
             return ""
         self._put('"')
         return "whole"
@@ -344,7 +344,7 @@ class _Writer:
             self._put(literal)
             read.mended |= literal != word
         elif word and shape.allows("string"):
-            self._repair(f'"{quoted((word + (yield from read.run(_REST))).rstrip())}"')
+            self._repair(f'"{escape_json_string((word + (yield from read.run(_REST))).rstrip())}"')
         else:
             self._put(word)
             raise Malformed
@@ -372,7 +372,7 @@ def _tags(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
         value = shape.member(found[1])
         members[found[1]] = from_text("".join(pieces).strip(), value.types or STRING, value)
         came.append((yield from read.run(SPACE)))
-    put("{" + ", ".join([f'"{quoted(key)}": {value}' for key, value in members.items()]) + "}")
+    put("{" + ", ".join([f'"{escape_json_string(key)}": {value}' for key, value in members.items()]) + "}")
     return "whole"
 
 

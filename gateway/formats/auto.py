@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gateway.formats.format import CallParser, Format, by_next
+from gateway.formats.format import CallParser, Format, by_next_token
 from gateway.formats.headed import HeadedCall
-from gateway.formats.json_call import tagged
+from gateway.formats.json_call import tagged_calls
 from gateway.formats.markup import THINK, Markup
 from gateway.formats.row import FormatSpec
 
@@ -21,7 +21,7 @@ _Value = TypeVar("_Value")
 _FUNCTION_CALL = "function call<|role_sep|>"  # GigaChat's tag, whose second half no text has
 
 
-def format(rows: Mapping[str, FormatSpec]) -> Format:
+def auto_format(rows: Mapping[str, FormatSpec]) -> Format:
     """Return the format of what any of the rows may have written.
 
     A row whose `first` text hands an answer to it has no end tokens of its own.
@@ -52,9 +52,13 @@ def _shared(rows: Mapping[str, FormatSpec], elements: Mapping[str, CallParser]) 
     either = _either(_call(rows["kimi_k2"], kimi), _call(rows["deepseek_v3"], kimi))
     return {
         kimi: either,
-        "<tool_call>": by_next({"{": tagged, "[": tagged, **elements}, _call(rows["glm47_xml"], "<tool_call>")),
-        "<tool_calls>": by_next({"<tool_call>": _call(rows["hy_v3"], "<tool_call>")}, tagged),
-        "<|tool_calls|>": by_next({"{": tagged, "[": tagged, solar: _call(rows["solar_open"], solar)}, either),
+        "<tool_call>": by_next_token(
+            {"{": tagged_calls, "[": tagged_calls, **elements}, _call(rows["glm47_xml"], "<tool_call>")
+        ),
+        "<tool_calls>": by_next_token({"<tool_call>": _call(rows["hy_v3"], "<tool_call>")}, tagged_calls),
+        "<|tool_calls|>": by_next_token(
+            {"{": tagged_calls, "[": tagged_calls, solar: _call(rows["solar_open"], solar)}, either
+        ),
         _FUNCTION_CALL: _call(rows["gigachat3"], _FUNCTION_CALL),
         "<|tool_call_start|>": _call(rows["lfm2_pythonic"], "<|tool_call_start|>"),
         "[TOOL_CALLS]": _call(rows["mistral"], "[TOOL_CALLS]"),

@@ -51,12 +51,12 @@ _IDS = {
 }
 
 
-def page(rows: Mapping[str, FormatSpec]) -> str:
+def formats_page(rows: Mapping[str, FormatSpec]) -> str:
     """All of it, in Markdown."""
-    return "\n".join([_HEAD, *(f"## {name}\n\n{section(row)}\n" for name, row in rows.items())])
+    return "\n".join([_HEAD, *(f"## {name}\n\n{format_section(row)}\n" for name, row in rows.items())])
 
 
-def section(row: FormatSpec) -> str:
+def format_section(row: FormatSpec) -> str:
     """What is known of one format: its models, how they write, and what is worth a sentence."""
     fence = "````" if "```" in row.example else "```"
     lines = [f"{row.families[:1].upper()}{row.families[1:]}.", "", f"{fence}text", row.example, fence]
@@ -65,7 +65,7 @@ def section(row: FormatSpec) -> str:
     return "\n".join(lines)
 
 
-def table(rows: Mapping[str, FormatSpec]) -> str:
+def format_table(rows: Mapping[str, FormatSpec]) -> str:
     """One line each, in columns."""
     lines = [("NAME", "FAMILIES", "ALIASES")]
     lines += [(name, row.families, ", ".join(row.aliases)) for name, row in rows.items()]

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gateway.formats.format import CallInReasoning
 from gateway.formats.markup import Markup
-from gateway.formats.profiles import known
+from gateway.formats.profiles import find_profile
 from gateway.formats.row import FormatSpec
 
 _MODELS = 1024  # of which the result is remembered
@@ -23,9 +23,9 @@ class FormatChoice(Struct, frozen=True):
 
 
 @lru_cache(_MODELS)
-def by_name(names: tuple[str, ...], word: str = "auto") -> FormatChoice:
+def choice_by_name(names: tuple[str, ...], word: str = "auto") -> FormatChoice:
     """What the operator's word, a format's name, and the names of a model say."""
-    found = known(names)
+    found = find_profile(names)
     if not found:
         reason = "its name is unknown, so what it writes decides" if word == "auto" else "configured"
         return FormatChoice(word, reason)
@@ -36,7 +36,7 @@ def by_name(names: tuple[str, ...], word: str = "auto") -> FormatChoice:
     return FormatChoice(word, "configured", thought_open, profile.in_thought if word == profile.format else None)
 
 
-def by_template(template: str, rows: Mapping[str, FormatSpec]) -> FormatChoice | None:
+def choice_by_template(template: str, rows: Mapping[str, FormatSpec]) -> FormatChoice | None:
     """What a chat template gives away: the format of which it has all signs, and of several the one with most."""
     fitting = [name for name, row in rows.items() if row.signs and all(sign in template for sign in row.signs)]
     if not fitting:
@@ -45,7 +45,7 @@ def by_template(template: str, rows: Mapping[str, FormatSpec]) -> FormatChoice |
     return FormatChoice(name, f"its chat template has {' and '.join(rows[name].signs)}")
 
 
-def opens(prompt: str, row: FormatSpec) -> bool:
+def opens_reasoning(prompt: str, row: FormatSpec) -> bool:
     """True if a rendered prompt ends inside a thought of this format."""
     tags = row.parse.thoughts if isinstance(row.parse, Markup) else ()
     return prompt.rstrip().endswith(tuple(tag.rstrip() for tag in tags))

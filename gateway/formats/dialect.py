@@ -11,7 +11,7 @@ from typing import Any
 from gateway.formats import schema
 from gateway.formats.markers import Markers
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
-from gateway.formats.schema import ANY, kinds, quoted, typed
+from gateway.formats.schema import ANY, argument_types, escape_json_string, to_json
 
 MARKS = ('<|"|>', "<escape>")  # around a string in which nothing is escaped
 QUOTES = ('"""', "'''", '"', "'")
@@ -29,13 +29,13 @@ _DEPTH = 100  # of values inside values
 _CLOSE = {"{": "}", "[": "]", "(": ")"}
 
 
-def bare_kinds(tool: Mapping[str, Any], parameter: str) -> frozenset[str]:
+def bare_types(tool: Mapping[str, Any], parameter: str) -> frozenset[str]:
     """The JSON types that text without quotes may have: any, unless the tool says that it may be a string."""
-    wanted = kinds(tool, parameter, ANY)
+    wanted = argument_types(tool, parameter, ANY)
     return wanted if "string" in wanted else ANY
 
 
-def value(read: TextReader, put: TextSink, wanted: frozenset[str] = ANY, depth: int = _DEPTH) -> ReadStep:
+def read_value(read: TextReader, put: TextSink, wanted: frozenset[str] = ANY, depth: int = _DEPTH) -> ReadStep:
     """One value, as JSON for `put`; return "" if the text ended first.
 
     wanted: the JSON types that text without quotes may have.
@@ -44,15 +44,15 @@ def value(read: TextReader, put: TextSink, wanted: frozenset[str] = ANY, depth: 
     if not first:
         return ""
     if first == "{":
-        return (yield from members(read, put, depth))
+        return (yield from read_object(read, put, depth))
     if first in "[(":
         return (yield from _array(read, put, depth))
     if quote := (yield from read.literal(*QUOTES, *MARKS)):
         return (yield from _quoted(read, put, ENDS[quote]))
-    return (yield from bare(read, put, wanted))
+    return (yield from read_bare(read, put, wanted))
 
 
-def bare(read: TextReader, put: TextSink, wanted: frozenset[str]) -> ReadStep:
+def read_bare(read: TextReader, put: TextSink, wanted: frozenset[str]) -> ReadStep:
     """A value without quotes, or a string of Python's with a prefix."""
     text = yield from read.run(_BARE)
     if text in _PREFIXES and (quote := (yield from read.literal(*QUOTES))):
@@ -62,16 +62,16 @@ def bare(read: TextReader, put: TextSink, wanted: frozenset[str]) -> ReadStep:
     if read.ended:
         put("" if read.cut else schema.begun(text))  # it may have gone on
         return ""
-    put(literal(text, wanted))
+    put(bare_to_json(text, wanted))
     return "whole"
 
 
-def literal(text: str, wanted: frozenset[str]) -> str:
+def bare_to_json(text: str, wanted: frozenset[str]) -> str:
     """Text without quotes as JSON; nothing is null, even where a string is wanted."""
-    return "null" if text.strip() in ("None", "null") else typed(text.strip(), wanted)
+    return "null" if text.strip() in ("None", "null") else to_json(text.strip(), wanted)
 
 
-def members(read: TextReader, put: TextSink, depth: int = _DEPTH) -> ReadStep:
+def read_object(read: TextReader, put: TextSink, depth: int = _DEPTH) -> ReadStep:
     """An object, its braces perhaps doubled, or Malformed; return "" if the text ended first."""
     if not depth:
         raise Malformed
@@ -81,11 +81,11 @@ def members(read: TextReader, put: TextSink, depth: int = _DEPTH) -> ReadStep:
     while not (yield from read.accept("}")):
         if read.ended:
             return ""
-        name = yield from key(read)
+        name = yield from read_key(read)
         yield from read.expect(":", "=")
-        put(f'{before}"{quoted(name)}": ')
+        put(f'{before}"{escape_json_string(name)}": ')
         before = ", "
-        if not (yield from value(read, put, depth=depth - 1)):
+        if not (yield from read_value(read, put, depth=depth - 1)):
             return ""
         if not (yield from read.accept(",")):
             yield from read.expect("}")
@@ -96,23 +96,23 @@ def members(read: TextReader, put: TextSink, depth: int = _DEPTH) -> ReadStep:
     return "whole"
 
 
-def key(read: TextReader) -> ReadStep:
+def read_key(read: TextReader) -> ReadStep:
     """A key: a string in any quotes, or a word."""
     yield from read.peek()
     if (yield from read.ahead(*QUOTES, *MARKS)):
-        return (yield from string(read))
+        return (yield from read_string(read))
     return (yield from read.word(_KEY))
 
 
-def string(read: TextReader) -> ReadStep:
+def read_string(read: TextReader) -> ReadStep:
     """Take one string in any quotes and return its value, or Malformed."""
     pieces: list[str] = []
-    if not (yield from decoded(read, pieces.append)):
+    if not (yield from read_string_into(read, pieces.append)):
         raise Malformed
     return "".join(pieces)
 
 
-def decoded(read: TextReader, put: TextSink) -> ReadStep:
+def read_string_into(read: TextReader, put: TextSink) -> ReadStep:
     """Decode one string in any quotes, as it comes; return its end quote, "" if the text ended first."""
     quote = yield from read.expect(*QUOTES, *MARKS)
     return (yield from _inside(read, put, ENDS[quote]))
@@ -138,7 +138,7 @@ def _array(read: TextReader, put: TextSink, depth: int) -> ReadStep:
             return ""
         put(before)
         before = ", "
-        if not (yield from value(read, put, depth=depth - 1)):
+        if not (yield from read_value(read, put, depth=depth - 1)):
             return ""
         if not (yield from read.accept(",")):
             yield from read.expect(close)
@@ -150,7 +150,7 @@ def _array(read: TextReader, put: TextSink, depth: int) -> ReadStep:
 def _quoted(read: TextReader, put: TextSink, ends: Markers) -> ReadStep:
     """A string whose quote was taken, as JSON; return "" if the text ended first."""
     put('"')
-    if not (yield from _inside(read, lambda text: put(quoted(text)), ends)):
+    if not (yield from _inside(read, lambda text: put(escape_json_string(text)), ends)):
         return ""
     put('"')
     return "whole"

@@ -64,7 +64,7 @@ Format = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
 CallParser = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
 
 
-def start(read: TextReader, emit: ParserOutput, name: str, id: str = "") -> None:
+def start_call(read: TextReader, emit: ParserOutput, name: str, id: str = "") -> None:
     """It is a call: nothing of it will be given back as text; Malformed if its name is empty."""
     if not name:
         raise Malformed
@@ -72,32 +72,32 @@ def start(read: TextReader, emit: ParserOutput, name: str, id: str = "") -> None
     emit.tool_start(name, id)
 
 
-def give_back(read: TextReader, emit: ParserOutput, put: TextSink) -> None:
+def emit_as_text(read: TextReader, emit: ParserOutput, put: TextSink) -> None:
     """What seemed to be a call is none: it was text for `put`, unless the text only ended too early to tell."""
     if text := read.recorded():
         (emit.fragment if read.ended else put)(text)
 
 
-def recover(read: TextReader, emit: ParserOutput, put: TextSink) -> bool:
+def recover_call(read: TextReader, emit: ParserOutput, put: TextSink) -> bool:
     """After a Malformed: what has begun as a call ends, what has not was text for `put`; True if it had begun."""
     if read.recording:
-        give_back(read, emit, put)
+        emit_as_text(read, emit, put)
         return False
     if not read.ended:
         emit.tool_end()
     return True
 
 
-def attempt(call: ReadStep, read: TextReader, emit: ParserOutput, put: TextSink) -> ReadStep:
+def try_call(call: ReadStep, read: TextReader, emit: ParserOutput, put: TextSink) -> ReadStep:
     """Read a call, whose beginning is recorded, to its end, good or bad; what is none was text for `put`."""
     try:
         return (yield from call)
     except Malformed:
-        recover(read, emit, put)
+        recover_call(read, emit, put)
     return ""
 
 
-def by_next(options: Mapping[str, CallParser], otherwise: CallParser) -> CallParser:
+def by_next_token(options: Mapping[str, CallParser], otherwise: CallParser) -> CallParser:
     """What comes next, after white space, decides who reads on.  A tag is taken then, a bracket is not.
 
     The result may be one of the options itself: a tag that is written twice.

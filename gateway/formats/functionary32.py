@@ -5,9 +5,9 @@ The prompt ends with the mark before the first name.
 
 import re
 
-from gateway.formats.format import ParseContext, ParserOutput, attempt, start
+from gateway.formats.format import ParseContext, ParserOutput, start_call, try_call
 from gateway.formats.harmony_code import code
-from gateway.formats.json_call import arguments
+from gateway.formats.json_call import read_arguments
 from gateway.formats.markers import ENDS, Markers
 from gateway.formats.markup import Markup
 from gateway.formats.reader import Malformed, ReadStep, TextReader
@@ -16,7 +16,7 @@ _NAME, _MORE = re.compile(r"[\w.:/-]*"), re.compile(r">*")
 _CODE = ("python", "code_interpreter")  # known to the model by themselves
 
 
-def parse(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+def functionary32(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """The Format: a first message without its mark, then all others."""
     read.ends = ENDS
     if not context.thought_open:
@@ -34,7 +34,7 @@ def _first(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadS
         if text := read.recorded():
             (emit.fragment if read.ended and read.cut else emit.text)(text)
         return ""
-    return (yield from attempt(_messages(read, emit, context, name), read, emit, emit.text))
+    return (yield from try_call(_messages(read, emit, context, name), read, emit, emit.text))
 
 
 def _call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
@@ -55,9 +55,9 @@ def _messages(read: TextReader, emit: ParserOutput, context: ParseContext, name:
     read.recorded()
     stops = Markers(*(f">>>{name}\n" for name in (*context.tools, *_CODE, "all")))
     while name not in ("", "all"):
-        start(read, emit, name)
+        start_call(read, emit, name)
         if (yield from read.peek()) == "{":
-            if (yield from arguments(read, emit.tool_args, context.shape(name))):
+            if (yield from read_arguments(read, emit.tool_args, context.shape(name))):
                 emit.tool_end()
             return ""
         name = (yield from code(read, emit, context, name, stops)).removeprefix(">>>").rstrip()

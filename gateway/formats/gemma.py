@@ -11,11 +11,11 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.formats import dialect
-from gateway.formats.format import ParseContext, ParserOutput, start
+from gateway.formats.format import ParseContext, ParserOutput, start_call
 from gateway.formats.json_call import surplus
 from gateway.formats.markers import Markers
 from gateway.formats.reader import ReadStep, TextReader, TextSink
-from gateway.formats.schema import quoted
+from gateway.formats.schema import escape_json_string
 
 _STRUCTURED = ("{", "[", '"', "'")  # what values begin with that are no plain text
 _TEXT = frozenset({"string", "null"})
@@ -33,15 +33,15 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
         yield from read.accept(":")
         name = yield from read.word()
         more = yield from read.expect("{", self.end)
-        start(read, emit, name)
+        start_call(read, emit, name)
         tool = context.tools.get(name, {})
         before = "{"
         while more in _MORE and not (yield from read.accept("}", self.end)):
             if read.ended:
                 return ""
-            key = yield from dialect.key(read)
+            key = yield from dialect.read_key(read)
             yield from read.expect(":")
-            emit.tool_args(f'{before}"{quoted(key)}": ')
+            emit.tool_args(f'{before}"{escape_json_string(key)}": ')
             before = ", "
             more = yield from self._value(read, emit.tool_args, tool, key)
             if not more:
@@ -53,13 +53,13 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
 
     def _value(self, read: TextReader, put: TextSink, tool: Mapping[str, Any], key: str) -> ReadStep:
         """One value; return what follows it, "" if the text ended first."""
-        wanted = dialect.bare_kinds(tool, key)
+        wanted = dialect.bare_types(tool, key)
         if (yield from read.accept(self.mark)):
             mark = yield from self._string(read, put, self.mark, "}")
         elif wanted <= _TEXT and not (yield from read.ahead(*_STRUCTURED, "null", self.end)):
             follow = tuple(f"{name}:" for name in tool["properties"])
             mark = yield from self._string(read, put, ",", "}", self.end, follow=follow)
-        elif (yield from dialect.value(read, put, wanted)):
+        elif (yield from dialect.read_value(read, put, wanted)):
             yield from read.accept(self.mark)
             mark = self.mark
         else:
@@ -73,14 +73,14 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
         """
         put('"')
         stop = Markers(*stops)
-        while (mark := (yield from read.until(stop, lambda text: put(quoted(text))))) in _MAYBE:
+        while (mark := (yield from read.until(stop, lambda text: put(escape_json_string(text))))) in _MAYBE:
             read.record(mark)
             yield from read.peek()
             over = yield from read.ahead(*(follow if mark == "," else (self.end,)))
             text = read.recorded()
             if over or (mark == "}" and read.ended and not read.cut):
                 break
-            put(quoted(text))
+            put(escape_json_string(text))
         if mark:
             put('"')
         return mark

@@ -6,12 +6,12 @@ An object with a name and arguments, a list of such, or, where one tool was name
 from collections.abc import Mapping
 
 from gateway.formats.bare_json import named
-from gateway.formats.format import CallParser, ParseContext, ParserOutput, start
+from gateway.formats.format import CallParser, ParseContext, ParserOutput, start_call
 from gateway.formats.json_call import JsonCall
 from gateway.formats.reader import Malformed, ReadStep, TextReader
 
 
-def announced(read: TextReader, emit: ParserOutput) -> ReadStep:
+def read_bracket(read: TextReader, emit: ParserOutput) -> ReadStep:
     """Take the bracket that comes next, with the white space before it; "" where text comes."""
     read.record()
     yield from read.peek()
@@ -34,7 +34,7 @@ def _object(read: TextReader, emit: ParserOutput, context: ParseContext) -> Read
         if not read.recording or (read.ended and read.cut):
             raise
     begun = read.recorded().lstrip()
-    start(read, emit, forced)
+    start_call(read, emit, forced)
     emit.tool_args(begun)
     if (yield from read.json(emit.tool_args, call.depth)):
         emit.tool_end()

@@ -1,9 +1,9 @@
 """Messages in channels, as gpt-oss writes them: JSON, or code, for the tool that a header names."""
 
 from gateway.formats import untagged
-from gateway.formats.format import ParseContext, ParserOutput, start
+from gateway.formats.format import ParseContext, ParserOutput, start_call
 from gateway.formats.harmony_code import code
-from gateway.formats.json_call import arguments
+from gateway.formats.json_call import read_arguments
 from gateway.formats.markers import Markers
 from gateway.formats.messages import CHANNEL, START, ChannelFormat
 from gateway.formats.reader import Malformed, ReadStep, TextReader
@@ -12,12 +12,12 @@ _BEGINS, _ENDS = (START, CHANNEL), ("<|end|>", "<|call|>", "<|return|>")
 _IN_CODE = Markers(*_BEGINS, *_ENDS)
 
 
-def harmony(*, spaced: bool = False) -> ChannelFormat:
+def harmony_format(*, spaced: bool = False) -> ChannelFormat:
     """spaced: a space stands after each tag."""
     return ChannelFormat(
         begins=_BEGINS,
         ends=_ENDS,
-        body=_body,
+        body=_read_harmony_body,
         thoughts=frozenset({"analysis"}),
         nobody=frozenset({"assistant", "user", "all"}),
         spaced=spaced,
@@ -25,13 +25,13 @@ def harmony(*, spaced: bool = False) -> ChannelFormat:
     )
 
 
-def _body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
+def _read_harmony_body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
     if not name:
         raise Malformed
-    start(read, emit, name)
+    start_call(read, emit, name)
     yield from read.peek()
     if (yield from read.ahead("{", '"{')):
-        if (yield from arguments(read, emit.tool_args, context.shape(name))):
+        if (yield from read_arguments(read, emit.tool_args, context.shape(name))):
             emit.tool_end()
             yield from read.peek()
         return ""

@@ -3,7 +3,7 @@
 from gateway.formats.format import ParseContext, ParserOutput
 from gateway.formats.markers import Markers
 from gateway.formats.reader import ReadStep, TextReader
-from gateway.formats.schema import quoted
+from gateway.formats.schema import escape_json_string
 
 
 def code(
@@ -15,8 +15,8 @@ def code(
     """
     properties = context.tools.get(name, {}).get("properties")
     key = next(iter(properties if isinstance(properties, dict) else ()), unknown)
-    emit.tool_args(f'{{"{quoted(key)}": "')
-    mark = yield from read.until(stops, lambda text: emit.tool_args(quoted(text)))
+    emit.tool_args(f'{{"{escape_json_string(key)}": "')
+    mark = yield from read.until(stops, lambda text: emit.tool_args(escape_json_string(text)))
     if mark or not read.cut:
         emit.tool_args('"}')
         emit.tool_end()

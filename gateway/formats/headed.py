@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator
 
 from msgspec import Struct
 
-from gateway.formats.format import ParseContext, ParserOutput, start
-from gateway.formats.json_call import arguments, surplus
+from gateway.formats.format import ParseContext, ParserOutput, start_call
+from gateway.formats.json_call import read_arguments, surplus
 from gateway.formats.passage import PassThrough
 from gateway.formats.reader import Malformed, ReadStep, TextReader
 
@@ -53,15 +53,15 @@ class HeadedCall(Struct, frozen=True, kw_only=True):
             yield from read.run(_KIND)
         empty = empty or (yield from _skip(read, self.ends))
         if empty:
-            start(read, emit, name, id)
+            start_call(read, emit, name, id)
             emit.tool_args("{}")
             emit.tool_end()
             return empty
         yield from read.peek()
         if not (yield from read.ahead(*_FIRST)) and not read.ended:
             raise Malformed
-        start(read, emit, name, id)
-        if not (yield from arguments(read, emit.tool_args, context.shape(name))):
+        start_call(read, emit, name, id)
+        if not (yield from read_arguments(read, emit.tool_args, context.shape(name))):
             return ""
         emit.tool_end()
         yield from surplus(read)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from gateway.formats import dialect
 from gateway.formats.arguments import encoded, fitted, whole
-from gateway.formats.format import ParseContext, ParserOutput, give_back, start
+from gateway.formats.format import ParseContext, ParserOutput, emit_as_text, start_call
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.shape import ANYTHING, Shape
 from gateway.formats.tails import Nesting
@@ -25,17 +25,17 @@ FENCE = "```"
 _EMPTY = "{} \n\t"
 
 
-def tagged(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+def tagged_calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """What stands between tags is calls, whatever their names; an empty list is none."""
-    return (yield from listed(read, JsonCall(read, emit, context)))
+    return (yield from read_calls(read, JsonCall(read, emit, context)))
 
 
-def keyed(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+def keyed_calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Like `tagged`, where the name is the key of the arguments:  [{"f": {…}}]"""
-    return (yield from listed(read, KeyedCall(read, emit, context)))
+    return (yield from read_calls(read, KeyedCall(read, emit, context)))
 
 
-def listed(read: TextReader, call: "JsonCall") -> ReadStep:
+def read_calls(read: TextReader, call: "JsonCall") -> ReadStep:
     """One object, several or a list of them, maybe between fences."""
     fence = yield from read.accept(FENCE)
     if fence:
@@ -49,7 +49,7 @@ def listed(read: TextReader, call: "JsonCall") -> ReadStep:
     return (yield from read.accept(fence)) if fence else ""
 
 
-def arguments(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
+def read_arguments(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     """Pass on arguments in any of their spellings as a JSON object; return "" if the text ended first."""
     first = yield from read.peek()
     try:
@@ -139,7 +139,7 @@ class JsonCall:
         elif key in _ARGUMENTS and not self._argued:
             yield from self._argue(first)
         elif key in _ID and not self._started and first in ('"', "'"):
-            self._id = yield from dialect.string(self.read)
+            self._id = yield from dialect.read_string(self.read)
         else:
             yield from self._other(key)
         return ""
@@ -170,7 +170,7 @@ class JsonCall:
         if key not in _PLAIN:
             self._drop(f"tool_calls.{key}" if key in _KNOWN else "tool_calls.function")
         if self._python:
-            return (yield from dialect.value(self.read, _ignore))
+            return (yield from dialect.read_value(self.read, _ignore))
         return (yield from self.read.json(_ignore))
 
     def _string(self, options: Collection[str] | None) -> ReadStep:
@@ -178,7 +178,7 @@ class JsonCall:
         quote = yield from self.read.peek()
         self._python = quote == "'"
         if self.names is None or self._started:
-            return (yield from dialect.string(self.read))
+            return (yield from dialect.read_string(self.read))
         spelled = [quote + option + quote for option in options or ()] if quote in ('"', "'") else []
         found = (yield from self.read.literal(*spelled)) if spelled else ""
         return found[1:-1] or _malformed()
@@ -189,7 +189,7 @@ class JsonCall:
         if self._mute:
             self.read.recorded()
         else:
-            start(self.read, self.emit, name, self._id)
+            start_call(self.read, self.emit, name, self._id)
             self._shape = self._context.shape(name)
         for key in self._strange:
             self.emit.dropped(key)
@@ -239,7 +239,7 @@ def several(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
                 continue
             return ""
         if not (listed and (yield from read.accept("]"))) and parted:
-            give_back(read, call.emit, call.emit.text)
+            emit_as_text(read, call.emit, call.emit.text)
         read.recorded()
         return ""
     return ""
@@ -256,7 +256,7 @@ def _another(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
             goes_on = (yield from _rest(read, call)) if listed else ""
         except Malformed:
             goes_on = ""
-        give_back(read, call.emit, call.emit.text)
+        emit_as_text(read, call.emit, call.emit.text)
         return goes_on
     return "whole"
 

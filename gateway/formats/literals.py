@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from gateway.formats import dialect
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
-from gateway.formats.schema import ANY, STRING, quoted
+from gateway.formats.schema import ANY, STRING, escape_json_string
 from gateway.formats.tails import PREFIXES, Tail
 
 _DEPTH = 100  # of values inside values
@@ -62,7 +62,7 @@ def _plain(text: str, wanted: frozenset[str]) -> str:
         if expression or not _WORDS.fullmatch(text) or not ("string" in wanted or wanted == ANY):
             raise Malformed
     kept = text if wanted == STRING else number or text
-    return dialect.literal(kept, wanted if "string" in wanted else ANY)
+    return dialect.bare_to_json(kept, wanted if "string" in wanted else ANY)
 
 
 def _number(text: str) -> str:
@@ -95,12 +95,12 @@ def _string(read: TextReader, put: TextSink, prefix: str, quote: str, ends: str)
         quotes = True
         text += [quote, *tail.text]
     if read.cut and read.ended and not (mark and end):
-        put(f'"{quoted(_decoded(prefix, "".join(text), cut=True))}')
+        put(f'"{escape_json_string(_decoded(prefix, "".join(text), cut=True))}')
         return ""
     if not mark and quotes:
         raise Malformed  # nothing tells where the string would end
     strings = [(prefix, "".join(text)), *(tail.strings if mark else ())]
-    put(f'"{quoted("".join(_decoded(*string) for string in strings))}')
+    put(f'"{escape_json_string("".join(_decoded(*string) for string in strings))}')
     if not mark:
         return ""
     put('"')

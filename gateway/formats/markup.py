@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.formats import fenced, guided
-from gateway.formats.format import CallInReasoning, CallParser, Format, ParseContext, ParserOutput, recover
+from gateway.formats.format import CallInReasoning, CallParser, Format, ParseContext, ParserOutput, recover_call
 from gateway.formats.held import HeldOutput
 from gateway.formats.json_call import FENCE
 from gateway.formats.markers import ENDS, EndTokens, Markers
@@ -229,7 +229,7 @@ class _MarkupParser:
 
     def _guided(self) -> ReadStep:
         """A call has to come: JSON right here is one, whatever the family's tags are."""
-        mark = "" if self._called else (yield from guided.announced(self._read, self._emit))
+        mark = "" if self._called else (yield from guided.read_bracket(self._read, self._emit))
         if mark and (yield from self._call(mark, self._emit.text, guided.CALLS)):
             yield from self._begin()
         return ""
@@ -390,7 +390,7 @@ class _MarkupParser:
             if mark in markup.fences and not read.dropped:  # no tag of a call follows the fence, nor its beginning
                 put(read.recorded())
                 return ""
-            if not recover(read, self._emit, put):
+            if not recover_call(read, self._emit, put):
                 return ""
         self._called = True
         self._fenced |= fenced

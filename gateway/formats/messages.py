@@ -15,7 +15,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from gateway.formats import guided
-from gateway.formats.format import ParseContext, ParserOutput, attempt
+from gateway.formats.format import ParseContext, ParserOutput, try_call
 from gateway.formats.markers import ENDS, Markers
 from gateway.formats.reader import ReadStep, TextReader, TextSink
 
@@ -97,7 +97,7 @@ class _ChannelParser:
         read.record()
         yield from read.peek()
         if mark := (yield from read.literal(*guided.CALLS)):
-            return (yield from attempt(guided.CALLS[mark](read, emit, context), read, emit, emit.text))
+            return (yield from try_call(guided.CALLS[mark](read, emit, context), read, emit, emit.text))
         return (yield from self._untagged(read.recorded()))
 
     def _at(self, mark: str) -> ReadStep:
@@ -168,7 +168,7 @@ class _ChannelParser:
             return ""
         read, emit = self._read, self._emit
         read.record()
-        return (yield from attempt(self._messages.body(read, emit, self._context, name), read, emit, emit.text))
+        return (yield from try_call(self._messages.body(read, emit, self._context, name), read, emit, emit.text))
 
     def _addressed(self, header: str) -> str:
         """The tool that a message is for, "" for none; then it is known what its text is."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Container
 
-from gateway.formats.format import ParseContext, ParserOutput, start
-from gateway.formats.json_call import arguments
+from gateway.formats.format import ParseContext, ParserOutput, start_call
+from gateway.formats.json_call import read_arguments
 from gateway.formats.messages import MESSAGE, START, TO, ChannelFormat
 from gateway.formats.reader import Malformed, ReadStep, TextReader
 from gateway.formats.tagged import TaggedCall
@@ -20,19 +20,19 @@ _ARGUMENTS = TaggedCall(
 )
 
 
-def _body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
+def _read_muse_body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
     """A body that begins with calls is calls, whoever it is for; one for a tool may be its arguments as JSON."""
     if name and (yield from read.peek()) == "{":
         called = _declared(name, context.tools)
-        start(read, emit, called)
-        if (yield from arguments(read, emit.tool_args, context.shape(called))):
+        start_call(read, emit, called)
+        if (yield from read_arguments(read, emit.tool_args, context.shape(called))):
             emit.tool_end()
         return ""
     yield from read.accept(_OPEN)
     more = yield from read.expect(_INVOKE)
     while more:
         called = _declared((yield from _name(read)), context.tools)
-        start(read, emit, called)
+        start_call(read, emit, called)
         if not (yield from _ARGUMENTS.named(read, emit, context, called)):
             raise Malformed
         read.record()
@@ -62,7 +62,7 @@ def _declared(name: str, tools: Container[str]) -> str:
 MUSE = ChannelFormat(
     begins=(START, TO),
     ends=_ENDS,
-    body=_body,
+    body=_read_muse_body,
     thoughts=frozenset({"self"}),
     nobody=frozenset({"user", "assistant"}),
 )

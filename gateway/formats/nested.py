@@ -15,11 +15,11 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.formats import schema
-from gateway.formats.format import ParseContext, ParserOutput, start
+from gateway.formats.format import ParseContext, ParserOutput, start_call
 from gateway.formats.markers import Markers
 from gateway.formats.parameters import Parameters
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
-from gateway.formats.schema import ANY, STRING, inside, kinds, quoted, typed
+from gateway.formats.schema import ANY, STRING, argument_types, escape_json_string, nested_schema, to_json
 
 _SPACE, _INSIDE_TAG = re.compile(r"\s*"), re.compile(r"[^<>\n]*")
 _ITEM, _TEXT = "item", "$text"
@@ -41,7 +41,7 @@ class NestedCall(Struct, frozen=True, kw_only=True):
             name = yield from read.word()
             yield from read.literal(quote)
             yield from read.expect(">")
-            start(read, emit, name)
+            start_call(read, emit, name)
             tag = yield from _NestedParser(self.mark, read, emit.tool_args).run(context.tools.get(name, {}))
             if tag:
                 emit.tool_end()
@@ -92,9 +92,9 @@ class _NestedParser:
             texts: list[str] = []
             tag = yield from self._value(tool, tag, _ITEM, depth, texts)
             for text in texts:
-                self._put(f', "{quoted(text)}"')
+                self._put(f', "{escape_json_string(text)}"')
         if self._tail:
-            self._put(f', "{quoted(self._tail)}')
+            self._put(f', "{escape_json_string(self._tail)}')
             self._tail = ""
         if tag:
             self._put("]")
@@ -105,7 +105,7 @@ class _NestedParser:
         put, members, texts = self._put, _Members(), list[str]()
         try:
             while tag and tag not in _OUTER and not tag.startswith("/"):
-                self._put = members.put(tag, many="array" in kinds(tool, tag, ANY))
+                self._put = members.put(tag, many="array" in argument_types(tool, tag, ANY))
                 tag = yield from self._value(tool, tag, tag, depth, texts)
         except Malformed:
             put(members.json())
@@ -113,10 +113,10 @@ class _NestedParser:
         finally:
             self._put = put
         if self._tail:
-            members.put(_TEXT, many=False)(f'"{quoted(" ".join((*texts, self._tail)))}')
+            members.put(_TEXT, many=False)(f'"{escape_json_string(" ".join((*texts, self._tail)))}')
             self._tail = ""
         elif texts:
-            members.put(_TEXT, many=False, first=not tag)(f'"{quoted(" ".join(texts))}"')
+            members.put(_TEXT, many=False, first=not tag)(f'"{escape_json_string(" ".join(texts))}"')
         if tag or not self._read.cut:
             put(members.json() + ("}" if tag else ""))
         return tag
@@ -129,7 +129,7 @@ class _NestedParser:
         texts: takes the text before that tag; None: there is to be none.
         """
         read = self._read
-        wanted = kinds(tool, key, STRING if depth == _DEPTH else ANY)
+        wanted = argument_types(tool, key, STRING if depth == _DEPTH else ANY)
         read.record()
         yield from read.peek()
         following = (yield from self._tag()) if (yield from read.literal(self._mark)) else ""
@@ -141,7 +141,7 @@ class _NestedParser:
                 raise Malformed
             lists, objects = "array" in wanted, "object" in wanted
             listed = following == _ITEM if lists == objects else lists
-            end = yield from (self._list if listed else self._object)(inside(tool, key), following, depth - 1)
+            end = yield from (self._list if listed else self._object)(nested_schema(tool, key), following, depth - 1)
         else:
             end = yield from self._leaf(tag, begun, following, wanted)
         return (yield from self._next(texts)) if end == f"/{tag}" else end
@@ -151,8 +151,8 @@ class _NestedParser:
         put = self._put
         begun = begun.partition(self._mark)[0] if end else begun
         if wanted == STRING:
-            put(f'"{quoted(begun)}')
-            end = end or (yield from self._text(tag, lambda text: put(quoted(text))))
+            put(f'"{escape_json_string(begun)}')
+            end = end or (yield from self._text(tag, lambda text: put(escape_json_string(text))))
             if end:
                 put('"')
             return end
@@ -163,7 +163,7 @@ class _NestedParser:
             put("" if self._read.cut else schema.begun(text))
         else:
             empty = "" if text.strip() or "string" in wanted else "".join(_EMPTY.get(kind, "") for kind in wanted)
-            put(empty if len(empty) == len("[]") else typed(text, wanted))
+            put(empty if len(empty) == len("[]") else to_json(text, wanted))
         return end
 
     def _text(self, tag: str, put: TextSink) -> ReadStep:
@@ -236,7 +236,7 @@ class _Members:
 
     def json(self) -> str:
         """All so far, without the brace that closes them."""
-        return "{" + ", ".join(f'"{quoted(key)}": {_one(values)}' for key, values in self._values.items())
+        return "{" + ", ".join(f'"{escape_json_string(key)}": {_one(values)}' for key, values in self._values.items())
 
 
 def _one(values: list[list[str]]) -> str:

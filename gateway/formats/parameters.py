@@ -1,7 +1,7 @@
 """The parameters of a call that are written between tags, as the members of one JSON object."""
 
 from gateway.formats.reader import TextReader, TextSink
-from gateway.formats.schema import quoted
+from gateway.formats.schema import escape_json_string
 
 _LONGEST = 256  # characters of a member that waits
 
@@ -30,7 +30,7 @@ class Parameters:
             self._waiting, self._read.mended = self._waiting[:1], True
         else:
             self.flush()
-            self._waiting = [f'{self._before}"{quoted(key)}": ']
+            self._waiting = [f'{self._before}"{escape_json_string(key)}": ']
             self._key, self._before = key, ", "
         self._size = 0
 

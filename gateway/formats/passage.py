@@ -15,7 +15,7 @@ class PassThrough(Struct, frozen=True):
 
 
 @cache
-def without(stops: frozenset[str], ends: frozenset[str], *, trimmed: bool = False) -> Callable[[str], object]:
+def free_of(stops: frozenset[str], ends: frozenset[str], *, trimmed: bool = False) -> Callable[[str], object]:
     """Return what finds that a text has none of these characters, and that no token of an end begins in it.
 
     ends: the first two characters of each of these tokens.  trimmed: white space at the end of the text does not fit.

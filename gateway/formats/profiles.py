@@ -25,16 +25,16 @@ class ModelProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def profiles() -> tuple[ModelProfile, ...]:
+def load_profiles() -> tuple[ModelProfile, ...]:
     rows = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8"))
     return convert(rows["profile"], tuple[ModelProfile, ...])
 
 
-def known(names: Iterable[str]) -> tuple[ModelProfile, str] | None:
+def find_profile(names: Iterable[str]) -> tuple[ModelProfile, str] | None:
     """The profile of a model and the pattern that fits, by the first of its names that any fits."""
     for name in names:
         plain = name.rpartition("/")[2].lower().replace("_", "-")
-        for profile in profiles():
+        for profile in load_profiles():
             for pattern in profile.match:
                 if _fits(plain, pattern):
                     return profile, pattern

@@ -4,10 +4,10 @@
 """
 
 from gateway.formats import json_call
-from gateway.formats.format import CallParser, ParseContext, ParserOutput, start
+from gateway.formats.format import CallParser, ParseContext, ParserOutput, start_call
 from gateway.formats.pythonic import Pythonic
 from gateway.formats.reader import Malformed, ReadStep, TextReader
-from gateway.formats.schema import quoted
+from gateway.formats.schema import escape_json_string
 
 TAG = "<|python_tag|>"
 _OWN = ("brave_search", "wolfram_alpha")
@@ -27,7 +27,7 @@ def calls(format: str) -> CallParser:
 def _call(read: TextReader, emit: ParserOutput, context: ParseContext, expressions: Pythonic) -> ReadStep:
     if (yield from read.peek()) == "{":
         try:
-            return (yield from json_call.tagged(read, emit, context))
+            return (yield from json_call.tagged_calls(read, emit, context))
         except Malformed:
             if not read.recording:
                 raise
@@ -45,9 +45,9 @@ def _code(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadSt
     if not tool or read.ended:
         raise Malformed
     begun = read.recorded().partition(TAG)[2]
-    start(read, emit, tool)
-    emit.tool_args('{"code": "' + quoted(begun.lstrip()))
-    yield from read.rest(lambda code: emit.tool_args(quoted(code)))
+    start_call(read, emit, tool)
+    emit.tool_args('{"code": "' + escape_json_string(begun.lstrip()))
+    yield from read.rest(lambda code: emit.tool_args(escape_json_string(code)))
     if not read.cut:
         emit.tool_args('"}')
         emit.tool_end()

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.formats import literals
-from gateway.formats.format import ParseContext, ParserOutput, give_back, start
+from gateway.formats.format import ParseContext, ParserOutput, emit_as_text, start_call
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
-from gateway.formats.schema import ANY, kinds, quoted
+from gateway.formats.schema import ANY, argument_types, escape_json_string
 from gateway.formats.tails import Nesting
 
 _FENCE = "```"
@@ -57,7 +57,7 @@ class Pythonic(Struct, frozen=True):
             read.record(begun)
             yield from Nesting(begun).leave(read, _ignore)
             raise
-        start(read, emit, name)
+        start_call(read, emit, name)
         text = "".join(pieces)
         if not (whole or read.cut):
             text = text.removesuffix('"')  # the string may have gone on
@@ -82,7 +82,7 @@ class Pythonic(Struct, frozen=True):
                 read.recorded()
                 break
         except Malformed:
-            give_back(read, emit, emit.text)
+            emit_as_text(read, emit, emit.text)
             if space := (yield from read.run(_SPACE)):
                 emit.text(space)  # it belongs to that text, not to a tag
         return ""
@@ -122,8 +122,8 @@ def _argument(read: TextReader, put: TextSink, before: str, tool: Mapping[str, A
         if read.ended and read.cut:
             return ""
     key = key or next(places)
-    put(f'{before}"{quoted(key)}": ')
-    return (yield from literals.value(read, put, kinds(tool, key, ANY), ",)", begun=begun))
+    put(f'{before}"{escape_json_string(key)}": ')
+    return (yield from literals.value(read, put, argument_types(tool, key, ANY), ",)", begun=begun))
 
 
 def _ignore(_: str) -> None:

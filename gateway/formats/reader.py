@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator
 from operator import itemgetter
 
 from gateway.formats.markers import EndTokens, Markers
-from gateway.formats.passage import PassThrough, without
+from gateway.formats.passage import PassThrough, free_of
 
 ReadStep = Generator[PassThrough | None, None, str]
 TextSink = Callable[[str], None]
@@ -346,7 +346,7 @@ class TextReader:
 
     def _past(self, stops: frozenset[str], emit: TextSink, *, trimmed: bool = False) -> PassThrough:
         """The way of a text that has none of these characters."""
-        return PassThrough(without(stops, self.ends.begun if self.ends else _NONE, trimmed=trimmed), emit)
+        return PassThrough(free_of(stops, self.ends.begun if self.ends else _NONE, trimmed=trimmed), emit)
 
     @property
     def _waits(self) -> bool:

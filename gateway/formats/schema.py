@@ -36,20 +36,20 @@ _WORDS = {
 }
 
 
-def kinds(tool: Mapping[str, Any], parameter: str, unknown: frozenset[str] = STRING) -> frozenset[str]:
+def argument_types(tool: Mapping[str, Any], parameter: str, unknown: frozenset[str] = STRING) -> frozenset[str]:
     """The JSON types that a parameter may have; `unknown`: one that the tool does not have."""
     properties = tool.get("properties")
     schema = properties.get(parameter) if isinstance(properties, Mapping) else None
     return (frozenset(_kinds(schema, tool)) or ANY) if isinstance(schema, Mapping) else unknown
 
 
-def has(tool: Mapping[str, Any], parameter: str) -> bool:
+def has_parameter(tool: Mapping[str, Any], parameter: str) -> bool:
     """True if the tool has such a parameter, or does not say which it has."""
     properties = tool.get("properties")
     return not isinstance(properties, Mapping) or parameter in properties
 
 
-def inside(tool: Mapping[str, Any], parameter: str) -> Mapping[str, Any]:
+def nested_schema(tool: Mapping[str, Any], parameter: str) -> Mapping[str, Any]:
     """What is in a parameter, as if that were a tool; what is in a list is its `item`."""
     properties = tool.get("properties")
     within: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def inside(tool: Mapping[str, Any], parameter: str) -> Mapping[str, Any]:
     return {**{key: tool[key] for key in _DEFINITIONS if key in tool}, "properties": within}
 
 
-def named(word: str) -> frozenset[str]:
+def type_named(word: str) -> frozenset[str]:
     """The type that a word means, as `int32` or `list[str]`; any if it is not known."""
     kind = kind_named(word)
     return frozenset({kind}) if kind else ANY
@@ -70,25 +70,25 @@ def kind_named(word: str) -> str | None:
     return _WORDS.get(_NO_LETTER.split(word.lower(), 1)[0])
 
 
-def quoted(text: str) -> str:
+def escape_json_string(text: str) -> str:
     """The inside of a JSON string."""
     return json.encode(text).decode()[1:-1]
 
 
 def begun(text: str) -> str:
     """Return a value that the end of the text cut, as JSON that brackets alone do not complete."""
-    return text if _PLAIN.fullmatch(text) else f'"{quoted(text)}'
+    return text if _PLAIN.fullmatch(text) else f'"{escape_json_string(text)}'
 
 
-def typed(text: str, wanted: frozenset[str]) -> str:
+def to_json(text: str, wanted: frozenset[str]) -> str:
     """The text as JSON of a wanted type if it reads as one, else as a string."""
     if wanted == STRING:
-        return f'"{quoted(text)}"'
+        return f'"{escape_json_string(text)}"'
     plain = text.strip()
     for literal in (_literal(plain, wanted), _from_python(plain)):
         if _fits(literal, wanted):
             return literal
-    return f'"{quoted(text)}"'
+    return f'"{escape_json_string(text)}"'
 
 
 def _literal(plain: str, wanted: frozenset[str]) -> str:
@@ -150,7 +150,7 @@ def _own_kinds(schema: Mapping[str, Any]) -> Iterator[str]:
         yield "null"
     if "type" in schema:
         for word in listed(schema["type"]):
-            yield from named(word) if isinstance(word, str) else ()
+            yield from type_named(word) if isinstance(word, str) else ()
     elif "properties" in schema or "items" in schema:
         yield "object" if "properties" in schema else "array"
     else:

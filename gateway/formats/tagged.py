@@ -18,13 +18,23 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.formats.arguments import from_text
-from gateway.formats.format import ParseContext, ParserOutput, start
-from gateway.formats.json_call import arguments, surplus
+from gateway.formats.format import ParseContext, ParserOutput, start_call
+from gateway.formats.json_call import read_arguments, surplus
 from gateway.formats.markers import Markers
 from gateway.formats.parameters import Parameters
 from gateway.formats.passage import PassThrough
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
-from gateway.formats.schema import ANY, JSON, STRING, begun, has, kinds, named, quoted, typed
+from gateway.formats.schema import (
+    ANY,
+    JSON,
+    STRING,
+    argument_types,
+    begun,
+    escape_json_string,
+    has_parameter,
+    to_json,
+    type_named,
+)
 from gateway.formats.shape import of_tool
 
 _KEYS = {"": re.compile(r"""[^<>"'\n]*"""), '"': re.compile(r'[^"<>\n]*'), "'": re.compile(r"[^'<>\n]*")}
@@ -140,7 +150,7 @@ class _TaggedParser:
         tag = tag or (yield from read.ahead("{"))
         if not tag and not (read.ended and (opened or (name in self._tools and not read.cut))):
             raise Malformed
-        start(read, self._emit, name)
+        start_call(read, self._emit, name)
         if more.strip() and "=" not in more:
             self._emit.dropped("tool_calls.function.name")
         self._tool = self._tools.get(name, {})
@@ -154,7 +164,7 @@ class _TaggedParser:
 
     def _json(self) -> ReadStep:
         """Arguments as JSON; a closing tag after them is left to others."""
-        if not (yield from arguments(self._read, self._emit.tool_args, of_tool(self._tool))):
+        if not (yield from read_arguments(self._read, self._emit.tool_args, of_tool(self._tool))):
             return ""
         self._emit.tool_end()
         yield from surplus(self._read)
@@ -170,7 +180,7 @@ class _TaggedParser:
             yield from self._read.accept(self._tags.value)
         if self._read.ended and self._read.cut:
             return self._cut(key)
-        if self._parameters.empty and key in _WRAPPERS and not has(self._tool, key):
+        if self._parameters.empty and key in _WRAPPERS and not has_parameter(self._tool, key):
             return (yield from self._wrapper(key, wanted))
         self._parameters.begin(key)
         return (yield from self._string() if wanted == STRING else self._other(key, wanted))
@@ -186,7 +196,7 @@ class _TaggedParser:
         """The types that the value of a key may have, as its tag says, or else the schema."""
         read, tags = self._read, self._tags
         if tags.assign and (yield from read.literal(tags.assign)):
-            return kinds(self._tool, key, tags.unknown)
+            return argument_types(self._tool, key, tags.unknown)
         stated = _ATTRIBUTE.search((yield from read.run(_ATTRIBUTES)))
         if not ((yield from read.accept(tags.key_end)) or (yield from read.ahead(tags.value))):
             raise Malformed
@@ -194,13 +204,13 @@ class _TaggedParser:
             stated = _TYPE.search((yield from read.run(_ATTRIBUTES)))
             yield from read.accept(tags.type[1])
         if stated:
-            return _meant(stated[1], kinds(self._tool, key, ANY))
-        return kinds(self._tool, key, tags.unknown)
+            return _meant(stated[1], argument_types(self._tool, key, ANY))
+        return argument_types(self._tool, key, tags.unknown)
 
     def _string(self) -> ReadStep:
         put = self._parameters.put
         put('"')
-        tag = yield from self._text(lambda text: put(quoted(text)))
+        tag = yield from self._text(lambda text: put(escape_json_string(text)))
         if tag:
             put('"')
         return tag
@@ -224,7 +234,7 @@ class _TaggedParser:
         text = "".join(pieces)
         if not tag and self._read.cut:
             return self._cut(text)
-        whole = typed(text, _OBJECT)
+        whole = to_json(text, _OBJECT)
         if tag not in self._tags.keys and whole.startswith("{"):
             self._parameters.whole(whole)
         else:
@@ -268,7 +278,7 @@ class _TaggedParser:
         read, tags = self._read, self._tags
         if mark in tags.keys:
             key = yield from self._next_key()
-            if not key or not has(self._tool, key) or (read.ended and read.cut):
+            if not key or not has_parameter(self._tool, key) or (read.ended and read.cut):
                 return ""
             self._key = key
             return mark
@@ -308,7 +318,7 @@ class _TrimmedOutput:
 
 def _meant(word: str, schema: frozenset[str]) -> frozenset[str]:
     """What a value's tag says of its type, string="true" or type="number", unless it cannot be of the schema's."""
-    stated = {"true": STRING, "false": JSON}.get(word) or named(word)
+    stated = {"true": STRING, "false": JSON}.get(word) or type_named(word)
     if schema == STRING:
         return stated if stated == STRING else _NO_STRING
     return schema if stated == STRING and "string" not in schema and schema != ANY else stated

@@ -8,9 +8,9 @@ Only models of that family write so, and only a text that begins so is such a tu
 import re
 from collections.abc import Collection
 
-from gateway.formats.format import ParseContext, ParserOutput, start
+from gateway.formats.format import ParseContext, ParserOutput, start_call
 from gateway.formats.harmony_code import code
-from gateway.formats.json_call import arguments
+from gateway.formats.json_call import read_arguments
 from gateway.formats.markers import Markers
 from gateway.formats.reader import ReadStep, TextReader, TextSink
 
@@ -58,10 +58,10 @@ def _message(read: TextReader, emit: ParserOutput, context: ParseContext, header
 
 
 def _call(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
-    start(read, emit, name)
+    start_call(read, emit, name)
     if not (yield from read.ahead("{", '"{')):
         return (yield from code(read, emit, context, name, _NEXT))
-    if not (yield from arguments(read, emit.tool_args, context.shape(name))):
+    if not (yield from read_arguments(read, emit.tool_args, context.shape(name))):
         return ""
     emit.tool_end()
     yield from read.peek()

@@ -6,7 +6,7 @@ rounds between them, in which tools run.  It knows nothing of what a tool is, no
 
 from gateway.hosted.calls import BuiltinTool, BuiltinToolResult, BuiltinToolRun
 from gateway.hosted.loop import HiddenToolLoop, ToolLoop, ToolLoopLimits, ToolRoundSource
-from gateway.hosted.offering import offered
+from gateway.hosted.offering import with_builtin_tools
 from gateway.hosted.sources import Sources
 
 __all__ = [
@@ -18,5 +18,5 @@ __all__ = [
     "ToolLoop",
     "ToolLoopLimits",
     "ToolRoundSource",
-    "offered",
+    "with_builtin_tools",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
-from gateway.endpoints.signatures import of_call
+from gateway.endpoints.signatures import call_signature
 from gateway.events import (
     BuiltinArgsDelta,
     BuiltinItem,
@@ -109,7 +109,7 @@ class ApprovalToolCall(SkippedToolCall):
         self._item = item
 
     def end(self, event: ToolCallEnd) -> Iterable[Event]:
-        return (BuiltinItem(0, raw({**self._item, "arguments": self.arguments})),)
+        return (BuiltinItem(0, encode_item({**self._item, "arguments": self.arguments})),)
 
 
 class BuiltinToolCall(ClientToolCall):
@@ -135,7 +135,7 @@ class BuiltinToolCall(ClientToolCall):
         self.result = BuiltinToolResult(self.start.id, why, self._ours.failed(why))
 
     def begin(self) -> Iterable[Event]:
-        return (BuiltinItemStart(0, raw(self._item)),)
+        return (BuiltinItemStart(0, encode_item(self._item)),)
 
     def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
         return (BuiltinArgsDelta(0, event.json),)
@@ -145,17 +145,17 @@ class BuiltinToolCall(ClientToolCall):
 
     def close(self) -> Event:
         assert self.result
-        return BuiltinItemEnd(0, raw(self.result.item))
+        return BuiltinItemEnd(0, encode_item(self.result.item))
 
 
-def as_said(call: ClientToolCall) -> Message:
+def message_tool_call(call: ClientToolCall) -> Message:
     """The call in the message that made it."""
     start = call.start
     namespace = {"namespace": start.namespace} if start.namespace else {}
     function = {"name": start.name, **namespace, "arguments": call.arguments}
-    return {"id": start.id, "type": "function", "function": function, **of_call(start)}
+    return {"id": start.id, "type": "function", "function": function, **call_signature(start)}
 
 
-def raw(item: OutputItemDict) -> Raw:
+def encode_item(item: OutputItemDict) -> Raw:
     """As events carry it."""
     return Raw(json.encode(item))

@@ -8,8 +8,8 @@ from msgspec import Struct
 from gateway.hosted.calls import BuiltinTool, OutputItemDict
 from gateway.hosted.search import SearchRequest
 from gateway.hosted.sources import CitedSource, Sources
-from gateway.hosted.untrusted import plain
-from gateway.hosted.web import cited, failed
+from gateway.hosted.untrusted import sanitize
+from gateway.hosted.web import failed_search_item, numbered_text
 from gateway.request import Tool
 
 NAMESPACE = "file_search"
@@ -37,26 +37,26 @@ class FilePassage(Struct, frozen=True):
     attributes: dict[str, str | float | bool]
 
 
-def ours() -> BuiltinTool:
+def file_search_tool() -> BuiltinTool:
     item: OutputItemDict = {"type": "file_search_call", "status": "in_progress", "queries": [], "results": None}
-    return BuiltinTool(Tool("search", _DEFINITION, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed)
+    return BuiltinTool(Tool("search", _DEFINITION, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed_search_item)
 
 
-def asks(definition: Mapping[str, Any], query: str) -> Iterator[SearchRequest]:
+def store_queries(definition: Mapping[str, Any], query: str) -> Iterator[SearchRequest]:
     """One for each store."""
     given = {name: definition[name] for name in _PASSED if definition.get(name) is not None}
     for id in definition["vector_store_ids"]:
         yield SearchRequest(
-            f"/v1/vector_stores/{id}/search", json={"query": query, "max_num_results": most(definition), **given}
+            f"/v1/vector_stores/{id}/search", json={"query": query, "max_num_results": max_results(definition), **given}
         )
 
 
-def most(definition: Mapping[str, Any]) -> int:
+def max_results(definition: Mapping[str, Any]) -> int:
     number: int = definition.get("max_num_results") or _MOST
     return number
 
 
-def passages(said: Any) -> Iterator[FilePassage]:  # noqa: ANN401 - decoded JSON
+def read_passages(said: Any) -> Iterator[FilePassage]:  # noqa: ANN401 - decoded JSON
     """Of one store; what does not fit is none."""
     listed = said.get("data") if isinstance(said, dict) else None
     for one in listed if isinstance(listed, list) else ():
@@ -64,21 +64,21 @@ def passages(said: Any) -> Iterator[FilePassage]:  # noqa: ANN401 - decoded JSON
             name, score = one.get("filename"), one.get("score")
             yield FilePassage(
                 id,
-                " ".join(plain(name).split()) if isinstance(name, str) else id,
+                " ".join(sanitize(name).split()) if isinstance(name, str) else id,
                 float(score) if isinstance(score, int | float) else 0.0,
-                plain(_text(one.get("content"))).strip(),
+                sanitize(_text(one.get("content"))).strip(),
                 _attributes(one.get("attributes")),
             )
 
 
-def told(found: Iterable[FilePassage], number: int, sources: Sources) -> tuple[str, list[OutputItemDict]]:
+def passages_result(found: Iterable[FilePassage], number: int, sources: Sources) -> tuple[str, list[OutputItemDict]]:
     """The best of them: for the model, and the results of the item."""
     best: Sequence[FilePassage] = sorted(found, key=lambda one: -one.score)[:number]
     parts = []
     for one in best:
         its = sources.number(CitedSource(one.filename, file_id=one.file_id))
         parts.append(f"[{its}] {one.filename}\n{one.text}")
-    return cited(parts), [_result(one) for one in best]
+    return numbered_text(parts), [_result(one) for one in best]
 
 
 def _result(one: FilePassage) -> OutputItemDict:

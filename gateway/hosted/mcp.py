@@ -7,7 +7,7 @@ from msgspec import Struct, json
 
 from gateway.events import BuiltinItemEnd, BuiltinItemStart, Event
 from gateway.hosted import untrusted
-from gateway.hosted.calls import BuiltinTool, Content, OutputItemDict, raw
+from gateway.hosted.calls import BuiltinTool, Content, OutputItemDict, encode_item
 from gateway.request import Tool
 
 Definition = Mapping[str, Any]
@@ -42,7 +42,7 @@ class McpServerDefinition(Struct, frozen=True):
         call = {"type": "mcp_call", "status": "in_progress", "approval_request_id": None, **named, "arguments": ""}
         request = {"type": "mcp_approval_request", **named} if self._asks(tool) else None
         offered = Tool(tool["name"], _function(tool), namespace=self.label, hosted=True)
-        return BuiltinTool(offered, {**call, "output": None, "error": None}, _PREFIX, failed, request)
+        return BuiltinTool(offered, {**call, "output": None, "error": None}, _PREFIX, failed_item, request)
 
     def _allows(self, tool: OutputItemDict) -> bool:
         given = self.definition.get("allowed_tools")
@@ -78,30 +78,30 @@ def _function(tool: OutputItemDict) -> dict[str, Any]:
 def _unmarked(said: dict[str, Any]) -> dict[str, Any]:
     """In JSON all that is broken stands within strings."""
     text = json.encode(said).decode()
-    right = untrusted.unmarked(text)
+    right = untrusted.strip_template_tokens(text)
     return said if right == text else json.decode(right, type=dict[str, Any])
 
 
 # Lists
 
 
-def told(id: str, label: str, tools: Sequence[OutputItemDict], error: str | None = None) -> list[Event]:
+def list_events(id: str, label: str, tools: Sequence[OutputItemDict], error: str | None = None) -> list[Event]:
     """The item of a list, or of why there is none."""
     item: OutputItemDict = {"id": id, "type": "mcp_list_tools", "server_label": label, "tools": [], "error": None}
     said = [{name: tool.get(name) for name in _OF_A_TOOL} for tool in tools]
     end = {"tools": said, "error": error, "status": "failed" if error else "completed"}
-    return [BuiltinItemStart(0, raw(item)), BuiltinItemEnd(0, raw(end))]
+    return [BuiltinItemStart(0, encode_item(item)), BuiltinItemEnd(0, encode_item(end))]
 
 
 # Results
 
 
-def result(said: Mapping[str, Any], most: int) -> tuple[Content, OutputItemDict, bool]:
+def call_result(said: Mapping[str, Any], most: int) -> tuple[Content, OutputItemDict, bool]:
     """For the model, and for the item; True if it was cut to so many bytes."""
     blocks: list[dict[str, Any]] = said.get("content") or []
     if not blocks and said.get("structuredContent") is not None:
         blocks = [{"type": "text", "text": json.encode(said["structuredContent"]).decode()}]
-    text, cut = untrusted.cut(untrusted.unmarked("\n".join(map(_text, blocks))), most)
+    text, cut = untrusted.truncate(untrusted.strip_template_tokens("\n".join(map(_text, blocks))), most)
     images = [] if cut else [_image(block) for block in blocks if block["type"] == "image"]
     content: Content = [{"type": "text", "text": text}, *images] if images else text
     if said.get("isError"):
@@ -110,7 +110,7 @@ def result(said: Mapping[str, Any], most: int) -> tuple[Content, OutputItemDict,
     return content, {"output": text}, cut
 
 
-def failed(why: str, code: int = _INTERNAL) -> OutputItemDict:
+def failed_item(why: str, code: int = _INTERNAL) -> OutputItemDict:
     return {"status": "failed", "error": {"type": "mcp_protocol_error", "code": code, "message": why}}
 
 

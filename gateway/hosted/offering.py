@@ -10,7 +10,7 @@ from gateway.request import Request, Tool, ToolChoice, ToolName
 ToolChoiceResult = tuple[ToolChoice | None, frozenset[ToolName] | None]
 
 
-def offered(request: Request, tools: Sequence[Tool], ledger: Warnings) -> Request:
+def with_builtin_tools(request: Request, tools: Sequence[Tool], ledger: Warnings) -> Request:
     """A choice that names no tool of a namespace stands for all that are there."""
     ours = [ToolName(tool.name, tool.namespace) for tool in tools]
     choice, allowed = _chosen(request, ours)

@@ -11,7 +11,7 @@ from gateway.hosted.calls import (
     BuiltinToolRun,
     ClientToolCall,
     SkippedToolCall,
-    as_said,
+    message_tool_call,
 )
 from gateway.request import Message
 
@@ -99,7 +99,7 @@ class ToolRound:
         fields = {"reasoning_content": thought, "thinking_blocks": self._signed}
         said: Message = {"role": "assistant", "content": text or None}
         said |= {name: value for name, value in fields.items() if value}
-        said["tool_calls"] = [as_said(call) for call in self.calls.values()]
+        said["tool_calls"] = [message_tool_call(call) for call in self.calls.values()]
         return (*messages, said, *_outputs(self.calls))
 
 

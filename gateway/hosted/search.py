@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from gateway.hosted.untrusted import plain
+from gateway.hosted.untrusted import sanitize
 
 _MOST_TITLE = 300  # characters
 
@@ -62,13 +62,13 @@ class SearchEngine(Struct, frozen=True):
     def _hits(self, listed: Iterable[Any]) -> Iterator[SearchHit]:
         for one in listed:
             if isinstance(one, dict) and isinstance(url := one.get("url"), str) and is_page(url):
-                yield hit(url, one.get("title"), one.get(self.text))
+                yield make_hit(url, one.get("title"), one.get(self.text))
 
 
-def hit(url: str, title: object, text: object) -> SearchHit:
+def make_hit(url: str, title: object, text: object) -> SearchHit:
     """Whatever a service says of it."""
-    said = plain(title) if isinstance(title, str) else ""
-    return SearchHit(url, " ".join(said.split())[:_MOST_TITLE], plain(text) if isinstance(text, str) else "")
+    said = sanitize(title) if isinstance(title, str) else ""
+    return SearchHit(url, " ".join(said.split())[:_MOST_TITLE], sanitize(text) if isinstance(text, str) else "")
 
 
 def is_page(url: str) -> bool:

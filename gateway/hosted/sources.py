@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.events import Annotation, Event, ExtraField, TextDelta, Usage
-from gateway.hosted.calls import raw
+from gateway.hosted.calls import encode_item
 
 _BESIDE = (Annotation, Usage, ExtraField)  # between two of these and a text the text goes on
 _LONGEST = 2400  # characters of one citation
@@ -77,7 +77,7 @@ class CitationMarker:
                 self._code = not self._code
             elif not self._code and (source := self._meant(mark)):
                 remark = self._remark(source, begins + mark.start(), begins + over)
-                cited.append(Annotation(0, raw(remark)))
+                cited.append(Annotation(0, encode_item(remark)))
         self._said += len(text)
         rest = window[over:]
         opened = max(rest.rfind("["), rest.rfind("【"))

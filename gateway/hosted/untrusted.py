@@ -26,12 +26,12 @@ _TOKEN = re.compile(
 )
 
 
-def plain(text: str) -> str:
+def sanitize(text: str) -> str:
     """Without what nobody sees, and with nothing that a chat template would take for its own mark."""
     return _broken(_MARK, text)
 
 
-def unmarked(text: str) -> str:
+def strip_template_tokens(text: str) -> str:
     """Without what nobody sees, and without tokens of chat templates: code and other data stay what they are."""
     return _broken(_TOKEN, text)
 
@@ -45,7 +45,7 @@ def fenced(text: str) -> str:
     return f"{_NOTE}\n<untrusted>\n{text}{_END}"
 
 
-def cut(text: str, most: int) -> tuple[str, bool]:
+def truncate(text: str, most: int) -> tuple[str, bool]:
     """In so many bytes at most, and a note where it was cut; True if it was."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= most:
@@ -53,11 +53,11 @@ def cut(text: str, most: int) -> tuple[str, bool]:
     return encoded[:most].decode(errors="ignore") + CUT, True
 
 
-def cut_within(text: str, most: int) -> tuple[str, bool]:
+def truncate_fenced(text: str, most: int) -> tuple[str, bool]:
     """The same of a text that has one that is `fenced`: the fence, and what is behind it, stay."""
     inside, end, behind = text.rpartition(_END)
     if not end:
-        return cut(text, most)
+        return truncate(text, most)
     rest = end + behind
-    short, was_cut = cut(inside, max(most - len(rest.encode(errors="replace")), 0))
+    short, was_cut = truncate(inside, max(most - len(rest.encode(errors="replace")), 0))
     return short + rest, was_cut

@@ -10,7 +10,7 @@ from msgspec import Struct
 from gateway.hosted.calls import BuiltinTool, OutputItemDict
 from gateway.hosted.search import SearchHit, SearchQuery, is_within
 from gateway.hosted.sources import CitedSource, Sources
-from gateway.hosted.untrusted import fenced, plain
+from gateway.hosted.untrusted import fenced, sanitize
 from gateway.request import Tool
 
 NAMESPACE = "web_search"  # of the tools that a model gets for the one that a client names
@@ -115,7 +115,7 @@ ACTIONS: Mapping[str, SearchAction] = {
 }
 
 
-def tools(scope: SearchScope, *, pages: bool) -> list[BuiltinTool]:
+def web_search_tools(scope: SearchScope, *, pages: bool) -> list[BuiltinTool]:
     return [_ours(name, scope) for name in ACTIONS if name == "search" or (pages and scope.lives)]
 
 
@@ -124,10 +124,10 @@ def _ours(name: str, scope: SearchScope) -> BuiltinTool:
     schema = {"type": "object", "properties": action.parameters, "required": [*action.needs]}
     definition = {"name": name, "description": action.description + scope.note(), "parameters": schema}
     item = {"type": "web_search_call", "status": "in_progress", "action": action.item({}), "results": None}
-    return BuiltinTool(Tool(name, definition, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed)
+    return BuiltinTool(Tool(name, definition, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed_search_item)
 
 
-def failed(_: str) -> OutputItemDict:
+def failed_search_item(_: str) -> OutputItemDict:
     """The API has no place for why."""
     return {"status": "failed"}
 
@@ -143,13 +143,15 @@ class SearchActionResult(Struct, frozen=True):
     results: list[OutputItemDict]
 
 
-def searched(hits: Sequence[SearchHit], said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
+def search_result(hits: Sequence[SearchHit], said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
     action = ACTIONS["search"].item(said) | {"sources": [{"type": "url", "url": hit.url} for hit in hits]}
     parts = [WebPage(hit.url, hit.title, hit.text[:_MOST_EXCERPT]) for hit in hits]
     return SearchActionResult(_numbered(parts, sources), action, _results(parts))
 
 
-def opened(page: WebPage, said: Mapping[str, Any], scope: SearchScope, sources: Sources) -> SearchActionResult:
+def open_page_result(
+    page: WebPage, said: Mapping[str, Any], scope: SearchScope, sources: Sources
+) -> SearchActionResult:
     """One part of it; what is behind the last one is that."""
     size = scope.most[1]
     last = max(-(-len(page.text) // size), 1)
@@ -161,7 +163,7 @@ def opened(page: WebPage, said: Mapping[str, Any], scope: SearchScope, sources: 
     return SearchActionResult(_numbered([shown], sources), ACTIONS["open_page"].item(said), _results([shown]))
 
 
-def found(page: WebPage, said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
+def find_in_page_result(page: WebPage, said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
     around = re.compile(f"(?s).{{0,{_AROUND}}}{re.escape(said['pattern'])}.{{0,{_AROUND}}}", re.IGNORECASE)
     places = [place[0].strip() for place in islice(around.finditer(page.text), _MOST_PLACES)]
     parts = [WebPage(page.url, page.title, "\n…\n".join(places))] if places else []
@@ -173,10 +175,10 @@ def _numbered(parts: Iterable[WebPage], sources: Sources) -> str:
     for part in parts:
         number = sources.number(CitedSource(part.title or part.url, part.url))
         said.append(f"[{number}] {part.title}\n{part.url}\n{part.text}".strip())
-    return cited(said)
+    return numbered_text(said)
 
 
-def cited(parts: Iterable[str]) -> str:
+def numbered_text(parts: Iterable[str]) -> str:
     """What a model is told that may cite it; each part begins with its number."""
     text = "\n\n".join(parts)
     return f"{fenced(text)}\n{_CITE}" if text else _NOTHING
@@ -186,6 +188,6 @@ def _results(parts: Iterable[WebPage]) -> list[OutputItemDict]:
     return [{"url": part.url, "title": part.title, "text": part.text} for part in parts]
 
 
-def page(url: str, title: str, text: str) -> WebPage:
+def make_page(url: str, title: str, text: str) -> WebPage:
     """Whatever a page says of itself."""
-    return WebPage(url, " ".join(plain(title).split()), plain(text).strip())
+    return WebPage(url, " ".join(sanitize(title).split()), sanitize(text).strip())

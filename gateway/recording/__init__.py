@@ -22,8 +22,8 @@ from gateway.recording.entries import (
     UpstreamHeadersEntry,
     UpstreamRequestEntry,
 )
-from gateway.recording.lines import UnreadableRecording, line, read, written
-from gateway.recording.redaction import redacted
+from gateway.recording.lines import UnreadableRecording, entry_to_dict, parse_recording, write_lines
+from gateway.recording.redaction import redact
 
 __all__ = [
     "EndEntry",
@@ -39,8 +39,8 @@ __all__ = [
     "UpstreamErrorEntry",
     "UpstreamHeadersEntry",
     "UpstreamRequestEntry",
-    "line",
-    "read",
-    "redacted",
-    "written",
+    "entry_to_dict",
+    "parse_recording",
+    "redact",
+    "write_lines",
 ]  # fmt: skip

@@ -122,7 +122,7 @@ RecordingEntry = (
 )
 
 
-def came_of(entries: Sequence[RecordingEntry], n: int) -> int | None:
+def cause_of(entries: Sequence[RecordingEntry], n: int) -> int | None:
     """The last entry that what the client was sent in this one came of; None: of nothing that was read."""
     for place in range(n - 1, -1, -1):
         match entries[place]:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from msgspec import DecodeError, Struct, ValidationError, convert, json
 from msgspec.structs import astuple
 
-from gateway.recording.entries import EndEntry, Recording, RecordingEntry, RequestEntry, ResponseDataEntry, came_of
+from gateway.recording.entries import EndEntry, Recording, RecordingEntry, RequestEntry, ResponseDataEntry, cause_of
 
 VERSION = 1
 _KINDS: dict[str, type[RecordingEntry]] = {kind.__struct_config__.tag: kind for kind in get_args(RecordingEntry)}
@@ -30,15 +30,15 @@ class _FileHeader(Struct, kw_only=True, tag_field="schema", tag="gateway.recordi
     redacted: bool
 
 
-def written(recording: Recording, gateway: str, *, redacted: bool) -> Iterator[bytes]:
+def write_lines(recording: Recording, gateway: str, *, redacted: bool) -> Iterator[bytes]:
     """gateway: the version that writes it; redacted: the contents have been taken out."""
     head = _FileHeader(version=VERSION, gateway=gateway, id=recording.id, started=recording.started, redacted=redacted)
     yield json.encode(head) + b"\n"
     for n, entry in enumerate(recording.entries):
-        yield json.encode(line(n, entry, recording.entries)) + b"\n"
+        yield json.encode(entry_to_dict(n, entry, recording.entries)) + b"\n"
 
 
-def read(data: bytes) -> Recording:
+def parse_recording(data: bytes) -> Recording:
     """Raises Unplayable."""
     try:
         first, *lines = data.splitlines() or [b""]
@@ -63,7 +63,7 @@ def _complete(recording: Recording) -> None:
     recording.size, recording.over = recording.most + last.cut, True
 
 
-def line(n: int, entry: RecordingEntry, entries: Sequence[RecordingEntry]) -> dict[str, Any]:
+def entry_to_dict(n: int, entry: RecordingEntry, entries: Sequence[RecordingEntry]) -> dict[str, Any]:
     """An entry as data.  n: its number, among these."""
     said: dict[str, Any] = {"n": n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
     for name in entry.__struct_fields__[1:]:  # behind the time
@@ -72,7 +72,7 @@ def line(n: int, entry: RecordingEntry, entries: Sequence[RecordingEntry]) -> di
             value = json.decode(value or b"[]")
         if value not in (None, [], {}):
             said[name] = _said(value) if isinstance(value, bytes) else value
-    if isinstance(entry, ResponseDataEntry) and (of := came_of(entries, n)) is not None:
+    if isinstance(entry, ResponseDataEntry) and (of := cause_of(entries, n)) is not None:
         said["of"] = of
     return said
 

@@ -24,8 +24,8 @@ from gateway.recording.entries import (
     UpstreamErrorEntry,
     UpstreamRequestEntry,
 )
-from gateway.recording.scan import JsonString, found
-from gateway.recording.vocabulary import markup, named
+from gateway.recording.scan import JsonString, scan_strings
+from gateway.recording.vocabulary import markup_words, names_in_request
 
 _KEPT = frozenset(  # strings that are no content
     (
@@ -52,15 +52,15 @@ Mask = Callable[[str], str]
 _Piece = tuple[int, str]  # the place of an entry, and the member of it
 
 
-def redacted(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> Recording:
+def redact(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> Recording:
     """All of it, or a part, without the secrets, whether known or by the names that they go by; contents: and without
     the contents.
     """
     entries = [*recording.entries]
-    mask = _masking({*markup(), *_named(entries)}) if contents else None
+    mask = _masking({*markup_words(), *_named(entries)}) if contents else None
     for stream in _streams(entries):
         pieces = [getattr(entries[place], member) for place, member in stream]
-        for (place, member), data in zip(stream, veiled(pieces, secrets, mask), strict=True):
+        for (place, member), data in zip(stream, redact_stream(pieces, secrets, mask), strict=True):
             entries[place] = replace(entries[place], **{member: data})
     result = Recording(recording.id, recording.started, recording.most)
     result.size, result.over = recording.size, recording.over
@@ -71,12 +71,12 @@ def redacted(recording: Recording, secrets: Collection[bytes], *, contents: bool
         if isinstance(entry, UpstreamDataEntry | RoundEndEntry) and entry.events
     ]
     said = [entry.events + b"\n" for _, entry in telling]
-    for (place, entry), events in zip(telling, veiled(said, secrets, mask), strict=True):
+    for (place, entry), events in zip(telling, redact_stream(said, secrets, mask), strict=True):
         result.entries[place] = replace(entry, events=events[:-1])
     return result
 
 
-def veiled(pieces: Sequence[bytes], secrets: Collection[bytes], mask: Mask | None) -> list[bytes]:
+def redact_stream(pieces: Sequence[bytes], secrets: Collection[bytes], mask: Mask | None) -> list[bytes]:
     """The pieces of one stream.  mask: of contents; None: these stay."""
     data = b"".join(pieces)
     for secret in secrets:
@@ -107,7 +107,7 @@ def _retold(entry: RecordingEntry, secrets: Collection[bytes], mask: Mask | None
     """Without what is said of a failure."""
     if not isinstance(entry, RoundEndEntry | EndEntry) or not entry.problem:
         return entry
-    (message,) = veiled([entry.problem.message.encode()], secrets, mask)
+    (message,) = redact_stream([entry.problem.message.encode()], secrets, mask)
     return replace(entry, problem=replace(entry.problem, message=message.decode()))
 
 
@@ -115,7 +115,7 @@ def _named(entries: Sequence[RecordingEntry]) -> Iterator[str]:
     for entry in entries:
         if isinstance(entry, RequestEntry | UpstreamRequestEntry):
             try:
-                yield from named(json.decode(entry.body))
+                yield from names_in_request(json.decode(entry.body))
             except (DecodeError, UnicodeDecodeError, RecursionError):
                 continue  # then it has no names that anybody could read
 
@@ -123,7 +123,7 @@ def _named(entries: Sequence[RecordingEntry]) -> Iterator[str]:
 def _replaced(text: str, mask: Mask | None) -> str:
     changes: list[tuple[int, int, str]] = []
     channels: dict[object, list[JsonString]] = {}
-    for one in [*found(text)]:  # all of it: only then they know what belongs together
+    for one in [*scan_strings(text)]:  # all of it: only then they know what belongs together
         path = frozenset(one.path)
         if one.bare:
             if mask and path & _NUMBERS:

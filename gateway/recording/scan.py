@@ -52,7 +52,7 @@ class JsonString(Struct, eq=False):
         return (self.path, *(tuple(sorted(place.marks.items())) for place in self.inside if place.marks))
 
 
-def found(text: str) -> Iterator[JsonString]:
+def scan_strings(text: str) -> Iterator[JsonString]:
     if text.lstrip()[:1] in ("{", "["):
         yield from _json(text, 0, len(text))
         return

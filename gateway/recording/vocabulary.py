@@ -21,7 +21,7 @@ _SAID = (  # by servers that cannot answer, and in JSON and calls
 
 
 @cache
-def markup() -> frozenset[str]:
+def markup_words() -> frozenset[str]:
     """What models and servers write that is no content."""
     rows = FORMATS.values()
     signs = " ".join([*END_TOKENS, *(sign for row in rows for sign in (*row.signs, *row.first))])
@@ -29,11 +29,11 @@ def markup() -> frozenset[str]:
     return frozenset(_WORD.findall(f"{signs} {examples} {_SAID}")) | {*END_TOKENS}
 
 
-def named(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
+def names_in_request(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
     """The names in a request: of tools, of what they are called with, and the values that these may have."""
     if isinstance(body, list):
         for one in body:
-            yield from named(one)
+            yield from names_in_request(one)
     elif isinstance(body, dict):
         for name, value in body.items():
             if name in ("properties", "$defs", "definitions") and isinstance(value, dict):
@@ -42,4 +42,4 @@ def named(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
                 yield value
             elif name == "enum" and isinstance(value, list):
                 yield from (one for one in value if isinstance(one, str))
-            yield from named(value)
+            yield from names_in_request(value)

@@ -13,7 +13,7 @@ _HELLO = "Hello"  # the backend's answer is known already: what it was asked is 
 _COMMON = ("model", "stream", "temperature", "top_p", "parallel_tool_calls", "top_logprobs")
 
 
-def stateless(body: dict[str, Any]) -> dict[str, Any]:
+def make_stateless(body: dict[str, Any]) -> dict[str, Any]:
     """The same without what was stored, and without storing it."""
     said = {name: value for name, value in body.items() if name not in _GONE}
     if isinstance(said.get("input"), list):
@@ -21,7 +21,7 @@ def stateless(body: dict[str, Any]) -> dict[str, Any]:
     return {**said, "store": False} if "input" in said or "store" in said else said
 
 
-def at_endpoint(body: dict[str, Any], before: str, path: str) -> dict[str, Any]:
+def convert_to_endpoint(body: dict[str, Any], before: str, path: str) -> dict[str, Any]:
     """For another endpoint a question that may be answered alike: with the tools of this one, in its own words."""
     if before == path:
         return body

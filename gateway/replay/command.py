@@ -10,25 +10,25 @@ from typing import TextIO
 
 from msgspec import json
 
-from gateway.formats import canonical, names
-from gateway.recording import UnreadableRecording, read
+from gateway.formats import canonical_name, format_names
+from gateway.recording import UnreadableRecording, parse_recording
 from gateway.replay.asking import ENDPOINTS
 from gateway.replay.driving import ReplayOptions, replayed
-from gateway.replay.meaning import Outcome, differences, meaning
+from gateway.replay.meaning import Outcome, diff_outcomes, outcome_of
 from gateway.replay.player import MockBackend, MockRequest
-from gateway.replay.script import Rechunk, RecordedCall, calls, every, whole
+from gateway.replay.script import Rechunk, RecordedCall, join_chunks, recorded_calls, split_every
 
 _ALL = ("status", "problem", "said", "usage", "ledger", "answer")
 _ELSEWHERE = ("problem", "said", "usage")  # what may be compared where another endpoint or format was asked
 
 
-def ways(format: str | None, endpoint: str | None, cut: str | None, *, timed: bool = False) -> ReplayOptions:
+def parse_options(format: str | None, endpoint: str | None, cut: str | None, *, timed: bool = False) -> ReplayOptions:
     """Raises ValueError."""
-    if format is not None and format not in names():
+    if format is not None and format not in format_names():
         raise ValueError(f"there is no format {format!r}; `gateway formats` lists them")
     if endpoint is not None and endpoint not in ENDPOINTS:
         raise ValueError(f"there is no endpoint {endpoint!r}; one of: {', '.join(ENDPOINTS)}")
-    return ReplayOptions(canonical(format) if format else None, endpoint, _cut(cut) if cut else None, timed)
+    return ReplayOptions(canonical_name(format) if format else None, endpoint, _cut(cut) if cut else None, timed)
 
 
 def compare(paths: Sequence[Path], ways: ReplayOptions, out: TextIO) -> bool:
@@ -36,24 +36,24 @@ def compare(paths: Sequence[Path], ways: ReplayOptions, out: TextIO) -> bool:
     return all([_compared(file, ways, out) for file in _files(paths)])
 
 
-def keep(paths: Sequence[Path], folder: Path, out: TextIO) -> None:
+def save_golden(paths: Sequence[Path], folder: Path, out: TextIO) -> None:
     """Copy each to a folder of tests, with what it means today.  Raises Unplayable or OSError."""
     for file in _files(paths):
-        now = meaning(asyncio.run(replayed(read(file.read_bytes()))))
+        now = outcome_of(asyncio.run(replayed(parse_recording(file.read_bytes()))))
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(SameFileError):
             copyfile(file, folder / file.name)
-        golden_of(folder / file.name).write_bytes(json.format(json.encode(now), indent=1) + b"\n")
+        golden_path(folder / file.name).write_bytes(json.format(json.encode(now), indent=1) + b"\n")
         out.write(f"{folder / file.name}\n")
 
 
 def _cut(word: str) -> Rechunk:
     if word == "whole":
-        return whole
+        return join_chunks
     size = 1 if word == "bytes" else int(word) if word.isdecimal() else 0
     if not size:
         raise ValueError(f"an answer is cut into pieces of so many bytes, bytes or whole, and not {word!r}")
-    return every(size)
+    return split_every(size)
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
@@ -63,24 +63,24 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 def _compared(file: Path, ways: ReplayOptions, out: TextIO) -> bool:
     try:
-        recording = read(file.read_bytes())
-        now = meaning(asyncio.run(replayed(recording, ways)))
+        recording = parse_recording(file.read_bytes())
+        now = outcome_of(asyncio.run(replayed(recording, ways)))
     except UnreadableRecording as error:
         out.write(f"{file}: cannot be replayed: {error}\n")
         return False
-    lines = differences(meaning(recording), now, _ELSEWHERE if ways.format or ways.endpoint else _ALL)
+    lines = diff_outcomes(outcome_of(recording), now, _ELSEWHERE if ways.format or ways.endpoint else _ALL)
     out.write(f"{file}: {'differs' if lines else 'as it was'}\n")
     out.writelines(f"  {line}\n" for line in lines)
     return not lines
 
 
-def golden_of(file: Path) -> Path:
+def golden_path(file: Path) -> Path:
     """What it is to mean."""
     return file.with_suffix(".golden.json")
 
 
-def golden(file: Path) -> Outcome:
-    return json.decode(golden_of(file).read_bytes(), type=Outcome)
+def load_golden(file: Path) -> Outcome:
+    return json.decode(golden_path(file).read_bytes(), type=Outcome)
 
 
 def serve(paths: Sequence[Path], host: str, port: int, out: TextIO, *, timed: bool) -> None:
@@ -96,7 +96,7 @@ def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[Recor
     """What was said in each, by a name for it."""
     for file in files:
         try:
-            if said := calls(read(file.read_bytes())):
+            if said := recorded_calls(parse_recording(file.read_bytes())):
                 yield re.sub(r"[^\w.-]", "_", file.stem), said
         except UnreadableRecording as error:
             out.write(f"{file}: {error}\n")

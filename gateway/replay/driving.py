@@ -19,9 +19,9 @@ from gateway.recording import (
     UpstreamDataEntry,
     UpstreamRequestEntry,
 )
-from gateway.replay.asking import ENDPOINTS, at_endpoint, stateless
+from gateway.replay.asking import ENDPOINTS, convert_to_endpoint, make_stateless
 from gateway.replay.player import CallChooser, MockBackend, MockRequest
-from gateway.replay.script import Rechunk, RecordedCall, calls
+from gateway.replay.script import Rechunk, RecordedCall, recorded_calls
 from gateway.server.app import create_app
 from gateway.server.learning import LearnedMetadata
 
@@ -45,7 +45,7 @@ _AS_IT_WAS = ReplayOptions()
 async def replayed(recording: Recording, ways: ReplayOptions = _AS_IT_WAS) -> Recording:
     """What today's gateway makes of it; raises Unplayable."""
     _check(recording, ways)
-    script = [call.cut(ways.cut) if ways.cut else call for call in calls(recording)]
+    script = [call.cut(ways.cut) if ways.cut else call for call in recorded_calls(recording)]
     prepared = [entry for entry in recording.entries if isinstance(entry, PreparedEntry)]
     player = MockBackend(_in_order(script), {entry.upstream_model for entry in prepared}, timed=ways.timed)
     async with AsyncExitStack() as held:
@@ -116,7 +116,7 @@ def _config(
         "recording": {"exchange_bytes": _ENOUGH},
         "inspector": {"enabled": True},
     }
-    return parse(json.encode(said).decode().replace("${", "$${"), "replay", {}, formats.names())
+    return parse(json.encode(said).decode().replace("${", "$${"), "replay", {}, formats.format_names())
 
 
 def _backend(entry: PreparedEntry, script: Sequence[RecordedCall], root: str) -> dict[str, Any]:
@@ -136,6 +136,6 @@ async def _ask(app: FastAPI, recording: Recording, endpoint: str | None) -> None
     path = ENDPOINTS[endpoint] if endpoint else asked.path
     body = asked.body
     with suppress(DecodeError, UnicodeDecodeError):
-        body = json.encode(at_endpoint(stateless(json.decode(body)), asked.path, path))
+        body = json.encode(convert_to_endpoint(make_stateless(json.decode(body)), asked.path, path))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         await client.post(path, content=body, headers=asked.headers, timeout=None)

@@ -35,7 +35,7 @@ class Outcome(Struct, frozen=True):
     answer: Any
 
 
-def meaning(recording: Recording) -> Outcome:
+def outcome_of(recording: Recording) -> Outcome:
     """Of a recording that is over."""
     over = recording.entries[-1]
     assert isinstance(over, EndEntry)
@@ -50,7 +50,7 @@ def meaning(recording: Recording) -> Outcome:
     return Outcome(over.status, problem, _said(events), usage, sorted(over.ledger), _answer(recording))
 
 
-def differences(before: Outcome, now: Outcome, members: Sequence[str]) -> list[str]:
+def diff_outcomes(before: Outcome, now: Outcome, members: Sequence[str]) -> list[str]:
     """Lines that show what of these is not what it was; none if all is."""
     lines: list[str] = []
     for name in members:

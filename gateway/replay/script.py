@@ -51,18 +51,18 @@ class RecordedCall(Struct, frozen=True):
         return RecordedCall(self.backend, self.path, self.status, self.content_type, self.retry_after, pieces, self.end)
 
 
-def calls(recording: Recording) -> list[RecordedCall]:
+def recorded_calls(recording: Recording) -> list[RecordedCall]:
     """Those of the backends, in the order in which they were made."""
     return [_call(recording.entries, entry) for entry in recording.entries if isinstance(entry, UpstreamRequestEntry)]
 
 
-def whole(pieces: Sequence[bytes]) -> Sequence[bytes]:
+def join_chunks(pieces: Sequence[bytes]) -> Sequence[bytes]:
     """All in one piece."""
     data = b"".join(pieces)
     return [data] if data else []
 
 
-def every(size: int) -> Rechunk:
+def split_every(size: int) -> Rechunk:
     """Pieces of so many bytes."""
 
     def cut(pieces: Sequence[bytes]) -> Sequence[bytes]:

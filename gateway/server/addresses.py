@@ -57,7 +57,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address in _GLOBAL_6 and not any(address in network for network in _SPECIAL_6)
 
 
-def allowed(networks: Iterable[str], ports: Collection[int]) -> AddressFilter:
+def address_filter(networks: Iterable[str], ports: Collection[int]) -> AddressFilter:
     """Tells whether one may connect to a port of an address: one of these of a public one, or any of these networks."""
     known = [ip_network(network) for network in networks]
 

@@ -8,7 +8,7 @@ HERE = ("http://127.0.0.1:8900", "https://127.0.0.1:8900")
 _SECONDS = 2  # to connect, and for each piece of the answer
 
 
-def alive(url: str) -> bool:
+def is_alive(url: str) -> bool:
     """Whether /health of the gateway at this root says so; raises ValueError for what is no URL.
 
     It is told nothing secret, so its certificate may be anybody's: the names in it are those that clients ask for.

@@ -14,7 +14,7 @@ from gateway.server.attempts import Attempts
 from gateway.server.exchange import Relay
 from gateway.server.presence import LEFT, CancelOnDisconnect
 from gateway.server.questions import ModelRequest
-from gateway.server.replies import EventStreamWriter, send_whole
+from gateway.server.replies import EventStreamWriter, send_json
 from gateway.server.ways import RetryPolicy
 
 
@@ -42,7 +42,7 @@ class Responder(Struct, frozen=True):
                 await memory.keep()
                 headers = {} if accepted else attempts.head()
                 if not streamed:
-                    await send_whole(first, headers, send)
+                    await send_json(first, headers, send)
                     return True
                 await self._pour(exchange, first, headers, send)
             return not turn.problem

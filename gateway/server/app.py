@@ -29,7 +29,7 @@ from gateway.server.protocols import STOPPING
 from gateway.server.reader import RequestParser
 from gateway.server.sealing import EncryptionKeys
 from gateway.server.strangers import AuthThrottle
-from gateway.server.sweeping import sweep_for_ever
+from gateway.server.sweeping import expire_forever
 from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.tools import ToolRegistry
 from gateway.server.websocket import entrance
@@ -53,7 +53,7 @@ def create_app(
     crowd: who is in this process already; strangers: who has tried to be; telemetry: what it knows of its requests.
     """
 
-    logs.follow(config.logs)
+    logs.apply_settings(config.logs)
     crowd = crowd or ConcurrencyLimit()
     app = GatewayApp(title="gateway", version=__version__, lifespan=partial(_living, config, crowd), redoc_url=None)
     app.router.redirect_slashes = False  # whoever is sent elsewhere takes the key along
@@ -62,8 +62,8 @@ def create_app(
     app.state.telemetry = telemetry or Telemetry()
     app.state.telemetry.follow(config)
     _add_questions(app)
-    entrance.add(app, _RESPONSES_PATH, config, door)
-    routes.add(app, config, door)
+    entrance.add_websocket(app, _RESPONSES_PATH, config, door)
+    routes.add_routes(app, config, door)
     app.answer_head()
     failures.add_handlers(app)
     _add_layers(app, config, door, crowd)
@@ -85,7 +85,7 @@ async def _living(
     asking = ModelRequestHandler(reader, directory, limits, joined, telemetry)
     state.store, state.directory, state.limits, state.asking = store, directory, limits, asking
     state.workshop = workshop
-    beside = [asyncio.create_task(sweep_for_ever(store, config.store))]
+    beside = [asyncio.create_task(expire_forever(store, config.store))]
     try:
         async with telemetry.of(directory), directory.probing(), asking.jobs.at_work() as stopping:
             beside.append(asyncio.create_task(state.sockets.close_when(stopping)))
@@ -168,5 +168,5 @@ def _add_questions(app: FastAPI) -> None:
     async def responses_by_websocket(request: Request) -> None:
         """Here are upgrades that the server in front of the application knows nothing of."""
         if request.headers.get("upgrade", "").lower() == "websocket":
-            raise entrance.not_here()
+            raise entrance.websocket_unsupported()
         raise HTTPException(405, headers={"allow": "POST"})

@@ -11,19 +11,19 @@ from starlette.types import Send
 from gateway.config import ApiKey
 from gateway.errors import GatewayError
 from gateway.server.answer import Responder
-from gateway.server.auth import allow_model
+from gateway.server.auth import require_model
 from gateway.server.counting import TokenCounting
 from gateway.server.directory import ModelRegistry
 from gateway.server.held import Held
 from gateway.server.jobs.jobs import JobManager
 from gateway.server.jobs.reply import JobResponder
-from gateway.server.limiting import RateLimiter, estimate
+from gateway.server.limiting import RateLimiter, estimate_tokens
 from gateway.server.questions import ModelRequest, ResponseIdentity
 from gateway.server.reader import RequestParser
 from gateway.server.state import StoredContext
-from gateway.server.telemetry.observation import observed
+from gateway.server.telemetry.observation import record_of
 from gateway.server.telemetry.telemetry import Telemetry
-from gateway.server.ways import RetryPolicy, sticky
+from gateway.server.ways import RetryPolicy, affinity_key
 from gateway.store.records import StoredJob
 
 Read = Callable[[RequestParser, bytes, str, Held], Awaitable[ModelRequest]]
@@ -63,7 +63,7 @@ class ModelRequestHandler:
         self, ask: IncomingRequest, read: Read, reply: type[Responder | TokenCounting], send: Send
     ) -> bool:
         """True if it came to a good end; raises a GatewayError for everything that has a status of its own."""
-        seen = observed(ask.http.scope)
+        seen = record_of(ask.http.scope)
         if seen.tape:
             seen.tape.asked(ask.http.scope, ask.raw)
         async with Held() as held:
@@ -72,7 +72,7 @@ class ModelRequestHandler:
             try:
                 ways = await self._ways(question, ask.key, faithful=reply is TokenCounting)
                 seen.model = ways.served.model
-                tokens = partial(estimate, question.request) if reply is Responder else int
+                tokens = partial(estimate_tokens, question.request) if reply is Responder else int
                 if grant := await self._limits.admit(ask.key, ways.served.model, ways.served.settings, tokens):
                     grant.used, send = question.used, grant.telling(send)
                     await held.stack.enter_async_context(grant)
@@ -93,8 +93,8 @@ class ModelRequestHandler:
     async def _ways(self, question: ModelRequest, key: ApiKey | None, *, faithful: bool = False) -> RetryPolicy:
         name = question.request.model
         served = await self._directory.find(name)
-        allow_model(key, name, served.model)
-        named = sticky(question.request, question.sticky, served)
+        require_model(key, name, served.model)
+        named = affinity_key(question.request, question.sticky, served)
         return RetryPolicy(served, key, named, faithful)
 
     async def _again(

@@ -9,7 +9,7 @@ from msgspec import Raw, json
 from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 
-from gateway.compaction import CompactionItemFilter, resumed, summarised
+from gateway.compaction import CompactionItemFilter, request_after_summary, summary_request
 from gateway.config import Config
 from gateway.endpoints.responses import SummaryEncoder
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
@@ -19,19 +19,19 @@ from gateway.request import Request
 from gateway.server import heads, images, token_limit
 from gateway.server.backend import Backend
 from gateway.server.call import DeferredCall, UpstreamCall
-from gateway.server.counting import input_tokens
+from gateway.server.counting import count_input_tokens
 from gateway.server.directory import BackendRoute
 from gateway.server.exchange import Relay
 from gateway.server.hedging import HedgeCall, HedgedCall
 from gateway.server.memory import NoReasoningMemory
-from gateway.server.preparing import prepare
+from gateway.server.preparing import build_round
 from gateway.server.questions import ModelRequest, no_tools
-from gateway.server.recording.tape import opening
+from gateway.server.recording.tape import record_rounds
 from gateway.server.rounds import RoundLoop, UpstreamRound
-from gateway.server.telemetry.observation import StreamTiming, observed
+from gateway.server.telemetry.observation import StreamTiming, record_of
 from gateway.server.tools import ToolRoundCall, Toolset, Used
 from gateway.server.ways import RetryPolicy, Target
-from gateway.shortening import versions
+from gateway.shortening import truncated_versions
 from gateway.turn import Pipeline
 
 _TOO_LONG = "context_length_exceeded"
@@ -42,7 +42,7 @@ class Attempts:
 
     def __init__(self, http: HttpRequest, question: ModelRequest, ways: RetryPolicy, settings: Config) -> None:
         self._http, self._question, self._ways, self._settings = http, question, ways, settings
-        self.seen = observed(http.scope)
+        self.seen = record_of(http.scope)
         self._ledger, self._rounds = question.ledger, RoundLoop(question.memory.listening)
         self._summing = False  # what was said is to be summed up first
         self._judged = False  # the request has passed strict mode once
@@ -54,7 +54,7 @@ class Attempts:
         request = await self._question.without_files(self._settings.files, self._ways.asker.tenant)
         if toolbox := self._question.tools(way.route.settings):
             request = await self._with_tools(toolbox, request)
-        self._versions = versions(request)
+        self._versions = truncated_versions(request)
         self._mark = self._ledger.mark()
         self._note_model()
         await self._prepare(way.route)
@@ -63,15 +63,19 @@ class Attempts:
         """One that has started."""
         rounds, endpoint = self._rounds, self._question.encoder(self._ways.served.settings)
         if compaction := self._question.compaction:
-            self._summing = compaction.above == 0 or await input_tokens(rounds.now, self._ledger) > compaction.above
-        self._turn = Pipeline(rounds.now.request, opening(rounds.open, self.seen.tape), endpoint, again=rounds.again)
+            self._summing = (
+                compaction.above == 0 or await count_input_tokens(rounds.now, self._ledger) > compaction.above
+            )
+        self._turn = Pipeline(
+            rounds.now.request, record_rounds(rounds.open, self.seen.tape), endpoint, again=rounds.again
+        )
         self._turn.start()
         self._question.turns.append(self._turn)
         return self._turn
 
     def head(self) -> dict[str, str]:
         """What the head of the answer tells of its way."""
-        return heads.told(self._http, self.route, self._rounds.now.chosen, self._ledger)
+        return heads.gateway_headers(self._http, self.route, self._rounds.now.chosen, self._ledger)
 
     @property
     def route(self) -> BackendRoute:
@@ -161,14 +165,14 @@ class Attempts:
             self.seen.trace.model = route.upstream_model
 
     async def _prepared(self, route: BackendRoute, ledger: Warnings) -> UpstreamRound:
-        route, settings = heads.strictly(self._http, route), self._settings
+        route, settings = heads.strict_route(self._http, route), self._settings
         before = ledger.mark() if self._judged else 0  # what came since then is of responses
         request = self._versions[0]
         if request.max_tokens:
             request = token_limit.fitted(request, route, ledger, self._limit_name)
-        request = await images.read(request, route.backend.kind, settings.images, ledger)
+        request = await images.inline_request_images(request, route.backend.kind, settings.images, ledger)
         round = await self._question.prepare(request, route, ledger, settings.limits.frame_bytes)
-        heads.check(route, ledger.entries()[before:])
+        heads.reject_if_strict(route, ledger.entries()[before:])
         self._judged = ledger is self._ledger or self._judged
         return round
 
@@ -198,7 +202,7 @@ class Attempts:
         await self._toolbox.run(loop.due, tell)
         await used()
         if loop.goes_on:
-            self._versions = versions(loop.next(self._versions[0]))
+            self._versions = truncated_versions(loop.next(self._versions[0]))
             self._mark = self._ledger.mark()
             await self._prepare(self.route)
 
@@ -214,7 +218,7 @@ class Attempts:
         self.seen.pace = StreamTiming()
         told, listening = CompactionItemFilter(Raw(json.encode(summary.item()))), self._rounds.listening
         self._rounds.listening = lambda round: listening(round).seen_by(told)
-        self._versions = [resumed(self._versions[0], summary.text)]
+        self._versions = [request_after_summary(self._versions[0], summary.text)]
         self._turn.spend(summary.spent)
         await self._prepare(route)
         self._turn.start()
@@ -224,11 +228,11 @@ class Attempts:
         """Where it was made."""
         question = replace(
             self._question,
-            request=summarised(self._versions[0]),
+            request=summary_request(self._versions[0]),
             encoder=lambda _: summary,
             memory=NoReasoningMemory(),
             compaction=None,
-            prepare=prepare,
+            prepare=build_round,
             turns=[],
             tools=no_tools,
         )

@@ -5,12 +5,12 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
-from gateway.config import ApiKey, Config, Scope, digest
+from gateway.config import ApiKey, Config, Scope, key_digest
 from gateway.errors import BadRequest, Forbidden, Unauthorized
-from gateway.server.headers import header
+from gateway.server.headers import get_header
 from gateway.server.pages import OriginCheck
 from gateway.server.strangers import AuthThrottle
-from gateway.server.telemetry.observation import name_key
+from gateway.server.telemetry.observation import set_key_name
 
 _NO_KEY = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
 _NO_SCOPE = "The key '{}' is not for this: it has no scope '{}'."
@@ -41,14 +41,14 @@ class Authenticator:
             return None
         shown = _shown(http.scope)
         self._strangers.check(http)
-        key = self._keys.get(digest(shown))
+        key = self._keys.get(key_digest(shown))
         if not key:
             await self._strangers.hold(http)
             raise Unauthorized(f"Incorrect API key provided: {_masked(shown)}.")
         if scope not in key.scopes:
             raise Forbidden(_NO_SCOPE.format(key.name, scope), code="scope_not_allowed")
         _allow_endpoint(key, http.scope["path"])
-        name_key(http.scope, key.name)
+        set_key_name(http.scope, key.name)
         return key
 
     async def tenant(self, http: HTTPConnection) -> str:
@@ -57,14 +57,14 @@ class Authenticator:
         return key.name if key else ""
 
 
-def may_use(key: ApiKey | None, asked: str, model: str) -> bool:
+def may_use_model(key: ApiKey | None, asked: str, model: str) -> bool:
     """True if the key is for the name that was asked for or for the model that it means."""
     return key is None or key.models is None or asked in key.models or model in key.models
 
 
-def allow_model(key: ApiKey | None, asked: str, model: str) -> None:
+def require_model(key: ApiKey | None, asked: str, model: str) -> None:
     """Raise Forbidden if the key is not for this model."""
-    if key and not may_use(key, asked, model):
+    if key and not may_use_model(key, asked, model):
         raise Forbidden(_NO_MODEL.format(key.name, asked), code="model_not_allowed", param="model")
 
 
@@ -81,8 +81,8 @@ def _shown(scope: MutableMapping[str, Any]) -> str:
         keys += name == b"authorization"
     if keys > 1:
         raise BadRequest("There is more than one 'Authorization' header: send one.", code="invalid_value")
-    scheme, _, shown = (header(scope, b"authorization") or "").partition(" ")
-    shown = shown.strip() if scheme.lower() == "bearer" else header(scope, b"api-key") or ""
+    scheme, _, shown = (get_header(scope, b"authorization") or "").partition(" ")
+    shown = shown.strip() if scheme.lower() == "bearer" else get_header(scope, b"api-key") or ""
     if not shown:
         raise Unauthorized(_NO_KEY)
     return shown

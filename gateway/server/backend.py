@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from gateway import config
 from gateway.backends import KINDS, Kind
 from gateway.backends.dialects import DIALECTS
-from gateway.backends.ignores import ignoring, services
-from gateway.backends.knowledge import listed_window
+from gateway.backends.ignores import services_with_ignored_fields, with_ignored_fields
+from gateway.backends.knowledge import context_length_of_entry
 from gateway.backends.services import SERVICES
 from gateway.errors import GatewayError, Problem, UpstreamUnreachable
 from gateway.server import httpx
@@ -61,9 +61,12 @@ class Backend:
         self.timeouts = BackendTimeouts(times.total or inf, times.first_byte or inf, times.idle or inf)
         concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
         self.gate, self.probe_seconds = BackendLimiter(name, concurrent, said.queue), said.probe_seconds
-        self.kind: Kind = ignoring(KINDS[said.kind], said.ignores)
+        self.kind: Kind = with_ignored_fields(KINDS[said.kind], said.ignores)
         self.unparsed = self.kind.parsing_nothing()  # where the text is parsed here
-        self.dialect, self.services = DIALECTS[self.kind.dialect], services(SERVICES[said.kind], said.ignores)
+        self.dialect, self.services = (
+            DIALECTS[self.kind.dialect],
+            services_with_ignored_fields(SERVICES[said.kind], said.ignores),
+        )
         key = said.api_key.get_secret_value() if said.api_key else ""
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         idle = said.idle_connections
@@ -177,4 +180,4 @@ def _listed(body: Any) -> Iterable[ListedModel]:  # noqa: ANN401 - decoded JSON
         if isinstance(entry, dict) and isinstance(id := entry.get("id"), str):
             created, root = entry.get("created"), entry.get("root")
             created = created if isinstance(created, int) else 0
-            yield ListedModel(id, created, root if isinstance(root, str) else "", listed_window(entry))
+            yield ListedModel(id, created, root if isinstance(root, str) else "", context_length_of_entry(entry))

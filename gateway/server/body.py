@@ -9,14 +9,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from gateway.config import Config
-from gateway.endpoints.body import decoded
+from gateway.endpoints.body import decode_body
 from gateway.endpoints.checks import ParamCheck
 from gateway.endpoints.counts import Counts
 from gateway.errors import TooLarge, UnsupportedMediaType
 from gateway.server.apart import parsed
 from gateway.server.buffers import FREE, Room
 from gateway.server.encodings import ENCODINGS, ContentDecoder
-from gateway.server.headers import named
+from gateway.server.headers import header_dict
 from gateway.server.presence import door
 
 
@@ -24,7 +24,7 @@ async def read_fields(request: Request, config: Config, check: ParamCheck) -> di
     """The body as an object that passes a check; nothing at all is an empty one."""
     with room_of(request, config) as room:
         raw = await read_body(request, config.limits.body_bytes, room)
-        body = await parsed(decoded, raw or b"{}", counts_of(config))
+        body = await parsed(decode_body, raw or b"{}", counts_of(config))
     check(body, "")
     return body
 
@@ -60,7 +60,7 @@ async def read_body(request: Request, limit: int, room: Room) -> bytes:
 
 def _said(request: Request) -> tuple[str, int]:
     """The encoding, of several lines all, and the length; 0 if it is not known."""
-    headers = named(request.scope)
+    headers = header_dict(request.scope)
     length = int(headers.get(b"content-length", 0))
     if b"content-encoding" not in headers:
         return "identity", length

@@ -190,7 +190,7 @@ class HttpUpstreamCall:
         if self._line:
             self._line.refused(answer.status, headers, body)
         body = self._backend.masked(body)
-        problem = self._absent(answer.status, failures.problem(answer.status, body))
+        problem = self._absent(answer.status, failures.problem_from_status(answer.status, body))
         retry_after = headers.get("retry-after")
         self._backend.failed(problem)
         if self._step:

@@ -29,7 +29,7 @@ class Certificates:
     def renew(self, tls: TlsSettings) -> None:
         """What is new holds from the next connection on."""
         self._newest = _context(tls)
-        valid, days = validity(tls)
+        valid, days = certificate_validity(tls)
         if not valid:
             _log.warning("server.tls.certificate: %s", days)
 
@@ -37,7 +37,7 @@ class Certificates:
         connection.context = self._newest
 
 
-def validity(tls: TlsSettings) -> tuple[bool, str]:
+def certificate_validity(tls: TlsSettings) -> tuple[bool, str]:
     """Whether the certificate is valid today, and when it is."""
     leaf = _leaf(tls)
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
@@ -45,7 +45,7 @@ def validity(tls: TlsSettings) -> tuple[bool, str]:
     return valid, f"{tls.certificate} is {'' if valid else 'not '}valid: from {begin:%Y-%m-%d} to {end:%Y-%m-%d}"
 
 
-def faults(tls: TlsSettings) -> list[CertificateFault]:
+def certificate_errors(tls: TlsSettings) -> list[CertificateFault]:
     """What is wrong with the files, by the key of the section whose fault it is."""
     found: list[CertificateFault] = []
     halves: list[object] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @asynccontextmanager
-async def child(*command: str, **options: Any) -> AsyncIterator[Process]:  # noqa: ANN401 - those of asyncio
+async def run_child(*command: str, **options: Any) -> AsyncIterator[Process]:  # noqa: ANN401 - those of asyncio
     """A process, which is stopped with whoever waits for it.  Raises OSError where it cannot begin."""
     process = await asyncio.create_subprocess_exec(*command, **options)
     try:

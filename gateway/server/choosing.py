@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.backends.fields import fields
+from gateway.backends.fields import request_fields
 from gateway.endpoints.chat.fields import KNOWN
 from gateway.formats import FORMATS
-from gateway.formats.chosen import FormatChoice, by_name, by_template, opens
+from gateway.formats.chosen import FormatChoice, choice_by_name, choice_by_template, opens_reasoning
 from gateway.formats.row import IdForm
 from gateway.ledger import Warnings
 from gateway.request import Request
@@ -18,10 +18,10 @@ from gateway.translate import prompted
 _SWITCHES = ("enable_thinking", "thinking")  # settings of templates that close a thought
 
 
-async def choose(route: BackendRoute, request: Request) -> FormatChoice:
+async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
     """May ask the backend, and wait for what it says of a model and its template's settings the first time."""
     word, model = _word(route, request), route.upstream_model
-    chosen = by_names(route, word)
+    chosen = format_by_names(route, word)
     if chosen.format == "auto":
         chosen = await _shown(route, chosen)
     thought = route.settings.thought
@@ -29,23 +29,23 @@ async def choose(route: BackendRoute, request: Request) -> FormatChoice:
         return _opening(chosen, opened=thought == "open")
     if chosen.format == "native" or (word == "auto" and route.backend.kind.parses):
         return _opening(chosen, opened=False)
-    said = fields(request, route.backend.kind, KNOWN, Warnings())  # the server goes by what it is told
+    said = request_fields(request, route.backend.kind, KNOWN, Warnings())  # the server goes by what it is told
     settings = _settings(said)
     prompt = await route.backend.learner.prompt(model, settings)
-    opened = chosen.thought_open if prompt is None else opens(prompt, route.row(chosen.format))
+    opened = chosen.thought_open if prompt is None else opens_reasoning(prompt, route.row(chosen.format))
     return _opening(chosen, opened=opened and not _closed(request, said))
 
 
-async def standing(route: BackendRoute, word: str) -> FormatChoice:
+async def format_before_request(route: BackendRoute, word: str) -> FormatChoice:
     """What is known before anybody has asked anything; may ask the backend for the chat template, and wait."""
-    chosen = by_names(route, word)
+    chosen = format_by_names(route, word)
     return await _shown(route, chosen) if chosen.format == "auto" else chosen
 
 
 async def _shown(route: BackendRoute, chosen: FormatChoice) -> FormatChoice:
     """What the chat template shows, where there is one."""
     template = await route.backend.learner.template(route.upstream_model)
-    return (by_template(template, FORMATS) if template else None) or chosen
+    return (choice_by_template(template, FORMATS) if template else None) or chosen
 
 
 def _opening(chosen: FormatChoice, *, opened: bool) -> FormatChoice:
@@ -58,14 +58,14 @@ def _word(route: BackendRoute, request: Request) -> str:
     return prompted.FORMAT if told else route.format
 
 
-def by_names(route: BackendRoute, word: str) -> FormatChoice:
+def format_by_names(route: BackendRoute, word: str) -> FormatChoice:
     """What is known without asking the backend."""
-    return by_name(_names(route), word)
+    return choice_by_name(_names(route), word)
 
 
-def ids(route: BackendRoute, chosen: FormatChoice) -> IdForm:
+def tool_call_id_form(route: BackendRoute, chosen: FormatChoice) -> IdForm:
     """The form of ids that the model's templates take, also where its server parses the calls."""
-    format = by_name(_names(route)).format if chosen.format == "native" else chosen.format
+    format = choice_by_name(_names(route)).format if chosen.format == "native" else chosen.format
     return route.row(format).ids
 
 

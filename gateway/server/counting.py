@@ -8,11 +8,11 @@ from starlette.types import Send
 from gateway import config
 from gateway.ledger import Warnings
 from gateway.server import heads, images
-from gateway.server.preparing import prepare
+from gateway.server.preparing import build_round
 from gateway.server.questions import ModelRequest
 from gateway.server.rounds import UpstreamRound
 from gateway.server.ways import RetryPolicy
-from gateway.upstream import tokens
+from gateway.upstream import estimate_tokens_from_characters
 
 
 class TokenCounting(Struct, frozen=True):
@@ -26,18 +26,18 @@ class TokenCounting(Struct, frozen=True):
     async def run(self, send: Send) -> bool:
         http, ledger, route = self.http, self.question.ledger, self.ways.first().route
         request = await self.question.without_files(self.settings.files, self.ways.asker.tenant)
-        request = await images.read(request, route.backend.kind, self.settings.images, ledger)
-        round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
-        heads.check(heads.strictly(http, route), ledger.entries())
-        said = {"object": "response.input_tokens", "input_tokens": await input_tokens(round, ledger)}
-        response = JSONResponse(said, headers=heads.told(http, route, round.chosen, ledger))
+        request = await images.inline_request_images(request, route.backend.kind, self.settings.images, ledger)
+        round = await build_round(request, route, ledger, self.settings.limits.frame_bytes)
+        heads.reject_if_strict(heads.strict_route(http, route), ledger.entries())
+        said = {"object": "response.input_tokens", "input_tokens": await count_input_tokens(round, ledger)}
+        response = JSONResponse(said, headers=heads.gateway_headers(http, route, round.chosen, ledger))
         await response(http.scope, http.receive, send)
         return True
 
 
-async def input_tokens(round: UpstreamRound, ledger: Warnings) -> int:
+async def count_input_tokens(round: UpstreamRound, ledger: Warnings) -> int:
     counted = await round.route.backend.count(round.bodies[0])
     if counted is None:
         ledger.note("estimated", "input_tokens")
-        return tokens(round.size)
+        return estimate_tokens_from_characters(round.size)
     return counted

@@ -23,7 +23,7 @@ class ConcurrencyLimit:
     def joined(self, most: float, beside: int = 0) -> Iterator[None]:
         """One more, of so many at most; raises Unavailable.  beside: what is inside already that this comes of."""
         if self.inside - beside >= most:
-            raise full()
+            raise overloaded_error()
         self.inside += 1
         try:
             yield
@@ -31,5 +31,5 @@ class ConcurrencyLimit:
             self.inside -= 1
 
 
-def full() -> UpstreamUnavailable:
+def overloaded_error() -> UpstreamUnavailable:
     return UpstreamUnavailable("The gateway has too much to do: try again soon.", retry_after="1")

@@ -14,12 +14,12 @@ from gateway.backends import Kind
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.config import Config, ModelSettings, TargetSettings
 from gateway.errors import GatewayError, NotFound, Problem
-from gateway.formats import FORMATS, canonical
-from gateway.formats.response_template import compile
+from gateway.formats import FORMATS, canonical_name
+from gateway.formats.response_template import compile_template
 from gateway.formats.row import FormatSpec
 from gateway.routing import Balancer, BalancerMember, RetryBudget
 from gateway.server.backend import Backend, ListedModel
-from gateway.server.probing import probe_for_ever
+from gateway.server.probing import probe_forever
 
 FailureCallback = Callable[[str, Problem], None]
 
@@ -45,7 +45,7 @@ class BackendRoute(Struct, frozen=True, dict=True):
     @cached_property
     def format(self) -> str:
         """The operator's word for it."""
-        return canonical(self.settings.format)
+        return canonical_name(self.settings.format)
 
     @cached_property
     def parsed_here(self) -> bool:
@@ -125,7 +125,7 @@ class ModelRegistry:
         """Look after the backends, always after those in whose place another could be asked."""
         shared = {name for served in self._served.values() if len(served.routes) > 1 for name in served.routes}
         probes = [
-            asyncio.create_task(probe_for_ever(backend, always=name in shared))
+            asyncio.create_task(probe_forever(backend, always=name in shared))
             for name, backend in self.backends.items()
         ]
         try:
@@ -177,7 +177,7 @@ class ModelRegistry:
 
     def _serve(self, name: str, model: ModelSettings) -> ModelEntry:
         template = model.response_template
-        brought = replace(FORMATS["response_template"], parse=compile(template)) if template else None
+        brought = replace(FORMATS["response_template"], parse=compile_template(template)) if template else None
         routes = [
             BackendRoute(
                 name, model, self.backends[one.name], one.upstream_model or model.upstream_model or name, brought

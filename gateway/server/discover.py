@@ -68,7 +68,7 @@ async def identify(url: str, headers: Mapping[str, str] = MappingProxyType({}), 
         return kind or "openai"
 
 
-def as_document(found: Iterable[DiscoveredServer], taken: Collection[str] = ()) -> ConfigDocument:
+def discovered_config(found: Iterable[DiscoveredServer], taken: Collection[str] = ()) -> ConfigDocument:
     """What an operator would have written for these servers; `taken` are names of others."""
     backends: dict[str, object] = {}
     for server in found:

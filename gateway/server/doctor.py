@@ -14,16 +14,16 @@ import typer
 from msgspec import Struct
 
 from gateway import config, formats
-from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, build
-from gateway.doctor.probes import verdicts
+from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, build_config
+from gateway.doctor.probes import run_checks
 from gateway.doctor.questions import QUESTIONS
-from gateway.doctor.report import ExaminedModel, ExaminedServer, data, table
-from gateway.doctor.settings import merged
+from gateway.doctor.report import ExaminedModel, ExaminedServer, report_json, report_table
+from gateway.doctor.settings import merge_config
 from gateway.errors import GatewayError
 from gateway.server import window
 from gateway.server.backend import Backend
 from gateway.server.directory import BackendRoute
-from gateway.server.discover import PORTS, DiscoveredServer, as_document, discover, identify
+from gateway.server.discover import PORTS, DiscoveredServer, discover, discovered_config, identify
 from gateway.server.examining import ModelExaminer
 from gateway.server.files import read_text
 from gateway.server.source import ConfigSource, NoServerFound, read_config
@@ -52,7 +52,7 @@ class DoctorOptions(Struct, frozen=True, kw_only=True):
     only: tuple[str, ...] = ()
 
 
-def consult(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, KindName] = PORTS) -> list[ExaminedServer]:
+def examine_servers(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, KindName] = PORTS) -> list[ExaminedServer]:
     """Return all that was found out; `out` is for a progress bar.  Raise ConfigError, or NoServerFound."""
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # what fails is told once, among the verdicts
     file = wanted.file
@@ -60,7 +60,7 @@ def consult(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, KindName] = 
     return asyncio.run(_consult(wanted, known, out, ports))
 
 
-def conclude(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, as_json: bool) -> int:
+def report_result(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, as_json: bool) -> int:
     """Tell what was found, and write it if that is wanted; the exit code.  Raises a ConfigError."""
     typer.echo(_told(servers, as_json=as_json))
     if wanted.file and wanted.write:
@@ -71,16 +71,16 @@ def conclude(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, as_jso
 
 def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
     """What was found, and how it is to be configured."""
-    block = merged("", servers) if any(server.models for server in servers) else ""
+    block = merge_config("", servers) if any(server.models for server in servers) else ""
     if as_json:
-        return json.dumps({"servers": data(servers), "config": block}, ensure_ascii=False, indent=2)
+        return json.dumps({"servers": report_json(servers), "config": block}, ensure_ascii=False, indent=2)
     head = "\n\n# For the gateway's configuration; --write puts it there.\n"
-    return table(servers) + (head + block.rstrip() if block else "")
+    return report_table(servers) + (head + block.rstrip() if block else "")
 
 
 def _write(file: Path, servers: Sequence[ExaminedServer]) -> None:
     """Into the file, of which all else stays, unless the result were no configuration."""
-    text = merged(read_text(file) if file.exists() else "", servers, str(file))
+    text = merge_config(read_text(file) if file.exists() else "", servers, str(file))
     ConfigSource(file).config(text)
     try:
         file.write_text(text, "utf-8")
@@ -120,7 +120,7 @@ async def _examined(
     models = []
     for model in patient.models:
         findings = await examiner.examine(model)
-        models.append(ExaminedModel(model, findings, verdicts(findings, wanted.only)))
+        models.append(ExaminedModel(model, findings, run_checks(findings, wanted.only)))
     return ExaminedServer(
         name=backend.name,
         kind=said.kind,
@@ -161,7 +161,7 @@ async def _sought(
     if not found:
         asked = ", ".join(f"{kind} {port}" for port, kind in ports.items())
         raise NoServerFound(f"no model server runs on this machine (asked: {asked}); where is it?  gateway doctor URL")
-    return build(as_document(found), formats.names()).backends
+    return build_config(discovered_config(found), formats.format_names()).backends
 
 
 async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str, config.BackendSettings]:
@@ -170,11 +170,15 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
     if wanted.key and not key:
         raise ConfigError([ConfigFault("--key-env", None, "", f"the variable {wanted.key} is not set")])
     asked = {"url": url, "kind": wanted.kind or "openai", "api_key": key}
-    said = build(ConfigDocument("command line", {"backends": {"server": asked}}), formats.names()).backends["server"]
+    said = build_config(
+        ConfigDocument("command line", {"backends": {"server": asked}}), formats.format_names()
+    ).backends["server"]
     if configured := {name: one for name, one in known.backends.items() if one.url == said.url}:
         return configured
     kind = said.kind if wanted.kind else await identify(said.url, {"authorization": f"Bearer {key}"} if key else {})
-    (name,) = build(as_document([DiscoveredServer(kind, said.url, ())], known.backends), formats.names()).backends
+    (name,) = build_config(
+        discovered_config([DiscoveredServer(kind, said.url, ())], known.backends), formats.format_names()
+    ).backends
     return {name: said.model_copy(update={"kind": kind})}
 
 
@@ -206,5 +210,5 @@ async def _patient(
 async def _embeds(backend: Backend, model: str) -> bool:
     """True for a model that does nothing else."""
     return (
-        await window.known(BackendRoute(model, config.ModelSettings(), backend, model))
+        await window.metadata_of_route(BackendRoute(model, config.ModelSettings(), backend, model))
     ).abilities == _ONLY_EMBEDDINGS

@@ -15,7 +15,7 @@ FILE = FetchKind("file", accept="*/*", too_large="file_too_large")
 _SECONDS = 10.0  # for all files of a request
 
 
-async def read(
+async def inline_request_files(
     request: Request,
     settings: config.FetchSettings,
     ledger: Warnings,
@@ -30,7 +30,7 @@ async def read(
     found = await asyncio.to_thread(documents.pdfs, whole)
     texts = await asyncio.gather(*(pdfs.text(data, tenant, seconds) for data in found))
     told = dict(zip(found, texts, strict=True))
-    said, outcomes = await asyncio.to_thread(documents.read, whole, told.__getitem__)
+    said, outcomes = await asyncio.to_thread(documents.files_to_text, whole, told.__getitem__)
     for outcome in sorted(outcomes):
         ledger.note(outcome, "file")
     return said
@@ -38,7 +38,7 @@ async def read(
 
 async def _fetched(request: Request, settings: config.FetchSettings, ledger: Warnings) -> Request:
     """The request with the files themselves."""
-    if not (wanted := documents.addresses(request)):
+    if not (wanted := documents.file_urls(request)):
         return request
     if not settings.fetch:
         message = (
@@ -52,4 +52,6 @@ async def _fetched(request: Request, settings: config.FetchSettings, ledger: War
 
 
 def _inlined(request: Request, fetched: Mapping[str, FetchedContent]) -> Request:
-    return documents.inlined(request, {url: documents.data_uri(one.type, one.data) for url, one in fetched.items()})
+    return documents.inline_files(
+        request, {url: documents.data_uri(one.type, one.data) for url, one in fetched.items()}
+    )

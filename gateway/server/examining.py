@@ -10,7 +10,7 @@ from gateway import config
 from gateway.backends import KINDS
 from gateway.doctor.findings import Findings
 from gateway.doctor.heard import ProbeResponse, ProbeResponseReader
-from gateway.doctor.questions import QUESTIONS, ProbeRequest, left_out, put
+from gateway.doctor.questions import QUESTIONS, ProbeRequest, build_probe_body, omitted_fields
 from gateway.errors import GatewayError, Problem
 from gateway.formats import FORMATS
 from gateway.formats.chosen import FormatChoice
@@ -19,7 +19,7 @@ from gateway.request import Request
 from gateway.server import window
 from gateway.server.backend import Backend
 from gateway.server.call import HttpUpstreamCall
-from gateway.server.choosing import choose
+from gateway.server.choosing import choose_format
 from gateway.server.directory import BackendRoute
 
 _RESPONSES = "/v1/responses"
@@ -48,7 +48,7 @@ class ModelExaminer:
                 heard[name] = await self._ask(question, model, special=FORMATS[chosen.format].special)
             self._tick()
         responses = await self._responds(model) if self._seconds() else None
-        known = await window.known(self._route(model))  # last: some tell of it only when it is loaded
+        known = await window.metadata_of_route(self._route(model))  # last: some tell of it only when it is loaded
         return Findings(
             kind=self._said.kind,
             heard=heard,
@@ -68,14 +68,14 @@ class ModelExaminer:
     async def _chosen(self, model: str) -> FormatChoice:
         """The format by name or template, and whether the prompt opens a thought, whoever parses it."""
         nothing = Request(model=model, messages=())
-        chosen = await choose(self._route(model), nothing)
-        named = await choose(self._route(model, "think" if chosen.format == "auto" else chosen.format), nothing)
+        chosen = await choose_format(self._route(model), nothing)
+        named = await choose_format(self._route(model, "think" if chosen.format == "auto" else chosen.format), nothing)
         return replace(chosen, thought_open=named.thought_open)
 
     async def _ask(self, question: ProbeRequest, model: str, *, special: bool) -> ProbeResponse:
         ledger, begun = Warnings(), self._now()
         kind = KINDS[self._said.kind]
-        request, body = put(question, model, kind, special, ledger)
+        request, body = build_probe_body(question, model, kind, special, ledger)
         listener = ProbeResponseReader(question, request, kind)
         call, seconds = HttpUpstreamCall(self._backend, body, listener.answered), self._seconds()
         try:
@@ -87,7 +87,7 @@ class ModelExaminer:
             listener.fail(error.problem)
         finally:
             call.close()
-        return self._masked(replace(listener.heard(), unasked=left_out(ledger)))
+        return self._masked(replace(listener.heard(), unasked=omitted_fields(ledger)))
 
     async def _listen(self, call: HttpUpstreamCall, listener: ProbeResponseReader, begun: float) -> None:
         while not listener.done:

@@ -10,7 +10,7 @@ from starlette.routing import Match, Route
 
 from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem
 from gateway.server.paths import nearest
-from gateway.server.telemetry.observation import observed
+from gateway.server.telemetry.observation import record_of
 
 _log = logging.getLogger("gateway")
 # What a backend has refused or got wrong, after all attempts of the gateway: the client's own would end alike.
@@ -22,21 +22,21 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _routing)
 
 
-def response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+def error_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
     final = {"x-should-retry": "false"} if problem.code in _FINAL else {}
     return Response(problem.body(), problem.status, {**final, **(headers or {})}, "application/json")
 
 
-def told(error: GatewayError) -> Response:
+def response_for(error: GatewayError) -> Response:
     """What the client is told of a failure that has a status of its own."""
     after = {"retry-after": error.retry_after} if error.retry_after else {}
-    return response(error.problem, {**error.headers, **after})
+    return error_response(error.problem, {**error.headers, **after})
 
 
 async def _known(request: Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)
-    observed(request.scope).problem = error.problem
-    return told(error)
+    record_of(request.scope).problem = error.problem
+    return response_for(error)
 
 
 async def _routing(request: Request, error: Exception) -> Response:
@@ -46,11 +46,11 @@ async def _routing(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         allow = {"Allow": ", ".join(_methods(request))}
-        return response(MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem, allow)
+        return error_response(MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem, allow)
     if error.status_code == 404:
         near = nearest(path, request.app.paths)
-        return response(NotFound(f"Invalid URL ({request.method} {path}). The nearest path is {near}.").problem)
-    return response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), headers)
+        return error_response(NotFound(f"Invalid URL ({request.method} {path}). The nearest path is {near}.").problem)
+    return error_response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), headers)
 
 
 def _methods(request: Request) -> list[str]:
@@ -60,7 +60,7 @@ def _methods(request: Request) -> list[str]:
     return sorted({method for methods in of_path for method in methods})
 
 
-def unexpected(id: str, error: Exception) -> Problem:
+def internal_error(id: str, error: Exception) -> Problem:
     """A fault of ours: the log knows what, the client where to look."""
     _log.error("request %s failed", id, exc_info=error)
     return Problem(500, f"The gateway failed; its log says why under the request id {id}.", "server_error")

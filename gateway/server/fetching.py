@@ -8,8 +8,8 @@ from msgspec import Struct
 from gateway import config
 from gateway.errors import BadRequest
 from gateway.server import httpx
-from gateway.server.addresses import allowed
-from gateway.server.guard import FetchFailed, SsrfGuard, UrlFilter, anywhere, untold
+from gateway.server.addresses import address_filter
+from gateway.server.guard import FetchFailed, SsrfGuard, UrlFilter, any_url, fetch_errors
 
 _AT_ONCE = 4
 
@@ -34,7 +34,7 @@ class Fetcher:
     """Fetches what one request names."""
 
     def __init__(self, settings: config.FetchSettings, sort: FetchKind, guard: SsrfGuard | None = None) -> None:
-        self._guard = guard or SsrfGuard(allowed(settings.networks, settings.ports))
+        self._guard = guard or SsrfGuard(address_filter(settings.networks, settings.ports))
         self._sort, self._seconds, self._most = sort, settings.seconds, settings.max_bytes
         self._left = settings.max_bytes
 
@@ -59,7 +59,7 @@ class Fetcher:
     async def _one(self, url: str, param: str, until: float) -> FetchedContent:
         name = self._sort.name
         try:
-            with untold():
+            with fetch_errors():
                 async with asyncio.timeout_at(until):
                     return await self.get(httpx.Request("GET", url, headers={"accept": self._sort.accept}))
         except FetchTooLarge:
@@ -69,7 +69,7 @@ class Fetcher:
             message = f"Invalid '{param}': the {name} could not be downloaded."
             raise BadRequest(message, code=f"failed_to_download_{name}", param=param) from None
 
-    async def get(self, request: "httpx.Request", within: UrlFilter = anywhere) -> FetchedContent:
+    async def get(self, request: "httpx.Request", within: UrlFilter = any_url) -> FetchedContent:
         """As it came: what is packed all the same stays so, and cannot grow.  Raises Unreachable and FetchTooLarge."""
         async with self._guard.answer(request, within) as answer:
             if answer.status_code != 200:

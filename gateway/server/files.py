@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gateway.config import CheckedValue, TlsSettings, UnreadableFile
-from gateway.formats.response_template import TemplateError, compile, found_in
+from gateway.formats.response_template import TemplateError, compile_template, find_template
 
 _MOST = 1 << 20  # bytes of a file that stands for a text
 _OF_TLS = ("certificate", "key")
@@ -60,13 +60,13 @@ class ConfigFileReader:
 
     def text(self, file: Path) -> str:
         """All of it, or Unreadable."""
-        self.stamps.setdefault(file, stamp(file))
+        self.stamps.setdefault(file, file_stamp(file))
         return read_text(file)
 
     def secret(self, path: str) -> str:
         """What `${file:PATH}` stands for, or Unreadable."""
         file = self._folder / path
-        self.stamps.setdefault(file, stamp(file))
+        self.stamps.setdefault(file, file_stamp(file))
         try:
             return read_secret(file)
         except UnreadableFile as error:
@@ -77,8 +77,8 @@ class ConfigFileReader:
         if not isinstance(given, Mapping | str):
             return {}, [((), "should be a template, or the path of a file that has one")]
         try:
-            template = found_in(self._json(self._folder / given)) if isinstance(given, str) else given
-            compile(template)
+            template = find_template(self._json(self._folder / given)) if isinstance(given, str) else given
+            compile_template(template)
         except UnreadableFile as error:
             return {}, [((), f"{self._folder / str(given)} {error}")]
         except TemplateError as error:
@@ -100,18 +100,18 @@ class ConfigFileReader:
         """The section with whole paths, and what is wrong with its files; its shape is for the schema to judge."""
         files = {key: (self._folder / given[key]).absolute() for key in _OF_TLS if isinstance(given.get(key), str)}
         for file in files.values():
-            self.stamps.setdefault(file, stamp(file))
+            self.stamps.setdefault(file, file_stamp(file))
         whole = {**given, **{key: str(file) for key, file in files.items()}}
         try:
             tls = TlsSettings.model_validate(whole)
         except ValidationError:
             return given, ()
-        from gateway.server.certificates import faults  # noqa: PLC0415 - most have none
+        from gateway.server.certificates import certificate_errors  # noqa: PLC0415 - most have none
 
-        return whole, faults(tls)
+        return whole, certificate_errors(tls)
 
 
-def stamp(file: Path) -> FileStamp | None:
+def file_stamp(file: Path) -> FileStamp | None:
     """Something else as soon as what the path leads to is something else; None while there is nothing."""
     try:
         now = file.stat()

@@ -19,11 +19,11 @@ from gateway.server.auth import Authenticator
 from gateway.server.body import read_body
 from gateway.server.buffers import Room
 from gateway.server.counting import TokenCounting
-from gateway.server.crowd import ConcurrencyLimit, full
+from gateway.server.crowd import ConcurrencyLimit, overloaded_error
 from gateway.server.paths import corrected, roots
-from gateway.server.telemetry.observation import observed
+from gateway.server.telemetry.observation import record_of
 
-_FULL = failures.told(full())
+_FULL = failures.response_for(overloaded_error())
 
 
 class GatewayApp(FastAPI):
@@ -95,13 +95,13 @@ class ModelEndpoint:
             with Room(self._crowd.buffers, self._memory) as room:
                 ask = IncomingRequest(request, await read_body(request, self._most_bytes, room), key)
                 asking, read, reply = self._asking, self._read, self._reply
-                if again := idempotency.key_of(request, ask.raw, asking.store, ask.tenant):
-                    await idempotency.once(again, partial(asking.answer, ask, read, reply), request, send)
+                if again := idempotency.idempotency_key(request, ask.raw, asking.store, ask.tenant):
+                    await idempotency.replay_or_run(again, partial(asking.answer, ask, read, reply), request, send)
                 else:
                     await asking.answer(ask, read, reply, send)
         except GatewayError as error:
-            observed(scope).problem = error.problem
-            await failures.told(error)(scope, receive, send)
+            record_of(scope).problem = error.problem
+            await failures.response_for(error)(scope, receive, send)
         except ClientDisconnect:
             pass  # before its request was read: nobody is there to be answered
         finally:

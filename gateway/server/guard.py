@@ -30,7 +30,7 @@ class FetchFailed(Exception):
     """There is no answer, or none that may be asked for."""
 
 
-def anywhere(_: str) -> bool:
+def any_url(_: str) -> bool:
     """A Within for which every URL is."""
     return True
 
@@ -45,14 +45,14 @@ class SsrfGuard:
 
     @asynccontextmanager
     async def answer(
-        self, request: "httpx.Request", within: UrlFilter = anywhere, redirects: int = _REDIRECTS
+        self, request: "httpx.Request", within: UrlFilter = any_url, redirects: int = _REDIRECTS
     ) -> "AsyncIterator[httpx.Response]":
         """The answer to a request, to be read as it comes; time and size are for the caller to limit.
 
         Redirects of a GET are followed, to what is `within`, with no header but `accept` and from https to nothing
         else.  Raises Unreachable, for what goes wrong in its block as well.
         """
-        with untold():
+        with fetch_errors():
             async with self._sent(request) as answer:
                 if request.method != "GET" or not answer.has_redirect_location:
                     yield answer
@@ -93,7 +93,7 @@ async def resolved(host: str, port: int) -> list[str]:
 
 
 @contextmanager
-def untold() -> Iterator[None]:
+def fetch_errors() -> Iterator[None]:
     """Whatever URLs, names, connections and servers fail with is Unreachable."""
     try:
         yield

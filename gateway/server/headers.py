@@ -6,13 +6,13 @@ from typing import Any
 _PLACE = "gateway.headers"  # in the scope of a request
 
 
-def header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
+def get_header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
     """The first of this name, which is in lower case; None if there is none."""
-    value = named(scope).get(name)
+    value = header_dict(scope).get(name)
     return None if value is None else value.decode("latin-1")
 
 
-def named(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
+def header_dict(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
     """The first header of each name."""
     found: dict[bytes, bytes] = scope.get(_PLACE) or scope.setdefault(_PLACE, dict(reversed(scope["headers"])))
     return found

@@ -10,7 +10,7 @@ from gateway.errors import BadRequest
 from gateway.formats.chosen import FormatChoice
 from gateway.ledger import Warnings
 from gateway.server.directory import BackendRoute
-from gateway.server.headers import named
+from gateway.server.headers import header_dict
 
 WARNINGS = "x-gateway-warnings"
 _UNFIT = re.compile("[^ -~]")  # for a header
@@ -18,7 +18,7 @@ _EARLIER_REASONING = "input.reasoning"  # templates leave it out as well, and ag
 _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
 
 
-def told(http: HttpRequest, route: BackendRoute, chosen: FormatChoice, ledger: Warnings) -> dict[str, str]:
+def gateway_headers(http: HttpRequest, route: BackendRoute, chosen: FormatChoice, ledger: Warnings) -> dict[str, str]:
     told = _debug(http, route, chosen)
     if warnings := _bounded(ledger.known()):
         told[WARNINGS] = warnings
@@ -30,14 +30,14 @@ def stored(ledger: Warnings) -> str:
     return _bounded(", ".join(ledger.listed()))
 
 
-def strictly(http: HttpRequest, route: BackendRoute) -> BackendRoute:
+def strict_route(http: HttpRequest, route: BackendRoute) -> BackendRoute:
     """The route, in strict mode if the client wants it so."""
-    if route.settings.strict or named(http.scope).get(b"x-gateway-strict") != b"1":
+    if route.settings.strict or header_dict(http.scope).get(b"x-gateway-strict") != b"1":
         return route
     return route.strict
 
 
-def check(route: BackendRoute, entries: Sequence[str]) -> None:
+def reject_if_strict(route: BackendRoute, entries: Sequence[str]) -> None:
     """Raise BadRequest in strict mode for a part of the request that is dropped, not enforced or unknown."""
     if not route.settings.strict:
         return
@@ -55,7 +55,7 @@ def _bounded(told: str) -> str:
 
 
 def _debug(http: HttpRequest, route: BackendRoute, chosen: FormatChoice) -> dict[str, str]:
-    if named(http.scope).get(b"x-gateway-debug") != b"1":
+    if header_dict(http.scope).get(b"x-gateway-debug") != b"1":
         return {}
     begins = "; answers begin inside a thought" if chosen.thought_open else ""
     return {

@@ -18,7 +18,7 @@ from starlette.types import Message, Send
 
 from gateway.errors import BadRequest, Problem, StoreFailed
 from gateway.server import failures
-from gateway.server.headers import header
+from gateway.server.headers import get_header
 from gateway.server.ids import new_id
 from gateway.store import keys
 from gateway.store.database import Database
@@ -73,9 +73,9 @@ class IdempotencyKey(Struct, frozen=True):
             _log.warning("an answer could not be kept for its idempotency key: %s", error.__cause__)
 
 
-def key_of(http: HttpRequest, body: bytes, store: Database, tenant: str) -> IdempotencyKey | None:
+def idempotency_key(http: HttpRequest, body: bytes, store: Database, tenant: str) -> IdempotencyKey | None:
     """The request's key; None without one.  Raises BadRequest."""
-    key = header(http.scope, b"idempotency-key")
+    key = get_header(http.scope, b"idempotency-key")
     if not key:
         return None
     if len(key) > _MOST_KEY:
@@ -84,7 +84,7 @@ def key_of(http: HttpRequest, body: bytes, store: Database, tenant: str) -> Idem
     return IdempotencyKey(store, tenant, key, digest, new_id("hold_"))
 
 
-async def once(key: IdempotencyKey, answer: ResponseHandler, http: HttpRequest, send: Send) -> None:
+async def replay_or_run(key: IdempotencyKey, answer: ResponseHandler, http: HttpRequest, send: Send) -> None:
     """Answer the request, unless it has been or is being answered; without its key where that cannot be stored."""
     try:
         begun = await key.begin()
@@ -116,8 +116,8 @@ def _repeated(key: IdempotencyKey, begun: IdempotencyState | StoredAnswer) -> Re
         headers = {"content-type": begun.type, "idempotent-replayed": "true"}
         return Response(begun.body, begun.status, headers)
     if begun is IdempotencyState.RUNNING:
-        return failures.response(Problem(409, _RUNNING, "idempotency_key_in_use"), {"retry-after": "1"})
-    return failures.response(Problem(400, _REUSED.format(key.key), "idempotency_key_reused"))
+        return failures.error_response(Problem(409, _RUNNING, "idempotency_key_in_use"), {"retry-after": "1"})
+    return failures.error_response(Problem(400, _REUSED.format(key.key), "idempotency_key_reused"))
 
 
 class ResponseCapture:

@@ -10,9 +10,11 @@ from gateway.server.fetching import Fetcher, FetchKind
 IMAGE = FetchKind("image", accept="image/*", too_large="image_file_too_large")
 
 
-async def read(request: Request, kind: Kind, settings: config.FetchSettings, ledger: Warnings) -> Request:
+async def inline_request_images(
+    request: Request, kind: Kind, settings: config.FetchSettings, ledger: Warnings
+) -> Request:
     """The request as a server of this kind can see all of its images; raises BadRequest for one that it could not."""
-    if kind.fetches or not (wanted := images.addresses(request)):
+    if kind.fetches or not (wanted := images.image_urls(request)):
         return request
     if not settings.fetch:
         message = (
@@ -22,8 +24,8 @@ async def read(request: Request, kind: Kind, settings: config.FetchSettings, led
         raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
     fetched = {url: one.data for url, one in (await Fetcher(settings, IMAGE).all(wanted)).items()}
     for url, data in fetched.items():
-        if not images.media_type(data):
+        if not images.image_type(data):
             message = f"Invalid '{wanted[url]}': expected an image of the type PNG, JPEG, GIF or WebP."
             raise BadRequest(message, code="unsupported_image_media_type", param=wanted[url])
     ledger.note("translated", "image_url")
-    return images.inlined(request, fetched)
+    return images.inline_images(request, fetched)

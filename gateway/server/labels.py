@@ -14,13 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.errors import STOPPED
 from gateway.server import failures
 from gateway.server.direct import direct
-from gateway.server.headers import named
+from gateway.server.headers import header_dict
 from gateway.server.ids import new_id
 from gateway.server.presence import DisconnectSource
-from gateway.server.recording.tape import overheard
+from gateway.server.recording.tape import tee_send
 from gateway.server.replies import FastSend, HeaderList
-from gateway.server.telemetry.endpoints import endpoint
-from gateway.server.telemetry.observation import RequestRecord, observe
+from gateway.server.telemetry.endpoints import endpoint_label
+from gateway.server.telemetry.observation import RequestRecord, set_record
 from gateway.server.telemetry.telemetry import Telemetry
 
 _SOUND = re.compile(rb"[\x21-\x7e]{1,200}").fullmatch
@@ -36,19 +36,19 @@ class RequestContextMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        kind = endpoint(scope["method"], scope["path"])
+        kind = endpoint_label(scope["method"], scope["path"])
         seen = self._telemetry.begin(_given(scope) or new_id("req_"), kind, scope["headers"], scope["method"])
-        observe(scope, seen)
+        set_record(scope, seen)
         client = _RecordingSend(seen, receive, send)
         try:
-            await self._app(scope, client.receive, overheard(client, seen.tape))
+            await self._app(scope, client.receive, tee_send(client, seen.tape))
         except asyncio.CancelledError:  # by the server, which has no time left; a stream has been told
             if not seen.status:
-                await failures.response(STOPPED)(scope, receive, client)
+                await failures.error_response(STOPPED)(scope, receive, client)
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told
-            seen.problem = failures.unexpected(seen.id, error)
+            seen.problem = failures.internal_error(seen.id, error)
             if not seen.status:
-                await failures.response(seen.problem)(scope, receive, client)
+                await failures.error_response(seen.problem)(scope, receive, client)
         finally:
             seen.left = client.left and seen.alone
             seen.let_go()
@@ -137,5 +137,5 @@ def _nobody_waits() -> None:
 
 
 def _given(scope: MutableMapping[str, Any]) -> str | None:
-    given = named(scope).get(b"x-request-id")
+    given = header_dict(scope).get(b"x-request-id")
     return given.decode() if given and _SOUND(given) else None

@@ -16,7 +16,7 @@ requests = logging.getLogger("gateway.requests")
 requests.setLevel(logging.CRITICAL)
 
 
-def begin() -> None:
+def configure_logging() -> None:
     """On standard error: warnings of everybody, and what the gateway itself does."""
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -26,7 +26,7 @@ def begin() -> None:
     requests.propagate = False
 
 
-def follow(settings: LogSettings) -> None:
+def apply_settings(settings: LogSettings) -> None:
     content.setLevel(logging.INFO if settings.content else logging.CRITICAL)
     requests.setLevel(logging.INFO if settings.requests else logging.CRITICAL)
 

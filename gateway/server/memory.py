@@ -51,7 +51,7 @@ class ReasoningMemory(NoReasoningMemory):
 
     async def recalled(self, request: Request, ledger: Warnings, *, all_turns: bool = True) -> Request:
         self._listener = ReasoningCapture(request.messages)
-        lacks = recollection.lacking(request.messages, all_turns=all_turns)
+        lacks = recollection.find_missing_reasoning(request.messages, all_turns=all_turns)
         if not lacks:
             return request
         try:
@@ -61,7 +61,7 @@ class ReasoningMemory(NoReasoningMemory):
             _log.warning("reasoning could not be looked up: %s", error.__cause__)
             return request
         self._used = found.keys()
-        return recollection.recalled(request, lacks, found, ledger)
+        return recollection.restore_reasoning(request, lacks, found, ledger)
 
     def listening(self, round: UpstreamRound) -> UpstreamRound:
         return round.seen_by(self._listener)

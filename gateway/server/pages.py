@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 
 from gateway.config import Config
 from gateway.errors import Forbidden
-from gateway.server.headers import header
+from gateway.server.headers import get_header
 
 _OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "https": ("https",)}  # by ours, theirs
 # What names end with that nobody can have for himself.  Anybody in the same network can have a name with .local (mDNS),
@@ -39,11 +39,11 @@ class OriginCheck:
 
     def check(self, http: HTTPConnection) -> None:
         """Raise Forbidden for a page of another origin than the gateway's, or than those that are allowed."""
-        origin = header(http.scope, b"origin")
+        origin = get_header(http.scope, b"origin")
         if origin is None or not self._allowed.isdisjoint((origin, "*")) or _APPLICATION.match(origin):
             return
         # What came without TLS may have come to a proxy with it.
-        host, schemes = header(http.scope, b"host"), _OWN[http.scope.get("scheme", "http")]
+        host, schemes = get_header(http.scope, b"host"), _OWN[http.scope.get("scheme", "http")]
         if not (host and origin in [f"{scheme}://{host}" for scheme in schemes]):
             raise Forbidden(_STRANGER.format(origin), code="origin_not_allowed")
 
@@ -51,7 +51,7 @@ class OriginCheck:
         """Raise Forbidden where nobody needs a key and the name that was asked may be anybody's."""
         if not self._guarded:
             return
-        host = header(http.scope, b"host") or ""
+        host = get_header(http.scope, b"host") or ""
         name = _name(host)
         if name is None or not (name in self._names or _is_private(name)):
             raise Forbidden(_NAME.format(host), code="host_not_allowed")

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import DecodeError, json
 
 from gateway.server import pdf_pages
-from gateway.server.child import child
+from gateway.server.child import run_child
 
 _COMMAND = (sys.executable, "-I", str(Path(pdf_pages.__file__)))
 _LINE = 8 << 20  # bytes of a page, as JSON
@@ -67,7 +67,7 @@ class Pdfs:
 @asynccontextmanager
 async def _reading(data: bytes) -> AsyncIterator[StreamReader]:
     """The lines of a process that reads this; it is killed at the end of the block."""
-    async with child(*_COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, limit=_LINE) as process:
+    async with run_child(*_COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, limit=_LINE) as process:
         assert process.stdin and process.stdout
         writing = asyncio.create_task(_write(process.stdin, data))
         try:

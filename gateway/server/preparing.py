@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway import empty_turn
 from gateway.backends.openai.body import BodyTarget
-from gateway.backends.openai.continued import Prefill, continued
+from gateway.backends.openai.continued import Prefill, prefill_of
 from gateway.calls import ParserSettings
 from gateway.empty_turn import EmptyTurn
 from gateway.endpoints.chat.fields import KNOWN
@@ -19,29 +19,29 @@ from gateway.ledger import Warnings
 from gateway.request import Request, ToolName
 from gateway.server import window
 from gateway.server.apart import apart
-from gateway.server.choosing import choose, ids
+from gateway.server.choosing import choose_format, tool_call_id_form
 from gateway.server.directory import BackendRoute
 from gateway.server.ids import new_id, short_id
 from gateway.server.rounds import UpstreamRound
-from gateway.translate import EventFilter, call_ids, enforced, held_calls, past, prompted, translate
+from gateway.translate import EventFilter, call_ids, enforced, held_calls, lower_request, past, prompted
 from gateway.translate.held_calls import HeldCalls
-from gateway.translate.promises import EnforcementTerms, FailedOutput, OutputValidationFilter, promised
-from gateway.translate.texts import stops
+from gateway.translate.promises import EnforcementTerms, FailedOutput, OutputValidationFilter, output_validation
+from gateway.translate.texts import stop_filters
 
 _NONE: frozenset[str] = frozenset()
 _OF_CONTINUED = ("add_generation_prompt", "continue_final_message")
 
 
-async def prepare(asked: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
+async def build_round(asked: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
     """May ask the backend what it has, once for a model."""
     large = asked.large
-    request, filters = await apart(translate, asked, ledger) if large else translate(asked, ledger)
-    chosen = await choose(route, request)
-    goes_on = not continued(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
+    request, filters = await apart(lower_request, asked, ledger) if large else lower_request(asked, ledger)
+    chosen = await choose_format(route, request)
+    goes_on = not prefill_of(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
     thinks = route.backend.dialect.thinking.isdisjoint(request.rest) or await _thinks(route)
     known = _known(route, chosen, goes_on, thinks, frame_bytes)
     parts = known, asked, (request, filters), ledger
-    round = await apart(_round, *parts) if large else _round(*parts)
+    round = await apart(_build_chat_round, *parts) if large else _build_chat_round(*parts)
     return round if asked.n == 1 else round.fanned(asked, partial(_anew, known, ledger))
 
 
@@ -91,7 +91,7 @@ def _known(route: BackendRoute, *how: *tuple[FormatChoice, bool, bool, int]) -> 
     return known or route.notes.setdefault(how, RoundContext(route, *how))
 
 
-def _round(
+def _build_chat_round(
     known: RoundContext,
     asked: Request,
     translated: tuple[Request, list[EventFilter]],
@@ -101,25 +101,25 @@ def _round(
     """before: what came of asking once already."""
     route, chosen, target = known.route, known.chosen, known.target
     request, filters = translated
-    called = not past.none(asked)
+    called = not past.has_no_calls(asked)
     if called:
-        request = call_ids.translate(request, ids(route, chosen), ledger)
+        request = call_ids.convert_call_ids(request, tool_call_id_form(route, chosen), ledger)
     if target.prompted:
-        request = prompted.translate(request, ledger)
-    how = _means(target, before) if enforced.bound(asked) else None
+        request = prompted.tools_to_prompt(request, ledger)
+    how = _means(target, before) if enforced.is_enforced(asked) else None
     if how:
-        request = enforced.translate(request, target.kind, how, ledger)
+        request = enforced.enforce_output(request, target.kind, how, ledger)
     if not known.goes_on:
         request = _answerable(request, ledger)
     if request.stream and target.kind.chances_whole:
         request = _tellable(request, target, ledger)
     body = route.backend.dialect.body(request, target, KNOWN, ledger)
-    taken = past.ids(asked, request) if called else _NONE
+    taken = past.past_call_ids(asked, request) if called else _NONE
     setting = _setting(request, known, taken, ledger)
     if target.kind.keeps_stops:
-        filters = [*stops(request), *filters]
+        filters = [*stop_filters(request), *filters]
     round = UpstreamRound(route, request, [body], chosen, route.backend.dialect, setting, filters)
-    promise = how and promised(asked, partial(_terms, known, target, how), ledger, before)
+    promise = how and output_validation(asked, partial(_terms, known, target, how), ledger, before)
     return _owing(round, known, asked, promise, ledger, before) if promise or asked.tools else round
 
 
@@ -140,7 +140,7 @@ def _owing(
 
 def _anew(known: RoundContext, ledger: Warnings, asked: Request, before: FailedOutput | None = None) -> UpstreamRound:
     """Of another request than the one that was prepared for."""
-    return _round(known, asked, translate(asked, ledger), ledger, before)
+    return _build_chat_round(known, asked, lower_request(asked, ledger), ledger, before)
 
 
 def _held_calls(known: RoundContext, asked: Request, ledger: Warnings, before: FailedOutput | None) -> HeldCalls | None:
@@ -162,14 +162,14 @@ def _empty_turn(known: RoundContext, asked: Request, ledger: Warnings, before: F
 
 
 def _means(target: BodyTarget, before: FailedOutput | None) -> enforced.EnforcementMeans:
-    return enforced.means(target.kind, mute=target.mute, again=bool(before and before.broken))
+    return enforced.enforcement_means(target.kind, mute=target.mute, again=bool(before and before.broken))
 
 
 def _terms(known: RoundContext, target: BodyTarget, how: enforced.EnforcementMeans) -> EnforcementTerms:
     """In strict mode nothing is left to words alone."""
     enforce, strict = known.route.settings.enforce, known.route.settings.strict
     call = "refuse" if strict and how == "words" else enforce.tool_choice
-    form = "refuse" if strict and enforced.deaf(target.kind, "response_format") else enforce.response_format
+    form = "refuse" if strict and enforced.ignores_field(target.kind, "response_format") else enforce.response_format
     return EnforcementTerms(call, form, how, strict, known.frame_bytes)
 
 
@@ -191,7 +191,7 @@ def _answerable(request: Request, ledger: Warnings) -> Request:
 
 async def _thinks(route: BackendRoute) -> bool:
     """False if the server says that the model does not; it is asked where a request wants to steer it, if it minds."""
-    abilities = (await window.known(route)).abilities
+    abilities = (await window.metadata_of_route(route)).abilities
     return abilities is None or "reasoning" in abilities
 
 
@@ -206,7 +206,7 @@ def _setting(request: Request, known: RoundContext, taken: frozenset[str], ledge
 
 def _call_id(route: BackendRoute, chosen: FormatChoice) -> str:
     """For a call that came without one."""
-    return short_id() if ids(route, chosen) == "nine" else new_id("call_")
+    return short_id() if tool_call_id_form(route, chosen) == "nine" else new_id("call_")
 
 
 def _parses(route: BackendRoute) -> bool:
@@ -221,7 +221,7 @@ def _begins_in_thought(begun: Prefill, known: RoundContext) -> bool:
 
 def _context(request: Request, known: RoundContext) -> ParseContext:
     choice, chosen = request.tool_choice, known.chosen
-    begun = continued(request, known.route.backend.kind)
+    begun = prefill_of(request, known.route.backend.kind)
     if not (request.tools or choice or begun):
         return known.context
     return ParseContext(

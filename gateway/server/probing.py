@@ -8,7 +8,7 @@ from gateway.server.backend import Backend
 _JITTER = 0.1  # so that many gateways do not ask at once
 
 
-async def probe_for_ever(backend: Backend, *, always: bool) -> None:
+async def probe_forever(backend: Backend, *, always: bool) -> None:
     """Every `probe_seconds`; while nothing is wrong with it only if `always`."""
     clock = asyncio.get_running_loop().time
     while seconds := backend.probe_seconds:

@@ -23,7 +23,7 @@ _log = logging.getLogger("gateway")
 ConfigPoll = Callable[[], Awaitable[Config | None]]  # the config that holds from now on, if there is another one
 
 
-def server_of(config: Config, news: ConfigPoll, shared: SharedFolder | None = None) -> "WorkerServer":
+def make_server(config: Config, news: ConfigPoll, shared: SharedFolder | None = None) -> "WorkerServer":
     """What begins with this config, as the only one of this process.  shared: what it and others have counted."""
     make = partial(create_app, crowd=ConcurrencyLimit(), strangers=AuthThrottle(), telemetry=Telemetry(shared))
     generations = AppReloader(make, config)

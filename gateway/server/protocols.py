@@ -24,7 +24,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from gateway.config import Config
 from gateway.server.alarm import DeadlineTimer
 from gateway.server.direct import FastRequestCycle
-from gateway.server.headers import named
+from gateway.server.headers import header_dict
 from gateway.server.writing import CoalescingTransport
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
 
     def _check(self, version: str) -> None:
         """The parser takes some heads that others read otherwise."""
-        headers, parser = named(self.scope), self.parser
+        headers, parser = header_dict(self.scope), self.parser
         if sum(map(len, chain.from_iterable(self.headers))) > _MOST_HEAD:
             self._too_large = True
             raise ValueError("a head that is too large")

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gateway import config
-from gateway.compaction import summarised
+from gateway.compaction import summary_request
 from gateway.endpoints import chat, completions, responses
 from gateway.endpoints.counts import Counts
 from gateway.errors import Problem, StoreFailed
@@ -84,7 +84,7 @@ def no_tools(_: config.ModelSettings) -> Toolset | None:
     return None
 
 
-async def nobody_minds() -> None:
+async def noop() -> None:
     """An answer that ends with its client is never begun again."""
 
 
@@ -114,11 +114,11 @@ class ModelRequest(Struct, frozen=True):
     conversation: str = "messages"
     compaction: CompactionPlan | None = None
     lasting: JobPlan | None = None
-    prepare: Callable[[Request, BackendRoute, Warnings, int], Awaitable[UpstreamRound]] = preparing.prepare
+    prepare: Callable[[Request, BackendRoute, Warnings, int], Awaitable[UpstreamRound]] = preparing.build_round
     accept: Callable[[Callable[[], dict[str, str]]], Awaitable[bool]] | None = None
     turns: list[Pipeline] = field(default_factory=list)
     tools: Callable[[config.ModelSettings], Toolset | None] = no_tools
-    act: Callable[[], Awaitable[None]] = nobody_minds
+    act: Callable[[], Awaitable[None]] = noop
     pdfs: Pdfs | None = None
     body: Mapping[str, Any] = {}
 
@@ -134,7 +134,7 @@ class ModelRequest(Struct, frozen=True):
         """Return the request with the text of its files; raise BadRequest."""
         if not self.pdfs:
             return self.request
-        return await documents.read(self.request, settings, self.ledger, self.pdfs, tenant)
+        return await documents.inline_request_files(self.request, settings, self.ledger, self.pdfs, tenant)
 
     async def kept(self, record: StoredObject) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""
@@ -157,14 +157,14 @@ class ModelRequest(Struct, frozen=True):
         return replace(problem, param=place, message=problem.message.replace(param, place))
 
 
-async def chat_completion(
+async def parse_chat_request(
     raw: bytes, counts: Counts, state: StoredContext, memory: NoReasoningMemory, workshop: ToolRegistry
 ) -> ModelRequest:
-    asked, ledger, created = await parsed(chat.parse, raw, counts), Warnings(), int(time.time())
+    asked, ledger, created = await parsed(chat.parse_chat, raw, counts), Warnings(), int(time.time())
 
     def encoder(model: config.ModelSettings) -> ResponseEncoder:
         head = chat.CompletionHead(new_id("chatcmpl-"), created, asked.request.model, _fields(model))
-        return chat.encoder(head, asked, ledger, padding)
+        return chat.chat_encoder(head, asked, ledger, padding)
 
     async def keep(record: StoredObject) -> None:
         await state.keep_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
@@ -174,17 +174,23 @@ async def chat_completion(
     return ModelRequest(request, ledger, encoder, keep, memory, key, tools=tools, pdfs=workshop.pdfs)
 
 
-async def completion(raw: bytes, counts: Counts) -> ModelRequest:
+async def parse_completion_request(raw: bytes, counts: Counts) -> ModelRequest:
     """A text to be completed, of which nothing is stored."""
-    asked, ledger, created = await parsed(completions.parse, raw, counts), Warnings(), int(time.time())
+    asked, ledger, created = await parsed(completions.parse_completion, raw, counts), Warnings(), int(time.time())
 
     def encoder(_: config.ModelSettings) -> ResponseEncoder:
-        return completions.encoder(
+        return completions.completion_encoder(
             completions.CompletionHead(new_id("cmpl-"), created, asked.request.model), asked, ledger
         )
 
     return ModelRequest(
-        asked.request, ledger, encoder, _never, NoReasoningMemory(), conversation="prompt", prepare=texts.prepare
+        asked.request,
+        ledger,
+        encoder,
+        _never,
+        NoReasoningMemory(),
+        conversation="prompt",
+        prepare=texts.build_completion_round,
     )
 
 
@@ -192,7 +198,7 @@ async def _never(_: StoredObject) -> None:
     """Nothing of the answer is stored, so it does not come to that; what would be stored is not held meanwhile."""
 
 
-async def response(
+async def parse_responses_request(
     body: dict[str, Any],
     settings: config.ResponsesSettings,
     state: StoredContext,
@@ -203,13 +209,13 @@ async def response(
     """named: the response that it is, if it is asked again."""
     memory, workshop, held = beside.memory, beside.workshop, beside.held
     ledger, edge = Warnings(), _edge(sealer)
-    rules = _rules(settings, sealer, workshop.runs if workshop else responses.nothing_runs)
+    rules = _rules(settings, sealer, workshop.runs if workshop else responses.no_builtin_tools)
     named = named or ResponseIdentity(new_id("resp_"), int(time.time()))
-    draft = responses.draft(body, rules)
+    draft = responses.draft_response(body, rules)
 
     def encoder(model: config.ModelSettings, told: int = 0) -> ResponseEncoder:
         head = responses.ResponseHead(named.id, named.created, asked.request.model, model.reasoning.carrier, told)
-        return responses.encoder(head, asked, ledger, edge)
+        return responses.response_encoder(head, asked, ledger, edge)
 
     origin = await state.origin(draft, named.id, held)
     asked = await _read(draft, origin.context, rules, ledger)
@@ -242,13 +248,15 @@ def _lasting(
     encoder: Callable[[config.ModelSettings, int], ResponseEncoder],
 ) -> JobPlan:
     draft, origin, ledger = place
-    queued, opening = responses.opening(responses.ResponseHead(named.id, named.created, asked.request.model), asked)
+    queued, opening = responses.created_events(
+        responses.ResponseHead(named.id, named.created, asked.request.model), asked
+    )
     stored = partial(state.open_response, draft, origin, {**queued, "status": "in_progress"})
     finish = partial(state.finish_response, origin, ledger)
     return JobPlan(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
 
 
-async def compaction(
+async def parse_compaction_request(
     body: dict[str, Any],
     settings: config.ResponsesSettings,
     state: StoredContext,
@@ -258,15 +266,15 @@ async def compaction(
 ) -> ModelRequest:
     """The question for a summary alone, of which nothing is stored; `held` takes what it holds."""
     ledger, created, edge = Warnings(), int(time.time()), _edge(sealer)
-    rules, id = _rules(settings, sealer, responses.nothing_runs), new_id("resp_")
-    draft = responses.draft(body, rules)
+    rules, id = _rules(settings, sealer, responses.no_builtin_tools), new_id("resp_")
+    draft = responses.draft_response(body, rules)
 
     def encoder(_: config.ModelSettings) -> ResponseEncoder:
         return responses.CompactionEncoder(responses.ResponseHead(id, created, request.model), edge, ledger, users)
 
     origin = await state.origin(draft, id, held)
-    request = summarised((await _read(draft, origin.context, rules, ledger)).request)
-    users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
+    request = summary_request((await _read(draft, origin.context, rules, ledger)).request)
+    users = responses.user_messages([*origin.context.before, *draft.input(origin.context.items)], new_id)
     told_of, sticky = _told_of(body, request), draft.conversation
     return ModelRequest(request, ledger, encoder, _never, NoReasoningMemory(), sticky, "input", pdfs=pdfs, body=told_of)
 
@@ -278,8 +286,8 @@ async def _read(
     asked = draft.body.get("input")
     items = len(asked) if type(asked) is list else 0
     if items + len(context.before) < MANY:
-        return responses.parse(draft, context, rules, ledger)
-    return await apart(responses.parse, draft, context, rules, ledger)
+        return responses.parse_response(draft, context, rules, ledger)
+    return await apart(responses.parse_response, draft, context, rules, ledger)
 
 
 def _rules(

@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from msgspec import Struct
 
 from gateway.config import Config
-from gateway.endpoints.body import decoded
+from gateway.endpoints.body import decode_body
 from gateway.endpoints.counts import Counts
 from gateway.server import questions
 from gateway.server.apart import parsed
@@ -33,12 +33,12 @@ class RequestParser(Struct, frozen=True):
     counts: Counts
 
     def chat_completion(self, raw: bytes, tenant: str, _: Held) -> Asked:
-        return questions.chat_completion(
+        return questions.parse_chat_request(
             raw, self.counts, StoredContext(self.store, tenant), self._memory(tenant), self.workshop
         )
 
     def completion(self, raw: bytes, _: str, __: Held) -> Asked:
-        return questions.completion(raw, self.counts)
+        return questions.parse_completion_request(raw, self.counts)
 
     def response(self, raw: bytes, tenant: str, held: Held) -> Asked:
         return self.response_in(StoredContext(self.store, tenant), raw, held)
@@ -53,15 +53,17 @@ class RequestParser(Struct, frozen=True):
 
     async def compaction(self, raw: bytes, tenant: str, held: Held) -> ModelRequest:
         state, sealer = ReadOnlyContext(self.store, tenant), self.keyring.sealer(tenant)
-        body = await parsed(decoded, raw, self.counts)
-        return await questions.compaction(body, self.config.responses, state, sealer, held, self.workshop.pdfs)
+        body = await parsed(decode_body, raw, self.counts)
+        return await questions.parse_compaction_request(
+            body, self.config.responses, state, sealer, held, self.workshop.pdfs
+        )
 
     async def _response(
         self, state: StoredContext, raw: bytes, beside: RequestServices, named: ResponseIdentity | None = None
     ) -> ModelRequest:
         sealer = self.keyring.sealer(state.tenant)
-        body = await parsed(decoded, raw, self.counts)
-        return await questions.response(body, self.config.responses, state, sealer, beside, named)
+        body = await parsed(decode_body, raw, self.counts)
+        return await questions.parse_responses_request(body, self.config.responses, state, sealer, beside, named)
 
     def _beside(self, tenant: str, workshop: ToolRegistry | None, held: Held) -> RequestServices:
         return RequestServices(self._memory(tenant), workshop, held, self.workshop.pdfs)

@@ -78,7 +78,7 @@ class EventStreamWriter:
         self._ended = True
 
 
-async def send_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], send: Send) -> None:
+async def send_event_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], send: Send) -> None:
     """Pieces that others have made."""
     stream = EventStreamWriter(send)
     await stream.begin(headers)
@@ -87,7 +87,7 @@ async def send_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], 
     await stream.end()
 
 
-async def send_whole(body: bytes, headers: Mapping[str, str], send: Send) -> None:
+async def send_json(body: bytes, headers: Mapping[str, str], send: Send) -> None:
     """A JSON text."""
     fields = [(b"content-length", b"%d" % len(body)), _JSON]
     if headers:

@@ -24,7 +24,7 @@ from gateway.translate import EventFilter
 from gateway.translate.continuous_usage import Continuous
 from gateway.translate.promises import FailedOutput
 from gateway.turn import RoundSource
-from gateway.upstream import UpstreamReader, tokens
+from gateway.upstream import UpstreamReader, estimate_tokens_from_characters
 
 
 class UpstreamRound(Struct, frozen=True):
@@ -53,7 +53,13 @@ class UpstreamRound(Struct, frozen=True):
         options = self.request.rest.get("stream_options")
         if not options or options.get("continuous_usage_stats") is not True:
             return ()
-        return (Continuous(lambda: tokens(self.size), tokens, self._setting.ledger),)
+        return (
+            Continuous(
+                lambda: estimate_tokens_from_characters(self.size),
+                estimate_tokens_from_characters,
+                self._setting.ledger,
+            ),
+        )
 
     def _upstream(self, request: Request, filters: Sequence[EventFilter]) -> UpstreamReader:
         setting = self._setting

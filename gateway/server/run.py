@@ -15,7 +15,7 @@ _AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # the signals to re
 _WAITING = 2048  # connections that nobody has taken yet
 
 
-def run(config: Config, *, greeting: str = "", source: ConfigSource | None = None) -> None:
+def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | None = None) -> None:
     """Block until SIGINT or SIGTERM; streams then have `drain_seconds` to end.  Greets as soon as one can connect.
 
     source: where the config is from; it is read again on SIGHUP, and when it has changed.
@@ -27,7 +27,7 @@ def run(config: Config, *, greeting: str = "", source: ConfigSource | None = Non
         signal.signal(number, watch.tell)
     sys.stderr.write((greeting or f"gateway listens on {host} port {port}") + "\n")
     sys.stderr.flush()
-    logs.begin()
+    logs.configure_logging()
     if config.server.workers > 1:
         Supervisor(sock, watch).run()
     else:
@@ -35,12 +35,12 @@ def run(config: Config, *, greeting: str = "", source: ConfigSource | None = Non
 
 
 def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher) -> None:
-    from gateway.server.process import server_of  # noqa: PLC0415 - who keeps workers needs nothing of it
+    from gateway.server.process import make_server  # noqa: PLC0415 - who keeps workers needs nothing of it
 
     async def news() -> Config | None:
         return await asyncio.to_thread(watch.news) if watch.due else None
 
-    server_of(config, news).run([sock])
+    make_server(config, news).run([sock])
 
 
 def _listening(server: ServerSettings) -> socket.socket:

@@ -11,7 +11,7 @@ from msgspec import DecodeError
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from gateway.backends.openai.failures import stated_problem
+from gateway.backends.openai.failures import problem_from_error_object
 from gateway.backends.services import BackendServices
 from gateway.config import ApiKey, Config
 from gateway.endpoints.counts import Counts
@@ -23,7 +23,7 @@ from gateway.ledger import Warnings
 from gateway.server import heads
 from gateway.server.admission import QueueIdentity
 from gateway.server.apart import parsed
-from gateway.server.auth import Authenticator, allow_model
+from gateway.server.auth import Authenticator, require_model
 from gateway.server.backend import Backend
 from gateway.server.body import counts_of, read_body, room_of
 from gateway.server.call import HttpUpstreamCall
@@ -31,9 +31,9 @@ from gateway.server.directory import BackendRoute, ModelRegistry
 from gateway.server.json import JsonBytesResponse
 from gateway.server.limiting import RateLimiter, RateLimitPermit
 from gateway.server.presence import CancelOnDisconnect
-from gateway.server.telemetry.observation import observed
+from gateway.server.telemetry.observation import record_of
 from gateway.server.ways import RetryPolicy
-from gateway.upstream import tokens
+from gateway.upstream import estimate_tokens_from_characters
 
 _MOST = 256 << 20  # bytes of an answer: 2048 vectors of 4096 numbers, written out
 _LARGE = 1 << 20  # bytes of one that keeps everybody waiting for more than a few milliseconds: thousands of vectors
@@ -77,10 +77,13 @@ class ServiceEndpoint:
         put = await parsed(self._parse, body, counts_of(self._config))
         directory: ModelRegistry = self._app.state.directory
         served = await directory.find(put.model)
-        observed(http.scope).model = served.model
-        allow_model(key, put.model, served.model)
+        record_of(http.scope).model = served.model
+        require_model(key, put.model, served.model)
         limits: RateLimiter = self._app.state.limits
-        grant = await limits.admit(key, served.model, served.settings, partial(tokens, len(body))) or RateLimitPermit()
+        grant = (
+            await limits.admit(key, served.model, served.settings, partial(estimate_tokens_from_characters, len(body)))
+            or RateLimitPermit()
+        )
         async with grant:
             with CancelOnDisconnect(http.receive), _placed(put.place):
                 return await self._first_answer(http, put, RetryPolicy(served, key, faithful=True), grant)
@@ -104,11 +107,11 @@ class ServiceEndpoint:
 async def _answered(
     http: Request, put: ServiceRequest, route: BackendRoute, asker: QueueIdentity, grant: RateLimitPermit
 ) -> Response:
-    ledger, seen = Warnings(), observed(http.scope)
+    ledger, seen = Warnings(), record_of(http.scope)
     ask = put.ask(route.backend.services, route.upstream_model, ledger)
     if not ask:
         raise _unsupported(route, put.does)
-    heads.check(heads.strictly(http, route), ledger.entries())
+    heads.reject_if_strict(heads.strict_route(http, route), ledger.entries())
     seen.ledger = ledger
     seen.put(route.model, route.backend.name, "")
     if seen.trace:
@@ -118,7 +121,7 @@ async def _answered(
         said = put.answer(_decoded(route.backend, put.decode, raw), ledger)
         used = said.get("usage", {}).get("total_tokens", 0)
         grant.used, seen.spent = (lambda: used), (lambda: Usage(used, 0))
-        return JsonBytesResponse(said, headers={**heads.told(http, route, _CHOSEN, ledger), **grant.headers})
+        return JsonBytesResponse(said, headers={**heads.gateway_headers(http, route, _CHOSEN, ledger), **grant.headers})
 
     path, body = ask
     with closing(HttpUpstreamCall(route.backend, body, lambda _: None, path, asker, seen)) as call:
@@ -154,7 +157,7 @@ def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> An
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamInvalid(f"The backend '{backend.name}' gave an answer that cannot be read: {error}.") from None
     if isinstance(said, dict) and said.get("error"):
-        raise UpstreamFailed(backend.discreet(stated_problem(said["error"])))
+        raise UpstreamFailed(backend.discreet(problem_from_error_object(said["error"])))
     return said
 
 

@@ -11,9 +11,18 @@ from pathlib import Path
 from typing import TextIO
 
 from gateway import demo, formats
-from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, UnreadableFile, build, read
-from gateway.server.discover import PORTS, DiscoveredServer, as_document, discover
-from gateway.server.files import ConfigFileReader, FileStamp, stamp
+from gateway.config import (
+    Config,
+    ConfigDocument,
+    ConfigError,
+    ConfigFault,
+    KindName,
+    UnreadableFile,
+    build_config,
+    read_document,
+)
+from gateway.server.discover import PORTS, DiscoveredServer, discover, discovered_config
+from gateway.server.files import ConfigFileReader, FileStamp, file_stamp
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listens everywhere: the nearest way to it
 
@@ -45,8 +54,8 @@ class ConfigSource:
 
     def config(self, text: str) -> Config:
         """The config that the file would be with this text; raises a ConfigError."""
-        document = read(text, str(self.file), os.environ, self._files.secret)
-        return build(document, formats.names(), self._flags, self._files)
+        document = read_document(text, str(self.file), os.environ, self._files.secret)
+        return build_config(document, formats.format_names(), self._flags, self._files)
 
     def known(self) -> Mapping[Path, FileStamp | None]:
         """What the files looked like when they were read."""
@@ -54,11 +63,11 @@ class ConfigSource:
 
     def look(self) -> Mapping[Path, FileStamp | None]:
         """What they look like now."""
-        return {file: stamp(file) for file in self._files.stamps}
+        return {file: file_stamp(file) for file in self._files.stamps}
 
 
 @contextmanager
-def settle(
+def resolve_config(
     source: ConfigSource | None,
     flags: Mapping[str, object],
     out: TextIO,
@@ -75,7 +84,9 @@ def settle(
         config = source.read()
         yield config, _greeting_for(config, next(iter(config.models), None))
         return
-    bare = build(ConfigDocument("command line"), formats.names(), flags)  # what is wrong with a flag comes first
+    bare = build_config(
+        ConfigDocument("command line"), formats.format_names(), flags
+    )  # what is wrong with a flag comes first
     with ThreadPoolExecutor(1) as thread:  # this may be called where a loop runs already
         found = thread.submit(asyncio.run, discover(ports, skip=[bare.server.port])).result()
     for server in found:
@@ -84,13 +95,13 @@ def settle(
     if serving:
         yield _with_servers(serving, flags)
     elif demo_wanted:
-        with demo.start(out=out) as url:
+        with demo.start_demo(out=out) as url:
             yield _with_servers([DiscoveredServer("llamacpp", url, (demo.MODEL,))], flags)
     else:
         raise NoServerFound(_advice(ports))
 
 
-def greeting(host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http") -> str:
+def startup_banner(host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http") -> str:
     """Where the gateway listens, and a command to paste: it asks the model, or lists the models if none is known.
 
     `key`: a key is needed; the command takes it from the environment.
@@ -112,11 +123,11 @@ def _greeting_for(config: Config, model: str | None) -> str:
     if not server.port:
         return ""
     scheme = "https" if server.tls else "http"
-    return greeting(server.host, server.port, model, key=bool(config.auth.keys), scheme=scheme)
+    return startup_banner(server.host, server.port, model, key=bool(config.auth.keys), scheme=scheme)
 
 
 def _with_servers(servers: list[DiscoveredServer], flags: Mapping[str, object]) -> tuple[Config, str]:
-    config = build(as_document(servers), formats.names(), flags)
+    config = build_config(discovered_config(servers), formats.format_names(), flags)
     return config, _greeting_for(config, servers[0].models[0])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import Struct
 
 from gateway.endpoints.responses import InputContext, ResponseDraft, ResponseParams
-from gateway.endpoints.responses.stored import told_apart
+from gateway.endpoints.responses.stored import with_unique_ids
 from gateway.errors import BadRequest, NotFound, StoreFailed
 from gateway.ledger import Warnings
 from gateway.server import heads
@@ -66,7 +66,7 @@ class StoredContext:
     ) -> None:
         """Store the answer with its question and its warnings; all of it, or raise StoreFailed."""
         record = responses.warned(record, heads.stored(ledger))
-        items, now = [*origin.unstored, *await asked_items(draft, origin)], int(time.time())
+        items, now = [*origin.unstored, *await input_items(draft, origin)], int(time.time())
         if record["store"] and not origin.behind:
             await self._store.together(responses.begin, NewResponse(self.tenant, record, items, now))
             return
@@ -87,7 +87,7 @@ class StoredContext:
         self, draft: ResponseDraft, origin: Predecessor, body: StoredObject, db: "AsyncConnection"
     ) -> None:
         """Store a response that is in progress with its question."""
-        items = [*origin.unstored, *await asked_items(draft, origin)]
+        items = [*origin.unstored, *await input_items(draft, origin)]
         await responses.open(db, self.tenant, body, items, origin.behind, int(time.time()))
 
     async def finish_response(
@@ -113,7 +113,7 @@ class StoredContext:
             if draft.conversation:
                 found = await conversations.find(db, self.tenant, draft.conversation)
                 if not found:
-                    raise no_conversation(draft.conversation, "conversation")
+                    raise conversation_not_found(draft.conversation, "conversation")
                 return Predecessor(InputContext(await threads.read(db, [found.items]), items), found.behind, found)
         return Predecessor(InputContext((), items))
 
@@ -135,7 +135,7 @@ class StoredContext:
     @asynccontextmanager
     async def _held(self, id: str, holder: str) -> AsyncIterator[None]:
         if not await self._hold(id, holder):
-            raise locked("conversation")
+            raise conversation_locked_error("conversation")
         self._holds = True
         renewing = asyncio.create_task(self._renew(id, holder))
         try:
@@ -148,14 +148,14 @@ class StoredContext:
     async def _let_go(self, id: str, holder: str) -> None:
         with suppress(StoreFailed):  # then the lease ends by itself
             async with self._store.writing() as db:
-                if not await jobs.state(db, holder):  # else whoever takes that has the conversation, too
-                    await conversations.let_go(db, id, holder)
+                if not await jobs.job_state(db, holder):  # else whoever takes that has the conversation, too
+                    await conversations.release(db, id, holder)
 
     async def _hold(self, id: str, holder: str) -> bool:
         async with self._store.writing() as db:
             if not await conversations.find(db, self.tenant, id):
-                raise no_conversation(id, "conversation")
-            return await conversations.hold(db, id, holder, *_lease())
+                raise conversation_not_found(id, "conversation")
+            return await conversations.acquire(db, id, holder, *_lease())
 
     async def _renew(self, id: str, holder: str) -> None:
         while True:
@@ -175,13 +175,13 @@ class ReadOnlyContext(StoredContext):
         return False
 
 
-async def asked_items(draft: ResponseDraft, origin: Predecessor) -> list[Item]:
+async def input_items(draft: ResponseDraft, origin: Predecessor) -> list[Item]:
     """The items of the question, as they are stored; many are made apart."""
     before = origin.context.before
     asked = draft.input(origin.context.items)
     if len(asked) + len(before) < MANY:
-        return told_apart(asked, before, new_id)
-    return await apart(told_apart, asked, before, new_id)
+        return with_unique_ids(asked, before, new_id)
+    return await apart(with_unique_ids, asked, before, new_id)
 
 
 async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject) -> StoredConversation | None:
@@ -191,7 +191,7 @@ async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject
     """
     if not origin.conversation:
         return None
-    await conversations.let_go(db, origin.conversation.id, record["id"])
+    await conversations.release(db, origin.conversation.id, record["id"])
     return origin.conversation if record["status"] in ("completed", "incomplete") else None
 
 
@@ -213,10 +213,10 @@ def _no_response(id: str) -> BadRequest:
     return BadRequest(message, code="previous_response_not_found", param="previous_response_id")
 
 
-def no_conversation(id: str, param: str | None = None) -> NotFound:
+def conversation_not_found(id: str, param: str | None = None) -> NotFound:
     return NotFound(f"Conversation with id '{id}' not found.", param=param)
 
 
-def locked(param: str | None = None) -> BadRequest:
+def conversation_locked_error(param: str | None = None) -> BadRequest:
     message = "Another process is currently operating on this conversation. Please retry in a few seconds."
     return BadRequest(message, code="conversation_locked", param=param)

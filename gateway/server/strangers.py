@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import HTTPConnection
 
 from gateway.errors import RateLimited
-from gateway.tarpit import LONGEST, Tarpit, network
+from gateway.tarpit import LONGEST, Tarpit, client_network
 
 _log = logging.getLogger("gateway")
 _TOO_MANY = "Too many wrong API keys came from your address, and are yet to be answered: try again later."
@@ -41,4 +41,4 @@ class AuthThrottle:
 
 
 def _client(http: HTTPConnection) -> str:
-    return network(http.client.host if http.client else "")
+    return client_network(http.client.host if http.client else "")

@@ -14,12 +14,12 @@ _DAY = 86_400
 _EVERY = 600.0  # seconds
 
 
-async def sweep_for_ever(database: Database, settings: StoreSettings, seconds: float = _EVERY) -> None:
+async def expire_forever(database: Database, settings: StoreSettings, seconds: float = _EVERY) -> None:
     """Where there is something; a gateway that nobody makes store anything does not make a database."""
     while True:
         await asyncio.sleep(seconds)
         try:
             if database.exists():
-                await sweep.sweep(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
+                await sweep.expire(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
         except StoreFailed as error:
             _log.warning("what is too old could not be deleted: %s", error.__cause__)

@@ -11,7 +11,7 @@ from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server import window
 from gateway.server.directory import BackendRoute
-from gateway.server.limiting.sizes import estimate
+from gateway.server.limiting.sizes import estimate_tokens
 
 _NAMES = {"input": "max_output_tokens", "prompt": "max_tokens"}  # by what the API calls the conversation
 
@@ -31,7 +31,7 @@ def fitted(request: Request, route: BackendRoute, ledger: Warnings, name: str) -
     known = window.remembered(route) if limit else None
     if not limit or not known or limit <= known * 3 // 4:
         return request
-    prompt = max(estimate(replace(request, max_tokens=None)), 1)
+    prompt = max(estimate_tokens(replace(request, max_tokens=None)), 1)
     room = max(known - prompt, known * 3 // 4, 1)
     if limit <= room:
         return request

@@ -5,7 +5,7 @@ import time
 from math import inf
 from pathlib import Path
 
-from gateway.config import Config, ConfigError, ConfigFault, exposed
+from gateway.config import Config, ConfigError, ConfigFault, is_exposed
 from gateway.server.files import FileStamp
 from gateway.server.source import ConfigSource
 
@@ -74,7 +74,7 @@ class ConfigWatcher:
         if late := [f"server.{name}" for name in held if getattr(new.server, name) != getattr(was, name)]:
             _log.warning("%s: what is new holds when the gateway is started again", ", ".join(late))
         server = new.server.model_copy(update={name: getattr(was, name) for name in held})
-        if exposed(server, new.auth):
+        if is_exposed(server, new.auth):
             raise ConfigError([ConfigFault(str(source.file), None, "auth", _EXPOSED.format(server.host))])
         return new.model_copy(update={"server": server})
 

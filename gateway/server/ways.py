@@ -11,7 +11,7 @@ from gateway.config import ApiKey
 from gateway.errors import Problem, UpstreamUnavailable
 from gateway.request import LEADING, Request
 from gateway.server.admission import QueueIdentity
-from gateway.server.auth import may_use
+from gateway.server.auth import may_use_model
 from gateway.server.directory import BackendRoute, ModelEntry
 
 _PATIENCE = 2  # seconds that a server is waited for which has said when to come back; beyond that its client knows best
@@ -94,7 +94,7 @@ class RetryPolicy:
     def _instead(self, reason: Literal["unavailable", "too_long"]) -> Target | None:
         """A model that answers in the place of the one that was asked."""
         for fallback, when in () if self.instead else self._fallbacks:
-            allowed = reason in when and may_use(self._key, fallback.model, fallback.model)
+            allowed = reason in when and may_use_model(self._key, fallback.model, fallback.model)
             if allowed and (way := self._at(fallback, [])):
                 return way
         return None
@@ -114,7 +114,7 @@ class RetryPolicy:
         return Target(route)
 
 
-def sticky(request: Request, named: str | None, served: ModelEntry) -> str | None:
+def affinity_key(request: Request, named: str | None, served: ModelEntry) -> str | None:
     """What the requests have in common that should meet at the same backend; `named`: by the client."""
     policy = served.settings.sticky
     if policy == "none" or len(served.routes) == 1:

@@ -8,12 +8,12 @@ from gateway.backends.knowledge import ModelMetadata
 from gateway.server.directory import BackendRoute, ModelEntry
 
 
-async def anywhere(served: ModelEntry) -> ModelMetadata:
+async def metadata_of_model(served: ModelEntry) -> ModelMetadata:
     """What holds at whichever backend a request for the model is put to."""
-    return reduce(and_, await asyncio.gather(*map(known, served.routes.values())))
+    return reduce(and_, await asyncio.gather(*map(metadata_of_route, served.routes.values())))
 
 
-async def known(route: BackendRoute) -> ModelMetadata:
+async def metadata_of_route(route: BackendRoute) -> ModelMetadata:
     """What the server tells if it is asked, else what stands in its list; waits for a second at most."""
     backend, model = route.backend, route.upstream_model
     return await backend.learner.known(model) | ModelMetadata(backend.listed_window(model))
@@ -25,6 +25,6 @@ def remembered(route: BackendRoute) -> int | None:
     return backend.listed_window(model) or backend.learner.told(model).window
 
 
-async def of(route: BackendRoute) -> int | None:
+async def context_length(route: BackendRoute) -> int | None:
     """The window in tokens, None where nobody says."""
-    return (await known(route)).window
+    return (await metadata_of_route(route)).window

@@ -18,7 +18,7 @@ from socket import socket
 
 from gateway.config import Config
 from gateway.server import logs
-from gateway.server.telemetry.folder import abandon, end, folder
+from gateway.server.telemetry.folder import mark_ended, metrics_folder, remove_orphan
 from gateway.server.watching import ConfigWatcher
 
 _log = logging.getLogger("gateway")
@@ -36,7 +36,7 @@ class Supervisor:
     def run(self) -> None:
         signal.signal(signal.SIGINT, self._stop)
         signal.signal(signal.SIGTERM, self._stop)
-        with folder() as shared:
+        with metrics_folder() as shared:
             self._run(shared)
 
     def _run(self, shared: Path | None) -> None:
@@ -61,7 +61,7 @@ class Supervisor:
         for place, worker in enumerate(self._workers):
             if (code := worker.process.exitcode) is not None and not self._stops:
                 _log.warning("worker %d has ended (%d); another takes its place", worker.process.pid, code)
-                end(worker.file)
+                mark_ended(worker.file)
                 self._workers[place] = self._worker()
 
     def _end(self) -> None:
@@ -80,7 +80,7 @@ class WorkerProcess:
     def __init__(self, config: Config, sock: socket, file: Path | None) -> None:
         self.file = file
         self._pipe, theirs = _spawn.Pipe()
-        self.process = _spawn.Process(target=work, args=(config, sock, theirs, file))
+        self.process = _spawn.Process(target=run_worker, args=(config, sock, theirs, file))
         self.process.start()
         theirs.close()
 
@@ -98,12 +98,12 @@ def _wait_for_end(workers: Iterable[WorkerProcess]) -> None:
     wait([worker.process.sentinel for worker in workers], _TICK)
 
 
-def work(config: Config, sock: socket, pipe: Connection, file: Path | None) -> None:
+def run_worker(config: Config, sock: socket, pipe: Connection, file: Path | None) -> None:
     """What a worker does."""
     # A terminal tells all processes, and it is for one of them to decide.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
-    logs.begin()
-    from gateway.server.process import server_of  # noqa: PLC0415 - who keeps the workers needs nothing of it
+    logs.configure_logging()
+    from gateway.server.process import make_server  # noqa: PLC0415 - who keeps the workers needs nothing of it
     from gateway.server.telemetry.shared import SharedFolder  # noqa: PLC0415
 
     queue: SimpleQueue[Config] = SimpleQueue()
@@ -113,7 +113,7 @@ def work(config: Config, sock: socket, pipe: Connection, file: Path | None) -> N
             return queue.get_nowait()
         return None
 
-    server = server_of(config, news, SharedFolder(file) if file else None)
+    server = make_server(config, news, SharedFolder(file) if file else None)
 
     def listen() -> None:
         with suppress(EOFError, OSError):
@@ -123,4 +123,6 @@ def work(config: Config, sock: socket, pipe: Connection, file: Path | None) -> N
 
     threading.Thread(target=listen, daemon=True).start()
     server.run([sock])
-    abandon(file)  # who keeps the workers is gone: it would have ended this one by a signal, which goes no further
+    remove_orphan(
+        file
+    )  # who keeps the workers is gone: it would have ended this one by a signal, which goes no further

@@ -8,17 +8,17 @@ from typing import Any, ClassVar, TypedDict
 from msgspec import DecodeError, Raw, Struct, json
 
 from gateway.backends.services import BackendServices
-from gateway.endpoints.body import decoded
-from gateway.endpoints.checks import fields, integer, one_of, string
+from gateway.endpoints.body import decode_body
+from gateway.endpoints.checks import integer_between, object_of, one_of, string
 from gateway.endpoints.counts import COUNTS, Counts
-from gateway.endpoints.texts import TextInput, listed, said, size
+from gateway.endpoints.texts import TextInput, check_nonempty_texts, text_characters, text_list
 from gateway.errors import UpstreamInvalid
 from gateway.ledger import Warnings
-from gateway.services.shape import entries, usage
+from gateway.services.shape import list_entries, service_usage
 
-_check = fields(
-    {"model": string, "input": said},
-    {"dimensions": integer(1), "encoding_format": one_of("float", "base64"), "user": string},
+_check = object_of(
+    {"model": string, "input": check_nonempty_texts},
+    {"dimensions": integer_between(1), "encoding_format": one_of("float", "base64"), "user": string},
 )
 _KNOWN = frozenset(("model", "input", "dimensions", "encoding_format", "user"))
 _vector = json.Decoder(str | list[float]).decode
@@ -62,7 +62,7 @@ class EmbeddingsRequest(Struct, frozen=True):
 
     def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         vectors: list[Any] = [None] * len(self.texts)
-        for place, entry in enumerate(entries(said, "data")):
+        for place, entry in enumerate(list_entries(said, "data")):
             index = entry.get("index", place)
             if not isinstance(index, int) or index not in range(len(vectors)) or vectors[index] is not None:
                 raise UpstreamInvalid(f"The backend gave an embedding of what was not asked for: number {index}.")
@@ -70,7 +70,12 @@ class EmbeddingsRequest(Struct, frozen=True):
         if None in vectors:
             raise UpstreamInvalid(f"The backend gave no embedding of text {vectors.index(None)}.")
         data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
-        return {"object": "list", "data": data, "model": self.model, "usage": usage(said, size(self.texts), ledger)}
+        return {
+            "object": "list",
+            "data": data,
+            "model": self.model,
+            "usage": service_usage(said, text_characters(self.texts), ledger),
+        }
 
     def _shown(self, given: Raw, ledger: Warnings) -> Raw:
         """A vector in the encoding, and with the dimensions, that the client asked for."""
@@ -90,11 +95,11 @@ class EmbeddingsRequest(Struct, frozen=True):
             raise UpstreamInvalid(message) from None
 
 
-def parse(raw: bytes, counts: Counts = COUNTS) -> EmbeddingsRequest:
-    body = decoded(raw, counts)
+def parse_embeddings(raw: bytes, counts: Counts = COUNTS) -> EmbeddingsRequest:
+    body = decode_body(raw, counts)
     _check(body, "")
     return EmbeddingsRequest(
-        body["model"], listed(body["input"]), {name: body[name] for name in body if name != "model"}
+        body["model"], text_list(body["input"]), {name: body[name] for name in body if name != "model"}
     )
 
 

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, TypeGuard
 from msgspec import Struct, json
 
 from gateway.backends.services import BackendServices
-from gateway.endpoints.body import decoded
-from gateway.endpoints.checks import boolean, fields, integer, list_of, object_, string
+from gateway.endpoints.body import decode_body
+from gateway.endpoints.checks import boolean, integer_between, list_of, object_, object_of, string
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import UpstreamInvalid
 from gateway.ledger import Warnings
-from gateway.services.shape import entries, usage
+from gateway.services.shape import list_entries, service_usage
 
 
 def _document(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -20,8 +20,8 @@ def _document(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
 
 
 _REQUIRED = {"model": string, "query": string, "documents": list_of(_document, least=1)}
-_OPTIONAL = {"top_n": integer(1), "return_documents": boolean}
-_check = fields(_REQUIRED, _OPTIONAL)
+_OPTIONAL = {"top_n": integer_between(1), "return_documents": boolean}
+_check = object_of(_REQUIRED, _OPTIONAL)
 
 
 class RerankRequest(Struct, frozen=True):
@@ -55,7 +55,7 @@ class RerankRequest(Struct, frozen=True):
 
     def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         scores: dict[int, float] = {}
-        for entry in entries(said, "results", "data"):
+        for entry in list_entries(said, "results", "data"):
             index, score = entry.get("index"), entry.get("relevance_score", entry.get("score"))
             if not isinstance(index, int) or index not in range(len(self.documents)) or not _is_number(score):
                 raise UpstreamInvalid("The backend ranked what is no document, or without a score.")
@@ -66,7 +66,7 @@ class RerankRequest(Struct, frozen=True):
             "object": "list",
             "model": self.model,
             "results": [self._result(index, score) for index, score in best],
-            "usage": usage(said, characters, ledger),
+            "usage": service_usage(said, characters, ledger),
         }
 
     def _result(self, index: int, score: float) -> dict[str, Any]:
@@ -75,8 +75,8 @@ class RerankRequest(Struct, frozen=True):
         return {"index": index, "relevance_score": score, **shown}
 
 
-def parse(raw: bytes, counts: Counts = COUNTS) -> RerankRequest:
-    body = decoded(raw, counts)
+def parse_rerank(raw: bytes, counts: Counts = COUNTS) -> RerankRequest:
+    body = decode_body(raw, counts)
     _check(body, "")
     rest = {name: value for name, value in body.items() if name not in _REQUIRED and name not in _OPTIONAL}
     shown = body.get("return_documents", False)

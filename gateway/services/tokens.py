@@ -5,16 +5,16 @@ from typing import Any, ClassVar
 from msgspec import Struct, json
 
 from gateway.backends.services import BackendServices
-from gateway.endpoints.body import decoded
-from gateway.endpoints.checks import boolean, fields, integer, list_of, missing, object_, string
+from gateway.endpoints.body import decode_body
+from gateway.endpoints.checks import boolean, integer_between, list_of, missing_parameter, object_, object_of, string
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest, UpstreamInvalid
 from gateway.ledger import Warnings
 
-_encodes = fields(
+_encodes = object_of(
     {"model": string}, {"prompt": string, "messages": list_of(object_, least=1), "add_special_tokens": boolean}
 )
-_decodes = fields({"model": string, "tokens": list_of(integer(0))})
+_decodes = object_of({"model": string, "tokens": list_of(integer_between(0))})
 
 
 class TokenizeRequest(Struct, frozen=True):
@@ -71,17 +71,17 @@ class DetokenizeRequest(Struct, frozen=True):
         return {"prompt": text}
 
 
-def encoding(raw: bytes, counts: Counts = COUNTS) -> TokenizeRequest:
-    body = decoded(raw, counts)
+def parse_tokenize(raw: bytes, counts: Counts = COUNTS) -> TokenizeRequest:
+    body = decode_body(raw, counts)
     _encodes(body, "")
     if "prompt" not in body and "messages" not in body:
-        raise missing("prompt")
+        raise missing_parameter("prompt")
     if "prompt" in body and "messages" in body:
         raise BadRequest("Only one of 'prompt' and 'messages' can be given.", code="invalid_value", param="messages")
     return TokenizeRequest(body.pop("model"), body)
 
 
-def decoding(raw: bytes, counts: Counts = COUNTS) -> DetokenizeRequest:
-    body = decoded(raw, counts)
+def parse_detokenize(raw: bytes, counts: Counts = COUNTS) -> DetokenizeRequest:
+    body = decode_body(raw, counts)
     _decodes(body, "")
     return DetokenizeRequest(body["model"], body["tokens"])

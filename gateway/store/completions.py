@@ -65,7 +65,7 @@ _UNLABEL = delete(labels).where(labels.c.completion == bindparam("this"))
 _REMOVE = delete(all_threads).where(all_threads.c.id == bindparam("this"))
 
 
-async def describe(db: AsyncConnection, completion: StoredCompletion, metadata: dict[str, str]) -> StoredCompletion:
+async def set_metadata(db: AsyncConnection, completion: StoredCompletion, metadata: dict[str, str]) -> StoredCompletion:
     """The same with other metadata in place of its own."""
     changed = replace(completion, body={**completion.body, "metadata": metadata})
     await db.execute(_DESCRIBE, {"this": completion.id, "said": encode(changed.body)})

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, bindparam, delete, insert, or_, select, updat
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
-from gateway.store.leases import over
+from gateway.store.leases import lease_ended
 from gateway.store.records import Item, ItemList, ItemRange, StoredConversation
 from gateway.store.tables import conversations, decode, encode
 from gateway.store.tables import threads as all_threads
@@ -47,7 +47,7 @@ async def append(
 _CHANGE = update(conversations).where(conversations.c.id == bindparam("this"))  # sets what it is executed with
 
 
-async def describe(db: AsyncConnection, id: str, metadata: dict[str, str]) -> None:
+async def set_metadata(db: AsyncConnection, id: str, metadata: dict[str, str]) -> None:
     """Replace its metadata."""
     await db.execute(_CHANGE, {"this": id, "metadata": encode(metadata)})
 
@@ -62,10 +62,12 @@ async def remove(db: AsyncConnection, id: str) -> None:
 
 _NOW = bindparam("now", type_=BigInteger)
 _HELD = _CHANGE.where(conversations.c.holder == bindparam("mine"))
-_HOLD = _CHANGE.where(or_(conversations.c.holder == bindparam("mine"), over(conversations.c.held_until, _NOW, 1000)))
+_HOLD = _CHANGE.where(
+    or_(conversations.c.holder == bindparam("mine"), lease_ended(conversations.c.held_until, _NOW, 1000))
+)
 
 
-async def hold(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms: int) -> bool:
+async def acquire(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms: int) -> bool:
     """Take it for a request, or take it for longer; False if another one is at work on it."""
     said = {"holder": holder, "held_until": now_ms + lease_ms}
     held = await db.execute(_HOLD, {"this": id, "mine": holder, "now": now_ms, **said})
@@ -77,6 +79,6 @@ async def renew(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms
     await db.execute(_HELD, {"this": id, "mine": holder, "held_until": now_ms + lease_ms})
 
 
-async def let_go(db: AsyncConnection, id: str, holder: str) -> None:
+async def release(db: AsyncConnection, id: str, holder: str) -> None:
     """Leave it to others, unless it is another one's already."""
     await db.execute(_HELD, {"this": id, "mine": holder, "holder": None, "held_until": 0})

@@ -235,7 +235,7 @@ def upserts(table: Table, said: Callable[[Any], Any]) -> dict[str, Any]:
     return {"sqlite": said(sqlite.insert(table)), "postgresql": said(postgresql.insert(table))}
 
 
-def portions(values: Collection[str]) -> Iterator[list[str]]:
+def chunked(values: Collection[str]) -> Iterator[list[str]]:
     """Values that a client may send many of, as many at a time as a statement takes."""
     left = iter(values)
     while some := list(islice(left, _MOST)):

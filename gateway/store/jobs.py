@@ -38,7 +38,7 @@ async def begin(  # noqa: PLR0913, PLR0917 - it is a row
     await db.execute(_REQUEST, {"job": id, "body": request})
 
 
-async def act(db: AsyncConnection, id: str) -> None:
+async def mark_acting(db: AsyncConnection, id: str) -> None:
     """Whoever takes the job from now on is not to begin it again: it has had effects that nobody can take back."""
     await db.execute(_CHANGE, {"this": id, "attempts": LAST})
 
@@ -60,7 +60,7 @@ def _renewal(rows: Select[str]) -> ReturningUpdate[str, bool, int | None]:
 _HOLD_ALL, _HOLD = _renewal(_MINE), _renewal(_SOME)
 
 
-async def hold(
+async def renew_leases(
     db: AsyncConnection, holder: str, now_ms: int, lease_ms: int, ids: Collection[str] | None = None
 ) -> dict[str, JobLeaseState]:
     """Renew the leases of all jobs of a holder, or of those of them; only what is returned is still its.
@@ -75,7 +75,7 @@ async def hold(
 _WANTED = _CHANGE.where(jobs.c.wanted_until < bindparam("until")).values(wanted_until=bindparam("until"))
 
 
-async def wanted(db: AsyncConnection, ids: Collection[str], until_ms: int) -> None:
+async def extend_wanted_until(db: AsyncConnection, ids: Collection[str], until_ms: int) -> None:
     """Somebody follows these and may come back until then; what is wanted for longer, or for ever, stays so.
 
     In a transaction of its own: the next one that it locks may be held by a process that waits for the last one.
@@ -89,7 +89,7 @@ _LET_GO = update(jobs).where(_OF).values(holder=None, held_until=0, attempts=job
 _END = delete(jobs).where(_OF)
 
 
-async def let_go(db: AsyncConnection, id: str, holder: str) -> None:
+async def release(db: AsyncConnection, id: str, holder: str) -> None:
     """Leave it to whoever takes it first, as if this one had not tried; unless another one has taken it already."""
     await db.execute(_LET_GO, {"this": id, "mine": holder})
 
@@ -107,13 +107,13 @@ async def cancel(db: AsyncConnection, tenant: str, id: str) -> bool:
     return (await db.execute(_CANCEL, {"this": id, "of": tenant})).rowcount == 1
 
 
-async def due(db: AsyncConnection, now_ms: int) -> bool:
+async def has_due(db: AsyncConnection, now_ms: int) -> bool:
     """Whether there is one that may be taken."""
     free, strange = exists().where(jobs.c.held_until <= now_ms), exists().where(jobs.c.held_until > now_ms + LONGEST_MS)
     return bool(await db.scalar(select(or_(free, strange))))
 
 
-async def take(
+async def claim(
     db: AsyncConnection, holder: str, now_ms: int, lease_ms: int, most: int, ids: Collection[str] | None = None
 ) -> list[StoredJob]:
     """At most so many jobs, of all or of these, that nobody has or whose lease is over; no two takers get the same."""
@@ -137,7 +137,7 @@ async def take(
 _STATE = select(jobs.c.holder).where(jobs.c.id == bindparam("this"))
 
 
-async def state(db: AsyncConnection, id: str) -> JobState | None:
+async def job_state(db: AsyncConnection, id: str) -> JobState | None:
     """None if there is no such job (any more)."""
     found = (await db.execute(_STATE, {"this": id})).one_or_none()
     if found is None:

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, and_, bindparam, delete, or_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.engines import upserts
-from gateway.store.leases import over
+from gateway.store.leases import lease_ended
 from gateway.store.records import IdempotencyState, StoredAnswer
 from gateway.store.tables import keys
 
@@ -16,8 +16,8 @@ _LEASE = 60  # seconds after which a request that was not renewed counts as dead
 _THIS = and_(keys.c.tenant == bindparam("of"), keys.c.key == bindparam("this"))
 _HELD = and_(_THIS, keys.c.holder == bindparam("mine"))
 _NOW = bindparam("now", type_=BigInteger)
-_DEAD = and_(keys.c.status.is_(None), over(keys.c.held_until, _NOW))
-_FORGET = delete(keys).where(_THIS, or_(over(keys.c.valid_until, _NOW), _DEAD))
+_DEAD = and_(keys.c.status.is_(None), lease_ended(keys.c.held_until, _NOW))
+_FORGET = delete(keys).where(_THIS, or_(lease_ended(keys.c.valid_until, _NOW), _DEAD))
 
 
 def _beginning(insert: Any) -> Any:  # noqa: ANN401 - of a dialect

@@ -6,6 +6,6 @@ _LONGEST = 3600  # seconds; no lease is as long, so one that ends later was writ
 LONGEST_MS = _LONGEST * 1000
 
 
-def over(until: Column[int], now: int | ColumnElement[int], second: int = 1) -> ColumnElement[bool]:
+def lease_ended(until: Column[int], now: int | ColumnElement[int], second: int = 1) -> ColumnElement[bool]:
     """Whether a lease has ended, of rows that are few without this; `second`: how many units of time it has."""
     return or_(until <= now, until > now + _LONGEST * second)

@@ -89,7 +89,7 @@ _NEWEST = (
 )
 
 
-async def newest(db: AsyncConnection, id: str, now: int) -> int | None:
+async def newest_event(db: AsyncConnection, id: str, now: int) -> int | None:
     """The number of the last event; None if there is no log, or it has expired."""
     last: int | None = await db.scalar(_NEWEST, {"this": id, "now": now})
     return last
@@ -116,7 +116,7 @@ async def pack(database: Database, id: str) -> None:
         return
     data = await asyncio.to_thread(zlib.compress, b"".join(row.data for row in rows))
     async with database.writing() as db:
-        if not (response := await responses.locked(db, id)):
+        if not (response := await responses.find_locked(db, id)):
             return
         if [*map(tuple, await db.execute(_RANGES, {"this": id}))] != [(row.first, row.last) for row in rows]:
             return

@@ -49,7 +49,7 @@ async def find(db: AsyncConnection, tenant: str, id: str) -> StoredResponse | No
     return await _find(db, _FIND_OF_TENANT, {"this": id, "tenant": tenant})
 
 
-async def locked(db: AsyncConnection, id: str) -> StoredResponse | None:
+async def find_locked(db: AsyncConnection, id: str) -> StoredResponse | None:
     """One that nobody is at work on; its thread is nobody else's until the end of the transaction."""
     await db.execute(_LOCK, {"this": id})
     return await _find(db, _FIND, {"this": id})
@@ -60,7 +60,7 @@ async def _find(db: AsyncConnection, finding: Select[*tuple[Any, ...]], which: d
     return StoredResponse(row.id, row.thread, row.first, row.output, row.end, decode(row.body)) if row else None
 
 
-async def whole(db: AsyncConnection, kept: StoredResponse) -> dict[str, Any]:
+async def response_object(db: AsyncConnection, kept: StoredResponse) -> dict[str, Any]:
     """The Response object as its client got it."""
     output = await threads.read(db, [ItemRange(kept.thread, kept.output, kept.end)])
     return {name: value for name, value in kept.body.items() if name != _WARNINGS} | {"output": output}
@@ -135,7 +135,7 @@ async def finish(
         return False
     output, rest = body["output"], _rest(body)
     input = await threads.read(db, [kept.input])
-    behind = conversation or await threads.parent(db, kept.thread)
+    behind = conversation or await threads.parent_position(db, kept.thread)
     own = await _grow(db, behind, [*input, *output], now, len(rest))
     if own is None:
         more = await threads.extend(db, kept.thread, output, now, len(rest) - len(encode(kept.body)))
@@ -189,7 +189,7 @@ async def remove(db: AsyncConnection, kept: StoredResponse) -> None:
     Whoever is at work on it has lost it.
     """
     await db.execute(_REMOVE_JOB, {"this": kept.id})  # and may just have finished it
-    if now := await locked(db, kept.id):
+    if now := await find_locked(db, kept.id):
         owned = await db.scalar(_OWNED, {"this": now.thread})
         gone = ItemRange(now.thread, now.end, now.end) if owned else now.own
         await threads.erase(db, gone, len(encode(now.body)) + await _log(db, now.id))

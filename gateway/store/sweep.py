@@ -42,7 +42,7 @@ _EVENTS = _ExpiringTable(events, events.c.valid_until, literal(1))
 _USES = _ExpiringTable(uses, uses.c.valid_until, literal(1))
 
 
-async def sweep(database: Database, now: int, ttl_seconds: int, max_bytes: int) -> None:
+async def expire(database: Database, now: int, ttl_seconds: int, max_bytes: int) -> None:
     """Delete what was not used for so long, and what was not used for longest if all of it is too much; 0: neither.
 
     A thread goes with all that is of it, once no other one goes on from it and nobody is at work on it.  Several

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.engines import portions, upserts
+from gateway.store.engines import chunked, upserts
 from gateway.store.tables import as_stored, thoughts
 
 MOST = 10_000  # of a tenant; `sweep` deletes those that were not used for longest
@@ -37,7 +37,7 @@ _FIND = select(thoughts.c.key, thoughts.c.text).where(
 async def find(db: AsyncConnection, tenant: str, keys: Collection[str]) -> dict[str, str]:
     """The thoughts of these keys, as far as there are any."""
     found: dict[str, str] = {}
-    for some in portions(keys):
+    for some in chunked(keys):
         asked = {as_stored(key): key for key in some}
         rows = await db.execute(_FIND, {"tenant": tenant, "keys": some})
         found |= {asked[key]: text.decode() for key, text in rows}
@@ -55,5 +55,5 @@ _TOUCH = update(thoughts).where(thoughts.c.tenant == bindparam("of"), thoughts.c
 
 async def touch(db: AsyncConnection, tenant: str, keys: Collection[str], now: int) -> None:
     """They are in use; writes only what was not touched for an hour."""
-    for some in portions(keys):
+    for some in chunked(keys):
         await db.execute(_TOUCH, {"of": tenant, "keys": some, "before": now - _RECENT, "used_at": now})

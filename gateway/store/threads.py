@@ -8,7 +8,7 @@ from sqlalchemy import Integer, Select, bindparam, delete, exists, func, insert,
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from gateway.store.engines import portions
+from gateway.store.engines import chunked
 from gateway.store.records import Item, ItemList, ItemRange, ItemsMissing, ListPosition
 from gateway.store.tables import conversations, decode, encode, items, jobs, threads
 
@@ -108,7 +108,7 @@ def _rows(tenant: str, at: ListPosition, added: Sequence[Item], bodies: Sequence
 _PARENT = select(threads.c.parent, threads.c.parent_end).where(threads.c.id == bindparam("this"))
 
 
-async def parent(db: AsyncConnection, id: str) -> ListPosition | None:
+async def parent_position(db: AsyncConnection, id: str) -> ListPosition | None:
     """What a thread goes on from."""
     row = (await db.execute(_PARENT, {"this": id})).one()
     return ListPosition(row.parent, row.parent_end) if row.parent else None
@@ -179,7 +179,7 @@ async def find(
     """
     ends = {one.thread: one for one in of}
     places: dict[str, list[int]] = {}
-    for some in portions(ends):
+    for some in chunked(ends):
         for thread, place in await db.execute(_FIND, {"tenant": tenant, "id": id, "among": some}):
             if ends[thread].first <= place < ends[thread].end:
                 places.setdefault(thread, []).append(place)
@@ -257,7 +257,7 @@ _BY_ID = (
 async def by_id(db: AsyncConnection, tenant: str, ids: Collection[str]) -> dict[str, Item]:
     """The items of these ids that there are, the newest where an id was given twice."""
     found: dict[str, Item] = {}
-    for some in portions(ids):
+    for some in chunked(ids):
         rows = await db.execute(_BY_ID, {"tenant": tenant, "ids": some})
         found |= {item["id"]: item for item in map(decode, rows.scalars())}
     return found

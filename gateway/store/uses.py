@@ -19,7 +19,7 @@ def _adding(insert: Any) -> Any:  # noqa: ANN401 - of a dialect
 _ADD = upserts(uses, _adding)
 
 
-async def add(db: AsyncConnection, amounts: Mapping[UsageSlot, int]) -> dict[UsageSlot, int]:
+async def add_counts(db: AsyncConnection, amounts: Mapping[UsageSlot, int]) -> dict[UsageSlot, int]:
     """Add to the counts, and give what they are now; nobody else changes them before the transaction ends."""
     slots = sorted(amounts)  # two processes in the same order
     rows = [

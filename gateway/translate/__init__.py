@@ -22,15 +22,15 @@ class EventFilter(Protocol):
 Transform = Callable[[Request, Warnings], tuple[Request, Sequence[EventFilter]]]
 
 # What a tool is.  First of all each gets one name of its own, by which the others know it.
-_OF_TOOLS: tuple[Transform, ...] = (naming.translate, custom_input.translate, shims.translate)
+_OF_TOOLS: tuple[Transform, ...] = (naming.lower_tool_names, custom_input.lower_custom_tools, shims.lower_shim_tools)
 # What is to come of them.
-_OF_CALLS: tuple[Transform, ...] = (one_call.translate, allowed.translate, prewarm.translate)
+_OF_CALLS: tuple[Transform, ...] = (one_call.drop_parallel_calls, allowed.drop_disallowed_calls, prewarm.lower_prewarm)
 
 
-def translate(request: Request, ledger: Warnings) -> tuple[Request, list[EventFilter]]:
+def lower_request(request: Request, ledger: Warnings) -> tuple[Request, list[EventFilter]]:
     """The request as a backend can take it, and the filters for its answer, in the order in which they are applied."""
     filters: list[EventFilter] = []
-    if not request.tools and request.generates and past.none(request):
+    if not request.tools and request.generates and past.has_no_calls(request):
         return request, filters  # all of them are about tools, or about answers that are none
     for one in _OF_CALLS if _functions(request) else (*_OF_TOOLS, *_OF_CALLS):
         request, added = one(request, ledger)
@@ -41,11 +41,14 @@ def translate(request: Request, ledger: Warnings) -> tuple[Request, list[EventFi
 def _functions(request: Request) -> bool:
     """True if tools and past calls are functions without a namespace, as every backend knows them."""
     return all([tool.kind == "function" and not tool.namespace for tool in request.tools]) and all(
-        [call["type"] == "function" and not call["function"].get("namespace") for call in past.calls(request.messages)]
+        [
+            call["type"] == "function" and not call["function"].get("namespace")
+            for call in past.past_calls(request.messages)
+        ]
     )
 
 
-def feed(filters: Sequence[EventFilter], events: Iterable[Event]) -> list[Event]:
+def apply_filters(filters: Sequence[EventFilter], events: Iterable[Event]) -> list[Event]:
     """The events after all filters."""
     told = [*events]
     for filter in filters:
@@ -53,7 +56,7 @@ def feed(filters: Sequence[EventFilter], events: Iterable[Event]) -> list[Event]
     return told
 
 
-def close(filters: Sequence[EventFilter]) -> Iterable[Event]:
+def close_filters(filters: Sequence[EventFilter]) -> Iterable[Event]:
     """What the filters held back, each passed through those after it."""
     events: Iterable[Event] = ()
     for filter in filters:

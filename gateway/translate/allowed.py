@@ -7,7 +7,7 @@ from gateway.request import Request
 from gateway.translate.selection import ToolCallSelectionFilter
 
 
-def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence[ToolCallSelectionFilter]]:
+def drop_disallowed_calls(request: Request, ledger: Warnings) -> tuple[Request, Sequence[ToolCallSelectionFilter]]:
     if request.allowed is None:
         return request, []
     forbidden = {tool.name for tool in request.tools} - {tool.name for tool in request.callable_tools}

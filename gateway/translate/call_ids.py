@@ -23,9 +23,9 @@ _COUNTED = re.compile(r"functions\.(.+):[0-9]+", re.DOTALL)
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def translate(request: Request, ids: IdForm, ledger: Warnings) -> Request:
+def convert_call_ids(request: Request, ids: IdForm, ledger: Warnings) -> Request:
     """The request as it is where all of its ids are in this form."""
-    if ids not in _FORMS or not any(past.calls(request.messages)):
+    if ids not in _FORMS or not any(past.past_calls(request.messages)):
         return request
     messages = tuple(map(_IdRewriter(_FORMS[ids]).message, request.messages))
     if messages == request.messages:

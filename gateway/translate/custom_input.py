@@ -23,15 +23,15 @@ _COUNT = r"(?:[?*+]|\{\d{1,3}(?:,\d{0,3})?\})"
 _PORTABLE = re.compile(rf"(?:[(|]|(?:{_ATOM}|\)){_COUNT}?)++")
 
 
-def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence["CustomToolFilter"]]:
+def lower_custom_tools(request: Request, ledger: Warnings) -> tuple[Request, Sequence["CustomToolFilter"]]:
     """Tools and past calls as functions; no filter where no custom tool is offered."""
     customs = frozenset(tool.name for tool in request.tools if tool.kind == "custom")
-    if not customs and not any(call["type"] == "custom" for call in past.calls(request.messages)):
+    if not customs and not any(call["type"] == "custom" for call in past.past_calls(request.messages)):
         return request, []
     if customs:
         ledger.note("emulated", "tools.custom")
     tools = tuple(_lowered_tool(tool, ledger) if tool.kind == "custom" else tool for tool in request.tools)
-    messages = past.changed(request.messages, _lowered_call)
+    messages = past.map_calls(request.messages, _lowered_call)
     return replace(request, messages=messages, tools=tools), [CustomToolFilter(customs, ledger)] if customs else []
 
 

@@ -16,7 +16,7 @@ _Schema = Mapping[str, Any]
 _Pairs = Iterable[tuple[Any, Any]]  # schemas, each with a value that it is about
 
 
-def room(schema: _Schema) -> int:
+def compile_budget(schema: _Schema) -> int:
     """The bytes that each of its patterns may be compiled to; 0: the schema is too much to be compiled."""
     text = json.encode(schema)
     patterns = text.count(b'"pattern')
@@ -25,7 +25,7 @@ def room(schema: _Schema) -> int:
     return min(1 << 20, _COMPILED // (patterns or 1))
 
 
-def bearable(schema: _Schema, value: object, most: int) -> bool:
+def is_affordable(schema: _Schema, value: object, most: int) -> bool:
     """True if no more than so many schemas in it are looked at, with every alternative in every place."""
     left: list[tuple[_Schema, Any]] = [(schema, value)]
     while left and most > 0:

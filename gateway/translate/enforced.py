@@ -12,49 +12,49 @@ from msgspec import json
 from msgspec.structs import replace
 
 from gateway.backends import Kind
-from gateway.backends.extensions import FORMS, response_format, without_form
+from gateway.backends.extensions import FORMS, requested_response_format, without_response_format
 from gateway.backends.verdicts import EmulatedRule
 from gateway.ledger import Warnings
-from gateway.request import Message, Request, Tool, ToolName, led
+from gateway.request import Message, Request, Tool, ToolName, insert_after_system
 
 EnforcementMeans = Literal["own", "schema", "words"]
 _DEFINITIONS = ("$defs", "definitions")
 _REFERENCE = re.compile(r'"\$ref":("(?:[^"\\]|\\.)*")')
 
 
-def means(kind: Kind, *, mute: bool, again: bool) -> EnforcementMeans:
+def enforcement_means(kind: Kind, *, mute: bool, again: bool) -> EnforcementMeans:
     """How a call is forced; `mute`: the backend cannot be told by `tool_choice`; `again`: that was of no use."""
-    own = not (mute or deaf(kind, "tool_choice"))
+    own = not (mute or ignores_field(kind, "tool_choice"))
     if own and not again:
         return "own"
-    if not deaf(kind, "response_format"):
+    if not ignores_field(kind, "response_format"):
         return "schema"
     return "own" if own else "words"
 
 
-def bound(request: Request) -> bool:
+def is_enforced(request: Request) -> bool:
     """False if every answer will do, as it is plain of most."""
     return request.tool_choice not in (None, "auto") or not FORMS.isdisjoint(request.rest)
 
 
-def translate(request: Request, kind: Kind, how: EnforcementMeans, ledger: Warnings) -> Request:
+def enforce_output(request: Request, kind: Kind, how: EnforcementMeans, ledger: Warnings) -> Request:
     if request.forced:
         return _forced(request, how, ledger)
-    form = response_format(request) or {}
-    if form.get("type") in ("json_object", "json_schema") and deaf(kind, "response_format"):
+    form = requested_response_format(request) or {}
+    if form.get("type") in ("json_object", "json_schema") and ignores_field(kind, "response_format"):
         ledger.note("emulated", "response_format")
-        return replace(request, messages=_told(request, _shape(form, request)), rest=without_form(request))
+        return replace(request, messages=_told(request, _shape(form, request)), rest=without_response_format(request))
     return request
 
 
-def demand(request: Request) -> str:
+def demand_text(request: Request) -> str:
     """That a tool has to be called, in words."""
     choice = request.tool_choice
     which = f"the tool '{choice.name}'" if isinstance(choice, ToolName) else "one of the tools"
     return f"Answer with a call of {which}, and with nothing else."
 
 
-def deaf(kind: Kind, field: str) -> bool:
+def ignores_field(kind: Kind, field: str) -> bool:
     """True if it does not look at a field, so that the gateway has to see to it."""
     return isinstance(kind.fields[field], EmulatedRule)
 
@@ -63,10 +63,10 @@ def _forced(request: Request, how: EnforcementMeans, ledger: Warnings) -> Reques
     if how == "own":
         return request
     ledger.note("emulated", "tool_choice")
-    rest = without_form(request)
+    rest = without_response_format(request)
     if len(rest) < len(request.rest):
         ledger.note("dropped", "response_format")
-    words = demand(request)
+    words = demand_text(request)
     if how == "words":
         return replace(request, messages=_told(request, words), rest=rest)
     words += ' Write it as JSON: {"name": <function-name>, "arguments": <arguments-object>}'
@@ -75,7 +75,7 @@ def _forced(request: Request, how: EnforcementMeans, ledger: Warnings) -> Reques
 
 
 def _told(request: Request, words: str) -> tuple[Message, ...]:
-    return led(request.messages, {"role": "system", "content": words})
+    return insert_after_system(request.messages, {"role": "system", "content": words})
 
 
 def _shape(form: Mapping[str, Any], request: Request) -> str:

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import DecodeError, json
 
-from gateway.backends.extensions import FORMS, response_format, text_form
+from gateway.backends.extensions import FORMS, requested_response_format, text_form
 from gateway.request import Request
-from gateway.translate.effort import bearable, room
+from gateway.translate.effort import compile_budget, is_affordable
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
@@ -29,7 +29,7 @@ class FormatValidator:
         self._schema: dict[str, Any] = schema
         self.judged = True
         try:
-            self._validator = _validator(schema, room(schema))
+            self._validator = _validator(schema, compile_budget(schema))
         except ValueError:
             self._schema, self._validator, self.judged = {}, _validator({}, 1), False
 
@@ -37,11 +37,11 @@ class FormatValidator:
         """Why it does not fit; None if it does."""
         try:
             value = json.decode(text) if self.is_json else text
-            if not bearable(self._schema, value, _MOST):
+            if not is_affordable(self._schema, value, _MOST):
                 return "it takes too long to be judged"
             if self._validator.is_valid(value):
                 return None
-            if not bearable(self._schema, value, _FEW):
+            if not is_affordable(self._schema, value, _FEW):
                 return "it is not what its schema says"
             error = next(self._validator.iter_errors(value))
         except (DecodeError, RecursionError):
@@ -53,11 +53,11 @@ class FormatValidator:
         return not text or not self._is_object or text.startswith("{")
 
 
-def form(request: Request) -> FormatValidator | None:
+def format_validator(request: Request) -> FormatValidator | None:
     """That of the answer to a request; None if it may have any."""
     if FORMS.isdisjoint(request.rest):
         return None
-    wanted = response_format(request) or {}
+    wanted = requested_response_format(request) or {}
     if wanted.get("type") == "json_object":
         return FormatValidator({"type": "object"})
     if wanted.get("type") == "json_schema":

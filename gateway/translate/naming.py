@@ -16,11 +16,11 @@ _FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence["ToolNameFilter"]]:
+def lower_tool_names(request: Request, ledger: Warnings) -> tuple[Request, Sequence["ToolNameFilter"]]:
     """Tools, choices and past calls by their flat names; nothing to do where each is called so already."""
     shims = {tool.kind: tool.name for tool in request.tools if tool.kind in SHIMS and tool.kind != tool.name}
     offered = [ToolName(tool.name, tool.namespace) for tool in request.tools]
-    flat = _flat_names(offered, (_called(call, shims) for call in past.calls(request.messages)))
+    flat = _flat_names(offered, (_called(call, shims) for call in past.past_calls(request.messages)))
     if not shims and all(named == ToolName(name) for named, name in flat.items()):
         return request, []
     _note(request.tools, flat, ledger)
@@ -30,7 +30,7 @@ def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence["To
         tools=tuple(_lowered_tool(tool, flat) for tool in request.tools),
         tool_choice=ToolName(flat[choice]) if isinstance(choice, ToolName) else choice,
         allowed=None if allowed is None else frozenset(ToolName(flat[named]) for named in allowed),
-        messages=past.changed(request.messages, lambda call: _lowered_call(call, flat[_called(call, shims)])),
+        messages=past.map_calls(request.messages, lambda call: _lowered_call(call, flat[_called(call, shims)])),
     )
     given = {flat[named]: named for named in offered if named != ToolName(flat[named])}
     return lowered, [ToolNameFilter(given)] if given else []

@@ -9,7 +9,7 @@ from gateway.ledger import Warnings
 from gateway.request import Request
 
 
-def translate(request: Request, _: Warnings) -> tuple[Request, Sequence["SilenceFilter"]]:
+def lower_prewarm(request: Request, _: Warnings) -> tuple[Request, Sequence["SilenceFilter"]]:
     """The tools stay, and what is said of them: they are part of what is read."""
     return (request, []) if request.generates else (replace(request, max_tokens=1), [SilenceFilter()])
 

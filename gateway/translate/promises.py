@@ -16,8 +16,8 @@ from gateway.errors import Problem
 from gateway.events import Event, Failure, Finish, ReasoningDelta, RefusalDelta, TextDelta, ToolCallStart, Usage
 from gateway.ledger import Warnings
 from gateway.request import Message, Request
-from gateway.translate.enforced import EnforcementMeans, demand
-from gateway.translate.forms import FormatValidator, form
+from gateway.translate.enforced import EnforcementMeans, demand_text
+from gateway.translate.forms import FormatValidator, format_validator
 
 EnforcementPolicy = Literal["warn", "retry", "refuse"]
 
@@ -62,11 +62,11 @@ class FailedOutput(Struct, frozen=True):
     entries: tuple[str, ...] = ()
 
 
-def promised(
+def output_validation(
     request: Request, terms: Callable[[], EnforcementTerms], ledger: Warnings, before: FailedOutput | None = None
 ) -> "OutputValidationFilter | None":
     """What a request has been promised; None for most.  terms: are asked for where something has."""
-    wanted = None if _continues(request) else form(request)
+    wanted = None if _continues(request) else format_validator(request)
     if not request.generates or not (request.forced or wanted):
         return None
     if wanted and not wanted.judged:
@@ -179,7 +179,7 @@ class OutputValidationFilter:
             return ()
         broken = []
         if self._request.forced and (text or not cut):
-            words = f"That was no call. {demand(self._request)}"
+            words = f"That was no call. {demand_text(self._request)}"
             broken.append(
                 OutputViolation("tool_choice", "The model did not call a tool, as 'tool_choice' demands.", words)
             )

@@ -12,16 +12,16 @@ from msgspec import json
 from msgspec.structs import replace
 
 from gateway.ledger import Warnings
-from gateway.request import Message, Request, Tool, led
+from gateway.request import Message, Request, Tool, insert_after_system
 
 FORMAT = "hermes_json"
 
 
-def translate(request: Request, ledger: Warnings) -> Request:
+def tools_to_prompt(request: Request, ledger: Warnings) -> Request:
     """The request with all of that in its messages; `tools` stay, for whoever reads the answer."""
     messages = tuple(_told(request.messages))
     if tools := request.callable_tools:
-        messages = led(messages, {"role": "system", "content": _offer(tools)})
+        messages = insert_after_system(messages, {"role": "system", "content": _offer(tools)})
     if messages == request.messages:
         return request
     ledger.note("emulated", "tools")

@@ -143,15 +143,15 @@ SHIMS: Mapping[ToolKind, ToolShim] = {
 }
 
 
-def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence["ToolShimFilter"]]:
+def lower_shim_tools(request: Request, ledger: Warnings) -> tuple[Request, Sequence["ToolShimFilter"]]:
     """Tools and past calls as functions; no filter where no such tool is offered."""
     kinds = {tool.name: tool.kind for tool in request.tools if tool.kind in SHIMS}
     for kind in kinds.values():
         ledger.note("emulated", f"tools.{kind}")
-    if not kinds and not any(call["type"] in SHIMS for call in past.calls(request.messages)):
+    if not kinds and not any(call["type"] in SHIMS for call in past.past_calls(request.messages)):
         return request, []
     tools = tuple(_lowered_tool(tool) if tool.name in kinds else tool for tool in request.tools)
-    messages = past.changed(request.messages, _lowered_call)
+    messages = past.map_calls(request.messages, _lowered_call)
     return replace(request, tools=tools, messages=messages), [ToolShimFilter(kinds, ledger)] if kinds else []
 
 

@@ -96,7 +96,7 @@ class Ending:
         return ()
 
 
-def stops(request: Request) -> list[StopFilter]:
+def stop_filters(request: Request) -> list[StopFilter]:
     """For a backend that leaves them in the text."""
     if not (said := request.rest.get("stop")):
         return []

@@ -9,9 +9,9 @@ from openai.types.chat import ChatCompletionContentPartParam, completion_create_
 
 from gateway.backends import KINDS, parts
 from gateway.backends.dialects import DIALECTS
-from gateway.backends.extensions import EXTENSIONS, verdict
+from gateway.backends.extensions import EXTENSIONS, field_rule
 from gateway.backends.openai.body import BodyTarget
-from gateway.backends.openai.continued import continued
+from gateway.backends.openai.continued import prefill_of
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.verdicts import (
     LOCAL,
@@ -45,7 +45,7 @@ def fields_and_warnings(fields, kind):
 
     def body(fields):
         ledger = Warnings()
-        request = chat.parse(json.dumps({**PLAIN, **fields}).encode()).request
+        request = chat.parse_chat(json.dumps({**PLAIN, **fields}).encode()).request
         target = BodyTarget("theirs", KINDS[kind], MessagePolicy(reasoning=KINDS[kind].reasoning))
         return json.loads(DIALECTS[KINDS[kind].dialect].body(request, target, KNOWN, ledger)), ledger.entries()
 
@@ -89,7 +89,7 @@ def test_logit_bias_is_sent_to_transformers_as_floats():
 def test_prefill_is_continued_by_the_kinds_that_can(kind):
     messages = [*PLAIN["messages"], {"role": "assistant", "content": "Hi"}]
     body = json.dumps({**PLAIN, "messages": messages, "continue_final_message": True})
-    goes_on = continued(chat.parse(body.encode()).request, KINDS[kind])
+    goes_on = prefill_of(chat.parse_chat(body.encode()).request, KINDS[kind])
     assert bool(goes_on) == (kind not in ("lmstudio", "transformers"))
 
 
@@ -107,9 +107,9 @@ def test_field_order_changes_nothing(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(EXTENSIONS))
 def test_field_that_is_renamed_has_a_name_that_the_kind_takes(name, kind):
-    match verdict(name, KINDS[kind]):
+    match field_rule(name, KINDS[kind]):
         case RenamedRule(to=to):
-            assert verdict(to, KINDS[kind]) == PassedRule()
+            assert field_rule(to, KINDS[kind]) == PassedRule()
         case DroppedRule():
             assert name.partition(".")[0] not in KINDS[kind].extensions
         case RejectedRule() | TranslatedRule():
@@ -120,7 +120,7 @@ def test_field_that_is_renamed_has_a_name_that_the_kind_takes(name, kind):
 def test_field_that_is_lost_is_a_warning(kind):
     codes = {DroppedRule: "dropped", UnenforcedRule: "unenforced"}
     for name in EXTENSIONS:
-        if "." not in name and (found := type(verdict(name, KINDS[kind]))) in codes:
+        if "." not in name and (found := type(field_rule(name, KINDS[kind]))) in codes:
             assert fields_and_warnings({name: {"type": "object"}}, kind) == ({}, [f"{codes[found]}:{name}"])
 
 

@@ -7,7 +7,7 @@ import jsonschema_rs
 import pytest
 
 from gateway import demo
-from gateway.backends.gbnf import grammar
+from gateway.backends.gbnf import schema_to_gbnf
 
 NODE = {
     "type": "object",
@@ -30,7 +30,7 @@ SCHEMAS = {
 
 @pytest.fixture(scope="module")
 def server():
-    with demo.start("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none") as url:
+    with demo.start_demo("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none") as url:
         yield url
 
 
@@ -38,7 +38,7 @@ def server():
 def test_grammar_makes_a_real_server_fit_the_schema(server, name):
     body = {
         "messages": [{"role": "user", "content": "Write JSON."}],
-        "grammar": grammar(SCHEMAS[name]),
+        "grammar": schema_to_gbnf(SCHEMAS[name]),
         "max_tokens": 60,
         "temperature": 0,
         "logit_bias": [["n", 2]],
@@ -72,5 +72,5 @@ LARGE = {
 
 @pytest.mark.parametrize("name", LARGE)
 def test_grammar_has_a_bounded_size(name):
-    written = grammar(LARGE[name])
+    written = schema_to_gbnf(LARGE[name])
     assert len(written) < (4 << 20) and written.startswith("root ::= ")

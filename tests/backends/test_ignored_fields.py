@@ -7,7 +7,7 @@ import pytest
 
 from gateway import formats
 from gateway.backends import KINDS
-from gateway.backends.ignores import IGNORED, ignoring, knows
+from gateway.backends.ignores import IGNORED, is_known_to_ignore, with_ignored_fields
 from gateway.backends.services import SERVICES
 from gateway.config import ConfigError, parse
 from gateway.config.schema import IgnorableField
@@ -51,28 +51,28 @@ def test_ignored_fields_of_the_config_are_those_of_the_table():
 )
 def test_ignored_fields_with_invalid_values_are_refused(written, told):
     with pytest.raises(ConfigError) as caught:
-        parse(f"backends: {{a: {{url: 'http://a', ignores: {written}}}}}", "x", {}, formats.names())
+        parse(f"backends: {{a: {{url: 'http://a', ignores: {written}}}}}", "x", {}, formats.format_names())
     assert str(caught.value).startswith(f"x:1: backends.a.{told}")
 
 
 def test_ignored_fields_hold_if_the_server_parses_nothing():
-    raw = ignoring(KINDS["llamacpp"], ["response_format"]).parsing_nothing()
-    assert knows(raw, "response_format") and knows(raw, "tool_choice")
-    assert not knows(KINDS["llamacpp"].parsing_nothing(), "response_format")
+    raw = with_ignored_fields(KINDS["llamacpp"], ["response_format"]).parsing_nothing()
+    assert is_known_to_ignore(raw, "response_format") and is_known_to_ignore(raw, "tool_choice")
+    assert not is_known_to_ignore(KINDS["llamacpp"].parsing_nothing(), "response_format")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ignored_fields_change_the_kind_only_if_they_are_new(kind):
-    assert ignoring(KINDS[kind], ()) == KINDS[kind]
+    assert with_ignored_fields(KINDS[kind], ()) == KINDS[kind]
     for name in IGNORED:
-        other = ignoring(KINDS[kind], [name])
-        assert knows(other, name) and (other == KINDS[kind]) == knows(KINDS[kind], name)
+        other = with_ignored_fields(KINDS[kind], [name])
+        assert is_known_to_ignore(other, name) and (other == KINDS[kind]) == is_known_to_ignore(KINDS[kind], name)
 
 
 def test_ignored_fields_describe_transformers():
     known = {*LOST, *DONE_HERE} - {"frequency_penalty", "logit_bias", "reasoning_effort", "seed"}
-    assert ignoring(KINDS["transformers"], known) == KINDS["transformers"]
-    assert not any(knows(KINDS["transformers"], name) for name in {*LOST} - known)
+    assert with_ignored_fields(KINDS["transformers"], known) == KINDS["transformers"]
+    assert not any(is_known_to_ignore(KINDS["transformers"], name) for name in {*LOST} - known)
 
 
 @pytest.mark.parametrize("name", LOST)
@@ -157,6 +157,6 @@ async def test_ignored_fields_hold_in_completions():
 
 
 def test_backend_without_ignored_fields_has_the_rules_of_its_kind():
-    config = parse("backends: {a: {url: 'http://a', kind: vllm}}", "x", {}, formats.names())
+    config = parse("backends: {a: {url: 'http://a', kind: vllm}}", "x", {}, formats.format_names())
     backend = Backend("a", config.backends["a"])
     assert (backend.kind, backend.services) == (KINDS["vllm"], SERVICES["vllm"])

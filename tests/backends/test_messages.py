@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.backends import KINDS, parts
-from gateway.backends.openai.messages import MessagePolicy, ordered, sayable
+from gateway.backends.openai.messages import MessagePolicy, convert_messages, order_messages
 from gateway.ledger import Warnings
 from gateway.request import Request
 from support.app import gateway
@@ -39,7 +39,7 @@ def messages_and_warnings(said, policy=None):
     """Return the messages that the server gets, and the warnings."""
     ledger = Warnings()
     policy = policy or MessagePolicy()
-    return ordered(sayable(said, policy, ledger), policy, ledger), ledger.entries()
+    return order_messages(convert_messages(said, policy, ledger), policy, ledger), ledger.entries()
 
 
 # Plain messages
@@ -56,7 +56,9 @@ TEXTS = st.builds(
 def test_messages_of_plain_text_are_not_changed(given, kind):
     request, ledger = Request(model="m", messages=(*given,)), Warnings()
     assert request.plain
-    assert sayable(parts.fitting(request, KINDS[kind], ledger), MessagePolicy(names=False), ledger) == given
+    assert (
+        convert_messages(parts.convert_parts(request, KINDS[kind], ledger), MessagePolicy(names=False), ledger) == given
+    )
     assert not ledger.entries() and not [message for message in given if message.get("tool_calls")]
 
 

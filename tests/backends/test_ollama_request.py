@@ -10,7 +10,7 @@ from gateway.backends.openai.body import BodyTarget
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate import translate
+from gateway.translate import lower_request
 from support.app import HELLO_MESSAGES, problem
 from support.conversations import CONVERSATIONS, conversation
 from support.ollama import NAME, Turn, check_message, says
@@ -273,7 +273,7 @@ def test_ollama_conversations_of_clients_fit_its_decoder(name):
     case = CONVERSATIONS[name]
     ledger = Warnings()
     read = conversation(case["input"], case.get("instructions"), ledger)
-    request, _ = translate(Request(model="m", messages=tuple(read.messages), fresh=True), ledger)
+    request, _ = lower_request(Request(model="m", messages=tuple(read.messages), fresh=True), ledger)
     asked, _ = body(request)
     for message in asked["messages"]:
         check_message(message)

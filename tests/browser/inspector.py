@@ -9,7 +9,7 @@ from playwright.async_api import expect
 
 from browser.chromium import DESKTOP, PHONE, chromium, page_of, picture
 from browser.overview import CONTRASTS, EVE, EVIL, KEYS, ON, channels, focused, until_shown, url_of
-from gateway.recording import UpstreamDataEntry, read
+from gateway.recording import UpstreamDataEntry, parse_recording
 from support.app import listening
 from support.upstream import HELLO, call, chunk, frame, head, stream, whole
 from support.wait import until
@@ -246,7 +246,7 @@ async def test_it_is_copied_downloaded_and_replayed():
             await page.get_by_role("button", name="Download the recording").click()
         file = await waiting.value
         assert file.suggested_filename == "one.jsonl"
-        assert read(await asyncio.to_thread(Path(await file.path()).read_bytes)).over
+        assert parse_recording(await asyncio.to_thread(Path(await file.path()).read_bytes)).over
         for format, report in (("hermes_json", "as it was"), ("llama3_json", "differs")):
             await page.get_by_label("In the format").select_option(format)
             await page.get_by_role("button", name="Replay").click()

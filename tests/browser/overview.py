@@ -147,7 +147,7 @@ async def test_nobodys_words_are_run():
             assert await page.locator("#error-rows .note").first.inner_text() == EVIL
             assert page.complaints == []
     finally:
-        logs.follow(config.LogSettings())
+        logs.apply_settings(config.LogSettings())
 
 
 @pytest.mark.parametrize(

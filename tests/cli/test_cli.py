@@ -21,7 +21,7 @@ import typer
 from gateway import __version__, cli, demo
 from gateway.config import Config, ConfigError, parse
 from gateway.formats import FORMATS
-from gateway.server.source import ConfigSource, NoServerFound, greeting, read_config, settle
+from gateway.server.source import ConfigSource, NoServerFound, read_config, resolve_config, startup_banner
 from support.cli import free_port, run, status_of
 from support.paths import ROOT
 from support.wait import until_blocking
@@ -223,7 +223,10 @@ def settled(
     """Yield the config, the greeting, and the output before it."""
     out = io.StringIO()
     wanted = bool(more.pop("demo", False))
-    with settle(file and ConfigSource(file, more), more, out, demo_wanted=wanted, ports=ports or {}) as (config, hello):
+    with resolve_config(file and ConfigSource(file, more), more, out, demo_wanted=wanted, ports=ports or {}) as (
+        config,
+        hello,
+    ):
         yield config, hello, out.getvalue()
 
 
@@ -312,11 +315,11 @@ def test_serve_refuses_a_wrong_flag_before_it_starts():
     ],
 )
 def test_greeting_names_an_address_that_can_be_reached(host, root):
-    assert greeting(host, 8900, "m").startswith(f"gateway listens on {root}/v1 ")
+    assert startup_banner(host, 8900, "m").startswith(f"gateway listens on {root}/v1 ")
 
 
 def test_greeting_command_can_be_pasted():
-    text = greeting("127.0.0.1", 8900, 'it\'s "ö"', key=True)
+    text = startup_banner("127.0.0.1", 8900, 'it\'s "ö"', key=True)
     words = shlex.split(text[text.index("curl") :].replace("\\\n", "").replace("$GATEWAY_KEY", "k"))
     assert words == [
         "curl",
@@ -378,13 +381,13 @@ def test_serve_command_refuses_a_wrong_configuration(written):
     ],
 )
 def test_cli_error_has_its_exit_code(error, code, capsys):
-    with pytest.raises(typer.Exit) as caught, cli.refusals():
+    with pytest.raises(typer.Exit) as caught, cli.exit_on_error():
         raise error
     assert caught.value.exit_code == code
     assert capsys.readouterr().err == (f"{error}\n" if code else "")
 
 
 def test_cli_interrupt_may_exit_with_1():
-    with pytest.raises(typer.Exit) as caught, cli.refusals(interrupted=1):
+    with pytest.raises(typer.Exit) as caught, cli.exit_on_error(interrupted=1):
         raise KeyboardInterrupt
     assert caught.value.exit_code == 1

@@ -106,6 +106,8 @@ def test_health_command_imports_few_modules():
 async def test_health_command_is_not_logged_by_the_gateway(tmp_path):
     async with asyncio.timeout(60), Upstream([], ()).serving() as upstream, serving(tmp_path, upstream) as gateway:
         port, before = gateway.client.base_url.port, gateway.heard
-        told = [await asyncio.to_thread(asking.alive, f"{scheme}://127.0.0.1:{port}") for scheme in ("http", "https")]
+        told = [
+            await asyncio.to_thread(asking.is_alive, f"{scheme}://127.0.0.1:{port}") for scheme in ("http", "https")
+        ]
     assert told == [False, True]
     assert gateway.heard == before

@@ -30,8 +30,8 @@ from gateway.server.console.document import (
     ThroughputView,
     WorkersView,
 )
-from gateway.server.console.tables import plain, tables
-from gateway.server.console.top import OverviewClient, OverviewUnavailable, keyboard, show, watch
+from gateway.server.console.tables import render_tables, strip_control_characters
+from gateway.server.console.top import OverviewClient, OverviewUnavailable, keyboard, show_once, watch
 from gateway.server.telemetry.sight import FailureInfo
 from support.app import bearer, gateway
 from support.cli import run
@@ -103,7 +103,7 @@ def text_of(console):
 def test_top_shows_everything_once():
     console = screen()
     with answering(well()) as one:
-        show(one, console)
+        show_once(one, console)
     (asked,) = one.asked
     assert (str(asked.url), asked.headers["authorization"]) == (ROOT + PATH, "Bearer secret")
     text = text_of(console)
@@ -118,17 +118,17 @@ def test_top_shows_everything_once():
 
 def test_top_says_nothing_of_workers_if_all_are_counted():
     console = screen()
-    console.print(tables(structs.replace(SEEN, workers=WorkersView(2, 2)), ROOT, "\x07late"))
+    console.print(render_tables(structs.replace(SEEN, workers=WorkersView(2, 2)), ROOT, "\x07late"))
     assert "some workers" not in text_of(console) and "late" in text_of(console)
 
 
 def test_top_escapes_terminal_codes():
     console = screen(force_terminal=True, color_system=None)
     with answering(well()) as one:
-        show(one, console)
+        show_once(one, console)
     assert "\x07" not in text_of(console) and "\x1b" not in text_of(console)
     assert "[red]" in text_of(console)
-    assert plain("a\x1b\u202e\nb") == "a\ufffd\ufffd\ufffdb"
+    assert strip_control_characters("a\x1b\u202e\nb") == "a\ufffd\ufffd\ufffdb"
 
 
 # As long as somebody looks
@@ -204,7 +204,7 @@ def test_top_command_exits_with_0_on_ctrl_c(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(top, "show", interrupted)
+    monkeypatch.setattr(top, "show_once", interrupted)
     assert run_top("--once") == (0, "", "")
 
 
@@ -214,7 +214,7 @@ async def test_top_shows_a_real_gateway():
         answer = await site.client.get(PATH, headers=bearer("eve-key"))
     console = screen()
     with answering(httpx.Response(200, content=answer.content)) as one:
-        show(one, console)
+        show_once(one, console)
     assert json.loads(answer.content)["requests"][0]["id"] in text_of(console)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway import demo
 from gateway.config import parse
-from gateway.formats import names
+from gateway.formats import format_names
 from support.mcp_server import Toys
 from support.search_services import Searching
 from support.threaded_gateway import listening, served
@@ -36,12 +36,12 @@ def main() -> None:
     common = ("--threads", "1", "--temp", "0")  # not every client can be told a temperature
     raw = ("--skip-chat-parsing", "--reasoning-format", "none")
     with (
-        demo.start(*common) as parsed_url,
-        demo.start(*common, *raw) as raw_url,
+        demo.start_demo(*common) as parsed_url,
+        demo.start_demo(*common, *raw) as raw_url,
         listening(Toys().server.streamable_http_app()) as toys,
         listening(Searching()) as search,
         served(
-            parse(CONFIG.format(parsed=parsed_url, raw=raw_url, toys=toys, search=search), "c.yaml", {}, names())
+            parse(CONFIG.format(parsed=parsed_url, raw=raw_url, toys=toys, search=search), "c.yaml", {}, format_names())
         ) as url,
     ):
         sys.stdout.write(f"{url}/v1\n")

@@ -13,11 +13,11 @@ from gateway.config import (
     ConfigDocument,
     ConfigError,
     ReasoningSettings,
-    build,
-    digest,
-    effective,
-    exposed,
+    build_config,
+    dump_effective,
+    is_exposed,
     is_loopback,
+    key_digest,
     parse,
 )
 from gateway.server.source import read_config
@@ -113,7 +113,7 @@ inspector: {enabled: true}
     assert config.backends["gpu0"].api_key is None
     first, second = config.auth.keys
     assert (first.name, [one.get_secret_value() for one in first.key], first.scopes, first.models) == (
-        "key1", [digest("sk-1")], ("inference", "admin"), None,
+        "key1", [key_digest("sk-1")], ("inference", "admin"), None,
     )  # fmt: skip
     assert (second.name, second.scopes, second.models, second.limits.requests_per_minute) == (
         "ci", ("admin",), ("qwen",), 5,
@@ -153,7 +153,7 @@ def test_config_is_immutable():
 
 def test_config_reasoning_carrier_has_the_yaml_key_as():
     assert ReasoningSettings(carrier="text").carrier == "text"
-    assert "as: text" in effective(load(BACKEND + "models: {q: {reasoning: {as: text}}}"))
+    assert "as: text" in dump_effective(load(BACKEND + "models: {q: {reasoning: {as: text}}}"))
 
 
 # Variables
@@ -386,7 +386,7 @@ def test_config_refuses_other_hosts_without_a_key_or_open(host):
     )
     for auth in ("open: true", "keys: [k]"):
         config = load(f"server: {{host: '{host}'}}\nauth: {{{auth}}}")
-        assert not exposed(config.server, config.auth)
+        assert not is_exposed(config.server, config.auth)
 
 
 # The command line
@@ -417,9 +417,9 @@ def test_config_flags_do_not_hide_faults_around_them():
 
 def test_config_can_be_built_from_data():
     document = ConfigDocument("found", {"backends": {"a": {"url": "http://127.0.0.1:1"}}})
-    assert build(document, FORMATS).backends["a"].url == "http://127.0.0.1:1"
+    assert build_config(document, FORMATS).backends["a"].url == "http://127.0.0.1:1"
     with pytest.raises(ConfigError, match=r"^found: backends\.a\.url: is missing$"):
-        build(ConfigDocument("found", {"backends": {"a": {}}}), FORMATS)
+        build_config(ConfigDocument("found", {"backends": {"a": {}}}), FORMATS)
 
 
 # What holds
@@ -434,13 +434,13 @@ def test_config_effective_text_is_equal_and_without_secrets():
         " web_search: {service: brave, api_key: s3cret}, file_search: {url: 'http://f', api_key: s3cret}}\n"
     )
     config = load(text)
-    shown = effective(config)
+    shown = dump_effective(config)
     assert "s3cret" not in shown + repr(config) + str(config)
     assert "url: postgresql+asyncpg://me:**********@h:5432/db\n" in shown
     again = load(shown)
     assert again.server == config.server
     assert again.models["m"] == config.models["m"].model_copy(update={"upstream_model": "m"})
-    assert effective(again) == shown
+    assert dump_effective(again) == shown
 
 
 def test_config_pages_have_a_size_limit_of_their_own():
@@ -463,7 +463,7 @@ def test_config_example_shows_every_key_and_its_default():
     text = uncommented(EXAMPLE.read_text())
     config = load(text)
     key = re.compile(r"(\w+):(?= |$)", re.M)
-    assert set(key.findall(re.sub(r"^ *#.*", "", text, flags=re.M))) == set(key.findall(effective(config)))
+    assert set(key.findall(re.sub(r"^ *#.*", "", text, flags=re.M))) == set(key.findall(dump_effective(config)))
     plain = load(
         BACKEND.replace("gpu0", "local") + "models: {qwen: {upstream_model: Qwen/Qwen3-8B, aliases: [gpt-4o-mini]}}"
     )
@@ -519,10 +519,10 @@ def test_config_response_template_may_be_inline_or_a_file(tmp_path, held):
 
 def test_config_effective_text_holds_the_response_template(tmp_path):
     (tmp_path / "own.json").write_text(json.dumps(TEMPLATE))
-    shown = effective(read(tmp_path, "own.json"))
+    shown = dump_effective(read(tmp_path, "own.json"))
     assert "    response_template:\n      fields:\n        thinking:\n          open: <t>\n" in shown
     (tmp_path / "gateway.yaml").write_text(shown)
-    assert effective(read_config(tmp_path / "gateway.yaml")) == shown
+    assert dump_effective(read_config(tmp_path / "gateway.yaml")) == shown
 
 
 @pytest.mark.parametrize(

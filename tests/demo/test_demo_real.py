@@ -13,7 +13,7 @@ from openai import AsyncOpenAI, BadRequestError, OpenAI
 
 from gateway import demo
 from gateway.config import parse
-from gateway.formats import names
+from gateway.formats import format_names
 from support.threaded_gateway import served
 from support.worked_examples import TURNS, items
 
@@ -35,8 +35,8 @@ models:
 def url(llama):
     """Yield the URL of a gateway in front of both servers."""
     with (
-        demo.start("--threads", "1", *RAW, out=io.StringIO()) as raw,
-        served(parse(CONFIG.format(parsed=llama, raw=raw), "real.yaml", {}, names())) as url,
+        demo.start_demo("--threads", "1", *RAW, out=io.StringIO()) as raw,
+        served(parse(CONFIG.format(parsed=llama, raw=raw), "real.yaml", {}, format_names())) as url,
     ):
         yield url
 
@@ -74,7 +74,7 @@ def test_demo_model_calls_a_tool_in_both_apis(llama):
     config = f"backends: {{up: {{kind: llamacpp, url: '{llama}'}}}}\nmodels: {{m: {{upstream_model: {demo.MODEL}}}}}"
     turn = next(turn for turn in TURNS.values() if turn.calls)
     with (
-        served(parse(config, "real.yaml", {}, names())) as url,
+        served(parse(config, "real.yaml", {}, format_names())) as url,
         OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
     ):
         assert summary_of(client.chat.completions.create(**arguments(turn, "m"))) == wanted(turn)

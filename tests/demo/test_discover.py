@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from gateway.config import KindName, build
-from gateway.server.discover import PORTS, DiscoveredServer, as_document, discover, identify
+from gateway.config import KindName, build_config
+from gateway.server.discover import PORTS, DiscoveredServer, discover, discovered_config, identify
 from support.wait import until
 
 LIST = '{"object": "list", "data": [{"id": "m1", "owned_by": "%s"}, {"id": "m2"}]}'
@@ -154,7 +154,7 @@ def test_discovery_gives_each_backend_a_name_of_its_own():
         DiscoveredServer("openai", "http://127.0.0.1:1234", ("a",)),
         DiscoveredServer("openai", "http://127.0.0.1:8080", ("b",)),
     ]
-    backends = build(as_document(found), {"auto"}).backends
+    backends = build_config(discovered_config(found), {"auto"}).backends
     assert {name: (one.kind, one.url) for name, one in backends.items()} == {
         "vllm": ("vllm", "http://127.0.0.1:8000"),
         "openai": ("openai", "http://127.0.0.1:1234"),

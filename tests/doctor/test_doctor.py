@@ -12,14 +12,14 @@ from gateway.config import ConfigError, parse
 from gateway.doctor.advice import ADVICE, advice
 from gateway.doctor.findings import Findings
 from gateway.doctor.heard import ObservedMessage, ObservedToolCall, ProbeResponse, ProbeResponseReader
-from gateway.doctor.probes import PROBES, ignored, verdicts
-from gateway.doctor.questions import QUESTIONS, fits, left_out, put
-from gateway.doctor.reading import DetectedFormat, ObservedText, as_read, read
-from gateway.doctor.report import ExaminedModel, ExaminedServer, data, table
-from gateway.doctor.settings import merged
+from gateway.doctor.probes import PROBES, newly_ignored_fields, run_checks
+from gateway.doctor.questions import QUESTIONS, build_probe_body, matches_probe_schema, omitted_fields
+from gateway.doctor.reading import DetectedFormat, ObservedText, detect_format, parse_as
+from gateway.doctor.report import ExaminedModel, ExaminedServer, report_json, report_table
+from gateway.doctor.settings import merge_config
 from gateway.errors import Problem
 from gateway.events import Usage
-from gateway.formats import FORMATS, names
+from gateway.formats import FORMATS, format_names
 from gateway.formats.chosen import FormatChoice
 from gateway.ledger import Warnings
 from support.paths import ROOT
@@ -38,8 +38,8 @@ SUM = "4 + 3 = 7."
 def body_of(question, kind, special=False):
     """Return the body for a question, and the fields that are left out."""
     ledger = Warnings()
-    _, body = put(QUESTIONS[question], "m", KINDS[kind], special, ledger)
-    return json.loads(body), left_out(ledger)
+    _, body = build_probe_body(QUESTIONS[question], "m", KINDS[kind], special, ledger)
+    return json.loads(body), omitted_fields(ledger)
 
 
 def test_doctor_asks_for_fields_that_a_kind_is_known_to_ignore():
@@ -98,7 +98,7 @@ def test_doctor_sends_past_tool_calls_with_ids_for_every_template():
     ],
 )
 def test_doctor_schema_check_accepts_only_valid_values(value, right):
-    assert fits(value) is right
+    assert matches_probe_schema(value) is right
 
 
 # What is heard
@@ -106,7 +106,7 @@ def test_doctor_schema_check_accepts_only_valid_values(value, right):
 
 def listen(*pieces, question="streamed", kind="openai", type="text/event-stream"):
     asked = QUESTIONS[question]
-    request, _ = put(asked, "m", KINDS[kind], special=False, ledger=Warnings())
+    request, _ = build_probe_body(asked, "m", KINDS[kind], special=False, ledger=Warnings())
     listener = ProbeResponseReader(asked, request, KINDS[kind])
     listener.answered(type)
     for seconds, piece in enumerate(pieces, 1):
@@ -198,9 +198,9 @@ def test_doctor_notes_repaired_tool_calls():
 @pytest.mark.parametrize("name", [name for name, row in FORMATS.items() if row.parse and name != "auto"])
 def test_doctor_finds_the_format_of_each_example(name):
     words = ObservedText(FORMATS[name].example, tools=True)
-    found = read([words], FORMATS, "auto")
-    assert as_read(words, FORMATS[found.format]) == as_read(words, FORMATS[name])
-    assert read([words], FORMATS, name).format == name
+    found = detect_format([words], FORMATS, "auto")
+    assert parse_as(words, FORMATS[found.format]) == parse_as(words, FORMATS[name])
+    assert detect_format([words], FORMATS, name).format == name
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_doctor_finds_the_format_of_each_example(name):
     ],
 )
 def test_doctor_finds_one_format_for_all_texts(texts, reading):
-    assert read([ObservedText(*one) for one in texts], FORMATS, "auto") == reading
+    assert detect_format([ObservedText(*one) for one in texts], FORMATS, "auto") == reading
 
 
 # Verdicts
@@ -268,7 +268,7 @@ def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=T
 
 
 def test_doctor_verdicts_of_a_perfect_backend_are_good():
-    found = verdicts(findings())
+    found = run_checks(findings())
     assert {verdict.state for verdict in found.values()} == {"good"} and list(found) == list(PROBES)
     assert not any(verdict.advice for verdict in found.values())
     assert found["thoughts"].words == "come in `reasoning`"
@@ -276,12 +276,12 @@ def test_doctor_verdicts_of_a_perfect_backend_are_good():
 
 
 def test_doctor_verdicts_without_responses_are_unknown():
-    found = verdicts(findings(known=ModelMetadata(), responses=None, **dict.fromkeys(GOOD)))
+    found = run_checks(findings(known=ModelMetadata(), responses=None, **dict.fromkeys(GOOD)))
     assert {verdict.state for verdict in found.values()} == {"unknown"}
 
 
 def test_doctor_verdicts_are_limited_to_the_wanted_ones():
-    assert list(verdicts(findings(), ["tools", "n"])) == ["tools", "n"]
+    assert list(run_checks(findings(), ["tools", "n"])) == ["tools", "n"]
 
 
 HERMES = "--enable-auto-tool-choice --tool-call-parser hermes; or let the gateway parse: `format: hermes_json`"
@@ -446,7 +446,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "heard", "state", "words"), CASES)
 def test_doctor_verdict_follows_the_response(name, heard, state, words):
-    verdict = verdicts(findings(**heard))[name]
+    verdict = run_checks(findings(**heard))[name]
     assert verdict.state == state and verdict.words.startswith(words), verdict
 
 
@@ -487,13 +487,13 @@ def test_doctor_verdict_cases_cover_all_probes():
     ],
 )  # fmt: skip
 def test_doctor_verdict_has_advice(name, kind, heard, said):
-    verdict = verdicts(findings(kind, **heard))[name]
+    verdict = run_checks(findings(kind, **heard))[name]
     assert verdict.advice.startswith(said) and bool(said) == bool(verdict.advice), verdict
 
 
 def test_doctor_verdict_names_a_field_that_the_api_lacks():
     heard = replace(GOOD["required"], unasked=frozenset(("tool_choice",)))
-    verdict = verdicts(findings("ollama", required=heard))["tool_choice_required"]
+    verdict = run_checks(findings("ollama", required=heard))["tool_choice_required"]
     assert verdict.words == "the server's API has no `tool_choice`"
     assert verdict.advice == "the gateway sees to it: a form of the answer, or words where it has none"
 
@@ -564,11 +564,11 @@ SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n",
     ],
 )
 def test_doctor_finds_fields_that_are_ignored_silently(kind, heard, fields):
-    assert ignored(findings(kind, **heard)) == fields
+    assert newly_ignored_fields(findings(kind, **heard)) == fields
 
 
 def server(*models, listed=(), **more):
-    found = [ExaminedModel(model, one, verdicts(one)) for model, one in models]
+    found = [ExaminedModel(model, one, run_checks(one)) for model, one in models]
     said = {"name": "vllm", "kind": "vllm", "url": "http://127.0.0.1:8000", **more}
     return ExaminedServer(models=tuple(found), listed=tuple(listed), **said)
 
@@ -577,12 +577,12 @@ RAW_MODEL = findings(tools=RAW)
 
 
 def test_doctor_config_block_names_all_listed_models():
-    block = merged("", [server(("qwen", RAW_MODEL), listed=("other", "qwen"), key="${KEY}")])
+    block = merge_config("", [server(("qwen", RAW_MODEL), listed=("other", "qwen"), key="${KEY}")])
     assert block == (
         "backends:\n  vllm:\n    kind: vllm\n    url: http://127.0.0.1:8000\n    api_key: ${KEY}\n"
         "models:\n  other:\n    backends: [vllm]\n  qwen:\n    backends: [vllm]\n    format: hermes_json\n"
     )
-    config = parse(block, "block", {"KEY": "k"}, names())
+    config = parse(block, "block", {"KEY": "k"}, format_names())
     assert config.models["qwen"].format == "hermes_json"
 
 
@@ -591,10 +591,10 @@ SILENT_MODEL = findings(twice=PROSE, stopped=GOOD["plain"])
 
 def test_doctor_config_block_lists_ignored_fields():
     one = server(("qwen", SILENT_MODEL), ("other", findings(chances=PROSE)))
-    assert one.ignores == ("logprobs", "n", "stop") and data([one])[0]["ignores"] == [*one.ignores]
-    block = merged("", [one])
+    assert one.ignores == ("logprobs", "n", "stop") and report_json([one])[0]["ignores"] == [*one.ignores]
+    block = merge_config("", [one])
     assert "    url: http://127.0.0.1:8000\n    ignores: [logprobs, n, stop]\n" in block
-    assert parse(block, "block", {}, names()).backends["vllm"].ignores == one.ignores
+    assert parse(block, "block", {}, format_names()).backends["vllm"].ignores == one.ignores
 
 
 @pytest.mark.parametrize(
@@ -611,16 +611,16 @@ def test_doctor_config_block_lists_ignored_fields():
 )
 def test_doctor_config_merge_adds_ignored_fields_to_the_list(before, after):
     text = f"backends:\n  {before}models: {{qwen: {{format: native}}}}\n"
-    assert merged(text, [server(("qwen", SILENT_MODEL))]) == text.replace(before, after)
-    assert merged(text, [server(("qwen", findings()))]) == text
+    assert merge_config(text, [server(("qwen", SILENT_MODEL))]) == text.replace(before, after)
+    assert merge_config(text, [server(("qwen", findings()))]) == text
 
 
 def test_doctor_config_block_separates_equal_models_of_two_backends():
     other = server(
         ("qwen", findings()), listed=("qwen",), name="llamacpp", kind="llamacpp", url="http://127.0.0.1:8080"
     )
-    block = merged("", [server(("qwen", RAW_MODEL), listed=("qwen",)), other])
-    models = parse(block, "block", {}, names()).models
+    block = merge_config("", [server(("qwen", RAW_MODEL), listed=("qwen",)), other])
+    models = parse(block, "block", {}, format_names()).models
     assert {name: (model.format, model.upstream_model) for name, model in models.items()} == {
         "qwen": ("hermes_json", None),
         "llamacpp/qwen": ("native", "qwen"),
@@ -629,15 +629,15 @@ def test_doctor_config_block_separates_equal_models_of_two_backends():
 
 def test_doctor_config_merge_keeps_the_file():
     before = (ROOT / "config" / "gateway.yaml").read_text("utf-8")
-    after = merged(before, [server(("qwen", RAW_MODEL))])
+    after = merge_config(before, [server(("qwen", RAW_MODEL))])
     lines = iter(after.splitlines())
     assert all(line in lines for line in before.splitlines())
     assert len(after.splitlines()) == len(before.splitlines()) + 6
-    assert parse(after, "after", {}, names()).models["qwen"].backends[0].name == "vllm"
+    assert parse(after, "after", {}, format_names()).models["qwen"].backends[0].name == "vllm"
 
 
 def test_doctor_config_merge_keeps_comments():
-    assert merged("# mine\n", [server(("qwen", findings()))]).startswith("# mine\nbackends:\n  vllm:")
+    assert merge_config("# mine\n", [server(("qwen", findings()))]).startswith("# mine\nbackends:\n  vllm:")
 
 
 CONFIG = """\
@@ -654,9 +654,9 @@ models:
 
 
 def test_doctor_config_merge_finds_a_model_by_its_upstream_model():
-    after = merged(CONFIG, [server(("qwen", RAW_MODEL))])
+    after = merge_config(CONFIG, [server(("qwen", RAW_MODEL))])
     assert after == CONFIG.replace("weight: 2}]\n", "weight: 2}]\n    format: hermes_json\n")
-    models = parse(after, "after", {"URL": "http://127.0.0.1:8000"}, names()).models
+    models = parse(after, "after", {"URL": "http://127.0.0.1:8000"}, format_names()).models
     assert list(models) == ["fast", "slow"]
     assert models["fast"].format == "hermes_json" and models["slow"].format == "auto"
     assert '"${URL}"}  # ours' in after and "# the quick one" in after
@@ -673,15 +673,15 @@ def test_doctor_config_merge_finds_a_model_by_its_upstream_model():
     ],
 )
 def test_doctor_config_merge_fills_in_the_format(there, found, after):
-    text = merged(f"backends: {{vllm: {{url: http://x}}}}\nmodels:\n  qwen: {there}\n", [server(("qwen", found))])
-    assert f"format: {after}" in text and parse(text, "x", {}, names()).models["qwen"]
+    text = merge_config(f"backends: {{vllm: {{url: http://x}}}}\nmodels:\n  qwen: {there}\n", [server(("qwen", found))])
+    assert f"format: {after}" in text and parse(text, "x", {}, format_names()).models["qwen"]
 
 
 def test_doctor_config_merge_reports_a_conflict():
     open_model = findings(tools=RAW, thinking=ProbeResponse(said=ObservedMessage("Hm</think>" + SUM)))
     text = "backends: {vllm: {url: http://x}}\nmodels: {qwen: {format: mistral, thought: closed}}\n"
     with pytest.raises(ConfigError) as caught:
-        merged(text, [server(("qwen", open_model))], "x.yaml")
+        merge_config(text, [server(("qwen", open_model))], "x.yaml")
     assert str(caught.value).splitlines() == [
         "x.yaml: models.qwen.format: is mistral, and hermes_json was found; take it away to have that written",
         "x.yaml: models.qwen.thought: is closed, and open was found; take it away to have that written",
@@ -690,7 +690,7 @@ def test_doctor_config_merge_reports_a_conflict():
 
 def test_doctor_config_merge_keeps_the_backend_of_other_models():
     text = "backends: {a: {url: http://a}}\nmodels: {one: , two: {strict: true}, three: {backends: [a]}}\n"
-    models = parse(merged(text, [server(("qwen", findings()))]), "x", {}, names()).models
+    models = parse(merge_config(text, [server(("qwen", findings()))]), "x", {}, format_names()).models
     assert {name: model.backends[0].name for name, model in models.items()} == {
         "qwen": "vllm", "one": "a", "two": "a", "three": "a",
     }  # fmt: skip
@@ -698,7 +698,7 @@ def test_doctor_config_merge_keeps_the_backend_of_other_models():
 
 
 def test_doctor_config_merge_skips_a_backend_with_a_problem():
-    assert merged("a: 1\n", [server(problem="it is away")]) == "a: 1\nbackends: {}\nmodels: {}\n"
+    assert merge_config("a: 1\n", [server(problem="it is away")]) == "a: 1\nbackends: {}\nmodels: {}\n"
 
 
 # The table
@@ -706,7 +706,7 @@ def test_doctor_config_merge_skips_a_backend_with_a_problem():
 
 def test_doctor_table_fits_and_gives_each_advice_once():
     found = findings(tools=RAW, tools_streamed=RAW, image=ProbeResponse(problem=Problem(400, "long " * 90)))
-    text = table([server(("qwen", found)), server(problem="It is\x1b[2J away.", name="x")])
+    text = report_table([server(("qwen", found)), server(problem="It is\x1b[2J away.", name="x")])
     lines = text.splitlines()
     assert lines[0] == "vllm: vllm at http://127.0.0.1:8000, model qwen"
     assert max(map(len, lines)) <= 100
@@ -718,7 +718,7 @@ def test_doctor_table_fits_and_gives_each_advice_once():
 
 
 def test_doctor_data_has_the_same_verdicts():
-    (told,) = data([server(("qwen", RAW_MODEL))])
+    (told,) = report_json([server(("qwen", RAW_MODEL))])
     (model,) = told["models"]
     assert (
         told["problem"] is None

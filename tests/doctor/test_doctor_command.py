@@ -10,10 +10,10 @@ import pytest
 from gateway import cli, config
 from gateway.config import parse
 from gateway.doctor.questions import QUESTIONS
-from gateway.formats import names
+from gateway.formats import format_names
 from gateway.server.backend import Backend
 from gateway.server.discover import identify
-from gateway.server.doctor import DoctorOptions, consult
+from gateway.server.doctor import DoctorOptions, examine_servers
 from gateway.server.examining import ModelExaminer
 from gateway.server.source import NoServerFound, read_config
 from support.cli import RUNNER, Terminal
@@ -37,7 +37,7 @@ def at(upstream):
 
 async def servers_found(**wanted):
     """Run the doctor and return the servers."""
-    return await asyncio.to_thread(consult, DoctorOptions(**wanted), io.StringIO(), {})
+    return await asyncio.to_thread(examine_servers, DoctorOptions(**wanted), io.StringIO(), {})
 
 
 def serving(*scripts, models=LISTED):
@@ -70,7 +70,7 @@ async def test_doctor_command_prints_json():
         "chat": "good",
         "streaming": "wanting",
     }
-    assert parse(told["config"], "block", {}, names()).models["m"].backends[0].name == "openai"
+    assert parse(told["config"], "block", {}, format_names()).models["m"].backends[0].name == "openai"
     assert code == 1
 
 
@@ -139,7 +139,7 @@ async def test_doctor_command_finds_local_backends():
     async with serving(models=whole({"data": [{"id": "m", "owned_by": "vllm"}]})) as upstream:
         port = int(upstream.url.rpartition(":")[2])
         wanted = DoctorOptions(only=("chat",))
-        (server,) = await asyncio.to_thread(consult, wanted, io.StringIO(), {port: "vllm"})
+        (server,) = await asyncio.to_thread(examine_servers, wanted, io.StringIO(), {port: "vllm"})
     assert (server.name, server.kind, server.well) == ("vllm", "vllm", True)
 
 
@@ -273,7 +273,7 @@ async def test_doctor_detects_a_responses_api(answer, own):
 async def test_doctor_command_shows_a_progress_bar_on_a_terminal():
     out = Terminal()
     async with serving() as upstream:
-        await asyncio.to_thread(consult, DoctorOptions(url=upstream.url, kind="openai"), out)
+        await asyncio.to_thread(examine_servers, DoctorOptions(url=upstream.url, kind="openai"), out)
     assert "asking  [####################################]  100%" in out.getvalue()
 
 
@@ -286,7 +286,7 @@ async def test_doctor_command_writes_the_configuration(tmp_path, monkeypatch):
     async with serving() as upstream:
         code, _, err = await run(*at(upstream), "--write", "--only", "chat")
         assert (code, err) == (0, "written to gateway.yaml\n")
-        written = parse(file.read_text(), "x", {}, names())
+        written = parse(file.read_text(), "x", {}, format_names())
         assert list(written.models) == ["m"]
         assert written.backends["openai"].ignores == ("logprobs", "n", "response_format", "tool_choice")
         before = file.read_text()
@@ -311,7 +311,7 @@ async def test_doctor_command_gives_a_new_backend_an_unused_name(tmp_path):
     file.write_text("backends: {openai: {url: http://127.0.0.1:1}}\nmodels: {m: }\n")
     async with serving() as upstream:
         assert (await run(*at(upstream), "--config", str(file), "--write", "--only", "chat"))[0] == 0
-    backends = parse(file.read_text(), "x", {}, names()).backends
+    backends = parse(file.read_text(), "x", {}, format_names()).backends
     assert [one.url for one in backends.values()] == [upstream.url, "http://127.0.0.1:1"]
 
 

@@ -13,10 +13,10 @@ from gateway.backends.knowledge import ModelMetadata
 from gateway.config import parse
 from gateway.doctor.findings import Findings
 from gateway.doctor.probes import PROBES
-from gateway.doctor.settings import merged
-from gateway.formats import names
+from gateway.doctor.settings import merge_config
+from gateway.formats import format_names
 from gateway.formats.chosen import FormatChoice
-from gateway.server.doctor import DoctorOptions, consult
+from gateway.server.doctor import DoctorOptions, examine_servers
 from support.threaded_gateway import served
 from support.worked_examples import TURNS
 
@@ -81,7 +81,7 @@ RAW = Way(
 
 def examined(url, way):
     """Examine the server, check its verdicts and return it."""
-    (server,) = consult(DoctorOptions(url=url), io.StringIO())
+    (server,) = examine_servers(DoctorOptions(url=url), io.StringIO())
     assert (server.kind, server.listed, server.problem) == ("llamacpp", (demo.MODEL,), "")
     (one,) = server.models
     assert list(one.verdicts) == list(PROBES)
@@ -97,7 +97,7 @@ def examined(url, way):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", [PARSED, NO_JINJA], ids=["parsed", "no jinja"])
 def test_doctor_verdicts_on_llama_cpp_are_true(way):
-    with demo.start("--threads", "1", *way.options, out=io.StringIO()) as url:
+    with demo.start_demo("--threads", "1", *way.options, out=io.StringIO()) as url:
         assert examined(url, way)
 
 
@@ -116,10 +116,10 @@ def test_doctor_settings_make_the_gateway_parse_raw_output(tmp_path):
     before, _, _ = demo.TEMPLATE.read_text("utf-8").rpartition("{%- if add_generation_prompt -%}")
     template = tmp_path / "open.jinja"
     template.write_text(before + OPEN)
-    with demo.start("--threads", "1", *RAW.options, str(template), out=io.StringIO()) as url:
+    with demo.start_demo("--threads", "1", *RAW.options, str(template), out=io.StringIO()) as url:
         server = examined(url, RAW)
         unread = replace(server, models=(replace(server.models[0], findings=NOTHING),))
-        without, found = (parse(merged("", [one]), "block", {}, names()) for one in (unread, server))
+        without, found = (parse(merge_config("", [one]), "block", {}, format_names()) for one in (unread, server))
         think = TURNS["think"]
         assert content_and_thought(without) == (f"{think.thought}\n{think.content}", "")
         assert content_and_thought(found) == (think.content, think.thought)

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from msgspec import json
 
 from gateway.endpoints.chat.fields import OPTIONAL
-from gateway.endpoints.chat.request import parse
-from gateway.endpoints.checks import fields
+from gateway.endpoints.chat.request import parse_chat
+from gateway.endpoints.checks import object_of
 from gateway.errors import BadRequest
-from gateway.request import plain
+from gateway.request import are_text_only
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 MESSAGES = st.lists(
@@ -38,7 +38,7 @@ VALUES = (True, 1, -1.5, "", "x" * 200, [], [1], {}, {"type": 1}, None)
 def messages_or_problem(messages):
     """Return the messages of the parsed request, or the problem of a refused one."""
     try:
-        parsed = parse(json.encode({"model": "m", "messages": messages})).request.messages
+        parsed = parse_chat(json.encode({"model": "m", "messages": messages})).request.messages
     except BadRequest as error:
         return error.problem
     return [{name: value for name, value in message.items() if name != "beside"} for message in parsed]
@@ -56,7 +56,7 @@ def problem_of(check, value, place):
 @given(MESSAGES)
 def test_message_is_read_alike_by_the_short_and_the_full_check(messages):
     longer = [{**one, "beside": 1} if isinstance(one, dict) else one for one in messages]
-    assert not plain(longer) or not longer
+    assert not are_text_only(longer) or not longer
     assert messages_or_problem(messages) == messages_or_problem(longer)
 
 
@@ -65,6 +65,6 @@ def test_field_check_by_type_finds_what_the_full_check_finds(name):
     check = OPTIONAL[name]
     for value in VALUES:
         expected = None if value is None else problem_of(check, value, name)
-        assert problem_of(fields({}, {name: check}), {name: value}, "") == expected
+        assert problem_of(object_of({}, {name: check}), {name: value}, "") == expected
         inside = None if value is None else problem_of(check, value, f"body.{name}")
-        assert problem_of(fields({}, {name: check}), {name: value}, "body") == inside
+        assert problem_of(object_of({}, {name: check}), {name: value}, "body") == inside

@@ -557,8 +557,8 @@ async def test_idempotency_key_replays_the_first_response():
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_encoder_handles_every_event(streamed):
-    asked = completions.parse(json.dumps({"model": "m", "prompt": "x", "stream": streamed}).encode())
-    encoder = completions.encoder(completions.CompletionHead("c", 1, "m"), asked, Warnings())
+    asked = completions.parse_completion(json.dumps({"model": "m", "prompt": "x", "stream": streamed}).encode())
+    encoder = completions.completion_encoder(completions.CompletionHead("c", 1, "m"), asked, Warnings())
     for event in (
         ev.ReasoningDelta(0, "so"),
         ev.RefusalDelta(0, "no"),

@@ -9,7 +9,7 @@ from openai import BadRequestError, OpenAI
 
 from gateway import demo
 from gateway.config import parse
-from gateway.formats import names
+from gateway.formats import format_names
 from support.threaded_gateway import served
 
 PROMPT = "The capital of France is"
@@ -22,8 +22,8 @@ models: {{m: {{upstream_model: smollm2}}}}
 @pytest.fixture(scope="module")
 def url():
     with (
-        demo.start("--threads", "1", "--embeddings", out=io.StringIO()) as server,
-        served(parse(CONFIG.format(url=server), "real.yaml", {}, names())) as url,
+        demo.start_demo("--threads", "1", "--embeddings", out=io.StringIO()) as server,
+        served(parse(CONFIG.format(url=server), "real.yaml", {}, format_names())) as url,
     ):
         yield url
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.endpoints import chat, counts
-from gateway.endpoints.body import decoded
+from gateway.endpoints.body import decode_body
 from gateway.endpoints.counts import Counts
 from gateway.errors import BadRequest, TooLarge
 
@@ -120,7 +120,7 @@ REFUSED = [
 )
 def test_chat_request_of_too_many_entries_is_refused(body, param, code, text):
     with pytest.raises(BadRequest) as raised:
-        chat.parse(json.dumps({"model": "m", **body}).encode(), Counts(items=len(HIS), parts=2))
+        chat.parse_chat(json.dumps({"model": "m", **body}).encode(), Counts(items=len(HIS), parts=2))
     assert (raised.value.problem.param, raised.value.problem.code) == (param, code)
     assert text in raised.value.problem.message
 
@@ -133,9 +133,9 @@ def test_chat_request_may_have_as_many_entries_as_the_limits_say():
         "logit_bias": {str(token): 1 for token in range(1024)},
         **{f"u{number}": 1 for number in range(512)},
     }
-    found = chat.parse(json.dumps(body).encode(), Counts(items=300, parts=2))
+    found = chat.parse_chat(json.dumps(body).encode(), Counts(items=300, parts=2))
     assert len(found.request.messages) == 3
 
 
 def test_body_may_have_a_long_list_of_numbers():
-    assert decoded(b'{"input":' + elements(9, b"1") + b"}", Counts(items=2, parts=1)) == {"input": [1] * 9}
+    assert decode_body(b'{"input":' + elements(9, b"1") + b"}", Counts(items=2, parts=1)) == {"input": [1] * 9}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ledger import Warnings, subject
+from gateway.ledger import Warnings, safe_name
 from support.app import gateway
 from support.upstream import DONE, END, call, chunk, frame, head
 
@@ -86,7 +86,7 @@ def test_warning_name_is_visible_ascii_without_a_comma(name):
     ledger = Warnings()
     ledger.note("forwarded", name)
     assert re.fullmatch(r"forwarded:[!-+\--~]{1,64}", ledger.known())
-    assert subject(subject(name)) == subject(name)
+    assert safe_name(safe_name(name)) == safe_name(name)
 
 
 async def test_field_name_of_a_client_adds_no_header_and_no_line():

@@ -14,13 +14,13 @@ HEAD = {"model": "m", "stream": True}
 
 
 def chat_encoder():
-    asked = chat.parse(json.dumps({**HEAD, "messages": [{"role": "user", "content": "q"}]}).encode())
-    return chat.encoder(chat.CompletionHead("c", 7, "m"), asked, Warnings(), lambda: "")
+    asked = chat.parse_chat(json.dumps({**HEAD, "messages": [{"role": "user", "content": "q"}]}).encode())
+    return chat.chat_encoder(chat.CompletionHead("c", 7, "m"), asked, Warnings(), lambda: "")
 
 
 def completion_encoder():
-    asked = completions.parse(json.dumps({**HEAD, "prompt": "q"}).encode())
-    return completions.encoder(completions.CompletionHead("c", 7, "m"), asked, Warnings())
+    asked = completions.parse_completion(json.dumps({**HEAD, "prompt": "q"}).encode())
+    return completions.completion_encoder(completions.CompletionHead("c", 7, "m"), asked, Warnings())
 
 
 @pytest.mark.parametrize("make", [chat_encoder, completion_encoder])

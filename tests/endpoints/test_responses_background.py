@@ -3,7 +3,7 @@
 import pytest
 from msgspec import Raw
 
-from gateway.endpoints.responses import LogReplay, ResponseHead, ResponseParams, log, opening
+from gateway.endpoints.responses import LogReplay, ResponseHead, ResponseParams, created_events, log
 from gateway.errors import CANCELLED
 from gateway.events import ExtraField, Failure, Finish, TextDelta
 from gateway.request import Request
@@ -17,7 +17,7 @@ from support.upstream import COUNTS, HELLO, chunk, frame, said, stream, whole
 def opened(background=True):
     request = Request(model="m", messages=(), stream=True)
     asked = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background)
-    return opening(ResponseHead("resp_1", 1790000000, "m"), asked)
+    return created_events(ResponseHead("resp_1", 1790000000, "m"), asked)
 
 
 def resumed(number, events, **options):

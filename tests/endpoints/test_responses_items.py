@@ -14,16 +14,16 @@ from openai.types.responses import ResponseInputItemParam
 
 from gateway import config
 from gateway.backends import KINDS
-from gateway.backends.openai.body import BodyTarget, body
-from gateway.backends.openai.continued import continued
+from gateway.backends.openai.body import BodyTarget, chat_body
+from gateway.backends.openai.continued import prefill_of
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.endpoints.responses import parts
-from gateway.endpoints.responses.items import ITEMS, HistoryRules, excerpt, read
+from gateway.endpoints.responses.items import ITEMS, HistoryRules, read_excerpt, read_input
 from gateway.errors import BadRequest
 from gateway.formats import FORMATS
 from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate import translate
+from gateway.translate import lower_request
 from support.conversations import BLOCK, CONVERSATIONS, REDACTED, SEALED, conversation
 from support.format_events import untraced
 
@@ -786,9 +786,9 @@ REASONING = {"vllm": "reasoning", "llamacpp": "reasoning_content"}
 def upstream(messages, kind, ledger=None, **policy):
     request = Request(model="m", messages=tuple(messages), fresh=True)
     ledger = ledger or Warnings()
-    lowered, _ = translate(request, ledger)
+    lowered, _ = lower_request(request, ledger)
     policy = MessagePolicy(reasoning=KINDS[kind].reasoning, **policy)
-    return json.loads(body(lowered, BodyTarget("m", KINDS[kind], policy), frozenset(), ledger))
+    return json.loads(chat_body(lowered, BodyTarget("m", KINDS[kind], policy), frozenset(), ledger))
 
 
 @pytest.mark.parametrize("kind", REASONING)
@@ -812,15 +812,15 @@ def test_input_replayed_by_clients_becomes_the_body_of_each_kind(name, kind):
 def test_response_that_is_fresh_does_not_continue_the_last_message():
     for kind in KINDS.values():
         request = Request(model="m", messages=(USER, assistant("x")), fresh=True)
-        assert continued(request, kind) is None
-    assert continued(Request(model="m", messages=(USER, assistant("x"))), KINDS["llamacpp"])
+        assert prefill_of(request, kind) is None
+    assert prefill_of(Request(model="m", messages=(USER, assistant("x"))), KINDS["llamacpp"])
 
 
 def test_request_that_may_be_continued_is_left_unchanged():
     ledger = Warnings()
     request = Request(model="m", messages=(USER, assistant("x")))
     target = BodyTarget("m", KINDS["llamacpp"], MessagePolicy())
-    assert json.loads(body(request, target, frozenset(), ledger))["messages"] == [USER, assistant("x")]
+    assert json.loads(chat_body(request, target, frozenset(), ledger))["messages"] == [USER, assistant("x")]
     assert ledger.entries() == []
 
 
@@ -969,7 +969,7 @@ ASKED = assistant(None, call("mcpr_1", name="find", namespace="crm", arguments="
     ],
 )  # fmt: skip
 def test_tool_call_runs_once_after_its_approval(before, input, output, approved):
-    found = read(
+    found = read_input(
         [USER, *input] if not before else input,
         None,
         [USER, *before] if before else [],
@@ -981,8 +981,8 @@ def test_tool_call_runs_once_after_its_approval(before, input, output, approved)
 
 def test_approval_may_be_added_without_its_request():
     rules = HistoryRules(SEALED.get, Warnings(), "m", approves=True)
-    assert excerpt([YES], "items", rules).approved == {}
-    assert excerpt([REQUEST, YES], "items", rules).approved.keys() == {"mcpr_1"}
+    assert read_excerpt([YES], "items", rules).approved == {}
+    assert read_excerpt([REQUEST, YES], "items", rules).approved.keys() == {"mcpr_1"}
 
 
 def test_tool_list_of_a_failed_mcp_server_is_ignored():

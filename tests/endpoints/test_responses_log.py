@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from openai.types.responses import ResponseCompactionCompactingEvent
 
-from gateway.endpoints.responses import LogReplay, ending, log
+from gateway.endpoints.responses import LogReplay, final_event, log
 from gateway.endpoints.responses.shape import encode
 from gateway.errors import CANCELLED, Problem
 from gateway.events import BuiltinItem, Failure, ReasoningDelta, RefusalDelta, TextDelta, ToolCallStart
@@ -62,7 +62,7 @@ def logged(events, **options):
 
 
 def folded(pieces, **options):
-    (created, *_) = log.payloads(new_encoder(**options).start())
+    (created, *_) = log.event_payloads(new_encoder(**options).start())
     fold = LogReplay(json.loads(created)["response"])
     for data in pieces:
         fold.feed(data)
@@ -206,7 +206,7 @@ def test_log_end_of_a_deleted_response_has_store_false():
     record, end = fold.broken_off(DIED)
     last = events_of(fold.close(kept=False) + log.DONE)[0]
     assert last["response"] == {**record, "store": False} and last["sequence_number"] == fold.told
-    assert fold.told == 5 + log.count(end)
+    assert fold.told == 5 + log.count_events(end)
 
 
 def test_log_without_its_beginning_keeps_its_complete_items():
@@ -226,7 +226,7 @@ def test_log_without_its_beginning_keeps_its_complete_items():
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
 def test_ending_event_has_the_status_of_the_response(status):
-    (event,) = events_of(ending({"id": "resp_1", "status": status}, 7) + log.DONE)
+    (event,) = events_of(final_event({"id": "resp_1", "status": status}, 7) + log.DONE)
     name = "failed" if status == "cancelled" else status
     assert event == {"type": f"response.{name}", "sequence_number": 7, "response": {"id": "resp_1", "status": status}}
 
@@ -247,17 +247,17 @@ def test_log_behind_a_number_has_only_later_events(data, events):
     first = data.draw(st.integers(0, len(frames)))
     some = frames[first : data.draw(st.integers(first, len(frames)))]
     joined = b"".join(some)
-    assert log.count(joined) == len(some)
+    assert log.count_events(joined) == len(some)
     for after in range(-1, len(frames) + 1):
-        assert log.behind(joined, first, after) == b"".join(some[max(after + 1 - first, 0) :])
+        assert log.events_after(joined, first, after) == b"".join(some[max(after + 1 - first, 0) :])
 
 
 def test_log_comment_belongs_to_the_event_after_it():
     *_, last = logged([STOP])
-    number = json.loads(*log.payloads(last))["sequence_number"]
+    number = json.loads(*log.event_payloads(last))["sequence_number"]
     comment, _ = last.split(b"event:")
     assert comment == b": gateway-warnings dropped:service_tier, renamed:tools.name\n\n"
-    assert log.behind(comment, number, number - 1) == comment and log.behind(comment, number, number) == b""
-    assert log.behind(last, number, number - 1) == last and log.behind(last, number, number) == b""
-    assert log.warnings(last) == ["dropped:service_tier", "renamed:tools.name"]
-    assert log.warnings(logged([STOP])[0]) == [] and log.count(comment) == 0
+    assert log.events_after(comment, number, number - 1) == comment and log.events_after(comment, number, number) == b""
+    assert log.events_after(last, number, number - 1) == last and log.events_after(last, number, number) == b""
+    assert log.warning_comments(last) == ["dropped:service_tier", "renamed:tools.name"]
+    assert log.warning_comments(logged([STOP])[0]) == [] and log.count_events(comment) == 0

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gateway.endpoints import responses
-from gateway.endpoints.body import decoded
+from gateway.endpoints.body import decode_body
 from gateway.errors import BadRequest, NotFound
 from gateway.ledger import Warnings
 from gateway.request import StoredReasoning, ToolName
@@ -23,12 +23,12 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
 def draft_of(settings=SETTINGS, **body):
-    return responses.draft(decoded(json.dumps({"model": "m", "input": "q", **body}).encode()), settings)
+    return responses.draft_response(decode_body(json.dumps({"model": "m", "input": "q", **body}).encode()), settings)
 
 
 def parsed(settings=SETTINGS, ledger=None, **body):
     draft = draft_of(settings, **body)
-    return responses.parse(draft, responses.InputContext(), settings, ledger or Warnings())
+    return responses.parse_response(draft, responses.InputContext(), settings, ledger or Warnings())
 
 
 def backend_fields(**body):
@@ -203,10 +203,10 @@ def test_previous_items_come_first_and_references_are_replaced():
     draft = draft_of(input=[{"id": "a"}, {"type": "item_reference", "id": "b"}])
     items = {name: {"type": "message", "id": name, "role": "user", "content": name} for name in "ab"}
     context = responses.InputContext([{"role": "assistant", "content": "before"}], items)
-    messages = responses.parse(draft, context, SETTINGS, Warnings()).request.messages
+    messages = responses.parse_response(draft, context, SETTINGS, Warnings()).request.messages
     assert [message["content"] for message in messages] == ["before", "a", "b"]
     with pytest.raises(NotFound) as error:
-        responses.parse(draft, responses.InputContext(items={"a": items["a"]}), SETTINGS, Warnings())
+        responses.parse_response(draft, responses.InputContext(items={"a": items["a"]}), SETTINGS, Warnings())
     assert (error.value.problem.status, error.value.problem.param) == (404, "input[1]")
 
 
@@ -368,7 +368,7 @@ def test_config_sets_the_minimum_of_output_tokens():
 def test_request_body_that_is_not_an_object_is_refused():
     for raw, param in ((b"[]", "body"), (b"{", None)):
         with pytest.raises(BadRequest) as error:
-            decoded(raw)
+            decode_body(raw)
         assert error.value.problem.param == param
 
 

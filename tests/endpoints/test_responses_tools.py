@@ -9,8 +9,8 @@ from openai.types.responses import ToolParam
 from openai.types.responses.response_create_params import ToolChoice as SdkToolChoice
 from pydantic import TypeAdapter
 
-from gateway.endpoints.responses.tool_choice import chosen
-from gateway.endpoints.responses.tools import TOOLS, echoed, offered
+from gateway.endpoints.responses.tool_choice import parse_tool_choice
+from gateway.endpoints.responses.tools import TOOLS, parse_tools, tools_echo
 from gateway.errors import BadRequest
 from gateway.ledger import Warnings
 from gateway.request import Tool, ToolName
@@ -24,7 +24,7 @@ def at(*definitions, path="tools"):
 
 
 def offer(*definitions):
-    return offered(at(*definitions), Warnings())
+    return parse_tools(at(*definitions), Warnings())
 
 
 def function(name, **more):
@@ -88,7 +88,7 @@ OFFERED = [
 @pytest.mark.parametrize(("definitions", "tools", "listed"), OFFERED)
 def test_tool_definition_becomes_a_tool_or_a_warning(definitions, tools, listed):
     ledger = Warnings()
-    found = offered(at(*definitions), ledger)
+    found = parse_tools(at(*definitions), ledger)
     assert [*found.tools] == tools and ledger.entries() == listed
     assert found.dropped == {entry.removeprefix("dropped:tools.") for entry in listed}
 
@@ -97,7 +97,7 @@ def test_tool_list_later_in_the_input_replaces_earlier_definitions():
     first, found, added = (function("f", description=description, defer_loading=True) for description in "123")
     tools = [SEARCH, first, function("g")]
     later = [*at(*tools), *at(found, path="input[2].tools"), *at(added, function("h"), path="input[4].tools")]
-    found = [(tool.name, tool.definition.get("description")) for tool in offered(later, Warnings()).tools]
+    found = [(tool.name, tool.definition.get("description")) for tool in parse_tools(later, Warnings()).tools]
     assert found == [("tool_search", None), ("f", "3"), ("g", None), ("h", None)]
 
 
@@ -105,7 +105,7 @@ def test_tool_definitions_of_the_client_are_not_changed():
     definitions = [custom("c", format={"type": "text"}), namespace("n", function("f"), description="N."), {"type": "mcp", "server_label": "s", "headers": {"a": "b"}}]  # fmt: skip
     before = json.dumps(definitions)
     offer(*definitions)
-    echoed(definitions)
+    tools_echo(definitions)
     assert json.dumps(definitions) == before
 
 
@@ -163,7 +163,9 @@ def test_tool_choice_types_of_the_sdk_are_all_handled():
     assert len(known) == 15
     for type in sorted(known):
         try:
-            chosen({"type": type, "name": "f", "server_label": "s", "mode": "auto", "tools": []}, OFFER, Warnings())
+            parse_tool_choice(
+                {"type": type, "name": "f", "server_label": "s", "mode": "auto", "tools": []}, OFFER, Warnings()
+            )
         except BadRequest as error:
             assert error.problem.code == "unsupported_value"
 
@@ -189,7 +191,7 @@ ECHOED = [
 
 @pytest.mark.parametrize(("definition", "wanted"), ECHOED)
 def test_tool_is_echoed_with_all_fields_and_without_secrets(definition, wanted):
-    (tool,) = echoed([definition])
+    (tool,) = tools_echo([definition])
     assert tool == wanted and SECRET not in json.dumps(tool)
     TypeAdapter(SdkTool).validate_json(json.dumps(tool), strict=True)
 
@@ -232,13 +234,13 @@ CHOSEN = [  # tool_choice, its resolution, the warnings
 @pytest.mark.parametrize(("choice", "wanted", "listed"), CHOSEN)
 def test_tool_choice_is_resolved_against_the_tools(choice, wanted, listed):
     ledger = Warnings()
-    assert chosen(choice, OFFER, ledger) == wanted and ledger.entries() == listed
+    assert parse_tool_choice(choice, OFFER, ledger) == wanted and ledger.entries() == listed
 
 
 @pytest.mark.parametrize("choice", [None, "auto", "none", allowed()])
 def test_tool_choice_is_absent_without_tools(choice):
-    assert chosen(choice, offer(), Warnings())[0] is None
-    assert chosen(choice, offer(WEB), Warnings())[0] is None
+    assert parse_tool_choice(choice, offer(), Warnings())[0] is None
+    assert parse_tool_choice(choice, offer(WEB), Warnings())[0] is None
 
 
 WRONG_CHOICES = [  # tool_choice, the tools, the code and the param of the error
@@ -273,17 +275,20 @@ WRONG_CHOICES = [  # tool_choice, the tools, the code and the param of the error
 @pytest.mark.parametrize(("choice", "offer", "code", "param"), WRONG_CHOICES)
 def test_tool_choice_that_is_invalid_is_refused(choice, offer, code, param):
     with pytest.raises(BadRequest) as raised:
-        chosen(choice, offer, Warnings())
+        parse_tool_choice(choice, offer, Warnings())
     assert (raised.value.problem.code, raised.value.problem.param) == (code, param)
 
 
 def test_tool_choice_leaves_out_an_allowed_tool_that_was_dropped():
     ledger = Warnings()
     some = offer(function("f"), {"type": "shell", "environment": {"type": "container_auto"}})
-    assert chosen(allowed({"type": "shell"}, function("f")), some, ledger) == ("auto", frozenset([ToolName("f")]))
+    assert parse_tool_choice(allowed({"type": "shell"}, function("f")), some, ledger) == (
+        "auto",
+        frozenset([ToolName("f")]),
+    )
     assert ledger.entries() == ["dropped:tool_choice.tools"]
 
 
 def test_tool_choice_of_an_ambiguous_name_is_refused():
     with pytest.raises(BadRequest, match="there are 2 tools of the name 'h'"):
-        chosen(function("h"), OFFER, Warnings())
+        parse_tool_choice(function("h"), OFFER, Warnings())

@@ -8,9 +8,9 @@ from openai.types.conversations import conversation_item_list
 from openai.types.responses import response_item_list
 from pydantic import TypeAdapter
 
-from gateway.endpoints.responses.added import added
-from gateway.endpoints.responses.items import ITEMS, HistoryRules, resolved
-from gateway.endpoints.responses.stored import full, shown
+from gateway.endpoints.responses.added import complete_added_items
+from gateway.endpoints.responses.items import ITEMS, HistoryRules, resolve_references
+from gateway.endpoints.responses.stored import complete_item, visible_item
 from gateway.errors import BadRequest, NotFound
 from gateway.ledger import Warnings
 
@@ -102,12 +102,12 @@ def rules(**items):
 @pytest.mark.parametrize("case", FULL)
 def test_item_is_stored_in_its_long_form(case):
     short, long = FULL[case]
-    assert full(short, numbered()) == long
+    assert complete_item(short, numbered()) == long
 
 
 @pytest.mark.parametrize("case", FULL)
 def test_item_in_long_form_is_unchanged(case):
-    assert full(FULL[case][1], numbered()) == FULL[case][1]
+    assert complete_item(FULL[case][1], numbered()) == FULL[case][1]
 
 
 adapter_of = cache(TypeAdapter)  # each takes 0.2 seconds to build
@@ -121,21 +121,24 @@ def test_item_in_long_form_is_valid_for_the_sdk(case, list):
 
 @pytest.mark.parametrize("type", ITEMS)
 def test_item_of_each_type_gets_an_id(type):
-    item = full({"type": type, "role": "user", "content": "", "tools": []}, numbered())
+    item = complete_item({"type": type, "role": "user", "content": "", "tools": []}, numbered())
     assert item["id"].endswith("_1") and item["type"] == type
 
 
 def test_item_ids_are_unique():
     new_id = numbered()
-    items = [full({**short, "id": None}, new_id) for short, _ in FULL.values()]
+    items = [complete_item({**short, "id": None}, new_id) for short, _ in FULL.values()]
     assert len({item["id"] for item in items}) == len(FULL)
 
 
 def test_item_reference_is_replaced_by_its_item():
     known = message("user", text("Hello"), id="msg_7")
     given = [{"type": "item_reference", "id": "msg_7"}, USER, {"id": "msg_7"}]
-    assert resolved(given, {"msg_7": known}) == [known, USER, known]
-    assert added(given[:2], "items", rules(msg_7=known), numbered()) == [known, message("user", text("Hi"))]
+    assert resolve_references(given, {"msg_7": known}) == [known, USER, known]
+    assert complete_added_items(given[:2], "items", rules(msg_7=known), numbered()) == [
+        known,
+        message("user", text("Hi")),
+    ]
 
 
 SEARCHED = {
@@ -170,23 +173,23 @@ HIDDEN = {
 @pytest.mark.parametrize("name", HIDDEN)
 def test_item_field_is_hidden_unless_included(name):
     item, without = HIDDEN[name]
-    assert shown(item, {name}) == item
-    assert shown(item, {*HIDDEN} - {name}) == without
+    assert visible_item(item, {name}) == item
+    assert visible_item(item, {*HIDDEN} - {name}) == without
 
 
 @pytest.mark.parametrize("case", FULL)
 def test_item_has_no_other_hidden_fields(case):
-    assert shown(FULL[case][1], ()) == FULL[case][1]
+    assert visible_item(FULL[case][1], ()) == FULL[case][1]
 
 
 def test_item_added_may_answer_an_item_that_is_already_stored():
     """The tool call of an output may be stored; the added items themselves are checked like an input."""
     call = {"type": "function_call", **CALLED, "arguments": "{}"}
-    assert [item["id"] for item in added([OUTPUT], "items", rules(), numbered())] == ["fco_1"]
+    assert [item["id"] for item in complete_added_items([OUTPUT], "items", rules(), numbered())] == ["fco_1"]
     by_name = {"type": "function_call_output", "name": "f", "output": "fine"}
-    assert len(added([call, by_name], "items", rules(), numbered())) == 2
+    assert len(complete_added_items([call, by_name], "items", rules(), numbered())) == 2
     with pytest.raises(BadRequest) as caught:
-        added([call, by_name, by_name], "items", rules(), numbered())
+        complete_added_items([call, by_name, by_name], "items", rules(), numbered())
     assert (caught.value.problem.code, caught.value.problem.param) == ("missing_required_parameter", "items[2].call_id")
 
 
@@ -210,11 +213,11 @@ REFUSED = {
 def test_item_that_is_invalid_cannot_be_added(case):
     items, code, param = REFUSED[case]
     with pytest.raises(BadRequest) as caught:
-        added(items, "items", rules(), numbered())
+        complete_added_items(items, "items", rules(), numbered())
     assert (caught.value.problem.code, caught.value.problem.param) == (code, param)
 
 
 def test_item_reference_to_an_unknown_id_is_not_found():
     with pytest.raises(NotFound) as caught:
-        added([{"id": "msg_9"}], "items", rules(), numbered())
+        complete_added_items([{"id": "msg_9"}], "items", rules(), numbered())
     assert caught.value.problem.param == "items[0]"

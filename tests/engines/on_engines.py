@@ -21,7 +21,7 @@ import pytest
 from gateway import demo
 from gateway.doctor.findings import VerdictState
 from gateway.doctor.probes import PROBES
-from gateway.server.doctor import DoctorOptions, consult
+from gateway.server.doctor import DoctorOptions, examine_servers
 from wire.cases import CASES
 from wire.gate import Gate, opened
 from wire.server import Ability, Left, Listed, Refused, Server
@@ -154,7 +154,10 @@ def started(command):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    with tempfile.TemporaryFile() as log, demo.running([*command, "--port", str(port)], log, STOP_SECONDS) as child:
+    with (
+        tempfile.TemporaryFile() as log,
+        demo.child_server([*command, "--port", str(port)], log, STOP_SECONDS) as child,
+    ):
         give_up = time.monotonic() + START_SECONDS
         while not answers(url):
             if child.poll() is not None or time.monotonic() > give_up:
@@ -174,7 +177,7 @@ def answers(url):
 def examined(running, kind=None):
     """What the doctor finds of an engine and its model; the engine is known for what it is if no kind is said."""
     models = () if running.engine.lists else (running.engine.server.model["upstream_model"],)
-    (server,) = consult(DoctorOptions(url=running.url, kind=kind, models=models), io.StringIO())
+    (server,) = examine_servers(DoctorOptions(url=running.url, kind=kind, models=models), io.StringIO())
     return server, server.models[0]
 
 

@@ -14,7 +14,7 @@ DEPTH = 100
 def json_of(text):
     """Return what is passed on of a value, as JSON."""
     pieces, read = [], TextReader()
-    parse = FormatParser(read, dialect.value(read, pieces.append))
+    parse = FormatParser(read, dialect.read_value(read, pieces.append))
     for character in text:
         parse.feed(character)
     parse.close(cut=True)

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from gateway.events import Finish, TextDelta
-from gateway.formats import FORMATS, canonical
-from gateway.formats.chosen import by_name, by_template
-from gateway.formats.profiles import known, profiles
+from gateway.formats import FORMATS, canonical_name
+from gateway.formats.chosen import choice_by_name, choice_by_template
+from gateway.formats.profiles import find_profile, load_profiles
 from gateway.normaliser import Normalizer
 from gateway.server.learning import MetadataCache
 from support import ollama
@@ -94,52 +94,52 @@ DEBUG = {"x-gateway-debug": "1"}
     ],
 )
 def test_format_is_chosen_by_the_name_of_the_model(name, format, thought):
-    chosen = by_name((name,))
+    chosen = choice_by_name((name,))
     assert (chosen.format, chosen.thought_open) == (format, thought)
     assert chosen.reason.startswith("its name matches ")
 
 
 def test_format_is_auto_for_an_unknown_name():
-    assert (by_name(("m",)).format, by_name(("m", "qwen3-8b")).format) == ("auto", "hermes_json")
+    assert (choice_by_name(("m",)).format, choice_by_name(("m", "qwen3-8b")).format) == ("auto", "hermes_json")
 
 
 def test_format_of_the_operator_wins_and_the_profile_still_opens_reasoning():
-    chosen = by_name(("qwq-32b",), "think")
+    chosen = choice_by_name(("qwq-32b",), "think")
     assert (chosen.format, chosen.reason, chosen.thought_open) == ("think", "configured", True)
-    assert by_name(("lfm2-1.2b",), "lfm2_pythonic").in_thought == "last"
-    assert by_name(("lfm2-1.2b",), "hermes_json").in_thought is None
+    assert choice_by_name(("lfm2-1.2b",), "lfm2_pythonic").in_thought == "last"
+    assert choice_by_name(("lfm2-1.2b",), "hermes_json").in_thought is None
 
 
 def test_format_profiles_name_known_formats_and_are_reachable():
-    for profile in profiles():
-        assert profile.format == canonical(profile.format) and profile.format in FORMATS
+    for profile in load_profiles():
+        assert profile.format == canonical_name(profile.format) and profile.format in FORMATS
         names = [pattern.replace("[5-9]", "5").replace("[4-9]", "4").replace("[2-9]", "2") for pattern in profile.match]
         names = [name.replace("[7-9]", "7").replace("[56]", "5").strip("*").replace("*", "-") for name in names]
-        assert any(known([name])[0] == profile for name in names), profile
+        assert any(find_profile([name])[0] == profile for name in names), profile
 
 
 def test_format_profile_is_that_of_the_first_pattern_that_fits():
-    globs = [(profile, pattern) for profile in profiles() for pattern in profile.match]
+    globs = [(profile, pattern) for profile in load_profiles() for pattern in profile.match]
     words = {pattern.strip("*").replace("*", "-") for _, pattern in globs}
     for name in words | {f"a-{word}-5" for word in words} | {"", "unheard-of", "qwen3.7", "glm-4.6"}:
-        assert known([name]) == next((glob for glob in globs if fnmatchcase(name, glob[1])), None)
+        assert find_profile([name]) == next((glob for glob in globs if fnmatchcase(name, glob[1])), None)
 
 
 def test_formats_have_a_profile_unless_they_are_nameless():
     nameless = {"native", "auto", "bare_json", "response_template"}
-    assert {profile.format for profile in profiles()} == set(FORMATS) - nameless
+    assert {profile.format for profile in load_profiles()} == set(FORMATS) - nameless
 
 
 # By template
 
 
 def test_format_is_chosen_by_the_signs_of_a_template():
-    chosen = by_template("<tool_call> {{ '<function=' + name + '>' }} <parameter= and {\"name\":", FORMATS)
+    chosen = choice_by_template("<tool_call> {{ '<function=' + name + '>' }} <parameter= and {\"name\":", FORMATS)
     assert (chosen.format, chosen.reason) == (
         "qwen_xml",
         "its chat template has <tool_call> and <function= and <parameter=",
     )
-    assert by_template("<|im_start|>", FORMATS) is None
+    assert choice_by_template("<|im_start|>", FORMATS) is None
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_format_is_chosen_by_the_signs_of_a_template():
     ],
 )
 def test_format_of_templates_with_tags_of_other_families(template, format):
-    assert by_template(template, FORMATS).format == format
+    assert choice_by_template(template, FORMATS).format == format
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Test that names of formats that users and other servers rely on do not go away."""
 
 from gateway.config.check import BROUGHT
-from gateway.formats import FORMATS, canonical, names
+from gateway.formats import FORMATS, canonical_name, format_names
 
 OURS = """
     native auto think hermes_json qwen_xml harmony llama3_json llama4_pythonic mistral deepseek_v3 deepseek_v31 dsml_v32
@@ -31,16 +31,16 @@ SGLANGS = """
 
 def test_format_names_are_fixed():
     assert set(OURS.split()) == set(FORMATS)
-    assert all(canonical(name) == name for name in FORMATS)
+    assert all(canonical_name(name) == name for name in FORMATS)
 
 
 def test_format_names_include_the_parsers_of_vllm():
-    assert set(VLLMS.split()) <= names()
+    assert set(VLLMS.split()) <= format_names()
 
 
 def test_format_names_include_the_parsers_of_sglang():
-    assert set(SGLANGS.split()) <= names()
+    assert set(SGLANGS.split()) <= format_names()
 
 
 def test_format_names_of_response_template_are_known_to_the_config():
-    assert set(BROUGHT) == {name for name in names() if canonical(name) == "response_template"}
+    assert set(BROUGHT) == {name for name in format_names() if canonical_name(name) == "response_template"}

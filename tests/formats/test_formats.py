@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway.events import Finish, TextDelta, ToolArgsDelta, ToolCallEnd
-from gateway.formats import FORMATS, canonical, names
+from gateway.formats import FORMATS, canonical_name, format_names
 from gateway.formats.format import ParseContext
 from gateway.formats.markers import END_TOKENS, Markers
 from gateway.formats.markup import Markup
@@ -66,8 +66,8 @@ def test_formats_have_a_case_file_and_an_encoder():
 
 def test_format_aliases_are_unique_and_name_formats():
     aliases = [alias for row in FORMATS.values() for alias in row.aliases]
-    assert names() == {*FORMATS, *aliases} and len(names()) == len(FORMATS) + len(aliases)
-    assert canonical("hermes") == "hermes_json" and canonical("think") == "think"
+    assert format_names() == {*FORMATS, *aliases} and len(format_names()) == len(FORMATS) + len(aliases)
+    assert canonical_name("hermes") == "hermes_json" and canonical_name("think") == "think"
 
 
 @pytest.mark.parametrize("name", sorted({*FORMATS} - WITHOUT_CALLS))

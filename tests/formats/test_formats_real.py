@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 from gateway import demo
 from gateway.backends import KINDS
 from gateway.config import parse
-from gateway.formats import FORMATS, names
+from gateway.formats import FORMATS, format_names
 from gateway.server.app import create_app
 from support.threaded_gateway import listening
 
@@ -39,10 +39,10 @@ pytestmark = pytest.mark.timeout(LONG)
 def answers():
     """Yield the response for each format's example; all are requested at once."""
     raw = ("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none")
-    with demo.start(*raw, out=io.StringIO()) as server:
+    with demo.start_demo(*raw, out=io.StringIO()) as server:
         models = {name: {"backends": ["raw"], "upstream_model": demo.MODEL, "format": name} for name in ASKED}
         config = {"backends": {"raw": {"kind": "llamacpp", "url": server}}, "models": models}
-        app = create_app(parse(json.dumps(config), "real.yaml", {}, names()))
+        app = create_app(parse(json.dumps(config), "real.yaml", {}, format_names()))
         with listening(app) as url:
             httpx.get(f"{url}/health").raise_for_status()  # the application has started
             app.state.directory.backends["raw"].kind = replace(KINDS["llamacpp"], refuses_tools=True)

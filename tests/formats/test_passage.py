@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gateway.formats import FORMATS
 from gateway.formats.format import FormatParser, ParseContext
 from gateway.formats.markers import EndTokens, Markers
-from gateway.formats.passage import without
+from gateway.formats.passage import free_of
 from gateway.formats.reader import TextReader
 
 STOPS = frozenset("<]^-\\")
@@ -19,9 +19,9 @@ WORDS = st.text(st.sampled_from("abuE <]^-\\[~\n\u00a0\u2028"), max_size=8)
 def test_passage_takes_a_text_without_stops_and_beginnings_of_ends(text):
     ends = any(f"{text}{end}"[place:].startswith(tuple(ENDS)) for end in "uE[" for place in range(len(text)))
     clear = bool(text) and STOPS.isdisjoint(text) and not ends
-    assert bool(without(STOPS, ENDS)(text)) == clear
-    assert bool(without(STOPS, ENDS, trimmed=True)(text)) == (clear and not text[-1].isspace())
-    assert bool(without(frozenset(), frozenset())(text)) == bool(text)
+    assert bool(free_of(STOPS, ENDS)(text)) == clear
+    assert bool(free_of(STOPS, ENDS, trimmed=True)(text)) == (clear and not text[-1].isspace())
+    assert bool(free_of(frozenset(), frozenset())(text)) == bool(text)
 
 
 class CountedSteps:

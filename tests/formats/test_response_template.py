@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from gateway.events import Finish, TextDelta
 from gateway.formats.format import ParseContext
-from gateway.formats.response_template import TemplateError, compile, found_in
+from gateway.formats.response_template import TemplateError, compile_template, find_template
 from gateway.ledger import Warnings
 from gateway.normaliser import Normalizer
 from support.format_events import written
@@ -159,7 +159,7 @@ PYTHON = {
 
 def events_from(template, pieces, *, tools=TOOLS, thought_open=False, finish="stop", ledger=None):
     """Return the events of a text that came in these pieces."""
-    how = replace(setting(ledger=ledger), format=compile(template), context=ParseContext(tools, thought_open))
+    how = replace(setting(ledger=ledger), format=compile_template(template), context=ParseContext(tools, thought_open))
     normaliser = Normalizer(how)
     events = [event for piece in pieces if piece for event in normaliser.feed(TextDelta(0, piece))]
     return merge([*events, *normaliser.feed(Finish(0, finish)), *normaliser.close()])
@@ -348,7 +348,7 @@ def errors_of(field=None, **template):
     if field is not None:
         template = {"fields": {"tool_calls": field}}
     with pytest.raises(TemplateError) as caught:
-        compile(template)
+        compile_template(template)
     assert [".".join(path) + f": {said}" for path, said in caught.value.faults] == str(caught.value).splitlines()
     return str(caught.value)
 
@@ -460,7 +460,7 @@ def test_response_template_errors_are_reported_together():
 
 @pytest.mark.parametrize("held", [GLM, {"response_template": GLM, "eos_token": "x"}, {"response_schema": GLM}])
 def test_response_template_is_found_in_its_file(held):
-    assert found_in(json.loads(json.dumps(held))) == GLM
+    assert find_template(json.loads(json.dumps(held))) == GLM
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ def test_response_template_is_found_in_its_file(held):
 )  # fmt: skip
 def test_response_template_missing_in_its_file_is_an_error(held, said):
     with pytest.raises(TemplateError) as caught:
-        found_in(held)
+        find_template(held)
     assert str(caught.value) == said
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.format import ParseContext
-from gateway.formats.schema import ANY, JSON, STRING, has, kinds, named, typed
+from gateway.formats.schema import ANY, JSON, STRING, argument_types, has_parameter, to_json, type_named
 from support.format_events import said, written
 
 STRINGS = {"type": "string"}
@@ -172,7 +172,7 @@ TABLE = [
 @pytest.mark.parametrize(("schema", "text", "wanted"), TABLE, ids=str)
 def test_schema_decides_the_json_of_a_text(schema, text, wanted):
     tool = {"properties": {"p": schema}, **WITH_DEFINITIONS}
-    value = typed(text, kinds(tool, "p"))
+    value = to_json(text, argument_types(tool, "p"))
     assert value == wanted if wanted is not None else json.loads(value) == text
 
 
@@ -188,28 +188,30 @@ def test_schema_decides_the_json_of_a_text(schema, text, wanted):
     ],
 )
 def test_schema_json_parameter_may_be_a_quoted_string(text, wanted, value):
-    assert typed(text, wanted) == value
+    assert to_json(text, wanted) == value
 
 
 def test_schema_of_an_unknown_parameter_is_a_string_by_default():
     for tool in ({}, {"properties": {}}, {"properties": []}):
-        assert kinds(tool, "p") == STRING and kinds(tool, "p", JSON) == JSON
-    assert has({}, "p") and has({"properties": []}, "p") and not has({"properties": {}}, "p")
+        assert argument_types(tool, "p") == STRING and argument_types(tool, "p", JSON) == JSON
+    assert (
+        has_parameter({}, "p") and has_parameter({"properties": []}, "p") and not has_parameter({"properties": {}}, "p")
+    )
 
 
 def test_schema_type_that_is_unknown_means_any():
-    assert named("widget") == named("") == ANY
+    assert type_named("widget") == type_named("") == ANY
 
 
 def test_schema_with_circles_is_read_fast():
     options = {"anyOf": [{"$ref": f"#/$defs/S{i}"} for i in range(200)]}
     tool = {"properties": {"p": options}, "$defs": {f"S{i}": options for i in range(200)}}
-    assert kinds(tool, "p") == ANY
+    assert argument_types(tool, "p") == ANY
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from([schema for schema, _, _ in TABLE]))
 def test_schema_makes_json_of_any_text(text, schema):
-    json.loads(typed(text, kinds({"properties": {"p": schema}}, "p")))
+    json.loads(to_json(text, argument_types({"properties": {"p": schema}}, "p")))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from gateway.config.schema import Config
 from support.paths import ROOT
 
 FILE = ROOT / "config/gateway.yaml"
-_FORMATS = formats.names()
+_FORMATS = formats.format_names()
 _ENVIRONMENT = {"SET": "value", "EMPTY": "", "NUMBER": "5", "ODD": "a: [b\n${SET}"}
 WORDS = (
     "${SET}", "${EMPTY:-x}", "$${", "<<: ", "&a ", "*a", "!!int ", "!!binary ", "!!set ", "? ", "- ", ": ", "|\n", ">-\n", "---\n",
@@ -23,7 +23,7 @@ def check(data):
         assert error.faults and all(fault.text and str(fault) for fault in error.faults)
         assert all(fault.line is None or 1 <= fault.line <= _lines(given.text) for fault in error.faults)
     else:
-        assert config.effective(known)
+        assert config.dump_effective(known)
 
 
 def _lines(text):

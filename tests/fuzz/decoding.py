@@ -10,7 +10,7 @@ from fuzz.framing import reference
 from fuzz.mutation import mutated
 from fuzz.target import Input, Target, begun, is_json
 from gateway.backends.dialects import DIALECTS
-from gateway.backends.openai.failures import problem
+from gateway.backends.openai.failures import problem_from_status
 from gateway.endpoints import chat, completions
 from gateway.errors import UpstreamError
 from gateway.events import ExtraField, Failure, Usage
@@ -31,7 +31,7 @@ _FORMATS = ("native", "hermes_json", "auto")
 def _chat(**more):
     functions = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in TOOLS]
     asked = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "tools": functions, **more}
-    return chat.parse(json.dumps(asked).encode())
+    return chat.parse_chat(json.dumps(asked).encode())
 
 
 _MUCH = {"logprobs": True, "top_logprobs": 2, "return_token_ids": True, "prompt_logprobs": 1, "timings_per_token": True}
@@ -41,8 +41,8 @@ ASKED = (
     _chat(),
     _chat(n=3, **_COUNTED),
     _chat(n=3, store=True),
-    completions.parse(b'{"model": "m", "prompt": "Hello", "logprobs": 2}'),
-    completions.parse(b'{"model": "m", "prompt": ["Hello", "you"], "stream": true, "n": 2}'),
+    completions.parse_completion(b'{"model": "m", "prompt": "Hello", "logprobs": 2}'),
+    completions.parse_completion(b'{"model": "m", "prompt": ["Hello", "you"], "stream": true, "n": 2}'),
     None,  # a response
     None,
 )
@@ -74,7 +74,7 @@ def check_whole(data):
     given = Input.of(data)
     _check(data, _WHOLE, given.choose(3, ("openai", "ollama")))
     status = (400, 401, 404, 408, 413, 429, 500, 503)[given.choices[0] % 8]
-    found = problem(status, given.content)
+    found = problem_from_status(status, given.content)
     assert 400 <= found.status < 600 and json.loads(found.body())["error"] == found.error()
 
 
@@ -112,8 +112,8 @@ def _endpoint(asked, stream, ledger):
     if asked is None:
         return new_encoder(stream, ledger=ledger, kept=True, logprobs=True, sealed=True)
     if isinstance(asked, completions.CompletionParams):
-        return completions.encoder(completions.CompletionHead("cmpl-1", 1, "m"), asked, ledger)
-    return chat.encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), asked, ledger, str)
+        return completions.completion_encoder(completions.CompletionHead("cmpl-1", 1, "m"), asked, ledger)
+    return chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), asked, ledger, str)
 
 
 def _end(turn, actions, got):
@@ -141,13 +141,13 @@ def _check_readable(data):
 
 
 SERVICES = (
-    embeddings.parse(b'{"model": "m", "input": ["a", "b"]}'),
-    embeddings.parse(b'{"model": "m", "input": "a", "dimensions": 2, "encoding_format": "base64"}'),
-    embeddings.parse(b'{"model": "m", "input": [[1, 2], [3]], "dimensions": 1}'),
-    rerank.parse(b'{"model": "m", "query": "q", "documents": ["a", {"text": "b"}], "return_documents": true}'),
-    rerank.parse(b'{"model": "m", "query": "q", "documents": ["a", "b", "c"], "top_n": 1}'),
-    tokens.encoding(b'{"model": "m", "prompt": "a"}'),
-    tokens.decoding(b'{"model": "m", "tokens": [1]}'),
+    embeddings.parse_embeddings(b'{"model": "m", "input": ["a", "b"]}'),
+    embeddings.parse_embeddings(b'{"model": "m", "input": "a", "dimensions": 2, "encoding_format": "base64"}'),
+    embeddings.parse_embeddings(b'{"model": "m", "input": [[1, 2], [3]], "dimensions": 1}'),
+    rerank.parse_rerank(b'{"model": "m", "query": "q", "documents": ["a", {"text": "b"}], "return_documents": true}'),
+    rerank.parse_rerank(b'{"model": "m", "query": "q", "documents": ["a", "b", "c"], "top_n": 1}'),
+    tokens.parse_tokenize(b'{"model": "m", "prompt": "a"}'),
+    tokens.parse_detokenize(b'{"model": "m", "tokens": [1]}'),
 )
 
 

@@ -15,25 +15,25 @@ from gateway.backends.openai import text
 from gateway.backends.openai.body import BodyTarget as Backend
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.services import SERVICES
-from gateway.compaction import summarised
+from gateway.compaction import summary_request
 from gateway.endpoints import chat, completions, responses
-from gateway.endpoints.body import decoded, metadata
+from gateway.endpoints.body import check_metadata, decode_body
 from gateway.endpoints.chat.fields import KNOWN
-from gateway.endpoints.checks import fields, list_of, object_
-from gateway.endpoints.responses.added import added
-from gateway.endpoints.responses.items import ITEMS, HistoryRules, referred
+from gateway.endpoints.checks import list_of, object_, object_of
+from gateway.endpoints.responses.added import complete_added_items
+from gateway.endpoints.responses.items import ITEMS, HistoryRules, referenced_ids
 from gateway.errors import ClientError
 from gateway.ledger import Warnings
 from gateway.request import StoredReasoning
 from gateway.services import embeddings, rerank, tokens
-from gateway.translate import call_ids, enforced, prompted, translate
-from gateway.translate.promises import EnforcementTerms, promised
-from gateway.translate.texts import stops
+from gateway.translate import call_ids, enforced, lower_request, prompted
+from gateway.translate.promises import EnforcementTerms, output_validation
+from gateway.translate.texts import stop_filters
 from support.paths import TESTS
 
 _CHAT, _RESPONSES = "/v1/chat/completions", "/v1/responses"
 _KINDS = sorted(KINDS)
-_ITEMS = fields({}, {"items": list_of(object_, most=20), "metadata": metadata})
+_ITEMS = object_of({}, {"items": list_of(object_, most=20), "metadata": check_metadata})
 _KNOWN_ITEMS = {
     "msg_1": {"id": "msg_1", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
     "fc_1": {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"},
@@ -68,77 +68,80 @@ def check_refusal(problem):
 
 @refusing
 def check_chat(given):
-    asked = chat.parse(given.content)
+    asked = chat.parse_chat(given.content)
     ledger = Warnings()
     _put(asked.request, given, ledger)
-    chat.encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), asked, ledger, str).start()
+    chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), asked, ledger, str).start()
 
 
 @refusing
 def check_completion(given):
-    asked, name = completions.parse(given.content), given.choose(0, _KINDS)
+    asked, name = completions.parse_completion(given.content), given.choose(0, _KINDS)
     ledger, does = Warnings(), SERVICES[name].completions
-    text.unsaid(asked.request, does, ledger)
-    text.fills(asked.request, does)
-    assert is_json(text.body(does, asked.request, _target(given), KNOWN, ledger))
-    completions.encoder(completions.CompletionHead("cmpl-1", 1, "m"), asked, ledger).start()
+    text.prompts_to_echo(asked.request, does, ledger)
+    text.supports_suffix(asked.request, does)
+    assert is_json(text.completion_body(does, asked.request, _target(given), KNOWN, ledger))
+    completions.completion_encoder(completions.CompletionHead("cmpl-1", 1, "m"), asked, ledger).start()
 
 
 @refusing
 def check_response(given):
     settings, ledger = given.choose(3, _SETTINGS), Warnings()
-    draft = responses.draft(decoded(given.content), settings)
+    draft = responses.draft_response(decode_body(given.content), settings)
     before = given.choose(2, ((), tuple(_KNOWN_ITEMS.values())))
-    asked = responses.parse(draft, responses.InputContext(before, _KNOWN_ITEMS), settings, ledger)
+    asked = responses.parse_response(draft, responses.InputContext(before, _KNOWN_ITEMS), settings, ledger)
     head, edge = responses.ResponseHead("resp_1", 1, "m"), responses.EncoderInputs(_id, lambda: 1, str, str)
-    responses.encoder(head, asked, ledger, edge).start()
-    queued, events = responses.opening(head, asked)
+    responses.response_encoder(head, asked, ledger, edge).start()
+    queued, events = responses.created_events(head, asked)
     assert is_json(fast.encode(queued)) and all(map(is_json, reference(events)))
     _put(asked.request, given, ledger)
-    _put(summarised(asked.request), given, ledger)
-    responses.by_users([*before, *draft.input(_KNOWN_ITEMS)], _id)
+    _put(summary_request(asked.request), given, ledger)
+    responses.user_messages([*before, *draft.input(_KNOWN_ITEMS)], _id)
 
 
 @refusing
 def check_embeddings(given):
-    _ask(embeddings.parse(given.content), given)
+    _ask(embeddings.parse_embeddings(given.content), given)
 
 
 @refusing
 def check_rerank(given):
-    _ask(rerank.parse(given.content), given)
+    _ask(rerank.parse_rerank(given.content), given)
 
 
 @refusing
 def check_tokens(given):
-    _ask(given.choose(1, (tokens.encoding, tokens.decoding))(given.content), given)
+    _ask(given.choose(1, (tokens.parse_tokenize, tokens.parse_detokenize))(given.content), given)
 
 
 @refusing
 def check_items(given):
-    body = decoded(given.content or b"{}")
+    body = decode_body(given.content or b"{}")
     _ITEMS(body, "")
     items = body.get("items", [])
-    known = {id: item for id, item in _KNOWN_ITEMS.items() if id in referred(items)}
+    known = {id: item for id, item in _KNOWN_ITEMS.items() if id in referenced_ids(items)}
     rules = HistoryRules(_SETTINGS[0].open, Warnings(), model="", items=known)
-    assert all(item["id"] and item["type"] and is_json(fast.encode(item)) for item in added(items, "items", rules, _id))
+    assert all(
+        item["id"] and item["type"] and is_json(fast.encode(item))
+        for item in complete_added_items(items, "items", rules, _id)
+    )
 
 
 def _put(asked, given, ledger):
     """What becomes of a request on its way to a backend of some kind."""
-    asked, _ = documents.read(asked, lambda _: ("", True))
-    request, _ = translate(asked, ledger)
+    asked, _ = documents.files_to_text(asked, lambda _: ("", True))
+    request, _ = lower_request(asked, ledger)
     target = _target(given)
-    request = call_ids.translate(request, given.choose(2, (None, "nine")), ledger)
+    request = call_ids.convert_call_ids(request, given.choose(2, (None, "nine")), ledger)
     if target.prompted:
-        request = prompted.translate(request, ledger)
-    how = enforced.means(target.kind, mute=target.mute, again=False)
-    request = enforced.translate(request, target.kind, how, ledger)
+        request = prompted.tools_to_prompt(request, ledger)
+    how = enforced.enforcement_means(target.kind, mute=target.mute, again=False)
+    request = enforced.enforce_output(request, target.kind, how, ledger)
     dialect = DIALECTS[target.kind.dialect]
     assert is_json(dialect.body(request, target, KNOWN, ledger))
     dialect.decoder(request, ledger)
-    promised(asked, EnforcementTerms, ledger)
-    stops(request)
+    output_validation(asked, EnforcementTerms, ledger)
+    stop_filters(request)
 
 
 def _target(given):

@@ -5,18 +5,18 @@ import json
 from fuzz.mutation import mutated
 from fuzz.requests import asks, check_refusal, refusing, words
 from fuzz.target import Target, begun
-from gateway.endpoints.body import decoded
-from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, read
+from gateway.endpoints.body import decode_body
+from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, parse_message
 
 
 @refusing
 def check(given):
     """What it asks with is read by others, who may refuse it."""
-    said = read(given.choose(0, (given.content, given.text)))
+    said = parse_message(given.choose(0, (given.content, given.text)))
     if isinstance(said, InvalidMessage):
         check_refusal(said.problem)
     elif isinstance(said, CreateMessage):
-        assert decoded(said.body)["stream"] is True
+        assert decode_body(said.body)["stream"] is True
 
 
 def seeds():

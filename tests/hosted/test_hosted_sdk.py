@@ -7,7 +7,7 @@ from openai import AsyncOpenAI
 
 from gateway import demo
 from gateway.config import parse
-from gateway.formats import names
+from gateway.formats import format_names
 from support.app import listening as site_of
 from support.mcp_requests import calling
 from support.mcp_server import operators, toys
@@ -51,9 +51,9 @@ async def test_sdk_reads_mcp_and_web_search_in_one_response(streamed):
 
 async def test_web_search_works_with_a_real_model():
     with (
-        demo.start("--threads", "1", "--temp", "0", out=StringIO()) as model,
+        demo.start_demo("--threads", "1", "--temp", "0", out=StringIO()) as model,
         listening(Searching()) as web,
-        served(parse(REAL.format(model=model, web=web), "real.yaml", {}, names())) as url,
+        served(parse(REAL.format(model=model, web=web), "real.yaml", {}, format_names())) as url,
     ):
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
             response = await client.responses.create(

@@ -10,7 +10,7 @@ from gateway.events import Annotation, ReasoningDelta, TextDelta, Usage
 from gateway.hosted import Sources, files, web
 from gateway.hosted.search import ENGINES, SearchHit, SearchQuery, is_page, is_within
 from gateway.hosted.sources import ChatCitationMarker, CitationMarker, CitedSource
-from gateway.hosted.untrusted import cut, fenced, plain, unmarked
+from gateway.hosted.untrusted import fenced, sanitize, strip_template_tokens, truncate
 
 OSLO = {"url": "https://no.example.org/oslo", "title": "Oslo", "content": "A town."}
 
@@ -79,7 +79,7 @@ def test_web_search_query_has_the_form_of_each_service():
     ],
 )
 def test_untrusted_text_has_no_control_characters_or_template_tokens(text, told):
-    assert plain(text) == told
+    assert sanitize(text) == told
 
 
 @pytest.mark.parametrize(
@@ -94,18 +94,18 @@ def test_untrusted_text_has_no_control_characters_or_template_tokens(text, told)
     ],
 )
 def test_program_output_keeps_its_markup_except_template_tokens(text, told):
-    assert unmarked(text) == (text if told is None else told)
+    assert strip_template_tokens(text) == (text if told is None else told)
 
 
 @given(st.text(alphabet="<|/>untrusted \u200b\x00[]INST"))
 def test_untrusted_text_cannot_end_its_fence(text):
-    fence = fenced(plain(text))
+    fence = fenced(sanitize(text))
     assert fence.count("</untrusted>") == 2 and fence.endswith("\n</untrusted>")  # the note names the tag, too
 
 
 def test_untrusted_text_that_is_too_long_is_cut():
-    assert cut("é" * 4, 8) == ("é" * 4, False)
-    assert cut("é" * 5, 9) == ("é" * 4 + "\n[The rest is cut off: it is too long.]", True)
+    assert truncate("é" * 4, 8) == ("é" * 4, False)
+    assert truncate("é" * 5, 9) == ("é" * 4 + "\n[The rest is cut off: it is too long.]", True)
 
 
 # Citations
@@ -183,8 +183,8 @@ def test_source_has_one_number():
 
 def test_web_page_without_a_title_has_its_address():
     known = Sources()
-    told = web.opened(
-        web.page("https://a.example/", "", " text "), {"url": "https://a.example/"}, web.SearchScope({}), known
+    told = web.open_page_result(
+        web.make_page("https://a.example/", "", " text "), {"url": "https://a.example/"}, web.SearchScope({}), known
     )
     assert (
         "[1] \nhttps://a.example/\ntext" in told.text and known.at("https://a.example/").title == "https://a.example/"
@@ -196,7 +196,7 @@ def test_web_page_without_a_title_has_its_address():
     [None, [], {}, {"data": 5}, {"data": [5, {}, {"file_id": 5}]}],
 )
 def test_file_search_ignores_passages_that_fit_no_schema(said):
-    assert [*files.passages(said)] == []
+    assert [*files.read_passages(said)] == []
 
 
 def test_file_search_passage_may_lack_optional_fields():
@@ -211,7 +211,7 @@ def test_file_search_passage_may_lack_optional_fields():
             }
         ]
     }
-    (passage,) = files.passages(said)
+    (passage,) = files.read_passages(said)
     assert passage == files.FilePassage("f", "f", 0.0, "a", {"b": 1})
-    (passage,) = files.passages({"data": [{"file_id": "f", "content": 5, "attributes": []}]})
+    (passage,) = files.read_passages({"data": [{"file_id": "f", "content": 5, "attributes": []}]})
     assert (passage.text, passage.attributes) == ("", {})

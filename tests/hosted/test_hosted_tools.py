@@ -11,11 +11,18 @@ from msgspec.structs import replace
 from gateway.endpoints import chat
 from gateway.errors import Problem
 from gateway.events import BuiltinItemEnd, Usage
-from gateway.hosted import BuiltinToolResult, HiddenToolLoop, ToolLoop, ToolLoopLimits, ToolRoundSource, offered
+from gateway.hosted import (
+    BuiltinToolResult,
+    HiddenToolLoop,
+    ToolLoop,
+    ToolLoopLimits,
+    ToolRoundSource,
+    with_builtin_tools,
+)
 from gateway.hosted import mcp as protocol
 from gateway.ledger import Warnings
 from gateway.request import ApprovedToolCall, Request, Tool, ToolName
-from gateway.translate import translate
+from gateway.translate import lower_request
 from gateway.turn import Pipeline, RoundFailed, SendBytes, StartCall, StoreResponse
 from support.pipeline import DONE, call, chunk, cut, payloads, setting, sse, upstream
 from support.responses import new_encoder
@@ -69,7 +76,7 @@ class PureSite:
         )
         offer = hosted_tools(options.get("definition", NEVER))
         self.loop = loop(offer, ToolLoopLimits(*limits), lambda prefix: f"{prefix}{next(ids)}", told, approved)
-        self._request = offered(request, [one.tool for one in offer], self.ledger)
+        self._request = with_builtin_tools(request, [one.tool for one in offer], self.ledger)
         if "encoder" in options:
             endpoint = options["encoder"](self._request, self.ledger)
         else:
@@ -83,7 +90,7 @@ class PureSite:
             return ToolRoundSource(self.loop)
         self.loop.begin()
         self.requests.append(self._request)
-        lowered, filters = translate(self._request, self.ledger)
+        lowered, filters = lower_request(self._request, self.ledger)
         schemas = {tool.name: tool.definition.get("parameters") or {} for tool in lowered.callable_tools}
         return upstream(setting("native", tools=schemas, ledger=self.ledger), filters=[*filters, self.loop])
 
@@ -369,8 +376,8 @@ def test_hosted_calls_are_the_same_under_any_cut(data):
 
 def chat_encoder(request, ledger):
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": request.stream}
-    return chat.encoder(
-        chat.CompletionHead("chatcmpl-1", 7, "m"), chat.parse(json.dumps(body).encode()), ledger, lambda: "xx"
+    return chat.chat_encoder(
+        chat.CompletionHead("chatcmpl-1", 7, "m"), chat.parse_chat(json.dumps(body).encode()), ledger, lambda: "xx"
     )
 
 
@@ -394,10 +401,10 @@ def test_chat_does_not_show_hosted_calls():
 
 
 def test_mcp_list_is_sent_with_the_first_output():
-    told = protocol.told("mcpl_1", "crm", LISTED)
+    told = protocol.list_events("mcpl_1", "crm", LISTED)
     _, response = run_to_response(HELLO, told=told)
     assert response["output"][0]["tools"] == LISTED and items_in_brief(response)[1] == ("message", "Hello.")
-    _, response = run_to_response(HELLO, told=protocol.told("mcpl_1", "crm", [], "It is down."))
+    _, response = run_to_response(HELLO, told=protocol.list_events("mcpl_1", "crm", [], "It is down."))
     assert (response["output"][0]["error"], response["output"][0]["tools"]) == ("It is down.", [])
     request = Request(model="m", messages=WAITING, stream=True)
     _, response = run_to_response(HELLO, request=request, told=told, approved=[YES])
@@ -426,7 +433,7 @@ def test_mcp_list_is_sent_with_the_first_output():
 def test_tool_choice_may_name_a_tool_that_is_found_later(choice, allowed, wanted, callable, listed):
     ledger = Warnings()
     request = Request(model="m", messages=(), tools=(CLIENTS,), tool_choice=choice, allowed=allowed)
-    whole = offered(request, [one.tool for one in hosted_tools()], ledger)
+    whole = with_builtin_tools(request, [one.tool for one in hosted_tools()], ledger)
     assert whole.tool_choice == wanted and [tool.name for tool in whole.callable_tools] == callable
     assert ledger.entries() == listed
 

@@ -152,7 +152,10 @@ async def test_hosted_tools_cost_nothing_for_other_responses(said):
             asked.add(frame.f_code.co_qualname)
 
     async with gateway(HELLO, tools=said) as site:
-        for ask, wanted in ((site.chat, {"Workshop.standing"}), (site.respond, {"Workshop.runs", "Workshop.box"})):
+        for ask, wanted in (
+            (site.chat, {"ToolRegistry.standing"}),
+            (site.respond, {"ToolRegistry.runs", "ToolRegistry.box"}),
+        ):
             await ask()
             asked.clear()
             sys.setprofile(record_call)

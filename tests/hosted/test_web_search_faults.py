@@ -211,7 +211,7 @@ def test_web_page_reader_program_prints_the_text(monkeypatch, capfdbinary):
     runpy.run_path(pages._PROGRAM, run_name="__main__")
     sys.stdout.flush()
     assert capfdbinary.readouterr().out.strip() == b"A <b> c\nText, [a link](https://a.example/b/d)."
-    assert reading.read("Text.", "https://a.example/").strip() == "Text."
+    assert reading.html_to_markdown("Text.", "https://a.example/").strip() == "Text."
 
 
 # Memory

@@ -77,7 +77,7 @@ class Rounds:
 def chat_response(*rounds, stream=False, **options):
     """Return the site, and the chat completion as a client has it."""
     ledger = Warnings()
-    endpoint = chat.encoder(
+    endpoint = chat.chat_encoder(
         chat.CompletionHead("c", 7, "m"),
         asked(stream=stream, stream_options={"include_usage": True} if stream else None),
         ledger,

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from gateway.backends.openai.body import wanted
+from gateway.backends.openai.body import requested_extra_fields
 from gateway.events import ExtraField, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart, Usage
 from support.pipeline import grammatical, merge, payloads
 from support.recorded_servers import CHAT, EXCHANGES, asked, replay, responded
@@ -155,7 +155,7 @@ def test_recording_parsed_by_its_server_is_not_changed_by_a_format(name):
 @pytest.mark.parametrize("name", BODIES)
 def test_recording_means_the_same_in_responses(name):
     told = responded(name)
-    response = checked(told.data, wanted(asked(name).request))
+    response = checked(told.data, requested_extra_fields(asked(name).request))
     said = defaultdict(str)
     for item in response["output"]:
         parts = item.get("content") or item.get("summary") or []

@@ -16,8 +16,7 @@ from gateway.endpoints.chat.whole import ChatBodyEncoder
 from gateway.errors import CANCELLED, Problem
 from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate import close as close_filters
-from gateway.translate import translate
+from gateway.translate import close_filters, lower_request
 from gateway.turn import EndResponse, RoundFailed, SendBytes, StartCall
 from support.pipeline import DONE, call, chunk, cut, payloads, singly, sse
 from support.sampling import examples
@@ -279,7 +278,7 @@ def test_hosted_tools_are_not_encoded_in_chat():
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_encoder_handles_every_event(stream):
-    encoder = chat.encoder(chat.CompletionHead("c", 1, "m"), asked(stream=stream), Warnings(), str)
+    encoder = chat.chat_encoder(chat.CompletionHead("c", 1, "m"), asked(stream=stream), Warnings(), str)
     arms = (
         encoder._arms
         if isinstance(encoder, ChatStreamEncoder)
@@ -417,7 +416,7 @@ def test_function_calls_stay_functions_beside_custom_tools():
 
 
 def test_filters_close_without_events():
-    _, filters = translate(asked(tools=[CUSTOM, FUNCTION], parallel_tool_calls=False).request, Warnings())
+    _, filters = lower_request(asked(tools=[CUSTOM, FUNCTION], parallel_tool_calls=False).request, Warnings())
     assert len(filters) == 2 and list(close_filters(filters)) == []
 
 
@@ -549,7 +548,7 @@ def test_events_encoded_together_give_the_bytes_of_each_encoded_alone(runs, usag
     )
 
     def encoded(runs):
-        encoder = chat.encoder(chat.CompletionHead("chatcmpl-1", 7, "m"), question, Warnings(), lambda: "xx")
+        encoder = chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 7, "m"), question, Warnings(), lambda: "xx")
         begun = [encoder.encode(ev.ToolCallStart(choice, 0, "call_1", "f")) for choice in (0, 1)]
         return [*begun, *(encoder.encode(*run) for run in runs)]
 

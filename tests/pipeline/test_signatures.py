@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from gateway.backends import KINDS
 from gateway.backends.openai.body import BodyTarget
-from gateway.backends.openai.body import body as upstream_body
+from gateway.backends.openai.body import chat_body as upstream_body
 from gateway.backends.openai.decode import ChatDecoder
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.endpoints import chat
@@ -289,12 +289,14 @@ STREAMED = [
 
 
 def parsed_request(**fields):
-    return chat.parse(json.dumps({"model": "m", "messages": [{"role": "user", "content": "q"}], **fields}).encode())
+    return chat.parse_chat(
+        json.dumps({"model": "m", "messages": [{"role": "user", "content": "q"}], **fields}).encode()
+    )
 
 
 def client_bytes(frames, ledger=None, **fields):
     question, ledger = parsed_request(**fields), ledger or Warnings()
-    encoder = chat.encoder(chat.CompletionHead("chatcmpl-1", 7, "m"), question, ledger, str)
+    encoder = chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 7, "m"), question, ledger, str)
     turn = Pipeline(question.request, lambda _: upstream(setting("native", ledger=ledger)), encoder)
     turn.start()
     turn.answered("text/event-stream")

@@ -12,7 +12,7 @@ from compose_spec import PyCompose
 from packaging.requirements import Requirement
 
 from gateway import cli
-from gateway.config import build, read
+from gateway.config import build_config, read_document
 from gateway.server.alive import HERE
 from support.deployment import LABELS, USER, config_of, documents, instructions, named, text_of
 from support.paths import ROOT
@@ -94,7 +94,10 @@ def test_compose_gateway_writes_only_its_volume_and_has_time_to_drain(path):
     assert gateway["read_only"] and gateway["cap_drop"] == ["ALL"]
     assert gateway["security_opt"] == ["no-new-privileges:true"]
     assert [one for one in gateway["volumes"] if not one.endswith(":ro")] == ["gateway:/data"]
-    assert int(gateway["stop_grace_period"].removesuffix("s")) > build(read("", "none", {}), []).server.drain_seconds
+    assert (
+        int(gateway["stop_grace_period"].removesuffix("s"))
+        > build_config(read_document("", "none", {}), []).server.drain_seconds
+    )
 
 
 @pytest.mark.parametrize("path", COMPOSE)

@@ -126,7 +126,7 @@ def pytest_generate_tests(metafunc):
 def gate(request):
     server = request.param
     with (
-        demo.start("--threads", "1", *OPTIONS.get(server.name, ()), out=io.StringIO()) as below,
+        demo.start_demo("--threads", "1", *OPTIONS.get(server.name, ()), out=io.StringIO()) as below,
         BEFORE.get(server.name, nullcontext)(below) as url,
         opened(server, url) as gate,
     ):

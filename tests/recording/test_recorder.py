@@ -21,10 +21,10 @@ from gateway.recording import (
     UpstreamHeadersEntry,
     UpstreamRequestEntry,
 )
-from gateway.recording.entries import came_of
+from gateway.recording.entries import cause_of
 from gateway.server.app import create_app
 from gateway.server.recording import recorder, writer
-from gateway.server.recording.tape import RequestRecorder, opening
+from gateway.server.recording.tape import RequestRecorder, record_rounds
 from support.app import HELLO_MESSAGES, gateway, listening, settings
 from support.jobs import ended
 from support.mcp_server import operators, toys
@@ -112,12 +112,12 @@ async def test_recording_links_each_write_to_the_read_before_it(tmp_path):
     (found,) = recordings(tmp_path)
     wrote = [entry for entry in found.entries if isinstance(entry, ResponseDataEntry)]
     alive = [entry for entry in wrote if entry.data == b": keep-alive\n\n"]
-    assert alive and {came_of(found.entries, found.entries.index(entry)) for entry in alive} == {None}
+    assert alive and {cause_of(found.entries, found.entries.index(entry)) for entry in alive} == {None}
     for n, entry in enumerate(found.entries):
         if entry in wrote and entry not in alive:
             assert (
-                isinstance(found.entries[came_of(found.entries, n)], UpstreamDataEntry | RoundEndEntry)
-                and came_of(found.entries, n) < n
+                isinstance(found.entries[cause_of(found.entries, n)], UpstreamDataEntry | RoundEndEntry)
+                and cause_of(found.entries, n) < n
             )
 
 
@@ -367,7 +367,7 @@ async def test_recording_frees_its_memory_after_it_is_written(tmp_path, streamed
 @pytest.mark.parametrize(("most", "kept"), [(1 << 20, 4), (900, 3)])
 def test_recording_of_lone_chunks_equals_that_of_others(most, kept):
     tape = RequestRecorder("req_1", most, chosen=True)
-    source = opening(lambda _: upstream(setting("native")), tape)(None)
+    source = record_rounds(lambda _: upstream(setting("native")), tape)(None)
     texts = ["a", "b", "c", "d"]
     pieces = [piece(content=text) for text in texts]
     for data in pieces:

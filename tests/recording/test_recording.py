@@ -22,11 +22,11 @@ from gateway.recording import (
     UpstreamDataEntry,
     UpstreamErrorEntry,
     UpstreamRequestEntry,
-    read,
-    redacted,
-    written,
+    parse_recording,
+    redact,
+    write_lines,
 )
-from gateway.recording.redaction import veiled
+from gateway.recording.redaction import redact_stream
 from support.format_events import untraced
 from support.pipeline import cut
 from support.recorded_servers import EXCHANGES
@@ -65,7 +65,7 @@ def asked_entry(body=BODY):
 
 
 def lines(recording, **options):
-    return [json.loads(line) for line in written(recording, __version__, redacted=False, **options)]
+    return [json.loads(line) for line in write_lines(recording, __version__, redacted=False, **options)]
 
 
 # Files
@@ -80,7 +80,7 @@ def test_recording_file_is_read_as_written():
         (RoundEndEntry, {"problem": Problem(502, "It broke.", "upstream_lost")}),
         (ResponseDataEntry, {"data": "ä".encode()}),
     )
-    again = read(b"".join(written(recording, __version__, redacted=False)))
+    again = parse_recording(b"".join(write_lines(recording, __version__, redacted=False)))
     assert (again.id, again.started, again.over, again.cut) == ("1", recording.started, True, False)
     assert again.entries == recording.entries
 
@@ -127,13 +127,13 @@ def test_recording_file_links_a_write_to_reads_since_the_last_one():
 )  # fmt: skip
 def test_recording_file_that_is_invalid_is_refused(data, why):
     with pytest.raises(UnreadableRecording, match=why):
-        read(data)
+        parse_recording(data)
 
 
 def test_recording_file_without_an_end_is_refused():
-    whole = b"".join(written(made(asked_entry()), __version__, redacted=False))
+    whole = b"".join(write_lines(made(asked_entry()), __version__, redacted=False))
     with pytest.raises(UnreadableRecording, match="its end is missing"):
-        read(b"".join(whole.splitlines(keepends=True)[:-1]))
+        parse_recording(b"".join(whole.splitlines(keepends=True)[:-1]))
 
 
 def test_recording_that_is_too_long_is_cut():
@@ -143,8 +143,8 @@ def test_recording_that_is_too_long_is_cut():
         most=len(json.dumps(BODY)) + 2000,
     )
     assert recording.cut and len(recording.entries) == 5 and recording.entries[-1].cut
-    lines = [*written(recording, __version__, redacted=False)]
-    assert read(b"".join(lines)).cut and [json.loads(line)["n"] for line in lines[1:]] == [0, 1, 2, 3, 4]
+    lines = [*write_lines(recording, __version__, redacted=False)]
+    assert parse_recording(b"".join(lines)).cut and [json.loads(line)["n"] for line in lines[1:]] == [0, 1, 2, 3, 4]
 
 
 def test_recording_without_a_request_has_none():
@@ -157,7 +157,7 @@ def test_recording_without_a_request_has_none():
 
 def hidden(*entries, secrets=(), contents=True):
     before = made(*entries)
-    after = redacted(before, secrets, contents=contents)
+    after = redact(before, secrets, contents=contents)
     assert [len(getattr(one, name)) for one in before.entries for name in ("body", "data") if hasattr(one, name)] == [
         len(getattr(one, name)) for one in after.entries for name in ("body", "data") if hasattr(one, name)
     ]
@@ -297,8 +297,8 @@ def test_redaction_is_the_same_for_every_chunking(data, name):
     parts = [UpstreamDataEntry(t=0.0, call=1, data=piece) for piece in pieces]
     other = recording_of(name)
     other.entries = [*whole.entries[:place], *parts, *whole.entries[place + 1 :]]
-    after = [entry.data for entry in redacted(other, (), contents=True).entries if isinstance(entry, UpstreamDataEntry)]
-    assert b"".join(after) == redacted(whole, (), contents=True).entries[place].data
+    after = [entry.data for entry in redact(other, (), contents=True).entries if isinstance(entry, UpstreamDataEntry)]
+    assert b"".join(after) == redact(whole, (), contents=True).entries[place].data
     assert list(map(len, after[:-1])) == list(map(len, pieces))
 
 
@@ -310,7 +310,7 @@ def test_redaction_keeps_the_length_of_any_bytes(data):
 
 
 def test_redaction_of_no_chunks_is_empty():
-    assert veiled([], [b"k"], None) == []
+    assert redact_stream([], [b"k"], None) == []
     assert hidden(asked_entry(), (PreparedEntry, {"model": "m", "backend": "u", "upstream_model": "m", "server": {}, "settings": {}, "format": "", "reason": ""}))[1].model == "m"  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from msgspec import Raw
 from gateway.events import Annotation, TextDelta, Usage
 from gateway.recording import EndEntry, Recording, RequestEntry, UpstreamDataEntry
 from gateway.server.recording import writer, writing
-from gateway.server.recording.files import write
+from gateway.server.recording.files import write_file
 from gateway.server.recording.order import RecordingFolder, WriteOrder, packed, unpacked
 from gateway.server.recording.writer import RecordingWriter
 from support.app import gateway
@@ -59,7 +59,7 @@ def others():
 def test_writer_order_is_decoded_as_encoded(tmp_path):
     given = order(tmp_path, TextDelta(0, "ä"), Annotation(0, Raw(b'{"a":\n[1]}')), Usage(1 << 70, 1))
     assert unpacked(packed(given)) == given
-    write(given)
+    write_file(given)
     (found,) = recordings(tmp_path)
     assert events(found.entries[1]) == [
         {"event": "Text", "choice": 0, "text": "ä"},
@@ -85,13 +85,13 @@ def test_writer_writes_in_order_and_reports_failures(tmp_path):
 @pytest.mark.parametrize(("files", "size", "left"), [(2, 1 << 20, ["b", "c"]), (9, 600, ["c"]), (9, 1, [])])
 def test_writer_deletes_the_oldest_beyond_count_or_size(tmp_path, files, size, left):
     for id in ("a", "b", "c"):
-        write(order(tmp_path, id=id, files=files, size=size))
+        write_file(order(tmp_path, id=id, files=files, size=size))
     assert [one.id for one in recordings(tmp_path)] == left
 
 
 def test_writer_ignores_a_file_that_was_deleted_meanwhile(tmp_path):
     (tmp_path / "0.jsonl").symlink_to(tmp_path / "gone")
-    write(order(tmp_path))
+    write_file(order(tmp_path))
     assert len([*tmp_path.glob("2*.jsonl")]) == 1
 
 

@@ -21,16 +21,16 @@ from gateway.recording import (
     ResponseDataEntry,
     UnreadableRecording,
     UpstreamDataEntry,
-    read,
-    redacted,
-    written,
+    parse_recording,
+    redact,
+    write_lines,
 )
 from gateway.replay import command
 from gateway.replay.driving import ReplayOptions, replayed
-from gateway.replay.meaning import Outcome, differences, meaning
+from gateway.replay.meaning import Outcome, diff_outcomes, outcome_of
 from gateway.replay.player import MockBackend
-from gateway.replay.script import calls, every
-from gateway.replay.script import whole as in_one_piece
+from gateway.replay.script import join_chunks as in_one_piece
+from gateway.replay.script import recorded_calls, split_every
 from gateway.server.learning import LearnedMetadata
 from support.app import gateway
 from support.cli import run
@@ -142,7 +142,7 @@ def sent(recording):
 
 def written_to(folder, recording, name="a.jsonl"):
     file = folder / name
-    file.write_bytes(b"".join(written(recording, __version__, redacted=False)))
+    file.write_bytes(b"".join(write_lines(recording, __version__, redacted=False)))
     return file
 
 
@@ -155,18 +155,18 @@ def replay(*words):
 
 
 @pytest.mark.parametrize("name", [name for name in SITUATIONS if name != OF_A_STORE])
-@pytest.mark.parametrize("pieces", [None, every(1), in_one_piece], ids=["recorded", "bytes", "whole"])
+@pytest.mark.parametrize("pieces", [None, split_every(1), in_one_piece], ids=["recorded", "bytes", "whole"])
 def test_replay_gives_the_recorded_bytes(recorded, name, pieces):
     before, now = recorded(name), again(recorded(name), cut=pieces)
-    assert differences(meaning(before), meaning(now), [field for field in Outcome.__struct_fields__]) == []
+    assert diff_outcomes(outcome_of(before), outcome_of(now), [field for field in Outcome.__struct_fields__]) == []
     if name not in ("choices", "responses", "responses, whole", "a response that is lost"):  # their order, `store`
         assert sent(now) == sent(before)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_replay_of_a_redacted_recording_means_the_same(recorded, name):
-    shown = redacted(recorded(name), (), contents=True)
-    assert differences(meaning(shown), meaning(again(shown)), command._ALL) == []
+    shown = redact(recorded(name), (), contents=True)
+    assert diff_outcomes(outcome_of(shown), outcome_of(again(shown)), command._ALL) == []
 
 
 @untraced
@@ -177,28 +177,28 @@ def test_replay_means_the_same_for_any_chunking(recorded, data, name):
     body = b"".join(entry.data for entry in recording.entries if isinstance(entry, UpstreamDataEntry))
     pieces = [piece for piece in cut(data, body) if piece]
     now = again(recording, cut=lambda _: pieces)
-    assert differences(meaning(recording), meaning(now), command._ALL) == []
+    assert diff_outcomes(outcome_of(recording), outcome_of(now), command._ALL) == []
 
 
 def test_replay_can_be_recorded_and_replayed_again(recorded, tmp_path):
     first = again(recorded("chat"))
-    copy = read(written_to(tmp_path, first).read_bytes())
-    assert meaning(again(copy)) == meaning(first) == meaning(recorded("chat"))
+    copy = parse_recording(written_to(tmp_path, first).read_bytes())
+    assert outcome_of(again(copy)) == outcome_of(first) == outcome_of(recorded("chat"))
 
 
 def test_replay_at_the_recorded_pace_means_the_same(recorded):
-    assert meaning(again(recorded("chat"), timed=True)) == meaning(recorded("chat"))
+    assert outcome_of(again(recorded("chat"), timed=True)) == outcome_of(recorded("chat"))
 
 
 @pytest.mark.parametrize(("name", "other"), [("chat", "responses"), ("responses", "chat"), ("choices", "chat")])
 def test_replay_at_another_endpoint_means_the_same(recorded, name, other):
     now = again(recorded(name), endpoint=other)
-    assert differences(meaning(recorded(name)), meaning(now), command._ELSEWHERE) == []
+    assert diff_outcomes(outcome_of(recorded(name)), outcome_of(now), command._ELSEWHERE) == []
     assert (b"response.created" in sent(now)) == (other == "responses")
 
 
 def test_replay_at_another_endpoint_converts_tools_and_tool_choice(recorded, tmp_path):
-    recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
+    recording = parse_recording(written_to(tmp_path, recorded("chat")).read_bytes())
     tools = [*TOOLS, {"type": "custom", "custom": {"name": "g"}}, {"type": "web_search"}]
     recording.entries[0].body = json.dumps(
         {"model": "m", "messages": [], "tools": tools, "tool_choice": "auto"}
@@ -209,7 +209,7 @@ def test_replay_at_another_endpoint_converts_tools_and_tool_choice(recorded, tmp
 
 def test_replay_with_another_format_shows_differences(recorded):
     now = again(recorded("chat"), format="native")
-    lines = differences(meaning(recorded("chat")), meaning(now), command._ELSEWHERE)
+    lines = diff_outcomes(outcome_of(recorded("chat")), outcome_of(now), command._ELSEWHERE)
     assert lines[0] == "said:" and any("Reasoning" in line and line.startswith("-") for line in lines)
 
 
@@ -226,14 +226,14 @@ def test_replay_with_another_format_shows_differences(recorded):
     ],
 )
 def test_replay_refuses_a_recording_that_cannot_be_played(recorded, tmp_path, change, why):
-    recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
+    recording = parse_recording(written_to(tmp_path, recorded("chat")).read_bytes())
     change(recording)
     with pytest.raises(UnreadableRecording, match=why):
         again(recording)
 
 
 def test_replay_refuses_another_endpoint_for_completions(recorded, tmp_path):
-    recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
+    recording = parse_recording(written_to(tmp_path, recorded("chat")).read_bytes())
     recording.entries[0].path = "/v1/completions"
     with pytest.raises(UnreadableRecording, match="/v1/completions"):
         again(recording, endpoint="chat")
@@ -249,11 +249,11 @@ def test_replay_covers_a_backend_that_was_unreachable(tmp_path):
 
     asyncio.run(run())
     (recording,) = recordings(tmp_path)
-    assert [(one.backend, one.status, one.end) for one in calls(recording)] == [
+    assert [(one.backend, one.status, one.end) for one in recorded_calls(recording)] == [
         ("dead", 0, "away"),
         ("up", 200, "end"),
     ]
-    assert meaning(again(recording)) == meaning(recording)
+    assert outcome_of(again(recording)) == outcome_of(recording)
 
 
 def test_replay_restores_learned_model_metadata(tmp_path):
@@ -285,20 +285,20 @@ def test_replay_covers_a_fallback_model(tmp_path):
 
     asyncio.run(run())
     (recording,) = recordings(tmp_path)
-    assert meaning(again(recording)) == meaning(recording)
+    assert outcome_of(again(recording)) == outcome_of(recording)
 
 
 def test_replay_fails_if_it_needs_more_upstream_calls(recorded, tmp_path):
-    recording = read(written_to(tmp_path, recorded("another attempt")).read_bytes())
+    recording = parse_recording(written_to(tmp_path, recorded("another attempt")).read_bytes())
     place = next(i for i, entry in enumerate(recording.entries) if getattr(entry, "call", 1) == 2)
     del recording.entries[place:-1]
-    assert meaning(again(recording)).problem == "upstream_error"
+    assert outcome_of(again(recording)).problem == "upstream_error"
 
 
 def test_replay_sends_an_invalid_request_as_it_was(recorded, tmp_path):
-    recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
+    recording = parse_recording(written_to(tmp_path, recorded("chat")).read_bytes())
     recording.entries[0].body = b"{"
-    assert meaning(again(recording)).status == 400
+    assert outcome_of(again(recording)).status == 400
 
 
 # The command
@@ -306,7 +306,7 @@ def test_replay_sends_an_invalid_request_as_it_was(recorded, tmp_path):
 
 def test_replay_command_compares_each_file(recorded, tmp_path):
     written_to(tmp_path, recorded("chat"))
-    other = read(written_to(tmp_path, recorded("responses"), "b.jsonl").read_bytes())
+    other = parse_recording(written_to(tmp_path, recorded("responses"), "b.jsonl").read_bytes())
     assert replay(tmp_path) == (0, f"{tmp_path}/a.jsonl: as it was\n{tmp_path}/b.jsonl: as it was\n", "")
     other.entries[-1].ledger = ["dropped:x"]
     written_to(tmp_path, other, "b.jsonl")
@@ -354,14 +354,14 @@ def test_replay_command_makes_a_test_of_a_recording(recorded, tmp_path):
     file = written_to(tmp_path, recorded("chat"))
     assert replay(file, "--test", "--into", tmp_path / "tests") == (0, f"{tmp_path}/tests/a.jsonl\n", "")
     assert replay(tmp_path / "tests" / "a.jsonl", "--test", "--into", tmp_path / "tests")[0] == 0
-    assert command.golden(tmp_path / "tests" / "a.jsonl") == meaning(recorded("chat"))
+    assert command.load_golden(tmp_path / "tests" / "a.jsonl") == outcome_of(recorded("chat"))
 
 
 def test_replay_command_serves_recordings_as_models(recorded, tmp_path):
     written_to(tmp_path, recorded("chat"), "one two.jsonl")
     written_to(tmp_path, recorded("another attempt"), "three.jsonl")
     (tmp_path / "four.jsonl").write_text("{}")
-    unasked = read((tmp_path / "three.jsonl").read_bytes())
+    unasked = parse_recording((tmp_path / "three.jsonl").read_bytes())
     del unasked.entries[1:-1]
     written_to(tmp_path, unasked, "five.jsonl")
     command_line = [sys.executable, "-m", "gateway", "replay", "--serve", str(tmp_path), "--port", "0"]
@@ -397,8 +397,8 @@ async def test_replay_server_answers_404_to_unknown_requests():
 
 def test_replay_differences_are_limited_to_the_given_fields():
     one, other = Outcome(200, None, [], [], [], None), Outcome(500, None, [], [], ["a:b"], None)
-    assert differences(one, other, ["said"]) == []
-    assert differences(one, other, ["status"]) == ["status:", "@@ -1 +1 @@", "-200", "+500"]
+    assert diff_outcomes(one, other, ["said"]) == []
+    assert diff_outcomes(one, other, ["status"]) == ["status:", "@@ -1 +1 @@", "-200", "+500"]
 
 
 def test_replay_recording_ends_with_its_outcome(recorded):

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.recording import ResponseDataEntry
 from gateway.replay.driving import replayed
-from gateway.replay.meaning import meaning
+from gateway.replay.meaning import outcome_of
 from support.recorded_servers import EXCHANGES, SERVERS, golden_file
 from support.recordings import recording_of
 
@@ -18,7 +18,7 @@ NAMES = [name for name, exchange in EXCHANGES.items() if exchange.answers and no
 async def test_replay_of_a_recorded_response_equals_its_golden(name):
     golden, again = GOLDENS[name], await replayed(recording_of(name))
     if "choices" not in golden:
-        assert meaning(again).problem == golden["problem"]["code"]
+        assert outcome_of(again).problem == golden["problem"]["code"]
         return
     said = json.loads(b"".join(entry.data for entry in again.entries if isinstance(entry, ResponseDataEntry)))
     for choice in (*said["choices"], *golden["choices"]):

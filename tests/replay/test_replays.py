@@ -2,17 +2,19 @@
 
 import pytest
 
-from gateway.recording import read
-from gateway.replay.command import golden
+from gateway.recording import parse_recording
+from gateway.replay.command import load_golden
 from gateway.replay.driving import ReplayOptions, replayed
-from gateway.replay.meaning import meaning
-from gateway.replay.script import every, whole
+from gateway.replay.meaning import outcome_of
+from gateway.replay.script import join_chunks, split_every
 from support.paths import TESTS
 
 FILES = sorted((TESTS / "replays").glob("*.jsonl"))
 
 
-@pytest.mark.parametrize("cut", [None, every(1), every(7), whole], ids=["recorded", "1", "7", "whole"])
+@pytest.mark.parametrize(
+    "cut", [None, split_every(1), split_every(7), join_chunks], ids=["recorded", "1", "7", "whole"]
+)
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 async def test_replay_means_what_its_golden_says(file, cut):
-    assert meaning(await replayed(read(file.read_bytes()), ReplayOptions(cut=cut))) == golden(file)
+    assert outcome_of(await replayed(parse_recording(file.read_bytes()), ReplayOptions(cut=cut))) == load_golden(file)

@@ -8,7 +8,7 @@ from openai import OpenAI
 
 from gateway import demo
 from gateway.config import parse
-from gateway.formats import names
+from gateway.formats import format_names
 from support.threaded_gateway import served
 
 CONFIG = """
@@ -27,8 +27,8 @@ def fleet():
     """Yield the servers by name, each with its own exit stack, and a client of the gateway."""
     with ExitStack() as stack:
         servers = {name: stack.enter_context(ExitStack()) for name in ("b0", "b1")}
-        urls = [one.enter_context(demo.start("--threads", "1", out=io.StringIO())) for one in servers.values()]
-        url = stack.enter_context(served(parse(CONFIG.format(*urls), "real.yaml", {}, names())))
+        urls = [one.enter_context(demo.start_demo("--threads", "1", out=io.StringIO())) for one in servers.values()]
+        url = stack.enter_context(served(parse(CONFIG.format(*urls), "real.yaml", {}, format_names())))
         yield servers, stack.enter_context(OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0))
 
 

@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 from typer.testing import CliRunner
 
 from gateway.cli import app as commands
-from gateway.config import Config, ConfigError, effective, parse
+from gateway.config import Config, ConfigError, dump_effective, parse
 from gateway.server.app import create_app
 from gateway.server.auth import Authenticator
 from gateway.server.paths import canonical, roots
@@ -70,7 +70,7 @@ def test_api_key_is_not_in_the_parsed_config(key):
 
 
 def test_api_key_and_digest_are_masked_in_the_shown_config():
-    shown = effective(load(auth_of([RIGHT, WRONG])))
+    shown = dump_effective(load(auth_of([RIGHT, WRONG])))
     assert "    key:\n    - '**********'\n    - '**********'\n" in shown and "sha256" not in shown
     assert DIGEST.removeprefix("sha256:") not in shown + repr(load(auth_of(DIGEST)))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.tarpit import LONGEST, Tarpit, network
+from gateway.tarpit import LONGEST, Tarpit, client_network
 
 FREE, FORGIVEN, PLACES, ALL_PLACES, SILENCE = 5, 20.0, 16, 256, 60.0
 CLIENTS = st.sampled_from("abcd")
@@ -113,12 +113,12 @@ def test_tarpit_reports_each_failure_once_and_each_client_once_a_minute(failures
     ],
 )
 def test_client_network_is_the_address_or_its_64_prefix(address, whose):
-    assert network(address) == whose
+    assert client_network(address) == whose
 
 
 @settings(deadline=None)
 @given(st.integers(0, 2**128 - 1), st.integers(0, 2**64 - 1))
 def test_client_network_is_the_same_for_a_whole_64_prefix(address, host):
     neighbour = (address >> 64 << 64) | host
-    one, other = network(str(IPv6Address(address))), network(str(IPv6Address(neighbour)))
+    one, other = client_network(str(IPv6Address(address))), client_network(str(IPv6Address(neighbour)))
     assert one == other or address >> 32 == 0xFFFF or neighbour >> 32 == 0xFFFF

@@ -20,7 +20,7 @@ from gateway.errors import BadRequest
 from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server import pdf_pages, pdfs
-from gateway.server.documents import read as read_beside
+from gateway.server.documents import inline_request_files as read_beside
 from gateway.server.pdfs import Pdfs, joined
 from support.app import gateway, problem
 from support.pdf import pdf, stream, words
@@ -59,7 +59,7 @@ def request_with(*parts, role="user"):
 
 def read(part):
     """Return the text of a file part without the tags around it, and the outcome for the file."""
-    request, outcomes = documents.read(request_with(part), pdf_text)
+    request, outcomes = documents.files_to_text(request_with(part), pdf_text)
     ((said,),) = (message["content"] for message in request.messages)
     assert said["type"] == "text"
     inner = said["text"].removeprefix(f'<file name="{part["file"]["filename"]}">').removesuffix("</file>")
@@ -131,7 +131,7 @@ def test_file_name_is_escaped_and_shortened():
         None: "file",
         "n" * 300: "n" * 255,
     }.items():
-        request, _ = documents.read(request_with(file(uri(b"Hello"), name)), pdf_text)
+        request, _ = documents.files_to_text(request_with(file(uri(b"Hello"), name)), pdf_text)
         assert request.messages[0]["content"][0]["text"] == f'<file name="{written}">Hello</file>'
 
 
@@ -146,7 +146,7 @@ def test_file_parts_are_replaced_and_other_parts_stay():
     )
     request = Request(model="m", messages=messages, stream=True)
     assert documents.has_files(request)
-    got, outcomes = documents.read(request, pdf_text)
+    got, outcomes = documents.files_to_text(request, pdf_text)
     note = {"type": "text", "text": f'<file name="p">{NOTHING}</file>'}
     assert got.messages == (
         *messages[:2],
@@ -181,7 +181,7 @@ def test_file_part_with_an_error_is_refused_with_its_path(case):
         *request_with({"type": "text", "text": "q"}, {"type": "file", "file": said}).messages,
     )
     with pytest.raises(BadRequest) as caught:
-        documents.read(Request(model="m", messages=messages), pdf_text)
+        documents.files_to_text(Request(model="m", messages=messages), pdf_text)
     found = caught.value.problem
     assert (found.status, found.code, found.param) == (400, code, f"messages[1].content[1].file.{member}")
     assert "Hello" not in found.message

@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from gateway.config import Config
-from gateway.server.run import run
+from gateway.server.run import run_gateway
 from support.app import problem
 from support.raw_requests import request_bytes
 from support.serve_process import asked, config_of, first, living, refused, rest, streaming
@@ -158,4 +158,4 @@ def test_port_that_is_taken_is_a_plain_error_message(host):
     with socket.create_server((host, 0), family=family) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SystemExit, match=f"cannot listen on {host} port {port}: Address already in use"):
-            run(Config(server={"host": host, "port": port}))
+            run_gateway(Config(server={"host": host, "port": port}))

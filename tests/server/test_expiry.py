@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 
 from gateway.config import StoreSettings
-from gateway.server.sweeping import sweep_for_ever
+from gateway.server.sweeping import expire_forever
 from gateway.store import Database, responses, threads
 from support.wait import idle, until
 
@@ -13,7 +13,7 @@ DAY = 86_400
 
 @asynccontextmanager
 async def sweeping(database, **settings):
-    task = asyncio.create_task(sweep_for_ever(database, StoreSettings(**settings), seconds=0.02))
+    task = asyncio.create_task(expire_forever(database, StoreSettings(**settings), seconds=0.02))
     try:
         yield task
     finally:

@@ -11,7 +11,7 @@ import pytest
 from gateway.config.schema import StreamSettings
 from gateway.errors import STOPPED
 from gateway.recording import ResponseDataEntry, UpstreamDataEntry
-from gateway.recording.entries import came_of
+from gateway.recording.entries import cause_of
 from gateway.server.exchange import Relay
 from gateway.server.telemetry.observation import RequestRecord
 from support.app import listening, streaming
@@ -136,7 +136,7 @@ async def test_relay_records_each_chunk_as_it_went(tmp_path, path):
     assert b"".join(entry.data for entry in wrote) == client.data
     words = [place for place, entry in enumerate(found.entries) if entry in wrote and b'" word"' in entry.data]
     assert len(words) == 8
-    assert [found.entries[came_of(found.entries, place)].data for place in words] == [WORD] * 8
+    assert [found.entries[cause_of(found.entries, place)].data for place in words] == [WORD] * 8
 
 
 async def test_client_that_reads_late_gets_the_whole_response():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway import config
 from gateway.errors import BadRequest
-from gateway.server.addresses import allowed, is_public
+from gateway.server.addresses import address_filter, is_public
 from gateway.server.fetching import Fetcher, FetchKind
 from gateway.server.guard import FetchFailed, SsrfGuard, resolved
 from support.app import on_both_loops
@@ -40,12 +40,12 @@ PUBLIC = ["1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.0", "172.32.0.1", "
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_address_that_is_private_is_refused(address):
-    assert not is_public(ip_address(address)) and not allowed([], PORTS)(address, 80)
+    assert not is_public(ip_address(address)) and not address_filter([], PORTS)(address, 80)
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_address_that_is_public_is_allowed(address):
-    assert is_public(ip_address(address)) and allowed([], PORTS)(address, 80)
+    assert is_public(ip_address(address)) and address_filter([], PORTS)(address, 80)
 
 
 @given(st.ip_addresses())
@@ -71,7 +71,7 @@ def test_address_of_ipv6_is_public_only_in_assigned_space(address):
 
 
 def test_address_of_a_configured_network_is_allowed():
-    check = allowed(["10.1.0.0/16", "fd00::/8"], PORTS)
+    check = address_filter(["10.1.0.0/16", "fd00::/8"], PORTS)
     assert check("10.1.2.3", 80) and check("fd00::1", 80) and check("fd00::1%eth0", 80) and check("8.8.8.8", 80)
     assert not (check("10.2.0.1", 80) or check("::ffff:10.1.2.3", 80) or check("fe80::1", 80))
     assert not is_public(IPv4Address("10.1.2.3"))
@@ -79,9 +79,9 @@ def test_address_of_a_configured_network_is_allowed():
 
 @pytest.mark.parametrize("port", [0, 22, 25, 79, 444, 6379, 8080, 65535])
 def test_address_that_is_public_has_few_ports_and_a_network_has_all(port):
-    check = allowed(["10.1.0.0/16"], PORTS)
+    check = address_filter(["10.1.0.0/16"], PORTS)
     assert check("8.8.8.8", 443) and not check("8.8.8.8", port) and check("10.1.2.3", port)
-    assert allowed([], [port])("8.8.8.8", port)
+    assert address_filter([], [port])("8.8.8.8", port)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_address_that_is_public_has_few_ports_and_a_network_has_all(port):
     ],
 )  # fmt: skip
 def test_address_of_cloud_metadata_is_refused_in_any_network(address):
-    assert not allowed(["0.0.0.0/0", "::/0", address.partition("%")[0]], PORTS)(address, 80)
+    assert not address_filter(["0.0.0.0/0", "::/0", address.partition("%")[0]], PORTS)(address, 80)
 
 
 # Fetching
@@ -101,7 +101,7 @@ def test_address_of_cloud_metadata_is_refused_in_any_network(address):
 async def fetch(*urls, resolve=None, tls=None, networks=(HERE,), seconds=10, **limits):
     """Fetch as a request does; `seconds` may be a fraction, which a file may not have."""
     settings = config.FetchSettings(networks=networks, **limits).model_copy(update={"seconds": seconds})
-    guard = SsrfGuard(allowed(settings.networks, settings.ports), resolve, tls)
+    guard = SsrfGuard(address_filter(settings.networks, settings.ports), resolve, tls)
     fetched = await Fetcher(settings, SORT, guard).all({url: f"p{i}" for i, url in enumerate(urls)})
     return [fetched[url].data for url in urls]
 
@@ -415,7 +415,7 @@ async def test_fetch_error_is_the_same_for_every_cause():
 
 
 def local_guard():
-    return SsrfGuard(allowed([HERE], PORTS))
+    return SsrfGuard(address_filter([HERE], PORTS))
 
 
 async def send(request):

@@ -14,7 +14,7 @@ from gateway.backends import KINDS
 from gateway.errors import BadRequest
 from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.server.images import read
+from gateway.server.images import inline_request_images
 from support.app import gateway, problem
 from support.format_events import untraced
 from support.upstream import HELLO, said, whole
@@ -39,7 +39,10 @@ async def fetch_inline(url, **limits):
     """Return the URL that a backend gets instead of this one."""
     settings = config.FetchSettings(fetch=True, networks=(HERE,), **limits)
     request = Request(model="m", messages=tuple(messages_with(image(url))))
-    ((part,),) = (one["content"] for one in (await read(request, KINDS["llamacpp"], settings, Warnings())).messages)
+    ((part,),) = (
+        one["content"]
+        for one in (await inline_request_images(request, KINDS["llamacpp"], settings, Warnings())).messages
+    )
     return part["image_url"]["url"]
 
 
@@ -247,18 +250,18 @@ async def test_image_fetch_ends_when_the_client_disconnects():
 )
 @untraced
 def test_image_of_any_bytes_is_inlined_unchanged(data):
-    if type := images.media_type(data):
-        assert images.data_url(data) == inline(data, type)
+    if type := images.image_type(data):
+        assert images.image_data_url(data) == inline(data, type)
         request = Request(model="m", messages=tuple(messages_with(image("http://x/"))))
-        inlined = images.inlined(request, {"http://x/": data})
-        assert images.addresses(inlined) == {} and inlined == replace(
+        inlined = images.inline_images(request, {"http://x/": data})
+        assert images.image_urls(inlined) == {} and inlined == replace(
             request, messages=tuple(messages_with(image(inline(data, type))))
         )
 
 
 def test_image_inlining_keeps_messages_without_images():
     request = Request(model="m", messages=({"role": "user", "content": "x"}, {"role": "assistant", "content": None}))
-    assert images.addresses(request) == {} and Warnings().entries() == []
+    assert images.image_urls(request) == {} and Warnings().entries() == []
     assert [
-        one is other for one, other in zip(images.inlined(request, {}).messages, request.messages, strict=True)
+        one is other for one, other in zip(images.inline_images(request, {}).messages, request.messages, strict=True)
     ] == [True, True]

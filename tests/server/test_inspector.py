@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gateway.recording import Recording, RequestEntry, ResponseDataEntry, UpstreamDataEntry, read
+from gateway.recording import Recording, RequestEntry, ResponseDataEntry, UpstreamDataEntry, parse_recording
 from gateway.server.console import exchanges, replaying
 from support.app import bearer, gateway, listening, problem
 from support.upstream import HELLO, KEY, chunk, head, stream, whole
@@ -213,10 +213,10 @@ def recording_of(*sizes):
 def test_inspector_page_of_entries_is_bounded_in_bytes(monkeypatch):
     monkeypatch.setattr(exchanges, "_LONGEST", 10)
     monkeypatch.setattr(exchanges, "_BYTES", 20)
-    page = exchanges.page(recording_of(11, 10, 1), -1, ())
+    page = exchanges.entries_page(recording_of(11, 10, 1), -1, ())
     assert [one.get("cut") for one in page.entries] == [11, None] and page.more and not page.over
     assert page.entries[0]["body"] == {"text": "a" * 10}
-    page = exchanges.page(recording_of(1, 12, 1), 0, ())
+    page = exchanges.entries_page(recording_of(1, 12, 1), 0, ())
     assert [(one["n"], one.get("cut")) for one in page.entries] == [(1, 12), (2, None), (3, None)]
     assert page.entries[0]["data"] == {"text": "r" * 10} and not page.more
 
@@ -232,7 +232,7 @@ async def test_inspector_recording_has_content_only_if_configured(content):
         )
         answer = await site.client.get(f"{LIST}/one/recording")
     assert answer.headers["content-disposition"] == 'attachment; filename="recording.jsonl"'
-    assert read(answer.content).over and (b"my words" in answer.content) is content
+    assert parse_recording(answer.content).over and (b"my words" in answer.content) is content
     assert json.loads(answer.text.partition("\n")[0])["redacted"] is not content
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event, select, text, update
 
 from gateway.endpoints.responses import log
-from gateway.server.jobs.following import follow
+from gateway.server.jobs.following import subscribe
 from gateway.server.jobs.lease import Lease
 from gateway.server.jobs.scribe import JobLost, LogWriter
 from gateway.server.jobs.tail import LogTail
@@ -104,7 +104,7 @@ class Reader:
         self.got, self._steps = b"", iter(steps)
 
     async def read(self, one, after):
-        async for piece in follow(one.store, one.id, one.tail, after, 0):
+        async for piece in subscribe(one.store, one.id, one.tail, after, 0):
             self.got += piece
             for _ in range(next(self._steps, 0)):
                 await asyncio.sleep(0)
@@ -269,7 +269,7 @@ async def test_job_programming_error_before_the_stream_answers_500(asked, monkey
     def broken(*_):
         raise RuntimeError("a secret of ours")
 
-    monkeypatch.setattr("gateway.server.heads.check", broken)
+    monkeypatch.setattr("gateway.server.heads.reject_if_strict", broken)
     async with gateway(HELLO, **RESUMED) as site:
         answer = await site.respond(**asked)
     assert problem(answer)[0] == 500 and "secret" not in answer.text

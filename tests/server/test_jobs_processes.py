@@ -11,11 +11,11 @@ from sqlalchemy import select, update
 
 from gateway.errors import StoreFailed
 from gateway.server.jobs.desk import JobContext
-from gateway.server.jobs.following import follow
+from gateway.server.jobs.following import subscribe
 from gateway.server.jobs.lease import Lease
 from gateway.server.jobs.scribe import JobLost, LogWriter
 from gateway.server.jobs.tail import LogTail
-from gateway.server.jobs.takeover import DIED, give_up, settle
+from gateway.server.jobs.takeover import DIED, fail_job, recover_job
 from gateway.server.jobs.watch import RemoteLog
 from gateway.store import jobs as all_jobs
 from gateway.store import logs
@@ -954,7 +954,7 @@ async def test_subscriber_behind_a_packed_log_gets_each_event_once(store):
         watch.wake()
         await until(lambda: watch.tail.over)
         for after in range(-1, 5):
-            data = [piece async for piece in follow(store, "r", watch.tail, after, 0)]
+            data = [piece async for piece in subscribe(store, "r", watch.tail, after, 0)]
             assert b"".join(data) == b"".join(frames[after + 1 :]) + OVER
 
 
@@ -975,9 +975,9 @@ async def test_job_lost_during_a_takeover_raises_lost(store):
     async with desk_of(store, scribes="b") as desk:
         job = await open_response(store, "b")
         with pytest.raises(JobLost):
-            await settle(desk, job, LogTail())
+            await recover_job(desk, job, LogTail())
         assert await found(store, select(jobs.c.id)) == "r"
         async with store.writing() as db:
             await all_responses.remove(db, await all_responses.find(db, "t", "r"))
         with pytest.raises(JobLost):
-            await give_up(desk, job, LogTail(), DIED)
+            await fail_job(desk, job, LogTail(), DIED)

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from gateway import config
 from gateway.server import logs
 from gateway.server.telemetry import counting, metrics
-from gateway.server.telemetry.endpoints import OTHER, endpoint
+from gateway.server.telemetry.endpoints import OTHER, endpoint_label
 from gateway.server.telemetry.observation import StreamTiming
 from support.app import bearer, gateway, listening
 from support.backends import fleet
@@ -37,7 +37,7 @@ def lines():
     logs.requests.addHandler(handler)
     yield heard
     logs.requests.removeHandler(handler)
-    logs.follow(config.LogSettings())
+    logs.apply_settings(config.LogSettings())
 
 
 # Names and formats
@@ -436,10 +436,13 @@ async def test_metrics_endpoint_label_is_unique_for_each_route():
     async with gateway(HELLO) as site:
         routes = [route for route in site.app.routes if isinstance(route, Route)]
     found = {
-        endpoint(method, route.path) for route in routes for method in route.methods if route.path.startswith("/v1")
+        endpoint_label(method, route.path)
+        for route in routes
+        for method in route.methods
+        if route.path.startswith("/v1")
     }
     assert OTHER not in found and len(found) == 13
-    assert endpoint("GET", "/v1/modelsx") == endpoint("POST", "/v1") == OTHER
+    assert endpoint_label("GET", "/v1/modelsx") == endpoint_label("POST", "/v1") == OTHER
 
 
 @pytest.mark.parametrize("script", [[head(), HANG], [head(), chunk("Hi"), HANG]])
@@ -532,7 +535,7 @@ def test_metrics_show_an_ejected_backend_as_unhealthy():
         async with fleet([HELLO], [HELLO], together=True) as site:
             now = asyncio.get_running_loop().time()
             site.backend("b0").gate.health.eject(now)
-            return counting.states(site.app.state.directory.backends, now)
+            return counting.backend_states(site.app.state.directory.backends, now)
 
     states = asyncio.run(ejected())
     assert states["gateway_backend_healthy"] == {("up",): [1], ("b0",): [0], ("b1",): [1]}

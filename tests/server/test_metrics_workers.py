@@ -4,10 +4,10 @@ import asyncio
 import os
 import signal
 
-from gateway.server.telemetry.folder import abandon, end, folder
+from gateway.server.telemetry.folder import mark_ended, metrics_folder, remove_orphan
 from gateway.server.telemetry.metrics import DURATION, HEALTHY, IN_FLIGHT, QUEUE, REQUESTS, STORED
 from gateway.server.telemetry.shared import SharedFolder, SharedMetrics
-from gateway.server.telemetry.tally import MetricValues, together
+from gateway.server.telemetry.tally import MetricValues, sum_series
 from support.metrics import scrape
 from support.overview import CHAT
 from support.serve_process import asked, config_of, first, living, rest, streaming
@@ -82,29 +82,29 @@ async def until_served_by(gateway, backend):
 
 
 def test_metrics_folder_is_at_the_preferred_place_and_removed_at_the_end(tmp_path):
-    with folder(str(tmp_path)) as made:
+    with metrics_folder(str(tmp_path)) as made:
         assert made.parent == tmp_path and made.is_dir()
         (made / "0.tally").touch()
     assert not made.exists()
 
 
 def test_metrics_folder_falls_back_to_a_writable_place(tmp_path):
-    with folder(str(tmp_path / "none"), str(tmp_path)) as made:
+    with metrics_folder(str(tmp_path / "none"), str(tmp_path)) as made:
         assert made.parent == tmp_path
 
 
 def test_metrics_without_a_folder_cover_one_worker_at_a_time(tmp_path, caplog):
     none = str(tmp_path / "none")
-    with folder(none, none) as made:
+    with metrics_folder(none, none) as made:
         assert made is None
-        end(made)
-        abandon(made)
+        mark_ended(made)
+        remove_orphan(made)
     assert "one worker at a time" in caplog.text
 
 
 def test_metrics_folder_is_removed_by_an_orphaned_worker(tmp_path):
-    with folder(str(tmp_path)) as made:
-        abandon(made / "0.tally")
+    with metrics_folder(str(tmp_path)) as made:
+        remove_orphan(made / "0.tally")
         assert not made.exists()
 
 
@@ -121,7 +121,7 @@ def series_of(requests):
 def test_metrics_of_workers_are_summed_and_health_is_the_minimum():
     one = {**series_of(2), HEALTHY.name: {("up",): [1.0], ("b",): [1.0]}, QUEUE.name: {("up",): [3.0]}}
     two = {**series_of(3), HEALTHY.name: {("up",): [0.0]}, QUEUE.name: {("up",): [4.0]}}
-    both = together((one, two))
+    both = sum_series((one, two))
     assert both[REQUESTS.name] == {WELL: [5]}
     assert both[HEALTHY.name] == {("up",): [0], ("b",): [1]} and both[QUEUE.name] == {("up",): [7]}
     (values,) = both[DURATION.name].values()
@@ -131,7 +131,7 @@ def test_metrics_of_workers_are_summed_and_health_is_the_minimum():
 
 def test_metrics_snapshot_does_not_change_with_later_counts():
     tally = MetricValues()
-    snapshot = together((tally.series,))
+    snapshot = sum_series((tally.series,))
     tally.count(STORED)
     assert snapshot[STORED.name] == {(): [0]}
 
@@ -141,8 +141,8 @@ def test_metrics_of_an_ended_worker_keep_only_its_counts(tmp_path):
     mine, *others = map(SharedFolder, files)
     for number, one in enumerate((mine, *others)):
         one.write(SharedMetrics(series_of(number), {IN_FLIGHT.name: {(CHAT,): [1.0]}}))
-    end(files[2])
-    found = together(mine.others())
+    mark_ended(files[2])
+    found = sum_series(mine.others())
     assert found[REQUESTS.name] == {WELL: [3]} and found[IN_FLIGHT.name] == {(CHAT,): [1]}
 
 
@@ -167,4 +167,4 @@ async def test_metrics_file_has_the_last_counts_of_an_ended_gateway(tmp_path):
     one, two = tmp_path / "0.tally", tmp_path / "1.tally"
     async with gateway_with(SharedFolder(one)) as site:
         await site.chat()
-    assert together(SharedFolder(two).others())[REQUESTS.name] == {WELL: [1]}
+    assert sum_series(SharedFolder(two).others())[REQUESTS.name] == {WELL: [1]}

@@ -115,11 +115,11 @@ async def test_model_list_has_only_what_all_backends_of_a_model_support():
 async def test_model_context_window_of_a_route_is_that_of_its_backend():
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         route = (await site.app.state.directory.find("m")).any
-        assert await window.of(route) is None
+        assert await window.context_length(route) is None
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = whole(PROPS)
         route = (await site.app.state.directory.find("m")).any
-        assert await window.of(route) == 4096
+        assert await window.context_length(route) == 4096
 
 
 async def test_model_list_does_not_wait_for_a_silent_backend(monkeypatch):

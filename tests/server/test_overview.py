@@ -14,10 +14,10 @@ from gateway.formats import FORMATS
 from gateway.routing import Health
 from gateway.server import logs
 from gateway.server.console import document, overview
-from gateway.server.console.document import Overview, brief
+from gateway.server.console.document import Overview, format_duration
 from gateway.server.telemetry import recent
 from gateway.server.telemetry.observation import RequestRecord
-from gateway.server.telemetry.rates import rates
+from gateway.server.telemetry.rates import compute_rates
 from gateway.server.telemetry.recent import RecentRequests
 from gateway.server.telemetry.sight import BackendCondition, FailureInfo, ModelRate, WorkerSnapshot
 from support.app import bearer, gateway, listening
@@ -118,7 +118,7 @@ async def test_overview_has_error_messages_if_content_is_on():
             await site.chat()
             assert [one["message"] for one in (await get_overview(site))["errors"]] == ["my prompt"]
     finally:
-        logs.follow(config.LogSettings())
+        logs.apply_settings(config.LogSettings())
 
 
 async def test_overview_has_error_messages_of_the_gateway():
@@ -267,31 +267,31 @@ def test_overview_of_workers_has_the_worst_health_and_last_failure():
 
 def test_overview_rate_counts_tokens_within_its_window():
     live = seen(live=True, status=None, arrived=80.0, first_content=0.0, duration=20.0, output_tokens=200)
-    (rate,) = rates([live], [], 0.0, 100.0)
+    (rate,) = compute_rates([live], [], 0.0, 100.0)
     assert rate == ModelRate("m", "up", 1, 0.0, 10.0)
 
 
 def test_overview_rate_of_a_whole_response_begins_at_its_upstream_call():
     whole_one = seen(streamed=False, arrived=85.0, asked=5.0, first_content=9.9, duration=10.0, output_tokens=50)
-    (rate,) = rates([], [whole_one], 0.0, 100.0)
+    (rate,) = compute_rates([], [whole_one], 0.0, 100.0)
     assert rate == ModelRate("m", "up", 0, 0.1, 5.0)
     unasked = structs.replace(whole_one, asked=None, output_tokens=0)
-    assert rates([], [unasked], 0.0, 100.0)[0].requests == 0.1
+    assert compute_rates([], [unasked], 0.0, 100.0)[0].requests == 0.1
 
 
 def test_overview_rate_ignores_requests_that_ended_before_its_window():
-    assert rates([], [seen(arrived=80.0, duration=9.9)], 0.0, 100.0) == []
+    assert compute_rates([], [seen(arrived=80.0, duration=9.9)], 0.0, 100.0) == []
 
 
 def test_overview_rate_window_is_shorter_if_records_were_dropped():
     over = [seen(arrived=99.0, duration=duration, output_tokens=10) for duration in (0.5, 0.75)]
-    (rate,) = rates([], over, 99.5, 100.0)
+    (rate,) = compute_rates([], over, 99.5, 100.0)
     assert (rate.requests, round(rate.tokens, 3)) == (4.0, 6.667)
-    assert rates([], [seen(arrived=100.0)], 100.0, 100.0)[0].requests == 1000.0, "the window is never empty"
+    assert compute_rates([], [seen(arrived=100.0)], 100.0, 100.0)[0].requests == 1000.0, "the window is never empty"
 
 
 def test_overview_rate_is_separate_for_each_model_and_backend():
-    found = rates([], [seen(), seen(), seen(backend="other"), seen(model="n")], 0.0, 100.0)
+    found = compute_rates([], [seen(), seen(), seen(backend="other"), seen(model="n")], 0.0, 100.0)
     assert [(rate.model, rate.backend, rate.requests) for rate in found] == [
         ("m", "up", 0.2), ("m", "other", 0.1), ("n", "up", 0.1),
     ]  # fmt: skip
@@ -364,4 +364,4 @@ async def test_overview_document_matches_its_schema():
     [(0, "0.00 s"), (9.99, "9.99 s"), (10, "10 s"), (99, "99 s"), (101, "2 min"), (6001, "2 h"), (8 * 86400, "8 d")],
 )
 def test_overview_durations_are_formatted_briefly(seconds, text):
-    assert brief(seconds) == text
+    assert format_duration(seconds) == text

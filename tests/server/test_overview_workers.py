@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.server.telemetry.folder import end
+from gateway.server.telemetry.folder import mark_ended
 from gateway.server.telemetry.shared import SharedFolder
 from gateway.server.telemetry.sight import WorkerSnapshot
 from support.overview import PATH
@@ -66,7 +66,7 @@ def test_overview_snapshot_of_a_worker_is_written_on_demand(tmp_path):
     other.show(sight)
     assert [*mine.shown(wished)] == [sight]
     assert [*mine.shown(wished + 10**12)] == [], "an old snapshot is not used"
-    end(tmp_path / "1.tally")
+    mark_ended(tmp_path / "1.tally")
     assert [*mine.shown(wished)] == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import func, select, true, update
 
 from gateway.store import Database
-from gateway.store.sweep import sweep
+from gateway.store.sweep import expire
 from gateway.store.tables import events as all_events
 from gateway.store.tables import jobs
 from support.app import gateway, listening, problem
@@ -336,7 +336,7 @@ async def test_resume_events_are_kept_for_resume_seconds(store_url, store):
         await update_rows(store, all_events, valid_until=int(now()) - 1)
         assert problem(await get(site, f"{id}?stream=true&starting_after=2")) == (400, BAD, None, "stream")
         assert (await get(site, id)).json() == checked(answer.content)
-        await sweep(store, int(now()), 0, 0)
+        await expire(store, int(now()), 0, 0)
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 

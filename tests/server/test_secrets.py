@@ -75,7 +75,7 @@ def captured_log():
     finally:
         root.removeHandler(handler)
         root.setLevel(before)
-        logs.follow(LogSettings())
+        logs.apply_settings(LogSettings())
 
 
 def site(script, **more):
@@ -167,17 +167,17 @@ def test_log_of_an_exception_has_the_types_of_its_causes_first():
 
 
 def test_log_of_an_exception_has_its_message_if_content_is_enabled():
-    logs.follow(LogSettings(content=True))
+    logs.apply_settings(LogSettings(content=True))
     text = log_text_of(lambda error: logging.getLogger("gateway").error("it failed", exc_info=error))
     assert f"RuntimeError: {ASKED}" in text
 
 
 @pytest.mark.parametrize("content", [True, False])
 def test_log_of_asyncio_has_no_results_of_tasks(content):
-    logs.follow(LogSettings(content=content))
+    logs.apply_settings(LogSettings(content=content))
     with captured_log() as text:
         logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <%s>", ASKED)
-    logs.follow(LogSettings())
+    logs.apply_settings(LogSettings())
     assert text.getvalue().startswith("asyncio: Task exception was never retrieved\n")
     assert (ASKED in text.getvalue()) is content
 

@@ -25,7 +25,7 @@ from gateway.config import BackendSettings as BackendConfig
 from gateway.config import Config, ConfigError
 from gateway.server.backend import Backend
 from gateway.server.certificates import Certificates
-from gateway.server.source import ConfigSource, greeting, read_config, settle
+from gateway.server.source import ConfigSource, read_config, resolve_config, startup_banner
 from gateway.server.watching import ConfigWatcher
 from support.app import HELLO_MESSAGES, listening, on_both_loops
 from support.cli import run
@@ -337,9 +337,9 @@ def test_tls_certificate_that_expired_is_used_and_logged(days, valid, tmp_path, 
 
 def test_greeting_says_https_with_tls(tmp_path):
     file = write_config(tmp_path, issue(tmp_path))
-    with settle(ConfigSource(file), {}, None) as (_, greeted):
+    with resolve_config(ConfigSource(file), {}, None) as (_, greeted):
         assert greeted.startswith("gateway listens on https://127.0.0.1:8900/v1 ")
-    assert "curl https://[::1]:1/v1/models" in greeting("::1", 1, None, scheme="https")
+    assert "curl https://[::1]:1/v1/models" in startup_banner("::1", 1, None, scheme="https")
 
 
 # Watching

@@ -12,7 +12,7 @@ from gateway import config
 from gateway.server import logs
 from gateway.server.app import create_app
 from gateway.server.tracing import tracer
-from gateway.server.tracing.trace import TraceParent, parent
+from gateway.server.tracing.trace import TraceParent, parse_traceparent
 from support.app import gateway, listening, settings
 from support.mcp_server import operators, toys
 from support.otlp_collector import collecting
@@ -222,7 +222,7 @@ async def test_trace_request_span_without_a_response_has_no_status(collector):
 async def test_access_log_line_has_the_trace_id(collector, caplog):
     async with gateway(HELLO, logs={"requests": True}, **traced(collector)) as site:
         await site.chat(headers=GIVEN)
-    logs.follow(config.LogSettings())
+    logs.apply_settings(config.LogSettings())
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gateway.requests"]
     assert [line["trace_id"] for line in lines] == [TRACE]
 
@@ -262,4 +262,4 @@ def test_tracing_switched_off_imports_no_packages():
     ],
 )  # fmt: skip
 def test_traceparent_is_accepted_only_if_valid(said, found):
-    assert parent([(name, value.encode()) for name, value in said]) == found
+    assert parse_traceparent([(name, value.encode()) for name, value in said]) == found

@@ -118,7 +118,7 @@ async def test_store_batch_keeps_all_responses(store):
     async with store.reading() as db:
         for number in range(9):
             kept = await responses.find(db, "t", f"r{number}")
-            whole = await responses.whole(db, kept)
+            whole = await responses.response_object(db, kept)
             assert whole["output"] == response(f"r{number}", "x" * number).body["output"]
 
 
@@ -128,7 +128,9 @@ async def test_store_batch_with_a_duplicate_id_keeps_the_other_responses(store):
     outcomes = await asyncio.gather(*writing, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [type(None)] * 3 + [exc.IntegrityError, type(None)]
     async with store.reading() as db:
-        assert (await responses.whole(db, await responses.find(db, "t", "same")))["output"][0]["text"] == "one"
+        assert (await responses.response_object(db, await responses.find(db, "t", "same")))["output"][0][
+            "text"
+        ] == "one"
         assert await responses.find(db, "t", "a") and await responses.find(db, "t", "b")
 
 

@@ -81,12 +81,12 @@ async def test_stored_completions_are_filtered_and_paged_in_both_orders(full, wa
 async def test_stored_completion_metadata_is_replaced(full):
     async with full.writing() as db:
         found = await completions.find(db, "t", "a")
-        changed = await completions.describe(db, found, {"user": "9"})
+        changed = await completions.set_metadata(db, found, {"user": "9"})
         assert changed == await completions.find(db, "t", "a")
         assert changed.body == {**found.body, "metadata": {"user": "9"}}
         assert [one.id for one in await completions.page(db, "t", CompletionFilter(metadata={"user": "9"}), 9)] == ["a"]
         assert [one.id for one in await completions.page(db, "t", CompletionFilter(metadata={"user": "1"}), 9)] == ["d"]
-        await completions.describe(db, changed, {})
+        await completions.set_metadata(db, changed, {})
         assert await db.scalar(select(func.count()).select_from(labels).where(labels.c.completion == "a")) == 0
 
 

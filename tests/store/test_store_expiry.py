@@ -23,7 +23,7 @@ from gateway.store import (
     threads,
 )
 from gateway.store.records import IdempotencyState
-from gateway.store.sweep import sweep as sweep_all
+from gateway.store.sweep import expire as sweep_all
 from support.sampling import examples
 
 TTL = 100

@@ -42,86 +42,86 @@ async def item_ids(db, response):
 async def test_job_is_held_by_its_creator(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
-        assert await jobs.state(db, "r") is JobState.RUNNING
-        assert await jobs.hold(db, "a", 50, LEASE) == {"r": JobLeaseState(False, None)}
-        assert await jobs.hold(db, "b", 50, LEASE) == {}
-        assert await jobs.take(db, "b", 149, LEASE, 9) == []
+        assert await jobs.job_state(db, "r") is JobState.RUNNING
+        assert await jobs.renew_leases(db, "a", 50, LEASE) == {"r": JobLeaseState(False, None)}
+        assert await jobs.renew_leases(db, "b", 50, LEASE) == {}
+        assert await jobs.claim(db, "b", 149, LEASE, 9) == []
         assert not await jobs.end(db, "r", "b")
         assert await jobs.end(db, "r", "a")
-        assert await jobs.state(db, "r") is None
-        assert await jobs.hold(db, "a", 50, LEASE) == {}
+        assert await jobs.job_state(db, "r") is None
+        assert await jobs.renew_leases(db, "a", 50, LEASE) == {}
         assert await left(db) == [0, 0, 0]
 
 
 async def test_job_lease_lasts_until_another_process_takes_the_job(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
-        assert await jobs.hold(db, "a", 500, LEASE, ["r"]) == {"r": JobLeaseState(False, None)}
-        assert not await jobs.due(db, 599)
-        assert await jobs.take(db, "b", 599, LEASE, 9) == []
-        assert await jobs.due(db, 600)
-        assert await jobs.take(db, "b", 600, LEASE, 9) == [StoredJob("r", "t", b"r \0", 2, False)]
-        assert await jobs.hold(db, "a", 600, LEASE) == await jobs.hold(db, "a", 600, LEASE, ["r"]) == {}
-        await jobs.let_go(db, "r", "a")
+        assert await jobs.renew_leases(db, "a", 500, LEASE, ["r"]) == {"r": JobLeaseState(False, None)}
+        assert not await jobs.has_due(db, 599)
+        assert await jobs.claim(db, "b", 599, LEASE, 9) == []
+        assert await jobs.has_due(db, 600)
+        assert await jobs.claim(db, "b", 600, LEASE, 9) == [StoredJob("r", "t", b"r \0", 2, False)]
+        assert await jobs.renew_leases(db, "a", 600, LEASE) == await jobs.renew_leases(db, "a", 600, LEASE, ["r"]) == {}
+        await jobs.release(db, "r", "a")
         assert not await jobs.end(db, "r", "a")
-        assert await jobs.take(db, "a", 699, LEASE, 9) == []
-        assert await jobs.hold(db, "b", 699, LEASE) == {"r": JobLeaseState(False, None)}
+        assert await jobs.claim(db, "a", 699, LEASE, 9) == []
+        assert await jobs.renew_leases(db, "b", 699, LEASE) == {"r": JobLeaseState(False, None)}
 
 
 async def test_job_that_is_released_can_be_taken_at_once(store):
     """The release does not count as an attempt."""
     async with store.writing() as db:
         await begin(db, "r", "a")
-        await jobs.let_go(db, "r", "a")
-        assert await jobs.state(db, "r") is JobState.QUEUED
-        assert await jobs.hold(db, "a", 1, LEASE) == {}
-        assert [job.attempts for job in await jobs.take(db, "b", 1, LEASE, 9)] == [1]
-        assert await jobs.state(db, "r") is JobState.RUNNING
+        await jobs.release(db, "r", "a")
+        assert await jobs.job_state(db, "r") is JobState.QUEUED
+        assert await jobs.renew_leases(db, "a", 1, LEASE) == {}
+        assert [job.attempts for job in await jobs.claim(db, "b", 1, LEASE, 9)] == [1]
+        assert await jobs.job_state(db, "r") is JobState.RUNNING
 
 
 async def test_job_leases_are_renewed_only_for_the_given_ids(store):
     async with store.writing() as db:
         for id, holder in [("r", "a"), ("s", "a"), ("u", "b")]:
             await begin(db, id, holder)
-        assert {*await jobs.hold(db, "a", 50, LEASE, {"r", "u", "none"})} == {"r"}
-        assert await jobs.hold(db, "a", 50, LEASE, []) == {}
-        assert {job.id for job in await jobs.take(db, "c", 100, LEASE, 9)} == {"s", "u"}
-        assert {*await jobs.hold(db, "c", 100, LEASE)} == {"s", "u"}
+        assert {*await jobs.renew_leases(db, "a", 50, LEASE, {"r", "u", "none"})} == {"r"}
+        assert await jobs.renew_leases(db, "a", 50, LEASE, []) == {}
+        assert {job.id for job in await jobs.claim(db, "c", 100, LEASE, 9)} == {"s", "u"}
+        assert {*await jobs.renew_leases(db, "c", 100, LEASE)} == {"s", "u"}
 
 
 async def test_job_take_returns_the_oldest_up_to_the_limit(store):
     async with store.writing() as db:
         for number in range(5):
             await begin(db, f"r{number}", now=10 - number)
-        assert {job.id for job in await jobs.take(db, "b", 500, LEASE, 2)} == {"r4", "r3"}
-        assert [job.id for job in await jobs.take(db, "b", 500, LEASE, 9, ["r1", "r3", "none"])] == ["r1"]
-        assert await jobs.take(db, "b", 500, LEASE, 9, []) == []
-        assert {job.id for job in await jobs.take(db, "b", 500, LEASE, 9)} == {"r0", "r2"}
+        assert {job.id for job in await jobs.claim(db, "b", 500, LEASE, 2)} == {"r4", "r3"}
+        assert [job.id for job in await jobs.claim(db, "b", 500, LEASE, 9, ["r1", "r3", "none"])] == ["r1"]
+        assert await jobs.claim(db, "b", 500, LEASE, 9, []) == []
+        assert {job.id for job in await jobs.claim(db, "b", 500, LEASE, 9)} == {"r0", "r2"}
 
 
 async def test_job_is_cancelled_only_by_its_tenant(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
         assert not await jobs.cancel(db, "other", "r")
-        assert await jobs.hold(db, "a", 0, LEASE) == {"r": JobLeaseState(False, None)}
+        assert await jobs.renew_leases(db, "a", 0, LEASE) == {"r": JobLeaseState(False, None)}
         assert await jobs.cancel(db, "t", "r") and await jobs.cancel(db, "t", "r")
-        assert await jobs.hold(db, "a", 0, LEASE) == {"r": JobLeaseState(True, None)}
-        assert [job.cancelled for job in await jobs.take(db, "b", 500, LEASE, 9)] == [True]
+        assert await jobs.renew_leases(db, "a", 0, LEASE) == {"r": JobLeaseState(True, None)}
+        assert [job.cancelled for job in await jobs.claim(db, "b", 500, LEASE, 9)] == [True]
         assert not await jobs.cancel(db, "t", "none")
 
 
 async def test_job_wanted_until_is_only_extended(store):
     async def until():
-        return {id: held.wanted_until for id, held in (await jobs.hold(db, "a", 0, LEASE)).items()}
+        return {id: held.wanted_until for id, held in (await jobs.renew_leases(db, "a", 0, LEASE)).items()}
 
     async with store.writing() as db:
         await begin(db, "r", wanted_until=10)
         await begin(db, "s", wanted_until=30)
         await begin(db, "always")
-        await jobs.wanted(db, {"s", "r", "always", "none"}, 20)
+        await jobs.extend_wanted_until(db, {"s", "r", "always", "none"}, 20)
         assert await until() == {"r": 20, "s": 30, "always": None}
-        await jobs.wanted(db, [], 40)
-        await jobs.wanted(db, ["s", "s"], 40)
+        await jobs.extend_wanted_until(db, [], 40)
+        await jobs.extend_wanted_until(db, ["s", "s"], 40)
         assert await until() == {"r": 20, "s": 40, "always": None}
 
 
@@ -132,7 +132,7 @@ async def test_response_removal_deletes_its_job_and_log(store):
         assert await left(db) == [1, 1, 1]
         await responses.remove(db, await responses.find(db, "t", "r"))
         assert await left(db) == [0, 0, 0]
-        assert await jobs.hold(db, "a", 1, LEASE, ["r"]) == {}
+        assert await jobs.renew_leases(db, "a", 1, LEASE, ["r"]) == {}
         assert not await responses.finish(db, "t", {"id": "r", "output": numbered("out")}, None, 1)
         assert await db.scalar(select(func.count()).where(items.c.body.is_not(None))) == 0
 
@@ -154,17 +154,17 @@ async def test_response_that_is_open_can_be_read_and_finished(store):
     async with store.writing() as db:
         await begin(db, "r")
         found = await responses.find(db, "t", "r")
-        assert await responses.whole(db, found) == {"id": "r", "status": "queued", "output": []}
+        assert await responses.response_object(db, found) == {"id": "r", "status": "queued", "output": []}
         assert (found.input, found.own) == (ItemRange("r", 0, 1), ItemRange("r", 0, 1))
         done = await finish(db, "r")
-        assert await responses.whole(db, done) == {
+        assert await responses.response_object(db, done) == {
             "id": "r", "status": "completed", "model": "m", "output": numbered("r-out"),
         }  # fmt: skip
         assert (done.input, done.own) == (ItemRange("r", 0, 1), ItemRange("r", 0, 2))
         assert await threads.read(db, await responses.effective_input(db, done)) == numbered("r-in")
         told, kept = await counted(db)
         assert told == kept
-        assert await jobs.state(db, "r") is JobState.RUNNING
+        assert await jobs.job_state(db, "r") is JobState.RUNNING
 
 
 async def test_thread_of_an_open_response_takes_no_other_items(store):
@@ -260,7 +260,7 @@ async def test_job_finishes_after_its_parent_was_deleted(store):
         await begin(db, "s", parent=found.behind)
         await db.execute(all_threads.delete().where(all_threads.c.id == "conv"))
         for done in (await finish(db, "r", found), await finish(db, "s")):
-            assert (await responses.whole(db, done))["output"] == numbered(f"{done.id}-out")
+            assert (await responses.response_object(db, done))["output"] == numbered(f"{done.id}-out")
             with pytest.raises(ItemsMissing):
                 await responses.effective_input(db, done)
 
@@ -285,7 +285,7 @@ async def test_job_is_taken_by_one_of_several_databases_at_once(store_url):
     async def take(database, holder):
         async with database.writing() as db:
             await asyncio.sleep(0)
-            return [job.id for job in await jobs.take(db, holder, 1000, LEASE, 2)]
+            return [job.id for job in await jobs.claim(db, holder, 1000, LEASE, 2)]
 
     async with processes(store_url) as databases:
         async with databases[0].writing() as db:
@@ -312,7 +312,7 @@ async def test_response_can_be_removed_while_its_job_writes(store_url):
                 await begin(db, "r", "a")
                 kept = await responses.find(db, "t", "r")
             async with one.writing() as db:
-                assert await jobs.hold(db, "a", 1, LEASE, ["r"])
+                assert await jobs.renew_leases(db, "a", 1, LEASE, ["r"])
                 removing = [asyncio.create_task(remove(database)) for database in (other, third)]
                 await idle(0.2)
                 await logs.append(db, [("r", LogRow(0, 2, b"abc"))])
@@ -338,17 +338,17 @@ async def work(database, me, turn):
 
     async def renew():
         async with database.writing() as db:
-            assert {*await jobs.hold(db, str(me), turn, LEASE)} == {*IDS[me::3]}
+            assert {*await jobs.renew_leases(db, str(me), turn, LEASE)} == {*IDS[me::3]}
 
     async def write():
         async with database.writing() as db:
-            held = await jobs.hold(db, str(me), turn, LEASE, ids)
+            held = await jobs.renew_leases(db, str(me), turn, LEASE, ids)
             assert {*held} == {*IDS[me::3]}
             await logs.append(db, [(id, LogRow(turn, turn, b"abc")) for id in held])
 
     async def want():
         async with database.writing() as db:
-            await jobs.wanted(db, ids, turn)
+            await jobs.extend_wanted_until(db, ids, turn)
 
     async def cancel():
         async with database.writing() as db:
@@ -356,14 +356,14 @@ async def work(database, me, turn):
 
     async def take():
         async with database.writing() as db:
-            assert await jobs.take(db, str(me), turn, LEASE, 3) == []
+            assert await jobs.claim(db, str(me), turn, LEASE, 3) == []
 
     await asyncio.gather(renew(), write(), want(), cancel(), take())
 
 
 async def finish_and_remove(database, me):
     async with database.writing() as db:
-        for id in await jobs.hold(db, str(me), 0, LEASE):
+        for id in await jobs.renew_leases(db, str(me), 0, LEASE):
             await finish(db, id)
     for id in IDS:
         async with database.writing() as db:
@@ -476,7 +476,7 @@ async def test_migration_upgrades_a_database_of_the_first_release(store_url):
     database = Database(store_url)
     async with database.writing() as db:
         found = await responses.find(db, "t", "r")
-        assert await responses.whole(db, found) == {"id": "r", "output": numbered("b")}
+        assert await responses.response_object(db, found) == {"id": "r", "output": numbered("b")}
         await begin(db, "s", parent=found.behind)
         done = await finish(db, "s")
         assert await item_ids(db, done) == ["a", "b", "s-in", "s-out"]

@@ -14,14 +14,14 @@ async def test_lease_lasts_for_its_time_and_never_for_a_day(store, later, free):
     now_ms, then_ms = NOW * 1000, (NOW + later) * 1000
     async with store.writing() as db:
         await conversations.create(db, "", "conv_a", {}, [], NOW)
-        assert await conversations.hold(db, "conv_a", "dead", now_ms, LEASE)
+        assert await conversations.acquire(db, "conv_a", "dead", now_ms, LEASE)
         await responses.open(db, "", {"id": "resp_a", "status": "queued", "output": []}, [], None, NOW)
         await jobs.begin(db, "", "resp_a", b"{}", "dead", now_ms, LEASE)
         assert await keys.begin(db, "", "key", "digest", "dead", NOW) is IdempotencyState.NEW
     async with store.writing() as db:
-        assert await conversations.hold(db, "conv_a", "next", then_ms, LEASE) == free
-        assert await jobs.due(db, then_ms) == free
-        assert bool(await jobs.take(db, "next", then_ms, LEASE, 9)) == free
+        assert await conversations.acquire(db, "conv_a", "next", then_ms, LEASE) == free
+        assert await jobs.has_due(db, then_ms) == free
+        assert bool(await jobs.claim(db, "next", then_ms, LEASE, 9)) == free
         assert await keys.begin(db, "", "key", "digest", "next", NOW + later) is (
             IdempotencyState.NEW if free else IdempotencyState.RUNNING
         )

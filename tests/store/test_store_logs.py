@@ -103,14 +103,14 @@ async def test_event_log_page_has_about_a_megabyte(store):
 async def test_event_log_is_available_until_it_expires(store):
     async with store.writing() as db:
         await keep(db, "r")
-        assert await logs.newest(db, "r", 0) is None
-        assert await logs.newest(db, "r", 0) is None
+        assert await logs.newest_event(db, "r", 0) is None
+        assert await logs.newest_event(db, "r", 0) is None
         await keep(db, "r", *rows(2, 4))
-        assert await logs.newest(db, "r", FOREVER) is not None
-        assert await logs.newest(db, "r", FOREVER) == 4
+        assert await logs.newest_event(db, "r", FOREVER) is not None
+        assert await logs.newest_event(db, "r", FOREVER) == 4
         await logs.expire(db, "r", 50)
-        assert [await logs.newest(db, "r", now) for now in (49, 50)] == [4, None]
-        assert [await logs.newest(db, "r", now) is None for now in (0, 49, 50, 51)] == [False, False, True, True]
+        assert [await logs.newest_event(db, "r", now) for now in (49, 50)] == [4, None]
+        assert [await logs.newest_event(db, "r", now) is None for now in (0, 49, 50, 51)] == [False, False, True, True]
 
 
 async def test_event_log_packed_is_one_row_that_counts_in_its_thread(store):
@@ -129,12 +129,12 @@ async def test_event_log_packed_is_one_row_that_counts_in_its_thread(store):
         assert await counted(db) == (loose + size, loose + size)
         await logs.expire(db, "r", 50)
         await logs.trim(db, "r", 0)
-        assert await logs.newest(db, "r", FOREVER) is not None and await logs.read(db, "r", 8, 9)
+        assert await logs.newest_event(db, "r", FOREVER) is not None and await logs.read(db, "r", 8, 9)
     await logs.pack(store, "r")
     async with store.writing() as db:
         assert await counted(db) == (loose + size, loose + size)
         await responses.remove(db, await responses.find(db, "t", "r"))
-        assert await logs.newest(db, "r", 0) is None
+        assert await logs.newest_event(db, "r", 0) is None
         told, kept = await counted(db)
         assert told == kept < loose
 
@@ -145,7 +145,7 @@ async def test_event_log_may_be_empty_when_it_is_packed(store):
         await keep(db, "r")
     await logs.pack(store, "r")
     async with store.writing() as db:
-        assert await logs.newest(db, "r", 0) is None
+        assert await logs.newest_event(db, "r", 0) is None
 
 
 async def test_event_log_is_packed_in_the_conversation_of_its_response(store):

@@ -251,7 +251,7 @@ class Machine(RuleBasedStateMachine):
             body = {"id": old.id, "output": shown(output), "tools": [1]} | (
                 {} if old.finished else {"status": "queued"}
             )
-            self.compare_whole(lambda db: responses.whole(db, found), body, output)
+            self.compare_whole(lambda db: responses.response_object(db, found), body, output)
             self.compare_whole(lambda db: self.context(db, found), shown(old.chain), old.chain)
 
     @rule(old=said, newest_first=st.booleans(), data=st.data())

@@ -36,7 +36,7 @@ async def test_response_is_returned_as_saved(store):
     async with store.writing() as db:
         await responses.save(db, "t", body, numbered("a"), None, 7)
         found = await responses.find(db, "t", "r")
-        assert await responses.whole(db, found) == body
+        assert await responses.response_object(db, found) == body
         assert await threads.read(db, await responses.effective_input(db, found)) == numbered("a")
         assert (found.before, found.own, found.behind) == (
             ListPosition("r", 0),
@@ -70,7 +70,7 @@ async def test_thread_that_was_deleted_breaks_its_continuations(store):
         first = await save(db, "a")
         await forget(db, "a")
         second = await save(db, "b", first.behind)
-        assert (await responses.whole(db, second))["output"] == numbered("b-out")
+        assert (await responses.response_object(db, second))["output"] == numbered("b-out")
         with pytest.raises(ItemsMissing):
             await responses.effective_input(db, second)
         with pytest.raises(ItemsMissing):
@@ -159,7 +159,7 @@ async def test_conversation_keeps_the_items_of_a_deleted_response(store):
 async def test_conversation_metadata_is_replaced(store):
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {"a": "b"}, [], 7)
-        await conversations.describe(db, "conv", {"c": "d"})
+        await conversations.set_metadata(db, "conv", {"c": "d"})
         found = await conversations.find(db, "t", "conv")
         assert found == StoredConversation("conv", "conv", 7, {"c": "d"}, 0)
         assert found.shown() == {"id": "conv", "object": "conversation", "created_at": 7, "metadata": {"c": "d"}}
@@ -183,13 +183,13 @@ def test_conversation_has_one_holder_at_a_time(store_url):
                 now += passed
                 if move == "hold":
                     may = holder in (None, who) or until <= now
-                    assert await conversations.hold(db, conversation, who, now, LEASE) == may
+                    assert await conversations.acquire(db, conversation, who, now, LEASE) == may
                     holder, until = (who, now + LEASE) if may else (holder, until)
                 elif move == "renew":
                     await conversations.renew(db, conversation, who, now, LEASE)
                     until = now + LEASE if holder == who else until
                 else:
-                    await conversations.let_go(db, conversation, who)
+                    await conversations.release(db, conversation, who)
                     holder = None if holder == who else holder
 
     with asyncio.Runner() as runner:
@@ -205,4 +205,4 @@ def test_conversation_has_one_holder_at_a_time(store_url):
 
 async def test_conversation_that_does_not_exist_cannot_be_held(store):
     async with store.writing() as db:
-        assert not await conversations.hold(db, "conv", "a", 0, LEASE)
+        assert not await conversations.acquire(db, "conv", "a", 0, LEASE)

@@ -67,7 +67,7 @@ async def page_of_completions(db):
 
 
 async def describe(db):
-    await completions.describe(db, await completions.find(db, "t", "c20"), {"c": "d"})
+    await completions.set_metadata(db, await completions.find(db, "t", "c20"), {"c": "d"})
 
 
 async def items(db):
@@ -76,11 +76,11 @@ async def items(db):
 
 async def converse(db):
     found = await conversations.find(db, "t", "conv")
-    await conversations.hold(db, "conv", "a", 1, 2)
+    await conversations.acquire(db, "conv", "a", 1, 2)
     await conversations.append(db, found, [{"id": "j"}], 1)
-    await conversations.describe(db, "conv", {})
+    await conversations.set_metadata(db, "conv", {})
     await threads.remove(db, threads.ListPosition("conv", 0))
-    await conversations.let_go(db, "conv", "a")
+    await conversations.release(db, "conv", "a")
     await conversations.remove(db, "conv")
 
 
@@ -102,16 +102,16 @@ async def remember(db):
 
 
 async def hold(db):
-    await jobs.hold(db, "a", 1, 2)
-    await jobs.hold(db, "a", 1, 2, ["j3", "j4"])
-    await jobs.wanted(db, ["j3", "j4"], 9)
+    await jobs.renew_leases(db, "a", 1, 2)
+    await jobs.renew_leases(db, "a", 1, 2, ["j3", "j4"])
+    await jobs.extend_wanted_until(db, ["j3", "j4"], 9)
     assert await jobs.cancel(db, "t", "j3")
-    assert await jobs.state(db, "j3")
+    assert await jobs.job_state(db, "j3")
 
 
 async def take(db):
-    assert await jobs.due(db, 20)
-    assert len(await jobs.take(db, "b", 20, 2, 3)) == 3
+    assert await jobs.has_due(db, 20)
+    assert len(await jobs.claim(db, "b", 20, 2, 3)) == 3
 
 
 async def finish(db):
@@ -122,14 +122,14 @@ async def finish(db):
 
 async def follow(db):
     assert len(await logs.read(db, "j3", 4, 3)) == 3
-    assert await logs.newest(db, "j3", 0)
-    assert await logs.newest(db, "j3", 0) == 8
+    assert await logs.newest_event(db, "j3", 0)
+    assert await logs.newest_event(db, "j3", 0) == 8
 
 
 async def put_away(db):
     await logs.expire(db, "j3", 9)
     await logs.trim(db, "j4", 9)
-    await responses.locked(db, "j5")
+    await responses.find_locked(db, "j5")
     await responses.remove(db, await responses.find(db, "t", "j5"))
 
 

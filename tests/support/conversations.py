@@ -2,7 +2,7 @@
 
 import json
 
-from gateway.endpoints.responses.items import HistoryRules, read
+from gateway.endpoints.responses.items import HistoryRules, read_input
 from gateway.ledger import Warnings
 from gateway.request import StoredReasoning
 from support.paths import TESTS
@@ -39,4 +39,4 @@ def result(id, content="ok"):
 
 
 def conversation(input, instructions=None, ledger=None, **rules):
-    return read(input, instructions, (), HistoryRules(SEALED.get, ledger or Warnings(), "m", **rules))
+    return read_input(input, instructions, (), HistoryRules(SEALED.get, ledger or Warnings(), "m", **rules))

@@ -4,7 +4,7 @@ import re
 
 from ruamel.yaml import YAML
 
-from gateway.config import build, read
+from gateway.config import build_config, read_document
 from gateway.server.telemetry.metrics import METRICS
 from support.paths import ROOT
 
@@ -29,7 +29,7 @@ def config_of(text):
         named.add(path)
         return "sqlite:///x.db" if path.endswith("store_url") else path.rpartition("/")[2]
 
-    return build(read(text, "gateway.yaml", {}, held), []), named
+    return build_config(read_document(text, "gateway.yaml", {}, held), []), named
 
 
 def instructions(stage):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from starlette.responses import JSONResponse, StreamingResponse
 
-from gateway.backends.gbnf import grammar
+from gateway.backends.gbnf import schema_to_gbnf
 from support.ollama import MADE, Ollama, Refusal, whole, written
 from support.threaded_gateway import listening, underneath
 
@@ -110,7 +110,7 @@ def below(body):
     if "think" in body:
         said["chat_template_kwargs"] = {"enable_thinking": bool(body["think"])}
     if form := body.get("format"):  # a grammar from the first token on, whatever the model would rather begin with
-        said |= {"grammar": grammar({"type": "object"} if form == "json" else form), "tool_choice": "none"}
+        said |= {"grammar": schema_to_gbnf({"type": "object"} if form == "json" else form), "tool_choice": "none"}
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
     return {"messages": [*map(message, body["messages"])], **options, **said, **streamed}
 

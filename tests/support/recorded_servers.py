@@ -15,9 +15,9 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
-from gateway.backends.openai.body import wanted
+from gateway.backends.openai.body import requested_extra_fields
 from gateway.backends.openai.decode import ChatDecoder
-from gateway.backends.openai.failures import problem
+from gateway.backends.openai.failures import problem_from_status
 from gateway.calls import ParserSettings
 from gateway.endpoints import chat, completions
 from gateway.errors import Problem
@@ -25,8 +25,8 @@ from gateway.events import Event
 from gateway.formats import FORMATS
 from gateway.formats.format import ParseContext
 from gateway.ledger import Warnings
-from gateway.translate import translate
-from gateway.translate.promises import EnforcementTerms, promised
+from gateway.translate import lower_request
+from gateway.translate.promises import EnforcementTerms, output_validation
 from gateway.turn import Pipeline, SendBytes, StoreResponse
 from gateway.upstream import UpstreamReader
 from support.paths import TESTS
@@ -117,13 +117,15 @@ def asked(name, **fields):
     """The client's request, `fields` instead of its own."""
     exchange = EXCHANGES[name]
     if exchange.path == COMPLETIONS:
-        return completions.parse(json.dumps({"model": "m", "prompt": "Hello", **exchange.request, **fields}).encode())
+        return completions.parse_completion(
+            json.dumps({"model": "m", "prompt": "Hello", **exchange.request, **fields}).encode()
+        )
     said = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], **exchange.request, **fields}
     said["tools"] = [
         {"type": "function", "function": {"name": tool, "parameters": {"type": "object", "properties": _TOOLS[tool]}}}
         for tool in said.get("tools", ())
     ]
-    return chat.parse(json.dumps(said).encode())
+    return chat.parse_chat(json.dumps(said).encode())
 
 
 def replay(name, pieces=None, *, broken=None, format=None, **fields):
@@ -141,8 +143,8 @@ def responded(name):
 
 def _encoder(question, ledger):
     if isinstance(question, completions.CompletionParams):
-        return completions.encoder(completions.CompletionHead("cmpl-1", 1, "m"), question, ledger)
-    return chat.encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), question, ledger, str)
+        return completions.completion_encoder(completions.CompletionHead("cmpl-1", 1, "m"), question, ledger)
+    return chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), question, ledger, str)
 
 
 def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
@@ -168,13 +170,13 @@ def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
 def _round(name, question, ledger, format):
     """The request as the server gets it, and how its answer is read; a completed text is read as it is."""
     exchange = EXCHANGES[name]
-    request, filters = translate(question, ledger)
+    request, filters = lower_request(question, ledger)
     tools = {tool.name: tool.definition["parameters"] for tool in request.callable_tools}
     context = ParseContext(tools, exchange.server.thought == "open")
     own = "native" if exchange.path == COMPLETIONS else exchange.server.format
     setting = ParserSettings(FORMATS[format or own].parse, context, map("call_{}".format, count()).__next__, ledger)
-    decoder = ChatDecoder(ledger, request.n, wanted(request))
-    if promise := promised(question, EnforcementTerms, ledger):
+    decoder = ChatDecoder(ledger, request.n, requested_extra_fields(request))
+    if promise := output_validation(question, EnforcementTerms, ledger):
         filters.append(promise)
     return request, lambda _: UpstreamReader(decoder, setting, lambda: 40, filters)
 
@@ -183,7 +185,7 @@ def golden(name):
     """What must come of an answer, as plain data; None if it is none of a model."""
     exchange = EXCHANGES[name]
     if exchange.status != 200:
-        return {"problem": msgspec.to_builtins(problem(exchange.status, exchange.body))}
+        return {"problem": msgspec.to_builtins(problem_from_status(exchange.status, exchange.body))}
     if not exchange.answers:
         return None
     whole = replay(name, stream=False, stream_options=None)

@@ -14,7 +14,7 @@ from gateway.recording import (
     UpstreamDataEntry,
     UpstreamHeadersEntry,
     UpstreamRequestEntry,
-    read,
+    parse_recording,
 )
 from support.recorded_servers import CHAT, COMPLETIONS, EXCHANGES, asked
 
@@ -76,4 +76,4 @@ def add(recording, kind, **members):
 
 def recordings(folder):
     """All that are in a folder, in the order in which they began."""
-    return [read(file.read_bytes()) for file in sorted(Path(folder).glob("*.jsonl"))]
+    return [parse_recording(file.read_bytes()) for file in sorted(Path(folder).glob("*.jsonl"))]

@@ -6,7 +6,7 @@ from collections import Counter
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.endpoints.responses import EncoderInputs, ResponseHead, ResponseParams, encoder
+from gateway.endpoints.responses import EncoderInputs, ResponseHead, ResponseParams, response_encoder
 from gateway.errors import Problem
 from gateway.events import Finish, Logprob, ToolArgsDelta, ToolCallEnd, ToolCallStart, ToolInputDelta, TopLogprob
 from gateway.ledger import Warnings
@@ -52,7 +52,9 @@ def new_encoder(
     request = Request(model="m", messages=(), stream=stream, generates=generates)
     question = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background, **asked)
     edge = EncoderInputs(new_id, lambda: 1790000002, seal, lambda: "xx")
-    return encoder(ResponseHead("resp_1", 1790000000, "m", operator, told), question, ledger or Warnings(), edge)
+    return response_encoder(
+        ResponseHead("resp_1", 1790000000, "m", operator, told), question, ledger or Warnings(), edge
+    )
 
 
 def encoded(events, stream=True, **options):

@@ -24,7 +24,7 @@ from support.wait import until_blocking
 
 @contextmanager
 def _llama() -> Iterator[str]:
-    with demo.start("--threads", "1", out=io.StringIO()) as url:
+    with demo.start_demo("--threads", "1", out=io.StringIO()) as url:
         yield url
 
 

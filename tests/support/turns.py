@@ -4,7 +4,7 @@ import json
 
 from gateway.endpoints import chat
 from gateway.ledger import Warnings
-from gateway.translate import translate
+from gateway.translate import lower_request
 from gateway.turn import Pipeline
 from support.pipeline import setting, upstream
 
@@ -13,7 +13,7 @@ FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"proper
 
 def asked(**fields):
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": True, **fields}
-    return chat.parse(json.dumps(body).encode())
+    return chat.parse_chat(json.dumps(body).encode())
 
 
 def make_turn(
@@ -27,10 +27,10 @@ def make_turn(
     limit=8 << 20,
 ):
     question, ledger = question or asked(tools=[FUNCTION]), ledger or Warnings()
-    request, filters = translate(question.request, ledger)
+    request, filters = lower_request(question.request, ledger)
     schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
     settings = setting(format, tools=schemas, ledger=ledger)
-    encoder = chat.encoder(chat.CompletionHead("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
+    encoder = chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
     return Pipeline(
         request,
         lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit),

@@ -208,7 +208,7 @@ def _sent(body, n, way, ledger, random):
         setting(way.format, tools=SCHEMAS, ledger=ledger), whole=not way.stream, auto=way.format == "auto"
     )
     if way.api == "chat":
-        encoder = chat.encoder(chat.CompletionHead("c", 7, "m", ("reasoning_content",)), question, ledger, str)
+        encoder = chat.chat_encoder(chat.CompletionHead("c", 7, "m", ("reasoning_content",)), question, ledger, str)
     else:
         encoder = new_encoder(way.stream, ledger=ledger, kept=True)
     turn = Pipeline(question.request, lambda _: UpstreamReader(decoder, settings, lambda: 40), encoder)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.formats import FORMATS
 from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate.call_ids import translate
+from gateway.translate.call_ids import convert_call_ids
 from support.app import gateway
 from support.format_events import untraced
 from support.upstream import call, chunk, said, stream, whole
@@ -41,7 +41,7 @@ def ids_of(messages):
 def ids_and_warnings(ids, *messages):
     """Return the ids that the server gets, and the warnings."""
     ledger = Warnings()
-    request = translate(Request(model="m", messages=messages), ids, ledger)
+    request = convert_call_ids(Request(model="m", messages=messages), ids, ledger)
     return [one for one in ids_of(request.messages) if one], ledger.entries()
 
 
@@ -86,7 +86,7 @@ KEPT = [
 @pytest.mark.parametrize(("ids", "messages"), KEPT)
 def test_tool_call_ids_that_fit_are_passed_unchanged(ids, messages):
     request, ledger = Request(model="m", messages=tuple(messages)), Warnings()
-    assert translate(request, ids, ledger) is request and ledger.entries() == []
+    assert convert_call_ids(request, ids, ledger) is request and ledger.entries() == []
 
 
 RENEWED = [
@@ -132,7 +132,7 @@ def test_tool_call_ids_are_stable_as_a_conversation_grows(turns, ids):
     sent = ()
     for n in range(len(turns) + 1):
         messages = tuple(message for turn in turns[:n] for message in turn)
-        now = translate(Request(model="m", messages=messages), ids, Warnings()).messages
+        now = convert_call_ids(Request(model="m", messages=messages), ids, Warnings()).messages
         assert now[: len(sent)] == sent
         sent = now
     given = [one for message in sent for one in message.get("tool_calls", ())]
@@ -140,7 +140,7 @@ def test_tool_call_ids_are_stable_as_a_conversation_grows(turns, ids):
     assert all(re.fullmatch(form, one["id"]) for one in given)
     assert len({one["id"] for one in given}) == len(given)
     assert {one["tool_call_id"] for one in sent if one["role"] == "tool"} <= {one["id"] for one in given}
-    again = translate(Request(model="m", messages=sent), ids, Warnings())
+    again = convert_call_ids(Request(model="m", messages=sent), ids, Warnings())
     assert again.messages == sent
 
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import ResponseCompactionCompactingEvent
 
-from gateway.compaction import resumed
+from gateway.compaction import request_after_summary
 from gateway.endpoints.responses import EncoderInputs, SummaryEncoder
 from gateway.events import ReasoningDelta, TextDelta
 from gateway.ledger import Warnings
-from gateway.request import Request, StoredReasoning, summary
+from gateway.request import Request, StoredReasoning, summary_message
 from support.app import gateway, listening, problem
 from support.conversations import assistant, user
 from support.responses import message_texts
@@ -65,8 +65,8 @@ spoken = st.sampled_from(["system", "developer", "user", "assistant"]).map(
 @given(st.lists(st.one_of(spoken, calls), min_size=1))
 def test_compaction_keeps_instructions_and_unanswered_messages(groups):
     messages = [message for group in groups for message in group]
-    left = [*resumed(Request(model="m", messages=tuple(messages)), "Oslo.").messages]
-    place = left.index(summary("Oslo."))
+    left = [*request_after_summary(Request(model="m", messages=tuple(messages)), "Oslo.").messages]
+    place = left.index(summary_message("Oslo."))
     before, after = left[:place], left[place + 1 :]
     told = ("system", "developer")
     assert [one for one in left if one["role"] in told] == [one for one in messages if one["role"] in told]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.translate.effort import bearable, room
+from gateway.translate.effort import compile_budget, is_affordable
 from gateway.translate.forms import FormatValidator
 
 
@@ -127,5 +127,5 @@ ANY = st.recursive(
 
 @given(st.dictionaries(WORDS, ANY, max_size=4), ANY)
 def test_schema_check_ends_for_any_schema(schema, value):
-    assert bearable(schema, value, 1000) in (True, False) and room(schema) > 0
-    assert bearable(schema, value, 0) is False
+    assert is_affordable(schema, value, 1000) in (True, False) and compile_budget(schema) > 0
+    assert is_affordable(schema, value, 0) is False

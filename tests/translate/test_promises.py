@@ -22,7 +22,7 @@ from gateway.events import (
 )
 from gateway.ledger import Warnings
 from gateway.request import Request, Tool, ToolName
-from gateway.translate.promises import EnforcementTerms, promised
+from gateway.translate.promises import EnforcementTerms, output_validation
 
 TOOLS = (Tool("f", {"name": "f"}),)
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -57,7 +57,7 @@ def request_with(**fields):
 
 def promise_with(terms, before=None, **fields):
     ledger = Warnings()
-    return promised(request_with(**fields), lambda: terms, ledger, before), ledger
+    return output_validation(request_with(**fields), lambda: terms, ledger, before), ledger
 
 
 def events_after(promise, events):
@@ -143,7 +143,7 @@ def test_promise_that_is_not_kept_is_a_warning(fields, events, entries):
     ],
 )
 def test_promise_is_absent_for_most_requests(fields):
-    assert promised(request_with(**fields), EnforcementTerms, Warnings()) is None
+    assert output_validation(request_with(**fields), EnforcementTerms, Warnings()) is None
 
 
 RETRY = EnforcementTerms(call="retry", form="retry")
@@ -156,7 +156,7 @@ def both_attempts(terms, first, second, **fields):
     passed = events_after(promise, first)
     assert promise.failed
     again = promise.asking()
-    later = promised(again, lambda: terms, ledger, promise.failed)
+    later = output_validation(again, lambda: terms, ledger, promise.failed)
     return passed + events_after(later, second), again.messages[1:], ledger.entries()
 
 

@@ -41,7 +41,7 @@ def output(id, content="rain"):
 def messages_and_warnings(*messages, **fields):
     """Return the translated messages and the warnings."""
     ledger = Warnings()
-    request = prompted.translate(Request(model="m", messages=messages, **fields), ledger)
+    request = prompted.tools_to_prompt(Request(model="m", messages=messages, **fields), ledger)
     return [*request.messages], ledger.entries()
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from gateway.errors import Problem
 from gateway.events import Failure, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart, Usage
 from gateway.ledger import Warnings
-from gateway.recollection import ReasoningCapture, lacking, recalled
+from gateway.recollection import ReasoningCapture, find_missing_reasoning, restore_reasoning
 from gateway.request import Request
 from gateway.store import tables
 from gateway.store import thoughts as kept
@@ -48,7 +48,7 @@ def reasoning_kept(asked, events):
 def reasoning_recalled(messages, found, **scope):
     """Return the reasoning that each message of the assistant gets back."""
     ledger, request = Warnings(), Request(model="m", messages=tuple(messages))
-    after = recalled(request, lacking(messages, **scope), found, ledger)
+    after = restore_reasoning(request, find_missing_reasoning(messages, **scope), found, ledger)
     changed = after.messages != request.messages
     assert ledger.entries() == (["repaired:messages.reasoning_content"] if changed else [])
     return [message.get("reasoning_content") for message in after.messages if message["role"] == "assistant"]
@@ -114,7 +114,7 @@ def test_reasoning_is_found_by_a_plain_tool_call_id_in_its_conversation(id):
 )
 def test_reasoning_that_the_client_sends_is_not_replaced(own):
     message = assistant("Done.", **own)
-    assert lacking([user("Do it."), message]) == []
+    assert find_missing_reasoning([user("Do it."), message]) == []
 
 
 def test_reasoning_of_each_choice_is_kept():
@@ -342,7 +342,7 @@ async def test_reasoning_memory_failure_does_not_fail_the_response(caplog):
 
 async def test_reasoning_that_is_recalled_counts_as_used(store, store_url):
     past = [user("q"), assistant("Let me see."), user("r")]
-    (lacks,), long_ago = lacking(past), int(now()) - 7200
+    (lacks,), long_ago = find_missing_reasoning(past), int(now()) - 7200
     async with store.writing() as db:
         await kept.save(db, "", [(key, THOUGHT) for key in lacks.keys], long_ago)
     async with gateway(answer_with_reasoning("Hi"), store={"url": store_url}, **ON) as site:

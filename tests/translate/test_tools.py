@@ -29,7 +29,7 @@ from gateway.events import (
 )
 from gateway.ledger import Warnings
 from gateway.request import Request, Tool, ToolName
-from gateway.translate import close, custom_input, feed, naming, shims, translate
+from gateway.translate import apply_filters, close_filters, custom_input, lower_request, naming, shims
 from support.pipeline import chunk, cut, events_of, grammatical, merge, singly
 from support.sampling import EXAMPLES, examples
 
@@ -58,8 +58,8 @@ def call(name, *pieces, number=0, choice=0, complete=True):
 
 def events_for_client(request, events, ledger=None):
     """Return the events that the client's encoder gets."""
-    _, filters = translate(request, ledger or Warnings())
-    return merge([*feed(filters, events), *close(filters)])
+    _, filters = lower_request(request, ledger or Warnings())
+    return merge([*apply_filters(filters, events), *close_filters(filters)])
 
 
 def call_for_client(request, name, arguments, complete=True, ledger=None):
@@ -71,7 +71,7 @@ def call_for_client(request, name, arguments, complete=True, ledger=None):
 
 
 def flat_names(request):
-    lowered, _ = translate(request, Warnings())
+    lowered, _ = lower_request(request, Warnings())
     assert all(tool.definition["name"] == tool.name and not tool.namespace for tool in lowered.tools)
     return [tool.name for tool in lowered.tools]
 
@@ -84,13 +84,13 @@ def test_request_of_plain_functions_is_passed_unchanged():
         tool("f"), tool("g"), calls=[past_call(name="f", arguments="{}"), past_call(name="h", arguments="")]
     )
     ledger = Warnings()
-    assert translate(request, ledger) == (request, [])
-    assert translate(request, ledger)[0] is request and ledger.entries() == []
+    assert lower_request(request, ledger) == (request, [])
+    assert lower_request(request, ledger)[0] is request and ledger.entries() == []
 
 
 def test_filters_reverse_the_order_of_translation():
     request = request_with(tool("edit", "custom", "code"), tool("shell", "shell"), tool("f", namespace="code"))
-    lowered, filters = translate(request, Warnings())
+    lowered, filters = lower_request(request, Warnings())
     assert [(one.name, one.kind) for one in lowered.tools] == [
         ("code__edit", "function"), ("shell", "function"), ("code__f", "function"),
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_filters_reverse_the_order_of_translation():
 
 def test_tools_that_are_translated_are_warnings():
     ledger = Warnings()
-    translate(request_with(tool("e", "custom"), tool("shell", "shell"), tool("f" * 65, namespace="n")), ledger)
+    lower_request(request_with(tool("e", "custom"), tool("shell", "shell"), tool("f" * 65, namespace="n")), ledger)
     assert ledger.entries() == [
         "translated:tools.namespace", "renamed:tools.name", "emulated:tools.custom", "emulated:tools.shell",
     ]  # fmt: skip
@@ -137,7 +137,7 @@ def test_tool_names_come_back_from_flat_names(offered, past):
     tools = [tool(named.name, namespace=named.namespace) for named in offered]
     calls = [past_call(name=named.name, namespace=named.namespace, arguments="{}") for named in [*offered, *past]]
     request = request_with(*tools, calls=calls, tool_choice=offered[0], allowed=frozenset(offered))
-    lowered, _ = translate(request, Warnings())
+    lowered, _ = lower_request(request, Warnings())
     flat = [tool.name for tool in lowered.tools]
     assert len({*flat}) == len(flat)
     assert lowered.tool_choice == ToolName(flat[0]) and lowered.allowed == frozenset(map(ToolName, flat))
@@ -155,7 +155,7 @@ def test_tool_name_that_was_not_offered_stays():
 
 def test_tool_calls_of_the_past_get_flat_names_without_tools():
     calls = [past_call(name="echo", namespace="mcp__toy", arguments="{}"), past_call(name="f", arguments="{}")]
-    lowered, filters = translate(request_with(calls=calls), Warnings())
+    lowered, filters = lower_request(request_with(calls=calls), Warnings())
     assert [one["function"] for one in lowered.messages[1]["tool_calls"]] == [
         {"name": "mcp__toy__echo", "arguments": "{}"}, {"name": "f", "arguments": "{}"},
     ]  # fmt: skip
@@ -164,7 +164,7 @@ def test_tool_calls_of_the_past_get_flat_names_without_tools():
 
 def test_tool_name_wins_over_a_past_call_with_its_flat_name():
     request = request_with(tool("f", namespace="a"), calls=[past_call(name="a__f", arguments="{}")])
-    lowered, _ = translate(request, Warnings())
+    lowered, _ = lower_request(request, Warnings())
     assert lowered.tools[0].name == lowered.messages[1]["tool_calls"][0]["function"]["name"] == "a__f"
 
 
@@ -179,9 +179,9 @@ CALLED = st.builds(lambda name: past_call(name=name, arguments="{}"), st.sampled
 def test_functions_need_no_translation(tools, calls, choice):
     """Callers may skip the translation of plain functions."""
     request, ledger = request_with(*tools, calls=calls, tool_choice=choice), Warnings()
-    for one in (naming, custom_input, shims):
-        assert one.translate(request, ledger) == (request, [])
-    assert translate(request, ledger) == (request, []) and ledger.entries() == []
+    for lower in (naming.lower_tool_names, custom_input.lower_custom_tools, shims.lower_shim_tools):
+        assert lower(request, ledger) == (request, [])
+    assert lower_request(request, ledger) == (request, []) and ledger.entries() == []
 
 
 # Kinds of tools
@@ -259,7 +259,7 @@ def test_shim_call_that_was_cut_is_a_function_call():
 def test_shim_call_of_the_past_is_a_function_call(kind, arguments, fields, offered):
     signed = {"provider_specific_fields": {"thought_signature": "s"}}
     calls = [{**past_call(kind, name=kind, arguments=json.dumps(fields)), **signed}]
-    lowered, filters = translate(request_with(*[tool(kind, kind)][:offered], calls=calls), Warnings())
+    lowered, filters = lower_request(request_with(*[tool(kind, kind)][:offered], calls=calls), Warnings())
     (one,) = lowered.messages[1]["tool_calls"]
     function = one.pop("function")
     assert one == {"id": "c", "type": "function", **signed} and len(filters) == offered
@@ -268,12 +268,12 @@ def test_shim_call_of_the_past_is_a_function_call(kind, arguments, fields, offer
 
 def test_tool_search_call_of_the_past_may_have_any_json_arguments():
     calls = [past_call("tool_search", name="tool_search", arguments='{"arguments": "x", "execution": "client"}')]
-    lowered, _ = translate(request_with(calls=calls), Warnings())
+    lowered, _ = lower_request(request_with(calls=calls), Warnings())
     assert lowered.messages[1]["tool_calls"][0]["function"] == {"name": "tool_search", "arguments": '"x"'}
 
 
 def test_shim_definition_includes_that_of_the_client():
-    lowered, _ = translate(
+    lowered, _ = lower_request(
         request_with(tool("tool_search", "tool_search", description="More.", parameters={"p": 1})), Warnings()
     )
     (one,) = lowered.tools
@@ -283,7 +283,7 @@ def test_shim_definition_includes_that_of_the_client():
 
 @pytest.mark.parametrize("kind", ITEMS)
 def test_shim_has_a_description_and_parameters(kind):
-    (one,) = translate(request_with(tool(kind, kind)), Warnings())[0].tools
+    (one,) = lower_request(request_with(tool(kind, kind)), Warnings())[0].tools
     assert one.name == kind and one.definition["description"]
     assert {*one.definition["parameters"]["required"]} <= {*one.definition["parameters"]["properties"]}
 
@@ -291,7 +291,7 @@ def test_shim_has_a_description_and_parameters(kind):
 def test_shim_that_gave_its_name_to_a_function_keeps_its_past_calls():
     fields = json.dumps({"action": {"commands": ["ls"]}})
     calls = [past_call("shell", name="shell", arguments=fields), past_call(name="shell", arguments="{}")]
-    lowered, _ = translate(request_with(tool("shell"), tool("shell_1", "shell"), calls=calls), Warnings())
+    lowered, _ = lower_request(request_with(tool("shell"), tool("shell_1", "shell"), calls=calls), Warnings())
     assert [one["function"]["name"] for one in lowered.messages[1]["tool_calls"]] == ["shell_1", "shell"]
 
 
@@ -317,10 +317,10 @@ ODD = [  # arguments, the input that they are
 
 def inputs(pieces):
     """Return the input of a custom tool call after each of its pieces."""
-    _, filters = translate(request_with(tool("edit", "custom")), Warnings())
+    _, filters = lower_request(request_with(tool("edit", "custom")), Warnings())
     said, text = [], ""
     for event in call("edit", *pieces):
-        text += "".join(after.text for after in feed(filters, [event]) if type(after) is ToolInputDelta)
+        text += "".join(after.text for after in apply_filters(filters, [event]) if type(after) is ToolInputDelta)
         said.append(text)
     return said
 
@@ -363,7 +363,7 @@ PATTERNS = [  # a regex, the pattern for the whole input
 
 def custom_definition(syntax, definition, ledger):
     format = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
-    lowered, _ = translate(request_with(tool("edit", "custom", description="Edits.", format=format)), ledger)
+    lowered, _ = lower_request(request_with(tool("edit", "custom", description="Edits.", format=format)), ledger)
     return lowered.tools[0].definition
 
 
@@ -388,8 +388,8 @@ def test_custom_tool_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
 )
 def test_custom_tool_arguments_beside_the_input_are_dropped(arguments, entries):
     ledger = Warnings()
-    _, filters = translate(request_with(tool("edit", "custom")), ledger)
-    told = [one for event in call("edit", arguments) for one in feed(filters, [event])]
+    _, filters = lower_request(request_with(tool("edit", "custom")), ledger)
+    told = [one for event in call("edit", arguments) for one in apply_filters(filters, [event])]
     assert "".join(event.text for event in told if type(event) is ToolInputDelta) == "x"
     assert ledger.entries()[1:] == entries
 
@@ -410,14 +410,14 @@ def test_custom_tool_grammar_is_described_with_a_warning():
 
 @pytest.mark.parametrize("format", [None, {"type": "text"}, {"type": "grammar", "grammar": "x"}])
 def test_custom_tool_format_without_a_grammar_is_ignored(format):
-    lowered, _ = translate(request_with(tool("edit", "custom", format=format)), Warnings())
+    lowered, _ = lower_request(request_with(tool("edit", "custom", format=format)), Warnings())
     assert lowered.tools[0].definition["description"] == ""
 
 
 def test_custom_tool_calls_of_the_past_are_function_calls():
     signed = {"provider_specific_fields": {"thought_signature": "s"}}
     edit = past_call("custom", name="edit", namespace="a", input='"x"')
-    lowered, filters = translate(
+    lowered, filters = lower_request(
         request_with(calls=[{**edit, **signed}, past_call(name="f", arguments="{}")]), Warnings()
     )
     assert {*lowered.messages[1]["tool_calls"][0]} == {"id", "type", "function", *signed}
@@ -436,7 +436,7 @@ def numbers_and_names(events):
 
 def test_tool_call_that_is_not_allowed_is_dropped():
     request = request_with(tool("f"), tool("g", namespace="n"), tool("h"), allowed=frozenset([ToolName("h")]))
-    lowered, _ = translate(request, Warnings())
+    lowered, _ = lower_request(request, Warnings())
     assert [tool.name for tool in lowered.callable_tools] == ["h"]
     events = [*call("f", "{}"), *call("h", "{}", number=1), *call("n__g", "{}", number=2), *call("x", "{}", number=3)]
     ledger = Warnings()
@@ -456,7 +456,7 @@ def test_finish_reason_is_stop_if_no_allowed_tool_call_is_left(reason, wanted):
 
 def test_allowed_tools_that_are_all_tools_need_no_filter():
     request = request_with(tool("f"), tool("h"), allowed=frozenset([ToolName("h"), ToolName("f")]))
-    assert translate(request, Warnings()) == (request, [])
+    assert lower_request(request, Warnings()) == (request, [])
 
 
 def test_allowed_tool_call_that_comes_first_is_kept():
@@ -474,9 +474,9 @@ def test_allowed_tool_call_that_comes_first_is_kept():
 
 def test_prompt_that_is_only_read_asks_for_one_token():
     request = request_with(tool("f"), tool_choice="required", max_tokens=50, rest={"parallel_tool_calls": False})
-    lowered, filters = translate(replace(request, generates=False), Warnings())
+    lowered, filters = lower_request(replace(request, generates=False), Warnings())
     assert lowered == replace(request, generates=False, max_tokens=1) and len(filters) == 2
-    assert translate(request, Warnings())[0] is request
+    assert lower_request(request, Warnings())[0] is request
 
 
 @pytest.mark.parametrize("end", ["length", "tool_calls", "content_filter", "stop"])
@@ -497,7 +497,7 @@ def test_prompt_that_cannot_be_read_is_a_failure():
 
 def test_usage_estimate_counts_no_output_of_a_prompt_that_is_only_read():
     request = request_with(generates=False)
-    _, filters = translate(request, Warnings())
+    _, filters = lower_request(request, Warnings())
     assert events_of([chunk(content="a word"), chunk("length")], filters=filters) == [Finish(0, "stop"), Usage(10, 0)]
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.request import Request
-from gateway.shortening import versions
+from gateway.shortening import truncated_versions
 
 
 def request_with(*roles, shorten=True):
@@ -22,11 +22,11 @@ def contents_of(request):
 
 def test_truncation_off_has_one_version():
     asked = request_with("suauau", shorten=False)
-    assert versions(asked) == [asked]
+    assert truncated_versions(asked) == [asked]
 
 
 def test_truncation_removes_the_oldest_groups_a_fifth_at_a_time():
-    assert [*map(contents_of, versions(request_with("s", "u", "att", "a", "u", "at", "a", "u")))] == [
+    assert [*map(contents_of, truncated_versions(request_with("s", "u", "att", "a", "u", "at", "a", "u")))] == [
         "s0 u1 a2 t3 t4 a5 u6 a7 t8 a9 u10",
         "s0 a2 t3 t4 a5 u6 a7 t8 a9 u10",
         "s0 u6 a7 t8 a9 u10",
@@ -36,19 +36,19 @@ def test_truncation_removes_the_oldest_groups_a_fifth_at_a_time():
 
 
 def test_truncation_keeps_system_and_last_user_messages_and_the_last_group():
-    assert contents_of(versions(request_with("s", "u", "a", "s", "u", "at", "at"))[-1]) == "s0 s3 u4 a7 t8"
+    assert contents_of(truncated_versions(request_with("s", "u", "a", "s", "u", "at", "at"))[-1]) == "s0 s3 u4 a7 t8"
 
 
 def test_truncation_with_nothing_to_remove_has_one_version():
     asked = request_with("su")
-    assert versions(asked) == [asked]
-    assert versions(request_with("t")) == [request_with("t")]
+    assert truncated_versions(asked) == [asked]
+    assert truncated_versions(request_with("t")) == [request_with("t")]
 
 
 @given(st.text("suat", min_size=1, max_size=30))
 def test_truncation_versions_get_shorter_by_whole_groups(roles):
     asked = request_with(roles)
-    tried = versions(asked)
+    tried = truncated_versions(asked)
     assert tried[0] == asked
     assert len(tried) <= 6
     for longer, shorter in pairwise(tried):

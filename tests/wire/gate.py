@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from gateway.config import parse
-from gateway.formats import names
+from gateway.formats import format_names
 from support.threaded_gateway import served
 from wire.answer import Answer
 
@@ -63,7 +63,7 @@ def opened(server, url):
     models = {MODEL: {**server.model, "backends": [server.name]}}
     said = json.dumps({"backends": backends, "models": models})
     with (
-        served(parse(said, "wire.yaml", {}, names())) as root,
+        served(parse(said, "wire.yaml", {}, format_names())) as root,
         httpx.Client(base_url=root, timeout=100, trust_env=False) as client,
     ):
         yield Gate(server, client)

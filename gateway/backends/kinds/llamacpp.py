@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.gbnf import grammar
-from gateway.backends.kind import FORMAT, Kind, TokenCounter, parts
+from gateway.backends.gbnf import schema_to_gbnf
+from gateway.backends.kind import FORMAT, Kind, TokenCounter, parts_passed
 from gateway.backends.verdicts import ALONE, AS_A_FORM, LOCAL, RenamedRule, TranslatedRule
 from gateway.request import Request
 
@@ -29,7 +29,7 @@ def _as_grammar(format: dict[str, Any], request: Request) -> Mapping[str, Any]:
     """With `--skip-chat-parsing` it looks at no schema, and a grammar lets no tool be called that need not be."""
     if format["type"] == "text" or (request.callable_tools and not request.guided):
         return {}
-    return {"grammar": grammar((format.get("json_schema") or {}).get("schema") or {"type": "object"})}
+    return {"grammar": schema_to_gbnf((format.get("json_schema") or {}).get("schema") or {"type": "object"})}
 
 
 KIND = Kind(
@@ -69,5 +69,5 @@ KIND = Kind(
     counter=TokenCounter("/v1/chat/completions/input_tokens", "input_tokens"),
     counts_one=True,
     chances_whole=True,
-    parts=parts("image_url", "input_audio", "input_video", "video_url"),
+    parts=parts_passed("image_url", "input_audio", "input_video", "video_url"),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.kind import LEFT_OUT, Kind, parts
+from gateway.backends.kind import LEFT_OUT, Kind, parts_passed
 from gateway.backends.verdicts import ALONE, DROPPED, LOCAL, ONE_CHOICE, RenamedRule, TranslatedRule
 from gateway.request import Request
 
@@ -43,5 +43,5 @@ KIND = Kind(
     extensions=frozenset(("chat_template_kwargs", "draft_model", "min_p", "repeat_penalty", "top_k", "ttl")),
     takes_openings=True,
     parses=True,
-    parts=parts("image_url"),
+    parts=parts_passed("image_url"),
 )

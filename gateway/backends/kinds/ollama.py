@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from gateway.backends.kind import LEFT_OUT, Kind, unless_a_call_is_forced
+from gateway.backends.kind import LEFT_OUT, Kind, format_unless_call_forced
 from gateway.backends.verdicts import (
     AS_A_FORM,
     CUT_HERE,
@@ -28,7 +28,7 @@ KIND = Kind(
             "n": ONE_CHOICE,
             "parallel_tool_calls": CUT_HERE,
             "reasoning_effort": TranslatedRule("`think`"),
-            "response_format": TranslatedRule(f"`format`, {LEFT_OUT}", unless_a_call_is_forced),
+            "response_format": TranslatedRule(f"`format`, {LEFT_OUT}", format_unless_call_forced),
             "stream_options": WITHOUT_EFFECT,  # it always counts
             "tool_choice": AS_A_FORM,
         }

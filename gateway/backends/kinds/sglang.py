@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.kind import FORMAT, Kind, parts
+from gateway.backends.kind import FORMAT, Kind, parts_passed
 from gateway.backends.verdicts import LOCAL, RenamedRule, TranslatedRule
 from gateway.request import Request
 
@@ -40,7 +40,7 @@ KIND = Kind(
     ),
     raw=MappingProxyType({"skip_special_tokens": False}),
     names=False,
-    parts=parts(
+    parts=parts_passed(
         "audio_url", "thinking", "tool_reference", "video_url",
         image_url=TranslatedRule("`detail: original` as `high`", _detailed_at_most),
         input_audio=TranslatedRule("`audio_url`", _as_audio_url),

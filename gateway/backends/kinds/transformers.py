@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.kind import Kind, parts
+from gateway.backends.kind import Kind, parts_passed
 from gateway.backends.verdicts import (
     AS_A_FORM,
     CUT_HERE,
@@ -56,5 +56,5 @@ KIND = Kind(
     calls_alone=True,
     names=False,
     keeps_stops=True,
-    parts=parts("audio_url", "image_url", "input_audio", "video_url"),
+    parts=parts_passed("audio_url", "image_url", "input_audio", "video_url"),
 )

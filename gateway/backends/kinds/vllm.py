@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from gateway.backends.kind import FORMAT, Kind, TokenCounter, parts
+from gateway.backends.kind import FORMAT, Kind, TokenCounter, parts_passed
 from gateway.backends.verdicts import LOCAL, RenamedRule
 
 KIND = Kind(
@@ -24,7 +24,7 @@ KIND = Kind(
     refuses_tools=True,
     raw=MappingProxyType({"skip_special_tokens": False, "spaces_between_special_tokens": False}),
     counter=TokenCounter("/tokenize", "count"),
-    parts=parts(
+    parts=parts_passed(
         "audio_embeds", "audio_url", "image_embeds", "image_url", "input_audio", "prompt_embeds", "thinking",
         "tool_reference", "video_embeds", "video_url"
     ),

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import json
 
-from gateway.backends.fields import fields
-from gateway.backends.ollama.messages import native
-from gateway.backends.ollama.think import think
-from gateway.backends.openai.body import BodyTarget, conversation, offered
+from gateway.backends.fields import request_fields
+from gateway.backends.ollama.messages import ollama_messages
+from gateway.backends.ollama.think import think_field
+from gateway.backends.openai.body import BodyTarget, upstream_messages, upstream_tools
 from gateway.ledger import Warnings
 from gateway.request import Request
 
@@ -26,21 +26,21 @@ _OPTIONS = frozenset(
 )  # fmt: skip
 
 
-def body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
+def ollama_body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
     """`known` are the fields of the API; all others are Ollama's own, or are dropped.
 
     A prompt that is too long shall be refused and not be truncated, unless the client wants it so.
     """
-    said = fields(request, target.kind, known, ledger)
+    said = request_fields(request, target.kind, known, ledger)
     own, options = _places(said, ledger)
     given = {
         "model": target.model,
-        "messages": [*native(conversation(request, target, ledger))],
+        "messages": [*ollama_messages(upstream_messages(request, target, ledger))],
         "stream": request.stream,
         "truncate": False,
         **_tools(request, target),
         **_format(said.get("response_format"), ledger),
-        **think(said, target, ledger),
+        **think_field(said, target, ledger),
         **own,
     }
     return _encode({**given, "options": options} if options else given)
@@ -71,5 +71,5 @@ def _format(said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - de
 
 
 def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
-    tools = offered(request, target)
+    tools = upstream_tools(request, target)
     return {"tools": tools} if tools else {}

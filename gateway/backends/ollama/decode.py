@@ -6,9 +6,9 @@ from gateway.backends.ollama.wire import OllamaChunk
 from gateway.backends.openai import members, wire
 from gateway.backends.openai.decode import ChatDecoder as Chunks
 from gateway.backends.openai.decode import unread
-from gateway.backends.openai.failures import stated_problem
+from gateway.backends.openai.failures import problem_from_error_object
 from gateway.backends.openai.template import RepeatedChunkDecoder
-from gateway.backends.openai.usage import number
+from gateway.backends.openai.usage import count_value
 from gateway.events import Event, Failure
 
 _decode = json.Decoder(OllamaChunk).decode
@@ -29,7 +29,7 @@ class OllamaDecoder(Chunks):
         if isinstance(line, Failure):
             return [line]
         if line.error:
-            return [Failure(stated_problem(line.error))]
+            return [Failure(problem_from_error_object(line.error))]
         return self.read(self._chunk(line), unread(payload, _unread))
 
     def _chunk(self, line: OllamaChunk) -> wire.WireChunk:
@@ -43,7 +43,7 @@ class OllamaDecoder(Chunks):
 
     def _counts(self, line: OllamaChunk) -> wire.WireUsage | None:
         """A prompt that was in the cache is not counted: it has to be estimated."""
-        prompt, written = number(line.prompt_eval_count), number(line.eval_count)
+        prompt, written = count_value(line.prompt_eval_count), count_value(line.eval_count)
         if prompt:
             return wire.WireUsage(prompt_tokens=prompt, completion_tokens=written)
         self.written = written

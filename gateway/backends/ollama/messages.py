@@ -8,7 +8,7 @@ from msgspec import Raw
 from gateway.request import Message
 
 
-def native(said: Sequence[Message]) -> Iterator[Message]:
+def ollama_messages(said: Sequence[Message]) -> Iterator[Message]:
     """From messages as a chat completion has them, their arguments objects and their reasoning in `thinking`."""
     names: dict[str, str] = {}  # of the calls so far, by id
     for message in said:

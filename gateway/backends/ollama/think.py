@@ -13,7 +13,7 @@ _SWITCHES = ("enable_thinking", "thinking")  # as the templates of models have i
 FIELDS = frozenset(("think", "reasoning_effort", "reasoning", "chat_template_kwargs", *_SWITCHES))
 
 
-def think(said: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
+def think_field(said: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
     """The field for what is said in FIELDS.  A model that cannot think would refuse to be asked for it."""
     field, wanted = _wanted(said, ledger)
     if wanted is None:

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct, json
 
 from gateway.backends import Kind, parts
-from gateway.backends.fields import fields
-from gateway.backends.openai.messages import MessagePolicy, ordered, sayable
+from gateway.backends.fields import request_fields
+from gateway.backends.openai.messages import MessagePolicy, convert_messages, order_messages
 from gateway.backends.openai.steps import encoded
 from gateway.backends.verdicts import PASSED, EmulatedRule
 from gateway.ledger import Warnings
@@ -47,17 +47,17 @@ class BodyTarget(Struct, frozen=True):
         return self.prompted or (self.kind.refuses_tools and self.parsed_here)
 
 
-def body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
+def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
     """`known` are the fields of the API; all others are an extension."""
     kind = target.kind
     said: dict[str, Any] = {
         "model": target.model,
-        "messages": conversation(request, target, ledger),
+        "messages": upstream_messages(request, target, ledger),
         "stream": request.stream,
     }
     if target.special:
         said |= kind.raw
-    said |= fields(request, kind, known, ledger)
+    said |= request_fields(request, kind, known, ledger)
     if request.tools:
         said |= _tools(request, target)
     if kind.counts_one and request.n > 1 and not request.stream:
@@ -65,7 +65,7 @@ def body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings
     return encoded(said) if request.large else _encode(said)
 
 
-def wanted(request: Request) -> frozenset[str]:
+def requested_extra_fields(request: Request) -> frozenset[str]:
     """The fields beyond the API that the client asked for."""
     if request.rest.keys().isdisjoint(_EXTRAS):
         return frozenset()
@@ -74,24 +74,24 @@ def wanted(request: Request) -> frozenset[str]:
     )
 
 
-def tops(request: Request) -> int | None:
+def requested_top_logprobs(request: Request) -> int | None:
     """Of how many other tokens the client wants to hear with each token of a chat; None: nothing is known of that."""
     return request.rest.get("top_logprobs", 0) if request.rest.get("logprobs") is True else None
 
 
-def conversation(request: Request, target: BodyTarget, ledger: Warnings) -> list[Message]:
+def upstream_messages(request: Request, target: BodyTarget, ledger: Warnings) -> list[Message]:
     """The messages; where a server would go on with its own last one, something follows that it can answer."""
     policy, given = target.policy, [*request.messages]
     if not request.plain:
-        given = sayable(parts.fitting(request, target.kind, ledger), policy, ledger)
-    said = ordered(given, policy, ledger)
+        given = convert_messages(parts.convert_parts(request, target.kind, ledger), policy, ledger)
+    said = order_messages(given, policy, ledger)
     if request.fresh and target.kind.continues and said[-1]["role"] == "assistant":
         ledger.note("translated", "messages")
         said.append({"role": "user", "content": ""})
     return said
 
 
-def offered(request: Request, target: BodyTarget) -> list[dict[str, Any]]:
+def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]:
     """The tools that may be called; of these only the one that has to be, where the server is not told its name."""
     if target.prompted:
         return []
@@ -112,7 +112,7 @@ def _offer(tool: Tool) -> dict[str, Any]:
 
 def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
     """The tools and which of them to call.  Where none may be called, none is sent: no backend then calls one."""
-    tools, choice = offered(request, target), _choice(request, target)
+    tools, choice = upstream_tools(request, target), _choice(request, target)
     return {"tools": tools} | ({"tool_choice": choice} if choice else {}) if tools else {}
 
 

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from gateway.backends import Kind
-from gateway.backends.extensions import verdict
+from gateway.backends.extensions import field_rule
 from gateway.backends.verdicts import PassedRule
 from gateway.request import Request
 
@@ -16,13 +16,13 @@ class Prefill(Struct, frozen=True):
     echoed: bool
 
 
-def continued(request: Request, kind: Kind) -> Prefill | None:
+def prefill_of(request: Request, kind: Kind) -> Prefill | None:
     """None for an answer from its beginning."""
     last = request.messages[-1] if request.messages else {}
     if last.get("role") != "assistant" or last.get("tool_calls") or (request.fresh and kind.continues):
         return None
     asked = request.rest.get("continue_final_message") is True
-    if not (kind.continues or (asked and isinstance(verdict("continue_final_message", kind), PassedRule))):
+    if not (kind.continues or (asked and isinstance(field_rule("continue_final_message", kind), PassedRule))):
         return None
     text, thought = _text(last.get("content")), last.get("reasoning_content") or last.get("reasoning")
     echoed = (kind.echoes and not request.stream) or request.rest.get("echo") is True

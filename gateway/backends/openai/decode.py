@@ -10,14 +10,14 @@ from typing import TypeVar
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from gateway.backends.openai import members, wire
-from gateway.backends.openai.failures import stated_problem
-from gateway.backends.openai.logprobs import logprobs
+from gateway.backends.openai.failures import problem_from_error_object
+from gateway.backends.openai.logprobs import read_logprobs
 from gateway.backends.openai.members import NOTHING, Members, Unread
 from gateway.backends.openai.mending import Halves, mended
 from gateway.backends.openai.repeated import Contents
-from gateway.backends.openai.signatures import SignedBlock, blocks, of_call
+from gateway.backends.openai.signatures import SignedBlock, signature_of_call, signed_blocks
 from gateway.backends.openai.template import FrameDelimiters, RepeatedChunkDecoder
-from gateway.backends.openai.usage import UsageTotal, counted, number, timed
+from gateway.backends.openai.usage import UsageTotal, count_value, usage_from_counts, usage_from_timings
 from gateway.errors import Problem
 from gateway.events import (
     Annotation,
@@ -184,9 +184,9 @@ class ChatDecoder(Struct, eq=False):
         if type(chunk) is Failure:
             return [chunk]
         if chunk.error or chunk.object == "error":
-            return [Failure(stated_problem(chunk.error or json.decode(mended(payload))))]
+            return [Failure(problem_from_error_object(chunk.error or json.decode(mended(payload))))]
         if chunk.choices is None and not plain and (error := _bare_error(payload)):
-            return [Failure(stated_problem(error))]
+            return [Failure(problem_from_error_object(error))]
         return self.read(chunk, NOTHING if plain else unread(payload, members.of_chunk))
 
     def _plain_chunk(self, payload: bytes) -> wire.WireChunk | None:
@@ -215,7 +215,7 @@ class ChatDecoder(Struct, eq=False):
         if index is None:
             return
         last = self._before(index, beside, inside, out, ended=bool(choice.finish_reason)) if beside or inside else {}
-        if choice.usage and (usage := counted(choice.usage)):
+        if choice.usage and (usage := usage_from_counts(choice.usage)):
             self._count(usage, out, alone=True)
         if said := choice.delta or choice.message:
             self._met.add(index)
@@ -255,7 +255,7 @@ class ChatDecoder(Struct, eq=False):
                 out.append(ExtraField(index, name, _raw(value), asked=name in self._wanted))
 
     def _place(self, said: wire.LenientNumber) -> int | None:
-        index = number(said)
+        index = count_value(said)
         if index not in self._places:
             place = 0 if self.n == 1 and not self._places else index
             self._places[index] = place if place < self.n else None
@@ -265,7 +265,7 @@ class ChatDecoder(Struct, eq=False):
 
     def _usage(self, chunk: wire.WireChunk, out: list[Event]) -> None:
         """First of all, so that a client that wants a count with every chunk gets the newest."""
-        usage = (counted(chunk.usage) if chunk.usage else None) or _counted_elsewhere(chunk)
+        usage = (usage_from_counts(chunk.usage) if chunk.usage else None) or _counted_elsewhere(chunk)
         if usage:
             self._count(usage, out, alone=not chunk.choices)
 
@@ -281,7 +281,7 @@ class ChatDecoder(Struct, eq=False):
         self._spoken(index, said, chances, out)
         if said.refusal:
             out.append(
-                RefusalDelta(index, said.refusal, logprobs(chances, said.refusal, self._tops).get("refusal", ()))
+                RefusalDelta(index, said.refusal, read_logprobs(chances, said.refusal, self._tops).get("refusal", ()))
             )
         if said.annotations:
             out += [Annotation(index, _raw(remark)) for remark in said.annotations]
@@ -309,7 +309,7 @@ class ChatDecoder(Struct, eq=False):
         if not thought and said.reasoning_details:
             thought = _detailed(said.reasoning_details)
         if said.thinking_blocks:
-            self._signed(index, _flat(thought), list(blocks(said.thinking_blocks)), out)
+            self._signed(index, _flat(thought), list(signed_blocks(said.thinking_blocks)), out)
         elif thought:
             self._thought(index, _flat(thought), "", out)
         if isinstance(content, list):
@@ -343,7 +343,7 @@ class ChatDecoder(Struct, eq=False):
 
     def _text(self, index: int, text: str, chances: object, out: list[Event]) -> None:
         self._decoded_size += len(text)
-        found = logprobs(chances, text, self._tops).get("content", ()) if chances is not None else ()
+        found = read_logprobs(chances, text, self._tops).get("content", ()) if chances is not None else ()
         if text or found:
             self._texted = True
             self._likely = self._likely or bool(found)
@@ -369,7 +369,7 @@ class ChatDecoder(Struct, eq=False):
         self, index: int, place: int, custom: wire.Custom, call: wire.WireToolCall, out: list[Event]
     ) -> None:
         """Read a custom call as one of a function, as which custom tools are offered to backends."""
-        key = place if call.index is None or call.index == "" else number(call.index)
+        key = place if call.index is None or call.index == "" else count_value(call.index)
         if custom.name:
             self._end_custom(index, out)
             self._ledger.note("translated", "tool_calls.custom")
@@ -388,8 +388,8 @@ class ChatDecoder(Struct, eq=False):
         function = call.function
         if not function:
             return
-        key = place if call.index is None or call.index == "" else number(call.index)
-        signature = of_call(call)
+        key = place if call.index is None or call.index == "" else count_value(call.index)
+        signature = signature_of_call(call)
         id = "" if call.id is None else str(call.id)
         if function.name or id:
             out.append(ToolCallStart(index, key, id, function.name or "", signature=signature))
@@ -411,8 +411,8 @@ def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
 def _counted_elsewhere(chunk: wire.WireChunk) -> Usage | None:
     """Return the usage of a chunk that has none in `usage`."""
     groq = chunk.x_groq.usage if chunk.x_groq else None
-    usage = (counted(groq) if groq else None) or counted(chunk)
-    return timed(chunk.timings) if not usage and isinstance(chunk.timings, dict) else usage
+    usage = (usage_from_counts(groq) if groq else None) or usage_from_counts(chunk)
+    return usage_from_timings(chunk.timings) if not usage and isinstance(chunk.timings, dict) else usage
 
 
 def _counts_beside(chunk: wire.WireChunk) -> bool:
@@ -452,7 +452,7 @@ def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:
         return find(mended(payload))
 
 
-def readable(payload: bytes) -> bool:
+def is_complete_payload(payload: bytes) -> bool:
     """False for what is only the beginning of a payload."""
     if payload == _DONE:
         return True

@@ -38,7 +38,7 @@ _PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # in a list, as Pydantic writes it
 _UNREADABLE = "The backend answered {} without an error that can be read."
 
 
-def problem(status: int, body: bytes) -> Problem:
+def problem_from_status(status: int, body: bytes) -> Problem:
     """For an answer with a status that is not 200."""
     try:
         said = json.decode(body)
@@ -47,7 +47,7 @@ def problem(status: int, body: bytes) -> Problem:
     return _mapped(status, _message(said) or _UNREADABLE.format(status), _word(said), _param(said))
 
 
-def stated_problem(error: object) -> Problem:
+def problem_from_error_object(error: object) -> Problem:
     """For an error object inside an answer with status 200, whole or streamed."""
     inner = _inner(error)
     code = inner.get("code") if isinstance(inner, dict) else None

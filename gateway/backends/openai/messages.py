@@ -11,7 +11,7 @@ from msgspec import DecodeError, Struct, json
 from gateway.backends.openai import turns
 from gateway.backends.openai.turns import text_part
 from gateway.ledger import Warnings
-from gateway.request import LEADING, Message, plain
+from gateway.request import LEADING, Message, are_text_only
 
 _NAME, _OF_THE_CACHE = frozenset(("name",)), frozenset(("prompt_cache_breakpoint",))
 _LEADING = frozenset(LEADING)
@@ -39,21 +39,21 @@ class MessagePolicy(Struct, frozen=True):
     names: bool = True
 
 
-def sayable(said: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
+def convert_messages(said: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
     """Each message by itself; those that are plain are so already."""
-    return [message if plain((message,)) else _message(message, policy, ledger) for message in said]
+    return [message if are_text_only((message,)) else _message(message, policy, ledger) for message in said]
 
 
-def ordered(given: list[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
+def order_messages(given: list[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
     """Leading system messages become one; text is never lost, whatever becomes of its role."""
     roles = [message["role"] for message in given]
     if not _LEADING.isdisjoint(roles[1:]):
         given = _led(given, policy, ledger)
     if "tool" in roles:
-        given = turns.with_media_apart(given, ledger)
+        given = turns.split_media_from_tool_results(given, ledger)
     if policy.continues:
-        given = turns.with_one_end(given, ledger)
-    return turns.alternating(given, ledger) if policy.alternate else given
+        given = turns.merge_trailing_assistant(given, ledger)
+    return turns.alternate_roles(given, ledger) if policy.alternate else given
 
 
 def _led(said: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
@@ -177,7 +177,7 @@ def _joined(leading: Sequence[Message], ledger: Warnings) -> Iterable[Message]:
     texts = [message["content"] for message in leading if message["role"] == "system"]
     if len(leading) < 2 or len(texts) < len(leading) or not all(isinstance(text, str) for text in texts):
         return leading
-    turns.note_names(leading, ledger)
+    turns.warn_lost_names(leading, ledger)
     return [{**leading[0], "content": "\n\n".join(texts)}]
 
 

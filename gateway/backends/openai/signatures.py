@@ -18,7 +18,7 @@ class SignedBlock(Struct, frozen=True):
     signature: str = ""
 
 
-def blocks(said: object) -> Iterator[SignedBlock]:
+def signed_blocks(said: object) -> Iterator[SignedBlock]:
     """The pieces of `thinking_blocks`; what is no such piece is none."""
     for one in said if isinstance(said, list) else ():
         match one:
@@ -30,7 +30,7 @@ def blocks(said: object) -> Iterator[SignedBlock]:
                 yield SignedBlock(text)
 
 
-def of_call(call: WireToolCall) -> str:
+def signature_of_call(call: WireToolCall) -> str:
     """The signature of a call, "" for none."""
     function = call.function.provider_specific_fields if call.function else None
     for said in (call.provider_specific_fields, function, call.extra_content):

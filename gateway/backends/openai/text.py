@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import replace
 
-from gateway.backends.fields import fields
+from gateway.backends.fields import request_fields
 from gateway.backends.openai.body import BodyTarget
 from gateway.backends.services import CompletionsSupport
 from gateway.backends.verdicts import EmulatedRule, PassedRule
@@ -18,7 +18,9 @@ PATH = "/v1/completions"
 _encode = json.Encoder().encode
 
 
-def body(does: CompletionsSupport, request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
+def completion_body(
+    does: CompletionsSupport, request: Request, target: BodyTarget, known: Set[str], ledger: Warnings
+) -> bytes:
     """`known` are the fields of the API; all others are an extension.  BadRequest for what cannot be asked there."""
     said = {"model": target.model, "prompt": _prompt(request, does, ledger), "stream": request.stream}
     n = request.rest.get("n", 1)
@@ -27,20 +29,20 @@ def body(does: CompletionsSupport, request: Request, target: BodyTarget, known: 
         own["logprobs"] = max(own["logprobs"], 1)  # 0 is none at all to some, and the token itself to others
     if does.kind.counts_one and request.n > 1:
         ledger.note("estimated", "usage")
-    return _encode({**said, **fields(replace(request, n=n, rest=own), does.kind, known, ledger)})
+    return _encode({**said, **request_fields(replace(request, n=n, rest=own), does.kind, known, ledger)})
 
 
-def prompts(request: Request) -> list[Any]:
+def prompt_list(request: Request) -> list[Any]:
     """Each prompt, a text or a list of the ids of its tokens."""
     said = request.rest["prompt"]
     return said if isinstance(said, list) and not isinstance(said[0], int) else [said]
 
 
-def unsaid(request: Request, does: CompletionsSupport, ledger: Warnings) -> list[str]:
+def prompts_to_echo(request: Request, does: CompletionsSupport, ledger: Warnings) -> list[str]:
     """The prompts, if the gateway has to say them; it knows no tokens, nor how likely they were."""
     if not request.rest.get("echo") or not isinstance(does.kind.fields.get("echo"), EmulatedRule):
         return []
-    said = prompts(request)
+    said = prompt_list(request)
     if "logprobs" in request.rest or not all(isinstance(prompt, str) for prompt in said):
         ledger.note("dropped", "echo")
         return []
@@ -48,7 +50,7 @@ def unsaid(request: Request, does: CompletionsSupport, ledger: Warnings) -> list
     return said
 
 
-def fills(request: Request, does: CompletionsSupport) -> bool:
+def supports_suffix(request: Request, does: CompletionsSupport) -> bool:
     """True if what is between two texts is written."""
     return bool(request.rest.get("suffix")) and isinstance(does.kind.fields.get("suffix"), PassedRule)
 
@@ -59,7 +61,7 @@ def _prompt(request: Request, does: CompletionsSupport, ledger: Warnings) -> obj
         ledger.note("translated", "prompt")
     if does.several:
         return request.rest["prompt"]
-    prompt, *more = prompts(request)
+    prompt, *more = prompt_list(request)
     if more or not isinstance(prompt, str):
         message = "This model's backend completes one text at a time, and no lists: send 'prompt' as a string."
         raise BadRequest(message, code="unsupported_value", param="prompt")

@@ -10,7 +10,7 @@ _NO_OUTPUT = "[no output]"
 _OF_THE_FIRST = ("role", "name")  # of the messages that become one
 
 
-def with_media_apart(said: Sequence[Message], ledger: Warnings) -> list[Message]:
+def split_media_from_tool_results(said: Sequence[Message], ledger: Warnings) -> list[Message]:
     """Outputs of tools as texts, as a template has no other place for them, and the user's with their images behind.
 
     What is still a list is one because it has more than texts.
@@ -33,7 +33,7 @@ def with_media_apart(said: Sequence[Message], ledger: Warnings) -> list[Message]
     return apart
 
 
-def alternating(said: Sequence[Message], ledger: Warnings) -> list[Message]:
+def alternate_roles(said: Sequence[Message], ledger: Warnings) -> list[Message]:
     """The user begins, and the assistant and the user take turns; each call has an output before that."""
     runs: list[list[Message]] = []
     for message in _answered(said, ledger):
@@ -52,7 +52,7 @@ def alternating(said: Sequence[Message], ledger: Warnings) -> list[Message]:
     return turns
 
 
-def with_one_end(said: Sequence[Message], ledger: Warnings) -> list[Message]:
+def merge_trailing_assistant(said: Sequence[Message], ledger: Warnings) -> list[Message]:
     """No calls at the end, nor two messages of the assistant, so that the server can go on with the last one."""
     *most, last = said
     if last.get("tool_calls"):
@@ -63,7 +63,7 @@ def with_one_end(said: Sequence[Message], ledger: Warnings) -> list[Message]:
     return [*said]
 
 
-def note_names(joined: Sequence[Message], ledger: Warnings) -> None:
+def warn_lost_names(joined: Sequence[Message], ledger: Warnings) -> None:
     """List the loss of names where these become one message, which has the name of the first."""
     if any(message.get("name") not in (None, joined[0].get("name")) for message in joined):
         ledger.note("dropped", "messages.name")
@@ -114,7 +114,7 @@ def _one(run: Sequence[Message], ledger: Warnings) -> Message:
     first, *more = run
     if not more:
         return first
-    note_names(run, ledger)
+    warn_lost_names(run, ledger)
     names = dict.fromkeys(name for message in run for name in message if name not in _OF_THE_FIRST)
     said = {name: _united([message[name] for message in run if message.get(name) is not None]) for name in names}
     return {**{name: first[name] for name in _OF_THE_FIRST if name in first}, **said}

@@ -13,24 +13,24 @@ _NO_DETAILS = TokenDetails()
 _MOST = (1 << 53) - 1  # what is above that is no exact number in JavaScript
 
 
-def number(said: LenientNumber) -> int:
+def count_value(said: LenientNumber) -> int:
     """Strings, floats and booleans are counts too; what is none is 0, as is more than every client can read."""
     if type(said) is int:
         return said if 0 < said <= _MOST else 0
     if not said:
         return 0
     try:
-        return number(int(float(said)))
+        return count_value(int(float(said)))
     except (TypeError, ValueError, OverflowError):
         return 0
 
 
-def counted(counts: WireUsage) -> Usage | None:
+def usage_from_counts(counts: WireUsage) -> Usage | None:
     """None if nothing was counted."""
-    prompt = number(counts.prompt_tokens) or _prompt(counts)
-    completion = number(counts.completion_tokens) or _completion(counts)
+    prompt = count_value(counts.prompt_tokens) or _prompt(counts)
+    completion = count_value(counts.completion_tokens) or _completion(counts)
     if not (prompt and completion):  # a total may know of the other
-        missing = max(number(counts.total_tokens) - prompt - completion, 0)
+        missing = max(count_value(counts.total_tokens) - prompt - completion, 0)
         prompt, completion = prompt or missing, completion or (missing if prompt else 0)
     if not (prompt or completion):
         return None
@@ -38,28 +38,28 @@ def counted(counts: WireUsage) -> Usage | None:
     reasoning = (made.reasoning_tokens if made else 0) or counts.reasoning_tokens
     read = counts.prompt_tokens_details or counts.input_tokens_details
     cached, kept = _cache(counts, read or _NO_DETAILS)
-    return Usage(prompt, completion, cached, number(reasoning) if reasoning else 0, kept)
+    return Usage(prompt, completion, cached, count_value(reasoning) if reasoning else 0, kept)
 
 
-def timed(timings: Mapping[str, Any]) -> Usage | None:
+def usage_from_timings(timings: Mapping[str, Any]) -> Usage | None:
     """The same from llama.cpp's timings: tokens from the cache, tokens read, tokens written."""
-    cached, written = number(timings.get("cache_n")), number(timings.get("predicted_n"))
-    prompt = cached + number(timings.get("prompt_n"))
+    cached, written = count_value(timings.get("cache_n")), count_value(timings.get("predicted_n"))
+    prompt = cached + count_value(timings.get("prompt_n"))
     return Usage(prompt, written, cached) if prompt or written else None
 
 
 def _prompt(counts: WireUsage) -> int:
     """By another name.  By Anthropic's names, what came from or went to the cache is not in input_tokens."""
     return (
-        sum(map(number, (counts.input_tokens, counts.cache_read_input_tokens, counts.cache_creation_input_tokens)))
-        or number(counts.prompt_eval_count)
-        or number(counts.tokens_evaluated)
+        sum(map(count_value, (counts.input_tokens, counts.cache_read_input_tokens, counts.cache_creation_input_tokens)))
+        or count_value(counts.prompt_eval_count)
+        or count_value(counts.tokens_evaluated)
     )
 
 
 def _completion(counts: WireUsage) -> int:
     """By another name."""
-    return number(counts.output_tokens) or number(counts.eval_count) or number(counts.tokens_predicted)
+    return count_value(counts.output_tokens) or count_value(counts.eval_count) or count_value(counts.tokens_predicted)
 
 
 def _cache(counts: WireUsage, read: TokenDetails) -> tuple[int, int]:
@@ -68,10 +68,10 @@ def _cache(counts: WireUsage, read: TokenDetails) -> tuple[int, int]:
         read.cached_tokens or counts.cached_tokens or counts.cache_read_input_tokens or counts.prompt_cache_hit_tokens
     )
     went = read.cache_write_tokens or read.created_cache_tokens or counts.cache_creation_input_tokens
-    return number(came) if came else 0, number(went) if went else 0
+    return count_value(came) if came else 0, count_value(went) if went else 0
 
 
-def shared(usage: Usage, thought: int, said: int) -> Usage:
+def split_reasoning_tokens(usage: Usage, thought: int, said: int) -> Usage:
     """The same, with as much of the answer's tokens for reasoning as it has of the answer's characters."""
     return replace(usage, reasoning=min(-(-usage.completion * thought // max(said, thought)), usage.completion))
 

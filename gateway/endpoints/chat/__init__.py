@@ -3,16 +3,16 @@
 from collections.abc import Callable
 
 from gateway.endpoints.chat.kept import StoredChatStream
-from gateway.endpoints.chat.request import ChatParams, parse
+from gateway.endpoints.chat.request import ChatParams, parse_chat
 from gateway.endpoints.chat.shape import CompletionHead
 from gateway.endpoints.chat.stream import ChatStreamEncoder, FunctionCallStreamEncoder
 from gateway.endpoints.chat.whole import ChatBodyEncoder
 from gateway.ledger import Warnings
 
-__all__ = ["ChatParams", "CompletionHead", "encoder", "parse"]
+__all__ = ["ChatParams", "CompletionHead", "chat_encoder", "parse_chat"]
 
 
-def encoder(
+def chat_encoder(
     head: CompletionHead, asked: ChatParams, ledger: Warnings, padding: Callable[[], str]
 ) -> ChatStreamEncoder | ChatBodyEncoder | StoredChatStream:
     """The encoder that fits what was asked."""

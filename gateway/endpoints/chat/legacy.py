@@ -6,7 +6,7 @@ from gateway.errors import BadRequest
 from gateway.request import Message
 
 
-def modern_body(body: dict[str, Any]) -> bool:
+def functions_to_tools(body: dict[str, Any]) -> bool:
     """Put tools in the place of functions; True if the client speaks the old way."""
     functions, choice = body.pop("functions", None), body.pop("function_call", None)
     if functions and body.get("tools"):
@@ -20,7 +20,7 @@ def modern_body(body: dict[str, Any]) -> bool:
     return False
 
 
-def modern_messages(messages: list[Message]) -> list[Message]:
+def function_messages_to_tools(messages: list[Message]) -> list[Message]:
     """Past function calls get ids, and their results name them."""
     modern: list[Message] = []
     open_calls: dict[str, str] = {}  # name → id of the last call

@@ -5,14 +5,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.endpoints.body import check_stream_options, decoded
+from gateway.endpoints.body import check_stream_options, decode_body
 from gateway.endpoints.chat import legacy
 from gateway.endpoints.chat.fields import besides_messages as check_besides
 from gateway.endpoints.chat.fields import body as check_body
-from gateway.endpoints.choice import ResolvedToolChoice, not_offered, settled
+from gateway.endpoints.choice import ResolvedToolChoice, resolve_tool_choice, unknown_tool_error
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest
-from gateway.request import Message, Request, Tool, ToolName, are_large, plain
+from gateway.request import Message, Request, Tool, ToolName, are_large, are_text_only
 
 
 class ChatParams(Struct, frozen=True, kw_only=True):
@@ -55,13 +55,15 @@ class ChatParams(Struct, frozen=True, kw_only=True):
         return (self.request.rest.get("stream_options") or {}).get(name) is True
 
 
-def parse(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
+def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
     """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
-    body = decoded(raw, counts)
+    body = decode_body(raw, counts)
     said = body.get("messages")
-    simple = type(said) is list and len(said) > 0 and plain(said)  # then there is nothing more to look for in them
+    simple = (
+        type(said) is list and len(said) > 0 and are_text_only(said)
+    )  # then there is nothing more to look for in them
     (check_besides if simple else check_body)(body, "")
-    functions = legacy.modern_body(body)
+    functions = legacy.functions_to_tools(body)
     _check_together(body)
     messages = body.pop("messages") if simple else _modern(body.pop("messages"))
     tools, (choice, allowed) = _tools(body)
@@ -89,7 +91,7 @@ def parse(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
 
 def _modern(messages: list[Message]) -> list[Message]:
     """The messages of which some may have to do with calls."""
-    modern = legacy.modern_messages(messages)
+    modern = legacy.function_messages_to_tools(messages)
     _check_results(modern)
     return modern
 
@@ -135,7 +137,7 @@ def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], ResolvedToolChoice]:
         inner = chosen.get(str(chosen.get("type")))
         name = str(inner.get("name") if isinstance(inner, dict) else chosen.get("name"))
         if name not in offered:
-            raise not_offered(name)
+            raise unknown_tool_error(name)
         return ToolName(name)
 
-    return tools, settled(chosen, tools, find)
+    return tools, resolve_tool_choice(chosen, tools, find)

@@ -23,7 +23,7 @@ class CompletionHead(Struct, frozen=True):
     reasoning: tuple[str, ...] = ("reasoning_content",)
 
 
-def usage(counted: Usage) -> dict[str, Any]:
+def usage_object(counted: Usage) -> dict[str, Any]:
     read = {"cached_tokens": counted.cached}
     if counted.kept:
         read["cache_write_tokens"] = counted.kept
@@ -36,10 +36,10 @@ def usage(counted: Usage) -> dict[str, Any]:
     }
 
 
-def logprobs(content: Sequence[Logprob], refusal: Sequence[Logprob]) -> dict[str, Any]:
+def logprobs_object(content: Sequence[Logprob], refusal: Sequence[Logprob]) -> dict[str, Any]:
     return {"content": content or None, "refusal": refusal or None}
 
 
-def called_name(start: ToolCallStart) -> str:
+def flat_tool_name(start: ToolCallStart) -> str:
     """In chat a name has no namespace of its own."""
     return ToolName(start.name, start.namespace).flat

@@ -3,7 +3,7 @@
 from typing import Any
 
 
-def shown(message: dict[str, Any]) -> dict[str, Any]:
+def listed_message(message: dict[str, Any]) -> dict[str, Any]:
     """As the API lists it: with all its fields, and a text apart from a list of parts."""
     content = message.get("content")
     said = {"content": None, "content_parts": content} if isinstance(content, list) else {"content_parts": None}

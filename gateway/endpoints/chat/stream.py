@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from gateway import events as ev
 from gateway.endpoints.chat.request import ChatParams
-from gateway.endpoints.chat.shape import CompletionHead, called_name, encode, logprobs
+from gateway.endpoints.chat.shape import CompletionHead, encode, flat_tool_name, logprobs_object
 from gateway.endpoints.frames import StreamEncoder
-from gateway.endpoints.signatures import ThinkingBlocks, of_call
+from gateway.endpoints.signatures import ThinkingBlocks, call_signature
 from gateway.ledger import Warnings
 
 # The commonest frames in one piece, and pieces of many; in all others `_delta` puts the same together.
@@ -101,8 +101,8 @@ class ChatStreamEncoder(StreamEncoder):
 
     def _tool_start(self, e: ev.ToolCallStart) -> bytes:
         self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
-        empty = {"name": called_name(e), "arguments" if e.kind == "function" else "input": ""}
-        call = {"index": self._calls[e.choice], "id": e.id, "type": e.kind, e.kind: empty, **of_call(e)}
+        empty = {"name": flat_tool_name(e), "arguments" if e.kind == "function" else "input": ""}
+        call = {"index": self._calls[e.choice], "id": e.id, "type": e.kind, e.kind: empty, **call_signature(e)}
         return self._delta(e.choice, b'{"tool_calls":[%b]}' % encode(call))
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
@@ -163,7 +163,7 @@ class FunctionCallStreamEncoder(ChatStreamEncoder):
             return b""
         if e.signature:
             self._ledger.note("dropped", "tool_calls.provider_specific_fields")
-        called = {"name": called_name(e), "arguments": ""}
+        called = {"name": flat_tool_name(e), "arguments": ""}
         return self._delta(e.choice, b'{"function_call":%b}' % encode(called))
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
@@ -189,4 +189,4 @@ def _frames(frame: bytes, said: list[bytes]) -> bytes:
 
 
 def _logprobs(content: tuple[ev.Logprob, ...] = (), refusal: tuple[ev.Logprob, ...] = ()) -> bytes:
-    return b'"logprobs":' + encode(logprobs(content, refusal))
+    return b'"logprobs":' + encode(logprobs_object(content, refusal))

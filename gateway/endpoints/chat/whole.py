@@ -7,10 +7,10 @@ from msgspec import Raw, Struct, field
 
 from gateway import events as ev
 from gateway.endpoints.chat.request import ChatParams
-from gateway.endpoints.chat.shape import CompletionHead, called_name, logprobs, usage
-from gateway.endpoints.extras import continued, joined
+from gateway.endpoints.chat.shape import CompletionHead, flat_tool_name, logprobs_object, usage_object
+from gateway.endpoints.extras import join_extra, joined
 from gateway.endpoints.folded import BodyEncoder
-from gateway.endpoints.signatures import ThinkingBlocks, of_call
+from gateway.endpoints.signatures import ThinkingBlocks, call_signature
 
 
 class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
@@ -29,7 +29,7 @@ class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
         said["model"] = head.model
         if self._asked.service_tier:
             said["service_tier"] = "default"
-        said["choices"], said["usage"] = choices, usage(self._usage)
+        said["choices"], said["usage"] = choices, usage_object(self._usage)
         said |= self._extras
         return said
 
@@ -81,7 +81,7 @@ class _ChatChoice(Struct, eq=False):
         elif calls:
             message["tool_calls"] = calls
         likely, refused = self._content_logprobs, self._refusal_logprobs
-        chances = logprobs(likely, refused) if likely or refused else None
+        chances = logprobs_object(likely, refused) if likely or refused else None
         said = {"index": index, "message": message, "logprobs": chances, "finish_reason": reason}
         said |= self._extras
         return said
@@ -130,7 +130,7 @@ class _ChatChoice(Struct, eq=False):
         if e.inside:
             self._inside[e.name] = joined(self._inside.get(e.name), e.json)
         else:
-            self._extras[e.name] = continued(self._extras.get(e.name), e.json)
+            self._extras[e.name] = join_extra(self._extras.get(e.name), e.json)
 
     def _nothing(self, _: ev.Event) -> None:
         pass
@@ -157,5 +157,5 @@ class _ChatChoice(Struct, eq=False):
 
 def _call(start: ev.ToolCallStart, said: str) -> dict[str, Any]:
     field = "arguments" if start.kind == "function" else "input"
-    called = {"name": called_name(start), field: said}
-    return {"id": start.id, "type": start.kind, start.kind: called, **of_call(start)}
+    called = {"name": flat_tool_name(start), field: said}
+    return {"id": start.id, "type": start.kind, start.kind: called, **call_signature(start)}

@@ -1,15 +1,15 @@
 """/v1/completions: a text in, what follows it out, as chunks or as one body."""
 
-from gateway.endpoints.completions.request import CompletionParams, parse
+from gateway.endpoints.completions.request import CompletionParams, parse_completion
 from gateway.endpoints.completions.shape import CompletionHead
 from gateway.endpoints.completions.stream import CompletionStreamEncoder
 from gateway.endpoints.completions.whole import CompletionBodyEncoder
 from gateway.ledger import Warnings
 
-__all__ = ["CompletionHead", "CompletionParams", "encoder", "parse"]
+__all__ = ["CompletionHead", "CompletionParams", "completion_encoder", "parse_completion"]
 
 
-def encoder(
+def completion_encoder(
     head: CompletionHead, asked: CompletionParams, ledger: Warnings
 ) -> CompletionStreamEncoder | CompletionBodyEncoder:
     """The encoder that fits what was asked."""

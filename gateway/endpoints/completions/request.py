@@ -4,10 +4,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.endpoints.body import check_stream_options, decoded
+from gateway.endpoints.body import check_stream_options, decode_body
 from gateway.endpoints.completions.fields import body as check_body
 from gateway.endpoints.counts import COUNTS, Counts
-from gateway.endpoints.texts import listed
+from gateway.endpoints.texts import text_list
 from gateway.errors import BadRequest
 from gateway.request import Request
 
@@ -29,9 +29,9 @@ class CompletionParams(Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
 
 
-def parse(raw: bytes, counts: Counts = COUNTS) -> CompletionParams:
+def parse_completion(raw: bytes, counts: Counts = COUNTS) -> CompletionParams:
     """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
-    body = decoded(raw, counts)
+    body = decode_body(raw, counts)
     check_body(body, "")
     _check_together(body)
     options = body.get("stream_options") or {}
@@ -39,7 +39,7 @@ def parse(raw: bytes, counts: Counts = COUNTS) -> CompletionParams:
         model=body["model"],
         messages=(),
         max_tokens=body.get("max_tokens", _MAX_TOKENS),
-        n=len(listed(body["prompt"])) * body.get("n", 1),
+        n=len(text_list(body["prompt"])) * body.get("n", 1),
         stream=body.get("stream", False),
         rest={name: value for name, value in body.items() if name not in _OWN},
     )

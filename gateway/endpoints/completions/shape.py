@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.endpoints.chat.shape import CompletionHead, encode, usage
+from gateway.endpoints.chat.shape import CompletionHead, encode, usage_object
 from gateway.events import Logprob
 
-__all__ = ["CompletionHead", "encode", "logprobs", "usage"]
+__all__ = ["CompletionHead", "completion_logprobs", "encode", "usage_object"]
 
 _UNKNOWN = -9999.0  # what the events have for no number
 
 
-def logprobs(entries: Iterable[Logprob], most: int, begin: int = 0) -> dict[str, Any]:
+def completion_logprobs(entries: Iterable[Logprob], most: int, begin: int = 0) -> dict[str, Any]:
     """One list per property.
 
     most: candidates of a token, and the token itself besides; begin: characters of the choice that came before.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from gateway import events as ev
 from gateway.endpoints.completions.request import CompletionParams
-from gateway.endpoints.completions.shape import CompletionHead, encode, logprobs
+from gateway.endpoints.completions.shape import CompletionHead, completion_logprobs, encode
 from gateway.endpoints.frames import StreamEncoder
 from gateway.ledger import Warnings
 
@@ -41,7 +41,7 @@ class CompletionStreamEncoder(StreamEncoder):
     def _text(self, e: ev.TextDelta) -> bytes:
         if not e.logprobs or self._asked.logprobs is None:
             return self._frame(e.choice, encode(e.text))
-        chances = logprobs(e.logprobs, self._asked.logprobs, self._said[e.choice])
+        chances = completion_logprobs(e.logprobs, self._asked.logprobs, self._said[e.choice])
         self._said[e.choice] += sum(len(entry.token) for entry in e.logprobs)
         return self._frame(e.choice, encode(e.text), encode(chances))
 

@@ -6,8 +6,8 @@ from msgspec import Raw
 
 from gateway import events as ev
 from gateway.endpoints.completions.request import CompletionParams
-from gateway.endpoints.completions.shape import logprobs, usage
-from gateway.endpoints.extras import continued
+from gateway.endpoints.completions.shape import completion_logprobs, usage_object
+from gateway.endpoints.extras import join_extra
 from gateway.endpoints.folded import BodyEncoder
 
 
@@ -21,7 +21,13 @@ class CompletionBodyEncoder(BodyEncoder[CompletionParams, "_CompletionChoice"]):
     def _completion(self) -> dict[str, Any]:
         said = {"id": self._head.id, "object": "text_completion", "created": self._head.created}
         choices = [choice.body(index, self._asked.logprobs) for index, choice in self._sorted()]
-        return {**said, "model": self._head.model, "choices": choices, "usage": usage(self._usage), **self._extras}
+        return {
+            **said,
+            "model": self._head.model,
+            "choices": choices,
+            "usage": usage_object(self._usage),
+            **self._extras,
+        }
 
 
 class _CompletionChoice:
@@ -40,9 +46,9 @@ class _CompletionChoice:
             case ev.Finish():
                 self._reason = event.reason
             case ev.ExtraField():
-                self._extras[event.name] = continued(self._extras.get(event.name), event.json)
+                self._extras[event.name] = join_extra(self._extras.get(event.name), event.json)
 
     def body(self, index: int, most: int | None) -> dict[str, Any]:
-        chances = None if most is None or not self._logprobs else logprobs(self._logprobs, most)
+        chances = None if most is None or not self._logprobs else completion_logprobs(self._logprobs, most)
         text = "".join(self._texts)
         return {"text": text, "index": index, "logprobs": chances, "finish_reason": self._reason, **self._extras}

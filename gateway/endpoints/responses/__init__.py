@@ -1,14 +1,21 @@
 """/v1/responses: a body in, response.* events or one Response out."""
 
 from gateway.endpoints.responses.asked import BuiltinToolParams, EncoderInputs, ResponseHead, ResponseParams
-from gateway.endpoints.responses.compaction import CompactionEncoder, SummaryEncoder, by_users
+from gateway.endpoints.responses.compaction import CompactionEncoder, SummaryEncoder, user_messages
 from gateway.endpoints.responses.fold import LogReplay
-from gateway.endpoints.responses.lifecycle import ending, opening
-from gateway.endpoints.responses.messages import error_message, messages, steer_failed, warnings_message
+from gateway.endpoints.responses.lifecycle import created_events, final_event
+from gateway.endpoints.responses.messages import error_message, event_messages, steer_failed_message, warnings_message
 from gateway.endpoints.responses.places import has_parts, place
-from gateway.endpoints.responses.request import InputContext, ParseSettings, ResponseDraft, draft, lasting, parse
+from gateway.endpoints.responses.request import (
+    InputContext,
+    ParseSettings,
+    ResponseDraft,
+    draft_response,
+    parse_response,
+    storable_body,
+)
 from gateway.endpoints.responses.stream import ResponseStreamEncoder
-from gateway.endpoints.responses.tools import BuiltinToolFilter, namespace, nothing_runs
+from gateway.endpoints.responses.tools import BuiltinToolFilter, namespace_of, no_builtin_tools
 from gateway.endpoints.responses.whole import ResponseBodyEncoder
 from gateway.ledger import Warnings
 
@@ -24,25 +31,25 @@ __all__ = [
     "ResponseHead",
     "ResponseParams",
     "SummaryEncoder",
-    "by_users",
-    "draft",
-    "encoder",
-    "ending",
+    "created_events",
+    "draft_response",
     "error_message",
+    "event_messages",
+    "final_event",
     "has_parts",
-    "lasting",
-    "messages",
-    "namespace",
-    "nothing_runs",
-    "opening",
-    "parse",
+    "namespace_of",
+    "no_builtin_tools",
+    "parse_response",
     "place",
-    "steer_failed",
+    "response_encoder",
+    "steer_failed_message",
+    "storable_body",
+    "user_messages",
     "warnings_message",
 ]  # fmt: skip
 
 
-def encoder(
+def response_encoder(
     head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs
 ) -> ResponseStreamEncoder | ResponseBodyEncoder:
     """The encoder that fits what was asked."""

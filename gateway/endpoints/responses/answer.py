@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from msgspec import Raw, json
 
 from gateway import events as ev
-from gateway.endpoints.extras import continued
+from gateway.endpoints.extras import join_extra
 from gateway.endpoints.responses import lifecycle, shape
 from gateway.endpoints.responses.asked import Carrier, EncoderInputs, ResponseHead, ResponseParams
 from gateway.endpoints.responses.frames import EventWriter
@@ -21,7 +21,7 @@ from gateway.endpoints.responses.output import (
     ToolCallItem,
 )
 from gateway.endpoints.responses.shape import JsonObject
-from gateway.endpoints.responses.stored import shown
+from gateway.endpoints.responses.stored import visible_item
 from gateway.ledger import Warnings
 from gateway.request import StoredReasoning
 
@@ -39,7 +39,7 @@ class ResponseBuilder:
     ) -> None:
         self._asked, self._ledger, self._edge, self._frames = asked, ledger, edge, frames
         self._model, self._carrier = head.model, _carrier(head, asked)
-        self.begun = lifecycle.begun(head, asked)
+        self.begun = lifecycle.in_progress_response(head, asked)
         self._end: JsonObject = {}  # how it ended
         self._output: list[JsonObject] = []  # items that have ended
         self._open: MessageItem | ReasoningItem | ToolCallItem | BuiltinCallItem | None = None
@@ -55,7 +55,7 @@ class ResponseBuilder:
         first, *rest = events
         arm = self._arms[type(first)]
         arm(self, first)
-        if rest and ev.texts(rest) and type(self._open) is MessageItem and not self._asked.logprobs:
+        if rest and ev.are_texts(rest) and type(self._open) is MessageItem and not self._asked.logprobs:
             self._open.text(*[e.text for e in rest])  # almost always
         else:
             for event in rest:
@@ -79,7 +79,7 @@ class ResponseBuilder:
 
     def _seen(self, item: JsonObject) -> JsonObject:
         """Of what is done here, what the client has asked to see."""
-        return shown(item, self._asked.include) if item["type"] in HOSTED else item
+        return visible_item(item, self._asked.include) if item["type"] in HOSTED else item
 
     # what is open
 
@@ -147,7 +147,7 @@ class ResponseBuilder:
         self._message().refuse(e.text)
 
     def _annotation(self, e: ev.Annotation) -> None:
-        annotation = shape.annotation(e.json)
+        annotation = shape.url_citation(e.json)
         if annotation is None:
             self._ledger.note("dropped", "annotations")
             return
@@ -187,14 +187,14 @@ class ResponseBuilder:
         self._end_item()
         self._start = e
         if e.kind in ("function", "custom"):
-            self._open = ToolCallItem(self._frames, len(self._output), shape.call(e, self._edge.new_id))
+            self._open = ToolCallItem(self._frames, len(self._output), shape.tool_call_item(e, self._edge.new_id))
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> None:
         if type(self._open) is ToolCallItem:
             self._open.piece(e.json)
         else:
             assert self._start
-            self._tell({**shape.call(self._start, self._edge.new_id), **json.decode(e.json)})
+            self._tell({**shape.tool_call_item(self._start, self._edge.new_id), **json.decode(e.json)})
 
     def _tool_input(self, e: ev.ToolInputDelta) -> None:
         assert isinstance(self._open, ToolCallItem)
@@ -214,7 +214,7 @@ class ResponseBuilder:
         self._drop_blank()
         self._end_item()
         self._open = BuiltinCallItem(
-            self._frames, len(self._output), json.decode(e.item), partial(shown, include=self._asked.include)
+            self._frames, len(self._output), json.decode(e.item), partial(visible_item, include=self._asked.include)
         )
 
     def _hosted_args(self, e: ev.BuiltinArgsDelta) -> None:
@@ -256,14 +256,14 @@ class ResponseBuilder:
     def _failure(self, e: ev.Failure) -> None:
         self._end_text()
         self._end_item("incomplete")
-        self._end = lifecycle.fail(self._frames, e.problem)
+        self._end = lifecycle.write_failed(self._frames, e.problem)
 
     def _counted(self, e: ev.Usage) -> None:
-        self._usage = shape.usage(e)
+        self._usage = shape.response_usage(e)
 
     def _extra(self, e: ev.ExtraField) -> None:
         if e.asked:
-            self._extras[e.name] = continued(self._extras.get(e.name), e.json)
+            self._extras[e.name] = join_extra(self._extras.get(e.name), e.json)
         elif e.name == "service_tier" and e.choice is None:
             self._extras[e.name] = e.json
         elif e.name == "citations":

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 from gateway.endpoints.responses.asked import EncoderInputs, ResponseHead
 from gateway.endpoints.responses.past import Item
-from gateway.endpoints.responses.shape import JsonObject, encode, usage
-from gateway.endpoints.responses.stored import full
+from gateway.endpoints.responses.shape import JsonObject, encode, response_usage
+from gateway.endpoints.responses.stored import complete_item
 from gateway.errors import UpstreamInvalid
 from gateway.events import Event, Failure, Finish, TextDelta, Usage
 from gateway.ledger import Warnings
@@ -70,9 +70,9 @@ class CompactionEncoder(SummaryEncoder):
         if self._failed:
             return b""
         said = {"id": self._head.id, "object": "response.compaction", "created_at": self._head.created}
-        return encode({**said, "output": [*self._users, self.item()], "usage": usage(self.spent)})
+        return encode({**said, "output": [*self._users, self.item()], "usage": response_usage(self.spent)})
 
 
-def by_users(items: Iterable[Item], new_id: Callable[[str], str]) -> list[Item]:
+def user_messages(items: Iterable[Item], new_id: Callable[[str], str]) -> list[Item]:
     """The messages of users among checked items, in full."""
-    return [full(item, new_id) for item in items if item.get("role") == "user"]
+    return [complete_item(item, new_id) for item in items if item.get("role") == "user"]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.endpoints.responses.tools import echoed
+from gateway.endpoints.responses.tools import tools_echo
 
 _DEFAULTS: dict[str, Any] = {
     "background": False,
@@ -28,7 +28,7 @@ _DEFAULTS: dict[str, Any] = {
 _IF_GIVEN = ("prompt_cache_options", "prompt_cache_retention")
 
 
-def echo(body: dict[str, Any]) -> dict[str, Any]:
+def request_echo(body: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in body.items() if name in _DEFAULTS or name in _IF_GIVEN}
     reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
     return {
@@ -37,7 +37,7 @@ def echo(body: dict[str, Any]) -> dict[str, Any]:
         "reasoning": {"effort": None, "summary": reasoning.get("generate_summary"), **_without_null(reasoning)},
         "service_tier": "default",
         "text": {"format": {"type": "text"}, "verbosity": "medium", **_without_null(text)},
-        "tools": echoed(body.get("tools") or []),
+        "tools": tools_echo(body.get("tools") or []),
     }
 
 

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from gateway.endpoints.body import metadata, moderation, stop
+from gateway.endpoints.body import check_metadata, check_moderation, check_stop
 from gateway.endpoints.checks import (
     ParamCheck,
     boolean,
-    decimal,
-    fields,
-    integer,
+    integer_between,
     list_of,
+    number_between,
     object_,
+    object_of,
     one_of,
-    short,
     string,
+    string_of,
     wrong_type,
 )
 from gateway.errors import BadRequest
@@ -54,22 +54,22 @@ def _text_or_items(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JS
 
 def _conversation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     if not isinstance(value, str):
-        fields({"id": string})(value, param)
+        object_of({"id": string})(value, param)
 
 
 def _tool_choice(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     if not isinstance(value, str):
-        fields({"type": string})(value, param)
+        object_of({"type": string})(value, param)
 
 
 def _format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    fields({"type": one_of("text", "json_object", "json_schema")})(value, param)
+    object_of({"type": one_of("text", "json_object", "json_schema")})(value, param)
     if value["type"] == "json_schema":
-        fields({"name": short(64), "schema": object_}, {"strict": boolean, "description": string})(value, param)
+        object_of({"name": string_of(64), "schema": object_}, {"strict": boolean, "description": string})(value, param)
 
 
-_MANAGED = fields({"type": one_of("compaction")}, {"compact_threshold": integer(1)})
-REASONING = fields(
+_MANAGED = object_of({"type": one_of("compaction")}, {"compact_threshold": integer_between(1)})
+REASONING = object_of(
     {},
     {
         "effort": one_of(*_EFFORTS),
@@ -79,57 +79,57 @@ REASONING = fields(
         "mode": one_of("standard", "pro"),
     },
 )
-TEXT = fields({}, {"format": _format, "verbosity": one_of("low", "medium", "high")})
+TEXT = object_of({}, {"format": _format, "verbosity": one_of("low", "medium", "high")})
 REQUIRED: dict[str, ParamCheck] = {"model": string}
 OPTIONAL: dict[str, ParamCheck] = {
     "access_programs": object_,
     "background": boolean,
-    "background_options": fields({}, {"completion_window": one_of("soonest", *_WINDOWS), "continuation_id": string}),
+    "background_options": object_of({}, {"completion_window": one_of("soonest", *_WINDOWS), "continuation_id": string}),
     "client_metadata": object_,
     "context_management": list_of(_MANAGED),
     "conversation": _conversation,
-    "frequency_penalty": decimal(-2, 2),
+    "frequency_penalty": number_between(-2, 2),
     "generate": boolean,
     "image": object_,
     "include": INCLUDE,
     "input": _text_or_items,
     "instructions": _text_or_items,
-    "max_output_tokens": integer(1),
-    "max_tool_calls": integer(1),
-    "metadata": metadata,
-    "moderation": moderation,
+    "max_output_tokens": integer_between(1),
+    "max_tool_calls": integer_between(1),
+    "metadata": check_metadata,
+    "moderation": check_moderation,
     "parallel_tool_calls": boolean,
     "personality": string,
-    "presence_penalty": decimal(-2, 2),
+    "presence_penalty": number_between(-2, 2),
     "previous_response_id": string,
     "prompt_cache_key": string,
     "prompt_cache_options": object_,
     "prompt_cache_retention": string,
     "reasoning": REASONING,
-    "safety_identifier": short(128),
+    "safety_identifier": string_of(128),
     "service_tier": string,
     "store": boolean,
     "stream": boolean,
     "stream_id": string,
-    "stream_options": fields({}, {"include_obfuscation": boolean}),
-    "temperature": decimal(0, 2),
+    "stream_options": object_of({}, {"include_obfuscation": boolean}),
+    "temperature": number_between(0, 2),
     "text": TEXT,
     "tool_choice": _tool_choice,
     "tools": list_of(object_, most=128),
-    "top_logprobs": integer(0, 20),
-    "top_p": decimal(0, 1),
+    "top_logprobs": integer_between(0, 20),
+    "top_p": number_between(0, 1),
     "truncation": one_of("auto", "disabled"),
     "user": string,
 }
 
 # Fields of a chat completion that the gateway itself acts upon, wherever they come from.
-_OF_CHAT = {"stop": stop}
+_OF_CHAT = {"stop": check_stop}
 
-_check = fields(REQUIRED, {**OPTIONAL, **_OF_CHAT})
+_check = object_of(REQUIRED, {**OPTIONAL, **_OF_CHAT})
 KNOWN = frozenset((*REQUIRED, *OPTIONAL, *_UNSUPPORTED))
 
 
-def check(body: dict[str, Any], min_output_tokens: int) -> None:
+def check_params(body: dict[str, Any], min_output_tokens: int) -> None:
     """Raise BadRequest for what the API does not allow, or the gateway cannot do."""
     _check(body, "")
     for name, message in _UNSUPPORTED.items():
@@ -141,7 +141,7 @@ def check(body: dict[str, Any], min_output_tokens: int) -> None:
     if "previous_response_id" in body and "conversation" in body:
         raise BadRequest(_EXCLUSIVE, code="mutually_exclusive_parameters")
     if "max_output_tokens" in body:
-        integer(min_output_tokens)(body["max_output_tokens"], "max_output_tokens")
+        integer_between(min_output_tokens)(body["max_output_tokens"], "max_output_tokens")
 
 
 def _check_background(body: dict[str, Any]) -> None:

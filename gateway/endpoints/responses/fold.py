@@ -7,7 +7,7 @@ from msgspec import json
 
 from gateway.endpoints.responses import lifecycle
 from gateway.endpoints.responses.frames import EventWriter, NullEventWriter
-from gateway.endpoints.responses.log import behind, count, payloads
+from gateway.endpoints.responses.log import count_events, event_payloads, events_after
 from gateway.endpoints.responses.output import (
     HOSTED,
     BuiltinCallItem,
@@ -49,20 +49,22 @@ class LogReplay:
 
     def feed(self, data: bytes) -> None:
         """Whole frames, as they follow each other.  Of what stands before the first of them nothing is known."""
-        for payload in payloads(data):
+        for payload in event_payloads(data):
             self._take(json.decode(payload))
         self._frames.taken()  # it is told
 
     def broken_off(self, problem: Problem) -> tuple[JsonObject, bytes]:
         """The Response to be stored, and the events that lead to it; what was open is incomplete."""
         self._frames.go_on(0)
-        lifecycle.begin(self._frames, self._begun)
+        lifecycle.write_in_progress(self._frames, self._begun)
         said = self._untold(0)
         self._frames.go_on(first := self.told - self._closed)
         if self._open:
             self._output.append(self._open.close(self._status))
         end = (
-            lifecycle.fail(NullEventWriter(), self._problem) if self._problem else lifecycle.fail(self._frames, problem)
+            lifecycle.write_failed(NullEventWriter(), self._problem)
+            if self._problem
+            else lifecycle.write_failed(self._frames, problem)
         )
         said += self._untold(first)
         self._record = {**self._begun, **end, "output": self._output}
@@ -70,12 +72,12 @@ class LogReplay:
 
     def close(self, *, kept: bool) -> bytes:
         """The last event, and whether the response can be asked for again."""
-        return lifecycle.ending({**self._record, "store": kept and self._record["store"]}, self.told)
+        return lifecycle.final_event({**self._record, "store": kept and self._record["store"]}, self.told)
 
     def _untold(self, first: int) -> bytes:
         """What was put, numbered from this on, but for what the log has already."""
-        new = behind(self._frames.taken(), first, self.told - 1)
-        self.told += count(new)
+        new = events_after(self._frames.taken(), first, self.told - 1)
+        self.told += count_events(new)
         return new
 
     def _take(self, event: JsonObject) -> None:

@@ -17,7 +17,7 @@ class DeltaTemplate(Struct, frozen=True, gc=False):
     after: bytes
 
 
-def template(type: str, at: JsonObject) -> DeltaTemplate:
+def delta_template(type: str, at: JsonObject) -> DeltaTemplate:
     name = type.encode()
     return DeltaTemplate(
         b'event: %b\ndata: {"type":"%b","sequence_number":' % (name, name), b',%b,"delta":' % encode(at)[1:-1]

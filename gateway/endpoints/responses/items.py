@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from gateway.endpoints.checks import (
     ParamCheck,
-    fields,
-    integer,
+    integer_between,
     list_of,
-    missing,
+    missing_parameter,
     object_,
+    object_of,
     one_of,
-    short,
     string,
+    string_of,
     wrong_value,
 )
 from gateway.endpoints.responses import calls, parts
@@ -23,7 +23,16 @@ from gateway.endpoints.responses.past import History, HistoryExcerpt, HistoryRul
 from gateway.errors import BadRequest, NotFound
 from gateway.request import ApprovedToolCall, Message
 
-__all__ = ["HistoryRules", "InputMessages", "Item", "ends_in_trigger", "excerpt", "read", "referred", "resolved"]
+__all__ = [
+    "HistoryRules",
+    "InputMessages",
+    "Item",
+    "ends_with_compaction_trigger",
+    "read_excerpt",
+    "read_input",
+    "referenced_ids",
+    "resolve_references",
+]
 
 # Items of a provider's own, `slug:type`; the name of one is fit for a header.
 _EXTENSION = re.compile(r"[\w.-]{1,32}:[\w.-]{1,64}", re.ASCII)
@@ -43,7 +52,7 @@ class InputMessages(Struct, frozen=True):
     approved: tuple[ApprovedToolCall, ...]
 
 
-def read(
+def read_input(
     input: str | list[Any], instructions: str | list[Any] | None, before: Sequence[Item], rules: HistoryRules
 ) -> InputMessages:
     """`before`: the items that the input goes on from.  Raise BadRequest for what the API does not allow."""
@@ -55,13 +64,13 @@ def read(
     _read(said, input, "input", role="user")
     messages = said.messages()
     if not messages:
-        raise missing("input")
+        raise missing_parameter("input")
     tools, settings = [*told.tools, *said.tools], {**told.settings, **said.settings}
     approved = tuple(said.approved.values())
     return InputMessages((*told.messages(), *messages), tools, settings, said.lists, approved)
 
 
-def excerpt(given: list[Any], param: str, rules: HistoryRules) -> HistoryExcerpt:
+def read_excerpt(given: list[Any], param: str, rules: HistoryRules) -> HistoryExcerpt:
     """What items say that go on from others.  Raise BadRequest for those that no input may have."""
     past = HistoryExcerpt(rules)
     _read(past, given, param, role="user")
@@ -73,12 +82,12 @@ def _listed(input: str | list[Any]) -> list[Item]:
     return [{"role": "user", "content": input}] if isinstance(input, str) else input
 
 
-def resolved(input: str | list[Any], known: Mapping[str, Item]) -> list[Item]:
+def resolve_references(input: str | list[Any], known: Mapping[str, Item]) -> list[Item]:
     """The items of an input, and instead of a reference what it stands for."""
     return [known[item["id"]] if _is_reference(item) else item for item in _listed(input)]
 
 
-def referred(input: str | list[Any]) -> frozenset[str]:
+def referenced_ids(input: str | list[Any]) -> frozenset[str]:
     """The ids of items that the input does not hold but refers to."""
     found = (item["id"] for item in _listed(input) if isinstance(item, dict) and _is_reference(item))
     return frozenset(id for id in found if isinstance(id, str))
@@ -87,7 +96,7 @@ def referred(input: str | list[Any]) -> frozenset[str]:
 def _read(past: History, given: str | list[Any], param: str, role: str) -> None:
     """A text is a message of that role."""
     if isinstance(given, str):
-        past.add({"role": role, "content": parts.content(given, param, {})})
+        past.add({"role": role, "content": parts.convert_content(given, param, {})})
         return
     for i, item in enumerate(given):
         _read_item(past, item, f"{param}[{i}]")
@@ -101,7 +110,7 @@ def _read_item(past: History, item: Item, param: str) -> None:
         row.check(item, param)
         row.read(past, item, param)
     elif _EXTENSION.fullmatch(type):
-        calls.dropped(past, item, param)
+        calls.dropped_item(past, item, param)
     else:
         raise wrong_value(type, param, ITEMS)
 
@@ -109,7 +118,7 @@ def _read_item(past: History, item: Item, param: str) -> None:
 def _read_known(past: History, item: Item) -> None:
     """Read an item that the gateway had before: it was checked when it came."""
     row = ITEMS.get(item.get("type", "message"))
-    (row.read if row else calls.dropped)(past, item, "input")
+    (row.read if row else calls.dropped_item)(past, item, "input")
 
 
 def _type(item: Item, param: str) -> str:
@@ -127,9 +136,9 @@ def _type(item: Item, param: str) -> str:
 def _message(past: History, item: Item, param: str) -> None:
     content, path = item.get("content"), f"{param}.content"
     if item["role"] == "assistant":
-        past.say(parts.text(content, path))
+        past.say(parts.assistant_text(content, path))
     else:
-        past.add({"role": item["role"], "content": parts.content(content, path, parts.MESSAGE)})
+        past.add({"role": item["role"], "content": parts.convert_content(content, path, parts.MESSAGE)})
 
 
 def _reasoning(past: History, item: Item, _: str) -> None:
@@ -170,7 +179,7 @@ def _configuration(past: History, item: Item, _: str) -> None:
             past.settings[name] = {**past.settings.get(name, {}), **item[name]}
 
 
-def ends_in_trigger(input: str | list[Any]) -> bool:
+def ends_with_compaction_trigger(input: str | list[Any]) -> bool:
     """True if all before its last item is to be compacted."""
     last = _listed(input)[-1:]
     return bool(last) and isinstance(last[0], dict) and last[0].get("type") == "compaction_trigger"
@@ -182,7 +191,7 @@ def _misplaced(_: History, item: Item, param: str) -> None:
 
 
 def _refused(_: History, item: Item, param: str) -> None:
-    raise calls.idle(item, param)
+    raise calls.unsupported_item_error(item, param)
 
 
 class _InputItemType(Struct, frozen=True):
@@ -190,75 +199,85 @@ class _InputItemType(Struct, frozen=True):
     read: Callable[[History, Item, str], None]
 
 
-_TEXTS = list_of(fields({"text": parts.long}))
+_TEXTS = list_of(object_of({"text": parts.long}))
 _SIGNED = {"provider_specific_fields": object_}
 _CALLED = {"namespace": string, **_SIGNED}
 _NAMED = {"call_id": string, "name": string, "namespace": string}
 _SEARCH = {"call_id": string, "id": string, "execution": one_of("server", "client"), **_SIGNED}
-_OUTCOME = fields({"type": one_of("exit", "timeout")}, {"exit_code": integer()})
-_RAN = fields({}, {"stdout": string, "stderr": string, "outcome": _OUTCOME})
+_OUTCOME = object_of({"type": one_of("exit", "timeout")}, {"exit_code": integer_between()})
+_RAN = object_of({}, {"stdout": string, "stderr": string, "outcome": _OUTCOME})
 _LISTED = {"input_schema": object_, "description": string, "annotations": object_}
-_ANYTHING = fields({})
-_TYPED = fields({"type": string})
-_ID = short(512)
+_ANYTHING = object_of({})
+_TYPED = object_of({"type": string})
+_ID = string_of(512)
 
 ITEMS: dict[str, _InputItemType] = {
-    "message": _InputItemType(fields({"role": one_of("user", "assistant", "system", "developer")}), _message),
+    "message": _InputItemType(object_of({"role": one_of("user", "assistant", "system", "developer")}), _message),
     "reasoning": _InputItemType(
-        fields({}, {"summary": _TEXTS, "content": _TEXTS, "encrypted_content": string}), _reasoning
+        object_of({}, {"summary": _TEXTS, "content": _TEXTS, "encrypted_content": string}), _reasoning
     ),
     "function_call": _InputItemType(
-        fields({"call_id": string, "name": string, "arguments": string}, _CALLED),
-        calls.called("function", "arguments"),
+        object_of({"call_id": string, "name": string, "arguments": string}, _CALLED),
+        calls.function_call_item("function", "arguments"),
     ),
-    "function_call_output": _InputItemType(fields({}, _NAMED), calls.answered),
+    "function_call_output": _InputItemType(object_of({}, _NAMED), calls.call_output_item),
     "custom_tool_call": _InputItemType(
-        fields({"call_id": string, "name": string, "input": string}, _CALLED), calls.called("custom", "input")
+        object_of({"call_id": string, "name": string, "input": string}, _CALLED),
+        calls.function_call_item("custom", "input"),
     ),
-    "custom_tool_call_output": _InputItemType(fields({}, _NAMED), calls.answered),
-    "tool_search_call": _InputItemType(fields({"arguments": object_}, _SEARCH), calls.searched_tools),
-    "tool_search_output": _InputItemType(fields({"tools": list_of(object_)}, _SEARCH), calls.found_tools),
+    "custom_tool_call_output": _InputItemType(object_of({}, _NAMED), calls.call_output_item),
+    "tool_search_call": _InputItemType(object_of({"arguments": object_}, _SEARCH), calls.tool_search_item),
+    "tool_search_output": _InputItemType(
+        object_of({"tools": list_of(object_)}, _SEARCH), calls.tool_search_output_item
+    ),
     "local_shell_call": _InputItemType(
-        fields({"call_id": string, "action": object_}, {"id": string, **_SIGNED}), calls.shimmed("local_shell")
+        object_of({"call_id": string, "action": object_}, {"id": string, **_SIGNED}),
+        calls.shim_call_item("local_shell"),
     ),
     "local_shell_call_output": _InputItemType(
-        fields({"id": string, "output": string}, {"call_id": string}), calls.local_shell_answered
+        object_of({"id": string, "output": string}, {"call_id": string}), calls.local_shell_output_item
     ),
-    "shell_call": _InputItemType(fields({"call_id": string, "action": object_}, _SIGNED), calls.shimmed("shell")),
-    "shell_call_output": _InputItemType(fields({"call_id": string, "output": list_of(_RAN)}), calls.shell_answered),
+    "shell_call": _InputItemType(
+        object_of({"call_id": string, "action": object_}, _SIGNED), calls.shim_call_item("shell")
+    ),
+    "shell_call_output": _InputItemType(
+        object_of({"call_id": string, "output": list_of(_RAN)}), calls.shell_output_item
+    ),
     "apply_patch_call": _InputItemType(
-        fields({"call_id": string, "operation": object_}, _SIGNED), calls.shimmed("apply_patch")
+        object_of({"call_id": string, "operation": object_}, _SIGNED), calls.shim_call_item("apply_patch")
     ),
     "apply_patch_call_output": _InputItemType(
-        fields({"call_id": string, "status": one_of("completed", "failed")}, {"output": string}), calls.patch_answered
+        object_of({"call_id": string, "status": one_of("completed", "failed")}, {"output": string}),
+        calls.patch_output_item,
     ),
-    "additional_tools": _InputItemType(fields({"tools": list_of(object_)}), _tools),
-    "configuration_update": _InputItemType(fields({}, {"reasoning": object_, "text": object_}), _configuration),
-    "compaction": _InputItemType(fields({"encrypted_content": string}), _compaction),
-    "item_reference": _InputItemType(fields({"id": string}), _reference),
+    "additional_tools": _InputItemType(object_of({"tools": list_of(object_)}), _tools),
+    "configuration_update": _InputItemType(object_of({}, {"reasoning": object_, "text": object_}), _configuration),
+    "compaction": _InputItemType(object_of({"encrypted_content": string}), _compaction),
+    "item_reference": _InputItemType(object_of({"id": string}), _reference),
     # what the server did itself
     "file_search_call": _InputItemType(
-        fields({"id": string, "queries": list_of(string)}, {"results": list_of(object_)}), calls.searched_files
+        object_of({"id": string, "queries": list_of(string)}, {"results": list_of(object_)}), calls.file_search_item
     ),
     "code_interpreter_call": _InputItemType(
-        fields({"id": string}, {"code": string, "outputs": list_of(fields({}, {"logs": string}))}), calls.interpreted
+        object_of({"id": string}, {"code": string, "outputs": list_of(object_of({}, {"logs": string}))}),
+        calls.code_interpreter_item,
     ),
     "mcp_call": _InputItemType(
-        fields(
+        object_of(
             {"id": string, "server_label": string, "name": string, "arguments": string},
             {"output": string, "approval_request_id": string},
         ),
-        calls.mcp_called,
+        calls.mcp_call_item,
     ),
     "web_search_call": _InputItemType(
-        fields({}, {"results": list_of(object_), "action": fields({"type": string})}), calls.searched_web
+        object_of({}, {"results": list_of(object_), "action": object_of({"type": string})}), calls.web_search_item
     ),
-    "image_generation_call": _InputItemType(_ANYTHING, calls.dropped),
+    "image_generation_call": _InputItemType(_ANYTHING, calls.dropped_item),
     "mcp_list_tools": _InputItemType(
-        fields({"server_label": string, "tools": list_of(fields({"name": string}, _LISTED))}), calls.mcp_listed
+        object_of({"server_label": string, "tools": list_of(object_of({"name": string}, _LISTED))}), calls.mcp_list_item
     ),
-    "mcp_approval_request": _InputItemType(_ANYTHING, calls.approval_requested),
-    "mcp_approval_response": _InputItemType(_ANYTHING, calls.approval_given),
+    "mcp_approval_request": _InputItemType(_ANYTHING, calls.approval_request_item),
+    "mcp_approval_response": _InputItemType(_ANYTHING, calls.approval_response_item),
     "compaction_trigger": _InputItemType(_ANYTHING, _misplaced),
     # what nobody here can go on with
     "computer_call": _InputItemType(_ANYTHING, _refused),

@@ -9,20 +9,20 @@ from gateway.errors import CANCELLED, Problem
 _EVENTS = {"completed": "response.completed", "incomplete": "response.incomplete"}
 
 
-def begun(head: ResponseHead, asked: ResponseParams) -> JsonObject:
+def in_progress_response(head: ResponseHead, asked: ResponseParams) -> JsonObject:
     """The Response as long as it is in progress."""
     said = {"id": head.id, "object": "response", "created_at": head.created, "completed_at": None}
     state = {"status": "in_progress", "error": None, "incomplete_details": None}
     return {**said, **state, "model": head.model, "output": [], "usage": None, **asked.echo}
 
 
-def opening(head: ResponseHead, asked: ResponseParams) -> tuple[JsonObject, bytes]:
+def created_events(head: ResponseHead, asked: ResponseParams) -> tuple[JsonObject, bytes]:
     """The Response as it is accepted, and the events that say so; in the background it is queued first."""
     frames = EventWriter()
-    return begin(frames, begun(head, asked)), frames.taken()
+    return write_in_progress(frames, in_progress_response(head, asked)), frames.taken()
 
 
-def begin(frames: EventWriter, response: JsonObject) -> JsonObject:
+def write_in_progress(frames: EventWriter, response: JsonObject) -> JsonObject:
     """Tell that it is in progress, and give what was told before that."""
     first = {**response, "status": "queued"} if response["background"] else response
     frames.put("response.created", response=first)
@@ -32,7 +32,7 @@ def begin(frames: EventWriter, response: JsonObject) -> JsonObject:
     return first
 
 
-def fail(frames: EventWriter, problem: Problem) -> JsonObject:
+def write_failed(frames: EventWriter, problem: Problem) -> JsonObject:
     """Tell what went wrong, and give how the response ends.  Of one that was cancelled there is nothing to be told.
 
     The event is flat and nested, as clients look for it in either place.
@@ -42,16 +42,16 @@ def fail(frames: EventWriter, problem: Problem) -> JsonObject:
     error = problem.error()
     flat = {name: error[name] for name in ("code", "message", "param")}
     frames.put("error", **flat, error=error)
-    return {"status": "failed", "error": shape.failure(problem)}
+    return {"status": "failed", "error": shape.error_object(problem)}
 
 
-def end(frames: EventWriter, response: JsonObject) -> None:
+def write_final(frames: EventWriter, response: JsonObject) -> None:
     """Tell what it came to; there is no event of a cancelled response."""
     frames.put(_EVENTS.get(response["status"], "response.failed"), response=response)
 
 
-def ending(response: JsonObject, number: int) -> bytes:
+def final_event(response: JsonObject, number: int) -> bytes:
     """The last event, which has this number, of a response that is over."""
     frames = EventWriter(first=number)
-    end(frames, response)
+    write_final(frames, response)
     return frames.taken()

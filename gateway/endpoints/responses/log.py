@@ -8,12 +8,12 @@ _DATA = b"\ndata: "
 _WARNINGS = b": gateway-warnings "
 
 
-def count(data: bytes) -> int:
+def count_events(data: bytes) -> int:
     """How many events whole frames have; comments are none."""
     return data.count(_DATA)
 
 
-def payloads(data: bytes) -> Iterator[bytes]:
+def event_payloads(data: bytes) -> Iterator[bytes]:
     """The JSON of each event of whole frames."""
     for frame in data.split(_END):
         _, found, payload = frame.partition(_DATA)
@@ -21,13 +21,13 @@ def payloads(data: bytes) -> Iterator[bytes]:
             yield payload
 
 
-def warnings(data: bytes) -> list[str]:
+def warning_comments(data: bytes) -> list[str]:
     """What comments among whole frames say was not passed as it came: entries of the ledger."""
     told = (frame.removeprefix(_WARNINGS).decode() for frame in data.split(_END) if frame.startswith(_WARNINGS))
     return [entry for entries in told for entry in entries.split(", ")]
 
 
-def behind(data: bytes, first: int, after: int) -> bytes:
+def events_after(data: bytes, first: int, after: int) -> bytes:
     """What follows the event of the number `after` in whole frames, whose first event has the number `first`.
 
     A comment is kept where the event is that follows it.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from gateway.endpoints.responses.asked import Carrier
-from gateway.endpoints.responses.frames import EventWriter, template
+from gateway.endpoints.responses.frames import EventWriter, delta_template
 from gateway.endpoints.responses.shape import JsonObject, encode, event_logprobs, part_logprobs
 from gateway.endpoints.signatures import ThinkingBlocks
 from gateway.events import Logprob, ReasoningDelta
@@ -27,7 +27,7 @@ class StreamedText:
     def __init__(self, frames: EventWriter, at: JsonObject) -> None:
         self._frames, self._at = frames, at
         self._pieces: list[str] = []
-        self._like = template(f"{self.event}.delta", at)
+        self._like = delta_template(f"{self.event}.delta", at)
 
     def delta(self, *texts: str, more: bytes = b"") -> None:
         """Each is a delta of its own."""

@@ -6,11 +6,11 @@ from typing import Any
 from gateway.endpoints.checks import (
     ParamCheck,
     check_exclusive,
-    fields,
-    missing,
+    missing_parameter,
+    object_of,
     one_of,
-    short,
     string,
+    string_of,
     wrong_type,
     wrong_value,
 )
@@ -22,18 +22,18 @@ PartConverter = Callable[[ContentPart, str], ContentPart]
 
 _LONGEST = 10_485_760  # characters: the limits of the Open Responses specification
 _FEW = 16  # members, of which none can be too many
-long = short(_LONGEST)
-_url = short(20_971_520)
-_ANY_PART = fields({"type": string})
-_IMAGE = fields({}, {"detail": one_of("low", "high", "auto", "original")})
-_AUDIO = fields({"input_audio": fields({"data": string, "format": string})})
-_FILE: Mapping[str, ParamCheck] = {"file_data": short(33_554_432), "file_url": _url}
+long = string_of(_LONGEST)
+_url = string_of(20_971_520)
+_ANY_PART = object_of({"type": string})
+_IMAGE = object_of({}, {"detail": one_of("low", "high", "auto", "original")})
+_AUDIO = object_of({"input_audio": object_of({"data": string, "format": string})})
+_FILE: Mapping[str, ParamCheck] = {"file_data": string_of(33_554_432), "file_url": _url}
 
 
-def content(value: object, param: str, among: Mapping[str, PartConverter]) -> Content:
+def convert_content(value: object, param: str, among: Mapping[str, PartConverter]) -> Content:
     """Return a text, or parts of these types as a chat message has them; a text part that is alone is its text."""
     if value is None:
-        raise missing(param)
+        raise missing_parameter(param)
     if isinstance(value, str):
         long(value, param)
         return value
@@ -43,9 +43,9 @@ def content(value: object, param: str, among: Mapping[str, PartConverter]) -> Co
     return read[0]["text"] if len(read) == 1 and read[0]["type"] == "text" else read
 
 
-def text(value: object, param: str) -> str:
+def assistant_text(value: object, param: str) -> str:
     """What the assistant said in one message."""
-    said = content(value, param, SPOKEN)
+    said = convert_content(value, param, SPOKEN)
     return said if isinstance(said, str) else "".join(part["text"] for part in said)
 
 
@@ -63,7 +63,7 @@ def _part(value: Any, param: str, among: Mapping[str, PartConverter]) -> Content
 
 
 def _text(name: str) -> PartConverter:
-    check = fields({name: long})
+    check = object_of({name: long})
 
     def read(part: ContentPart, param: str) -> ContentPart:
         text = part.get(name)
@@ -96,7 +96,7 @@ def _file(part: ContentPart, param: str) -> ContentPart:
     _refuse(part, param, "file_id", instead="file_data")
     check_exclusive(part, param, _FILE)
     where = next((name for name in _FILE if part.get(name) is not None), "file_data")
-    fields({where: _FILE[where]}, {"filename": string})(part, param)
+    object_of({where: _FILE[where]}, {"filename": string})(part, param)
     given = {name: part[name] for name in (where, "filename") if part.get(name) is not None}
     return {"type": "file", "file": given}
 
@@ -104,8 +104,8 @@ def _file(part: ContentPart, param: str) -> ContentPart:
 def _flat(part: ContentPart, param: str, name: str) -> str:
     """A URL; clients that know chat completions write it as an object."""
     nested = isinstance(part.get(name), dict)
-    check: ParamCheck = fields({"url": _url}) if nested else _url
-    fields({name: check})(part, param)
+    check: ParamCheck = object_of({"url": _url}) if nested else _url
+    object_of({name: check})(part, param)
     url: str = part[name]["url"] if nested else part[name]
     return url
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from gateway.endpoints.responses.parts import Content, ContentPart
 from gateway.errors import BadRequest
 from gateway.ledger import Warnings
-from gateway.request import LEADING, ApprovedToolCall, Message, StoredReasoning, ToolName, summary
+from gateway.request import LEADING, ApprovedToolCall, Message, StoredReasoning, ToolName, summary_message
 
 Item = dict[str, Any]
 
@@ -155,7 +155,7 @@ class History:
     def compact(self, text: str) -> None:
         """A summary stands for all that was said before it, but not for what the model was told to do."""
         self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in LEADING]
-        self.add(summary(text))
+        self.add(summary_message(text))
 
     def messages(self) -> list[Message]:
         """Return all of it, which is not kept: thousands of calls take megabytes.

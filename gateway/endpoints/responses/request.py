@@ -7,21 +7,21 @@ from msgspec import Struct
 
 from gateway.endpoints.body import check_stream_options, known
 from gateway.endpoints.responses.asked import BuiltinToolParams, ResponseParams
-from gateway.endpoints.responses.echo import echo
-from gateway.endpoints.responses.fields import KNOWN, REASONING, TEXT, check
+from gateway.endpoints.responses.echo import request_echo
+from gateway.endpoints.responses.fields import KNOWN, REASONING, TEXT, check_params
 from gateway.endpoints.responses.items import (
     HistoryRules,
     InputMessages,
     Item,
-    ends_in_trigger,
-    read,
-    referred,
-    resolved,
+    ends_with_compaction_trigger,
+    read_input,
+    referenced_ids,
+    resolve_references,
 )
 from gateway.endpoints.responses.shape import encode
 from gateway.endpoints.responses.stored import OFFERING
-from gateway.endpoints.responses.tool_choice import chosen
-from gateway.endpoints.responses.tools import BuiltinToolFilter, echoed, nothing_runs, offered
+from gateway.endpoints.responses.tool_choice import parse_tool_choice
+from gateway.endpoints.responses.tools import BuiltinToolFilter, no_builtin_tools, parse_tools, tools_echo
 from gateway.ledger import Warnings
 from gateway.request import Request, StoredReasoning, are_large
 
@@ -68,7 +68,7 @@ class ResponseDraft(Struct, frozen=True):
 
     def input(self, known: Mapping[str, Item]) -> list[Item]:
         """The items of the input: a text is one, and a reference is what it stands for."""
-        return resolved(self.body.get("input", []), known)
+        return resolve_references(self.body.get("input", []), known)
 
 
 class InputContext(Struct, frozen=True):
@@ -78,19 +78,21 @@ class InputContext(Struct, frozen=True):
     items: Mapping[str, Item] = {}
 
 
-def draft(body: dict[str, Any], settings: ParseSettings) -> ResponseDraft:
+def draft_response(body: dict[str, Any], settings: ParseSettings) -> ResponseDraft:
     """Raise BadRequest, in OpenAI's words, for parameters that the API does not allow."""
-    check(body, settings.min_output_tokens)
+    check_params(body, settings.min_output_tokens)
     check_stream_options(body)
     conversation = body.get("conversation")
     named = conversation["id"] if isinstance(conversation, dict) else conversation
     input = body.get("input", [])
-    if triggered := ends_in_trigger(input):
+    if triggered := ends_with_compaction_trigger(input):
         body["input"] = input = input[:-1]
-    return ResponseDraft(body, body.get("previous_response_id"), named, referred(input), triggered)
+    return ResponseDraft(body, body.get("previous_response_id"), named, referenced_ids(input), triggered)
 
 
-def parse(draft: ResponseDraft, context: InputContext, settings: ParseSettings, ledger: Warnings) -> ResponseParams:
+def parse_response(
+    draft: ResponseDraft, context: InputContext, settings: ParseSettings, ledger: Warnings
+) -> ResponseParams:
     """Raise BadRequest, likewise, for what the input or the tools say."""
     body = draft.body
     _note_undone(body, ledger)
@@ -100,7 +102,7 @@ def parse(draft: ResponseDraft, context: InputContext, settings: ParseSettings, 
     return ResponseParams(
         request=request,
         hosted=hosted,
-        echo={**echo(body), "conversation": {"id": draft.conversation} if draft.conversation else None},
+        echo={**request_echo(body), "conversation": {"id": draft.conversation} if draft.conversation else None},
         kept=body.get("store") is not False or draft.conversation is not None,
         background=body.get("background", False),
         streamed=body.get("stream", False),
@@ -113,17 +115,17 @@ def parse(draft: ResponseDraft, context: InputContext, settings: ParseSettings, 
     )
 
 
-def lasting(raw: bytes) -> bytes:
+def storable_body(raw: bytes) -> bytes:
     """A body as it may be stored: without the secrets of its tools."""
     body = known(raw)
-    kept = {**body, "tools": echoed(body["tools"])} if body.get("tools") else body
+    kept = {**body, "tools": tools_echo(body["tools"])} if body.get("tools") else body
     if isinstance(items := body.get("input"), list):
         kept = {**kept, "input": [_without_secrets(item) for item in items]}
     return raw if kept == body else encode(kept)
 
 
 def _without_secrets(item: Item) -> Item:
-    return {**item, "tools": echoed(item["tools"])} if item.get("type") in OFFERING else item
+    return {**item, "tools": tools_echo(item["tools"])} if item.get("type") in OFFERING else item
 
 
 def _compact_above(draft: ResponseDraft, ledger: Warnings) -> int | None:
@@ -143,8 +145,8 @@ def _request(
     generates = _generates(body, ledger)
     said = _conversation(body, context, settings, ledger, generates=generates)
     given = [(tool, f"tools[{i}]") for i, tool in enumerate(body.get("tools") or ())]
-    tools = offered([*given, *said.tools], ledger, settings.runs or nothing_runs)
-    choice, allowed = chosen(body.get("tool_choice"), tools, ledger)
+    tools = parse_tools([*given, *said.tools], ledger, settings.runs or no_builtin_tools)
+    choice, allowed = parse_tool_choice(body.get("tool_choice"), tools, ledger)
     if not said.lists.keys() <= tools.labels:
         ledger.note("dropped", "input.mcp_list_tools")
     approved = said.approved if generates else ()
@@ -186,7 +188,7 @@ def _conversation(
     all_turns = (body.get("reasoning") or {}).get("context") == "all_turns"
     repair, approves = settings.repair_dangling_calls, settings.runs is not None
     rules = HistoryRules(settings.open, ledger, body["model"], all_turns, repair, context.items, approves)
-    said = read(input, instructions, context.before, rules)
+    said = read_input(input, instructions, context.before, rules)
     REASONING(said.settings.get("reasoning", {}), "input")
     TEXT(said.settings.get("text", {}), "input")
     return said

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Raw, json
 
-from gateway.endpoints.signatures import of_call
+from gateway.endpoints.signatures import call_signature
 from gateway.errors import Problem
 from gateway.events import Logprob, ToolCallStart, ToolKind, TopLogprob, Usage
 
@@ -48,16 +48,16 @@ _NOWHERE = {"start_index": 0, "end_index": 0}  # the place in a text is unknown
 _KEPT_CODES = frozenset(("context_length_exceeded", "insufficient_quota"))
 
 
-def call(start: ToolCallStart, new_id: Callable[[str], str]) -> JsonObject:
+def tool_call_item(start: ToolCallStart, new_id: Callable[[str], str]) -> JsonObject:
     """The item of a call that begins, but for what it is called with."""
     type, prefix = _CALLS[start.kind]
     item = {"id": new_id(prefix), "type": type, "status": "in_progress", "call_id": start.id}
     named = {"name": start.name} if start.kind in ("function", "custom") else {}
     namespace = {"namespace": start.namespace} if start.namespace else {}
-    return {**item, **named, **namespace, **of_call(start)}
+    return {**item, **named, **namespace, **call_signature(start)}
 
 
-def usage(counted: Usage) -> JsonObject:
+def response_usage(counted: Usage) -> JsonObject:
     return {
         "input_tokens": counted.prompt,
         "input_tokens_details": {"cached_tokens": counted.cached, "cache_write_tokens": counted.kept},
@@ -77,7 +77,7 @@ def part_logprobs(said: Iterable[Logprob]) -> list[JsonObject]:
     return [{**_spelled(one), "top_logprobs": list(map(_spelled, one.top_logprobs))} for one in said]
 
 
-def annotation(said: Raw) -> JsonObject | None:
+def url_citation(said: Raw) -> JsonObject | None:
     """A citation as the Responses API has it, flat; None for a remark of a kind that it does not know."""
     remark = json.decode(said)
     if not isinstance(remark, dict) or remark.get("type") not in ("url_citation", "file_citation"):
@@ -105,7 +105,7 @@ def image(said: Raw) -> JsonObject | None:
     return None
 
 
-def failure(problem: Problem) -> JsonObject:
+def error_object(problem: Problem) -> JsonObject:
     """The error of a failed response.  Its code decides whether a client tries again."""
     code: str | None = "invalid_prompt" if problem.status < 500 else "server_error"
     if problem.code in _KEPT_CODES:

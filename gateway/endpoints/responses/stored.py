@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.endpoints.responses.past import Item
 from gateway.endpoints.responses.shape import PREFIXES
-from gateway.endpoints.responses.tools import echoed
+from gateway.endpoints.responses.tools import tools_echo
 
 StoredPart = dict[str, Any]
 
@@ -32,7 +32,7 @@ _LOGPROBS = "message.output_text.logprobs"
 _SOURCES = "web_search_call.action.sources"
 
 
-def full(item: Item, new_id: Callable[[str], str]) -> Item:
+def complete_item(item: Item, new_id: Callable[[str], str]) -> Item:
     """A checked item, which is no reference, in its long form: with an id, a type, a status; parts and not a text.
 
     Secrets are left out.  `new_id`: a prefix → an id.
@@ -44,25 +44,25 @@ def full(item: Item, new_id: Callable[[str], str]) -> Item:
     if type == "message" and isinstance(said := whole["content"], str):
         whole["content"] = [{"type": "output_text" if whole["role"] == "assistant" else "input_text", "text": said}]
     if type in OFFERING:
-        whole["tools"] = echoed(whole["tools"])
+        whole["tools"] = tools_echo(whole["tools"])
     if (place := _SAID.get(type)) and isinstance(whole.get(place), list):
         whole[place] = list(map(_full_part, whole[place]))
     return whole
 
 
-def told_apart(items: Iterable[Item], before: Iterable[Item], new_id: Callable[[str], str]) -> list[Item]:
+def with_unique_ids(items: Iterable[Item], before: Iterable[Item], new_id: Callable[[str], str]) -> list[Item]:
     """Items in full, behind others: one that repeats an id gets another, as it is by its id that a list goes on."""
     taken, whole = {item["id"] for item in before}, []
     for item in items:
-        one = full(item, new_id)
+        one = complete_item(item, new_id)
         if one["id"] in taken:
-            one = full({**item, "id": None}, new_id)
+            one = complete_item({**item, "id": None}, new_id)
         taken.add(one["id"])
         whole.append(one)
     return whole
 
 
-def shown(item: Item, include: Collection[str]) -> Item:
+def visible_item(item: Item, include: Collection[str]) -> Item:
     """An item of the store as a client sees it that wants these things included."""
     hidden: Item = {
         member: None

@@ -20,7 +20,7 @@ class ResponseStreamEncoder:
         """The beginning, unless it has been told."""
         self._started = True
         if not self._told:
-            lifecycle.begin(self._frames, self._answer.begun)
+            lifecycle.write_in_progress(self._frames, self._answer.begun)
         return self._frames.taken()
 
     def encode(self, *events: Event) -> bytes:
@@ -38,5 +38,5 @@ class ResponseStreamEncoder:
     def close(self, *, kept: bool) -> bytes:
         told = self._ledger.untold() if self._started else ""  # what never began is heard by nobody
         comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
-        lifecycle.end(self._frames, self._answer.response(kept=kept))
+        lifecycle.write_final(self._frames, self._answer.response(kept=kept))
         return comment + self._frames.taken() + DONE

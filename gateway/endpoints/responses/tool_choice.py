@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from gateway.endpoints.checks import ParamCheck, fields, list_of, one_of, string
-from gateway.endpoints.choice import ResolvedToolChoice, not_offered, settled
-from gateway.endpoints.responses.tools import COMPUTERS, HOSTED, OfferedTools, namespace
+from gateway.endpoints.checks import ParamCheck, list_of, object_of, one_of, string
+from gateway.endpoints.choice import ResolvedToolChoice, resolve_tool_choice, unknown_tool_error
+from gateway.endpoints.responses.tools import COMPUTERS, HOSTED, OfferedTools, namespace_of
 from gateway.errors import BadRequest
 from gateway.ledger import Warnings
 from gateway.request import ToolName
@@ -14,7 +14,7 @@ _OWN = ("apply_patch", "shell", "local_shell", "tool_search")
 _HOSTED = (*HOSTED, *COMPUTERS, "computer_use")
 
 
-def chosen(tool_choice: Any, offered: OfferedTools, ledger: Warnings) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
+def parse_tool_choice(tool_choice: Any, offered: OfferedTools, ledger: Warnings) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
     """What is forced, and the tools that are allowed, None for all; raises BadRequest for what cannot be."""
     _check(tool_choice, "tool_choice")
     forced = tool_choice["type"] if isinstance(tool_choice, dict) else tool_choice
@@ -32,13 +32,13 @@ def chosen(tool_choice: Any, offered: OfferedTools, ledger: Warnings) -> Resolve
             return None
         return _by_name(said, offered) if said["type"] in _NAMED else _by_kind(said["type"], offered)
 
-    return settled(tool_choice, (*offered.tools, *offered.hosted), find)
+    return resolve_tool_choice(tool_choice, (*offered.tools, *offered.hosted), find)
 
 
 def _by_server(said: dict[str, Any], offered: OfferedTools) -> ToolName | None:
     """A tool of a server, or all that it has; or those of a search."""
-    named = {namespace(one) for one in offered.hosted if (one["type"] == "mcp") is (said["type"] == "mcp")}
-    return ToolName(said.get("name") or "", place) if (place := namespace(said)) in named else None
+    named = {namespace_of(one) for one in offered.hosted if (one["type"] == "mcp") is (said["type"] == "mcp")}
+    return ToolName(said.get("name") or "", place) if (place := namespace_of(said)) in named else None
 
 
 def _by_name(said: dict[str, Any], offered: OfferedTools) -> ToolName:
@@ -52,7 +52,7 @@ def _by_name(said: dict[str, Any], offered: OfferedTools) -> ToolName:
     )
     found = next(filter(None, readings), None)
     if not found:
-        raise not_offered(wanted.flat)
+        raise unknown_tool_error(wanted.flat)
     if len(found) > 1:
         message = f"Invalid value for 'tool_choice': there are {len(found)} tools of the name '{wanted.flat}'."
         raise BadRequest(message, code="invalid_value", param="tool_choice")
@@ -62,7 +62,7 @@ def _by_name(said: dict[str, Any], offered: OfferedTools) -> ToolName:
 def _by_kind(kind: str, offered: OfferedTools) -> ToolName:
     found = next((tool for tool in offered.tools if tool.kind == kind), None)
     if not found:
-        raise not_offered(kind)
+        raise unknown_tool_error(kind)
     return ToolName(found.name)
 
 
@@ -75,17 +75,17 @@ def _one(*types: str) -> ParamCheck:
     """An object that names a tool of one of these types."""
 
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-        fields({"type": one_of(*types)})(value, param)
+        object_of({"type": one_of(*types)})(value, param)
         if value["type"] in _NAMED:
-            fields({"name": string}, {"namespace": string})(value, param)
+            object_of({"name": string}, {"namespace": string})(value, param)
         if value["type"] == "mcp":
-            fields({"server_label": string}, {"name": string})(value, param)
+            object_of({"server_label": string}, {"name": string})(value, param)
 
     return check
 
 
 _TYPES = (*_NAMED, *_OWN, *_HOSTED)
-_ALLOWED = fields({"mode": one_of("auto", "required"), "tools": list_of(_one(*_TYPES))})
+_ALLOWED = object_of({"mode": one_of("auto", "required"), "tools": list_of(_one(*_TYPES))})
 
 
 def _check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON

@@ -8,7 +8,17 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.endpoints.checks import ParamCheck, boolean, fields, integer, list_of, object_, one_of, short, string
+from gateway.endpoints.checks import (
+    ParamCheck,
+    boolean,
+    integer_between,
+    list_of,
+    object_,
+    object_of,
+    one_of,
+    string,
+    string_of,
+)
 from gateway.errors import BadRequest
 from gateway.events import ToolKind
 from gateway.ledger import Warnings
@@ -41,7 +51,7 @@ class OfferedTools(Struct, frozen=True):
 BuiltinToolFilter = Callable[[ToolDefinition], bool]
 
 
-def nothing_runs(_: ToolDefinition) -> bool:
+def no_builtin_tools(_: ToolDefinition) -> bool:
     """What a gateway says of hosted tools that has none."""
     return False
 
@@ -54,8 +64,8 @@ class _ParsedTool(Struct, frozen=True):
     deferred: bool = False
 
 
-def offered(
-    definitions: Sequence[tuple[ToolDefinition, str]], ledger: Warnings, runs: BuiltinToolFilter = nothing_runs
+def parse_tools(
+    definitions: Sequence[tuple[ToolDefinition, str]], ledger: Warnings, runs: BuiltinToolFilter = no_builtin_tools
 ) -> OfferedTools:
     """Definitions with their paths; one of a later list takes the place of an earlier one's.
 
@@ -67,7 +77,7 @@ def offered(
     for definition, param in definitions:
         read = [*_read(definition, param)]
         if not read and runs(definition):
-            place = namespace(definition)
+            place = namespace_of(definition)
             if "mcp" in {hosted.get(place, definition)["type"]} ^ {definition["type"]}:
                 raise _one_name(place)
             hosted[place] = definition
@@ -89,19 +99,19 @@ def offered(
     return whole
 
 
-def namespace(definition: ToolDefinition) -> str:
+def namespace_of(definition: ToolDefinition) -> str:
     """Of the tools that a model gets for one that is hosted."""
     type: str = definition["type"]
     return str(definition["server_label"]) if type == "mcp" else _NAMESPACES.get(type, type)
 
 
-def echoed(definitions: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+def tools_echo(definitions: Sequence[ToolDefinition]) -> list[ToolDefinition]:
     """As a Response repeats them: functions with all their fields, and never a secret."""
     return [_echoed(definition) for definition in definitions]
 
 
 def _read(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    fields({"type": one_of(*TOOLS)})(definition, param)
+    object_of({"type": one_of(*TOOLS)})(definition, param)
     row = TOOLS[definition["type"]]
     row.check(definition, param)
     return row.read(definition, param)
@@ -160,7 +170,7 @@ def _namespace(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     """What is said of the namespace is said of each of its tools."""
     for i, inner in enumerate(definition["tools"]):
         path = f"{param}.tools[{i}]"
-        fields({"type": one_of("function", "custom")})(inner, path)
+        object_of({"type": one_of("function", "custom")})(inner, path)
         for found in _read(inner, path):
             notes = [definition.get("description"), found.tool.definition.get("description")]
             described = {**found.tool.definition, "description": "\n\n".join(filter(None, notes))}
@@ -228,23 +238,23 @@ class _ToolType(Struct, frozen=True):
     read: Callable[[ToolDefinition, str], Iterable[_ParsedTool]]
 
 
-_NAME = short(128, least=1)  # clients of MCP servers make longer names than the API has
+_NAME = string_of(128, least=1)  # clients of MCP servers make longer names than the API has
 _DESCRIBED: dict[str, ParamCheck] = {"description": string}
 _DEFERRED: dict[str, ParamCheck] = {"defer_loading": boolean}
 _SYNTAX: dict[str, ParamCheck] = {"syntax": one_of("lark", "regex"), "definition": string}
 
 
 def _format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    fields({"type": one_of("text", "grammar")})(value, param)
-    fields(_SYNTAX if value["type"] == "grammar" else {})(value, param)
+    object_of({"type": one_of("text", "grammar")})(value, param)
+    object_of(_SYNTAX if value["type"] == "grammar" else {})(value, param)
 
 
-_SKILLS = list_of(fields({"name": string, "description": string, "path": string}))
+_SKILLS = list_of(object_of({"name": string, "description": string, "path": string}))
 
 
 def _environment(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    fields({"type": one_of("local", "container_auto", "container_reference")})(value, param)
-    fields({}, {"skills": _SKILLS} if value["type"] == "local" else {})(value, param)
+    object_of({"type": one_of("local", "container_auto", "container_reference")})(value, param)
+    object_of({}, {"skills": _SKILLS} if value["type"] == "local" else {})(value, param)
 
 
 def _store(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -255,7 +265,7 @@ def _store(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         raise BadRequest(message, code="invalid_value", param=param)
 
 
-_FILTER = fields({}, {"tool_names": list_of(string), "read_only": boolean})
+_FILTER = object_of({}, {"tool_names": list_of(string), "read_only": boolean})
 
 
 def _allowed_tools(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -263,7 +273,7 @@ def _allowed_tools(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JS
 
 
 def _require_approval(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    (one_of("always", "never") if isinstance(value, str) else fields({}, {"always": _FILTER, "never": _FILTER}))(
+    (one_of("always", "never") if isinstance(value, str) else object_of({}, {"always": _FILTER, "never": _FILTER}))(
         value, param
     )
 
@@ -272,15 +282,15 @@ _MCP: dict[str, ParamCheck] = {
     "server_url": string, "server_description": string, "authorization": string, "headers": object_,
     "allowed_tools": _allowed_tools, "require_approval": _require_approval,
 }  # fmt: skip
-_LOCATION = fields({}, dict.fromkeys(("city", "country", "region", "timezone"), string))
+_LOCATION = object_of({}, dict.fromkeys(("city", "country", "region", "timezone"), string))
 _SEARCH: dict[str, ParamCheck] = {
-    "filters": fields({}, {"allowed_domains": list_of(short(253, least=1), most=100)}),
+    "filters": object_of({}, {"allowed_domains": list_of(string_of(253, least=1), most=100)}),
     "user_location": _LOCATION,
     "search_context_size": one_of("low", "medium", "high"),
     "external_web_access": boolean,
 }
 _FILES: dict[str, ParamCheck] = {
-    "max_num_results": integer(1, 50), "filters": object_, "ranking_options": object_,
+    "max_num_results": integer_between(1, 50), "filters": object_, "ranking_options": object_,
 }  # fmt: skip
 _SEARCHES = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
 _NAMESPACES = dict.fromkeys(_SEARCHES, _SEARCHES[0])
@@ -288,19 +298,19 @@ HOSTED = ("mcp", *_SEARCHES, "file_search", "code_interpreter", "image_generatio
 COMPUTERS = ("computer", "computer_use_preview")
 TOOLS: dict[str, _ToolType] = {
     "function": _ToolType(
-        fields({"name": _NAME}, {"parameters": object_, "strict": boolean, **_DESCRIBED, **_DEFERRED}), _function
+        object_of({"name": _NAME}, {"parameters": object_, "strict": boolean, **_DESCRIBED, **_DEFERRED}), _function
     ),
-    "custom": _ToolType(fields({"name": _NAME}, {"format": _format, **_DESCRIBED, **_DEFERRED}), _custom),
-    "namespace": _ToolType(fields({"name": _NAME, "tools": list_of(object_)}, _DESCRIBED), _namespace),
+    "custom": _ToolType(object_of({"name": _NAME}, {"format": _format, **_DESCRIBED, **_DEFERRED}), _custom),
+    "namespace": _ToolType(object_of({"name": _NAME, "tools": list_of(object_)}, _DESCRIBED), _namespace),
     "tool_search": _ToolType(
-        fields({}, {"execution": one_of("server", "client"), "parameters": object_, **_DESCRIBED}), _tool_search
+        object_of({}, {"execution": one_of("server", "client"), "parameters": object_, **_DESCRIBED}), _tool_search
     ),
-    "local_shell": _ToolType(fields({}), _local_shell),
-    "shell": _ToolType(fields({}, {"environment": _environment}), _shell),
-    "apply_patch": _ToolType(fields({}), _apply_patch),
-    **dict.fromkeys(HOSTED, _ToolType(fields({}), _nothing)),
-    "mcp": _ToolType(fields({"server_label": _NAME}, _MCP), _nothing),
-    **dict.fromkeys(_SEARCHES, _ToolType(fields({}, _SEARCH), _nothing)),
-    "file_search": _ToolType(fields({"vector_store_ids": list_of(_store, least=1)}, _FILES), _nothing),
-    **dict.fromkeys(COMPUTERS, _ToolType(fields({}), _refused)),
+    "local_shell": _ToolType(object_of({}), _local_shell),
+    "shell": _ToolType(object_of({}, {"environment": _environment}), _shell),
+    "apply_patch": _ToolType(object_of({}), _apply_patch),
+    **dict.fromkeys(HOSTED, _ToolType(object_of({}), _nothing)),
+    "mcp": _ToolType(object_of({"server_label": _NAME}, _MCP), _nothing),
+    **dict.fromkeys(_SEARCHES, _ToolType(object_of({}, _SEARCH), _nothing)),
+    "file_search": _ToolType(object_of({"vector_store_ids": list_of(_store, least=1)}, _FILES), _nothing),
+    **dict.fromkeys(COMPUTERS, _ToolType(object_of({}), _refused)),
 }

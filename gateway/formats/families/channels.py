@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.formats import functionary32
-from gateway.formats.harmony import harmony
+from gateway.formats.harmony import harmony_format
 from gateway.formats.markup import THINK, Markup
 from gateway.formats.muse import MUSE
 from gateway.formats.nested import NestedCall
@@ -13,7 +13,7 @@ _M3 = "]<]minimax[>["
 
 ROWS: Mapping[str, FormatSpec] = {
     "harmony": FormatSpec(
-        parse=harmony(),
+        parse=harmony_format(),
         families="gpt-oss",
         first=(
             "<|channel|>",
@@ -32,7 +32,7 @@ ROWS: Mapping[str, FormatSpec] = {
         ),
     ),
     "llmjp_harmony": FormatSpec(
-        parse=harmony(spaced=True),
+        parse=harmony_format(spaced=True),
         families="LLM-jp 4.1",
         first=("<|channel|> ",),
         example=(
@@ -43,7 +43,7 @@ ROWS: Mapping[str, FormatSpec] = {
         signs=("chat_format=llm-jp-harmony-v1",),
     ),
     "functionary32": FormatSpec(
-        parse=functionary32.parse,
+        parse=functionary32.functionary32,
         families="Functionary 3.2",
         example='all\nLet me see.>>>get_weather\n{"city": "Paris", "days": 3}',
         signs=(">>>all",),

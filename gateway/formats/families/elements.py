@@ -6,7 +6,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gateway.formats import json_call
-from gateway.formats.format import CallParser, by_next
+from gateway.formats.format import CallParser, by_next_token
 from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import THINK, Markup
 from gateway.formats.row import FormatSpec
@@ -45,7 +45,7 @@ def _markup(
     """
     around = [tag for tag in tags.next[1:] if tag not in also]
     calls: dict[str, CallParser] = dict.fromkeys((tags.next[0], *also), tags)
-    calls |= dict.fromkeys(around, by_next(calls, json_call.tagged))
+    calls |= dict.fromkeys(around, by_next_token(calls, json_call.tagged_calls))
     return Markup(
         calls=calls,
         after=(*tags.call_ends, *after),

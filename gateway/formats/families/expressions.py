@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gateway.formats import json_call
 from gateway.formats.families.elements import QWEN
-from gateway.formats.format import CallParser, ParseContext, ParserOutput, by_next
+from gateway.formats.format import CallParser, ParseContext, ParserOutput, by_next_token
 from gateway.formats.gemma import GemmaCall
 from gateway.formats.markup import Markup
 from gateway.formats.pythonic import Pythonic
@@ -15,7 +15,7 @@ from gateway.formats.row import FormatSpec
 def _twice(tag: str, call: CallParser) -> Mapping[str, CallParser]:
     """A call's opening tag, which models may write twice."""
     options: dict[str, CallParser] = {}
-    options[tag] = by_next(options, call)
+    options[tag] = by_next_token(options, call)
     return options
 
 
@@ -26,7 +26,7 @@ def _json_if_asked(read: TextReader, emit: ParserOutput, context: ParseContext) 
     """LFM2 writes calls as JSON where its system prompt says so."""
     yield from read.peek()
     json = yield from read.ahead("{", "[{", "[ {")
-    return (yield from (json_call.tagged if json else _LFM2.tagged)(read, emit, context))
+    return (yield from (json_call.tagged_calls if json else _LFM2.tagged)(read, emit, context))
 
 
 ROWS: Mapping[str, FormatSpec] = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import product
 
 from gateway.formats import json_call, python_tag
-from gateway.formats.format import by_next
+from gateway.formats.format import by_next_token
 from gateway.formats.headed import HeadedCall
 from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import THINK, Markup
@@ -21,8 +21,8 @@ def _spelled(*tags: str) -> tuple[str, ...]:
 _MISTRAL = Markup(
     thoughts={"[THINK]": ("[/THINK]",), **THINK},
     calls={
-        "[TOOL_CALLS]": by_next(
-            {"[": json_call.tagged, "{": json_call.tagged},
+        "[TOOL_CALLS]": by_next_token(
+            {"[": json_call.tagged_calls, "{": json_call.tagged_calls},
             HeadedCall(separators=("[ARGS]",), bare=True, id_mark="[CALL_ID]"),
         )
     },

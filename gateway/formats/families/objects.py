@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gateway.formats import bare_json, json_call, python_tag
 from gateway.formats.families.elements import QWEN
-from gateway.formats.format import ParseContext, ParserOutput, by_next
+from gateway.formats.format import ParseContext, ParserOutput, by_next_token
 from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import CITATIONS, THINK, Markup
 from gateway.formats.reader import Malformed, ReadStep, TextReader
@@ -13,7 +13,8 @@ from gateway.formats.tagged import TaggedCall
 
 # Fine-tunes of one family write as the next one of it does.
 _TOOL_CALL = Markup(
-    calls={"<tool_call>": by_next({"<function=": QWEN}, json_call.tagged)}, after=("</tool_call>", "</function>")
+    calls={"<tool_call>": by_next_token({"<function=": QWEN}, json_call.tagged_calls)},
+    after=("</tool_call>", "</function>"),
 )
 _RESPONSE = {"<response>": "</response>"}
 
@@ -24,13 +25,13 @@ _GRANITE = Markup(
         "Here is my thought process:": _REASONED,
         "Here's my thought process:": _REASONED,
     },
-    calls={"<|tool_call|>": json_call.tagged, "<tool_call>": json_call.tagged},
+    calls={"<|tool_call|>": json_call.tagged_calls, "<tool_call>": json_call.tagged_calls},
     after=("</tool_call>",),
     answer=_RESPONSE,
 )
 
 _FUNCTOOLS = Markup(
-    calls={"functools": json_call.tagged, "<|tool_call|>": json_call.tagged},
+    calls={"functools": json_call.tagged_calls, "<|tool_call|>": json_call.tagged_calls},
     after=("<|/tool_call|>",),
 )
 
@@ -58,7 +59,7 @@ class _Actions(json_call.JsonCall):
 def _action(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Command R's list of actions, of which one may be to call nothing."""
     pseudo = {"directly_answer", "directly-answer"}.difference(context.tools)
-    return (yield from json_call.listed(read, _Actions(read, emit, context, pseudo=pseudo)))
+    return (yield from json_call.read_calls(read, _Actions(read, emit, context, pseudo=pseudo)))
 
 
 _CALL = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}'
@@ -106,7 +107,7 @@ ROWS: Mapping[str, FormatSpec] = {
     ),
     "nemotron_nano_v2": FormatSpec(
         parse=Markup(
-            calls={"<TOOLCALL>": json_call.tagged},
+            calls={"<TOOLCALL>": json_call.tagged_calls},
             after=("</TOOLCALL>",),
             ends=EndTokens(*END_TOKENS, "<SPECIAL_12>"),
         ),
@@ -130,7 +131,7 @@ ROWS: Mapping[str, FormatSpec] = {
         signs=("<tool_call>", '{"name":', "<|start_of_role|>"),
     ),
     "granite_20b": FormatSpec(
-        parse=Markup(calls={"<function_call>": json_call.tagged}, after=("</function_call>",)),
+        parse=Markup(calls={"<function_call>": json_call.tagged_calls}, after=("</function_call>",)),
         families="Granite 20B function calling",
         example=f"<function_call> {_CALL}",
         aliases=("granite-20b-fc",),
@@ -162,14 +163,14 @@ ROWS: Mapping[str, FormatSpec] = {
         differs="The action directly_answer calls no tool: it falls away, unless a tool of that name was offered.",
     ),
     "ernie45": FormatSpec(
-        parse=Markup(calls={"<tool_call>": json_call.tagged}, after=("</tool_call>",), answer=_RESPONSE),
+        parse=Markup(calls={"<tool_call>": json_call.tagged_calls}, after=("</tool_call>",), answer=_RESPONSE),
         families="Ernie 4.5",
         example=f"{_THOUGHT}<tool_call>\n{_CALL}\n</tool_call>",
         signs=("<tool_call>", "<response>"),
     ),
     "hunyuan_a13b": FormatSpec(
         parse=Markup(
-            calls={"<tool_calls>": json_call.tagged},
+            calls={"<tool_calls>": json_call.tagged_calls},
             after=("</tool_calls>",),
             answer={"<answer>": "</answer>"},
         ),
@@ -179,7 +180,7 @@ ROWS: Mapping[str, FormatSpec] = {
         differs="vLLM may leave <tool_calls> in the text when it streams; here a tag of a call is never text.",
     ),
     "jamba": FormatSpec(
-        parse=Markup(calls={"<tool_calls>": json_call.tagged}, after=("</tool_calls>",)),
+        parse=Markup(calls={"<tool_calls>": json_call.tagged_calls}, after=("</tool_calls>",)),
         families="Jamba 1.5 and later, MiniMax M1",
         example=f"<tool_calls>[\n    {_CALL}\n]</tool_calls>",
         signs=("<tool_calls>",),
@@ -187,7 +188,11 @@ ROWS: Mapping[str, FormatSpec] = {
     "longcat": FormatSpec(
         parse=Markup(
             thoughts={"<longcat_think>": ("</longcat_think>",)},
-            calls={"<longcat_tool_call>": by_next({"{": json_call.tagged, "[": json_call.tagged}, _LONGCAT)},
+            calls={
+                "<longcat_tool_call>": by_next_token(
+                    {"{": json_call.tagged_calls, "[": json_call.tagged_calls}, _LONGCAT
+                )
+            },
             after=("</longcat_tool_call>",),
         ),
         families="LongCat Flash",
@@ -199,8 +204,8 @@ ROWS: Mapping[str, FormatSpec] = {
     "xlam": FormatSpec(
         parse=Markup(
             calls={
-                "<tool_call>": json_call.tagged,
-                "[TOOL_CALLS]": json_call.tagged,
+                "<tool_call>": json_call.tagged_calls,
+                "[TOOL_CALLS]": json_call.tagged_calls,
                 "[": bare_json.named("["),
                 "```": bare_json.fenced,
             },
@@ -217,7 +222,7 @@ ROWS: Mapping[str, FormatSpec] = {
                 "Here are my reasoning steps:": ("[BEGIN FINAL RESPONSE]",),
                 "<thinking>": ("</thinking>", "[BEGIN FINAL RESPONSE]"),
             },
-            calls={"<tool_calls>": json_call.tagged},
+            calls={"<tool_calls>": json_call.tagged_calls},
             after=("</tool_calls>",),
             silent=("[END FINAL RESPONSE]",),
         ),
@@ -230,7 +235,7 @@ ROWS: Mapping[str, FormatSpec] = {
     "reka": FormatSpec(
         parse=Markup(
             thoughts={**THINK, "<reasoning>": ("</reasoning>",)},
-            calls={"<tool_call>": json_call.tagged},
+            calls={"<tool_call>": json_call.tagged_calls},
             after=("</tool_call>",),
             in_thought="last",
             ends=EndTokens(*END_TOKENS, "<sep>"),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from gateway.formats import bare_json, json_call
-from gateway.formats.format import ParseContext, ParserOutput, start
+from gateway.formats.format import ParseContext, ParserOutput, start_call
 from gateway.formats.harmony_code import code
 from gateway.formats.markers import END_TOKENS, EndTokens, Markers
 from gateway.formats.markup import CITATIONS, THINK, Markup
@@ -13,7 +13,7 @@ from gateway.formats.row import FormatSpec
 
 _COHERE = Markup(
     thoughts={"<|START_THINKING|>": ("<|END_THINKING|>",)},
-    calls={"<|START_ACTION|>": json_call.tagged},
+    calls={"<|START_ACTION|>": json_call.tagged_calls},
     after=("<|END_ACTION|>",),
     silent=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
     citations=CITATIONS,
@@ -31,7 +31,7 @@ def _header(read: TextReader, emit: ParserOutput, context: ParseContext) -> Read
     called = yield from read.ahead(_INVOKE, _INVOKE_TEXT)
     if name and called == _INVOKE_TEXT:
         yield from read.literal(called)
-        start(read, emit, name)
+        start_call(read, emit, name)
         return (yield from code(read, emit, context, name, _IN_BLOCK, "text"))
     announced = read.recorded()
     if name and not called:
@@ -44,7 +44,7 @@ def _unnamed(read: TextReader, emit: ParserOutput, context: ParseContext) -> Rea
     if len(context.tools) != 1:
         raise Malformed
     (name,) = context.tools
-    start(read, emit, name)
+    start_call(read, emit, name)
     return (yield from code(read, emit, context, name, _IN_BLOCK, "text"))
 
 
@@ -60,7 +60,7 @@ class _Inkling(Markup, frozen=True, kw_only=True, dict=True):
 
 _INKLING = _Inkling(
     thoughts={"<|content_thinking|>": _BLOCK_ENDS},
-    calls={_INVOKE: json_call.tagged, _INVOKE_TEXT: _unnamed, "<|message_model|>": _header},
+    calls={_INVOKE: json_call.tagged_calls, _INVOKE_TEXT: _unnamed, "<|message_model|>": _header},
     silent=("<|message_model|>", "<|content_text|>", *_BLOCK_ENDS),
 )
 
@@ -93,7 +93,9 @@ ROWS: Mapping[str, FormatSpec] = {
         differs="SGLang gives calls only when their list is complete, and without the model's ids; here they stream.",
     ),
     "internlm": FormatSpec(
-        parse=Markup(calls={"<|plugin|>": json_call.tagged}, before=("<|action_start|>",), after=("<|action_end|>",)),
+        parse=Markup(
+            calls={"<|plugin|>": json_call.tagged_calls}, before=("<|action_start|>",), after=("<|action_end|>",)
+        ),
         families="InternLM 2 and 2.5, Intern S1",
         example=(
             "<|action_start|><|plugin|>\n"
@@ -106,7 +108,7 @@ ROWS: Mapping[str, FormatSpec] = {
     ),
     "gigachat3": FormatSpec(
         parse=Markup(
-            calls={"<|function_call|>": json_call.tagged, "function call<|role_sep|>": json_call.tagged},
+            calls={"<|function_call|>": json_call.tagged_calls, "function call<|role_sep|>": json_call.tagged_calls},
             silent=("<|message_sep|>",),
             ends=EndTokens(*END_TOKENS, "</s>"),
         ),
@@ -119,7 +121,7 @@ ROWS: Mapping[str, FormatSpec] = {
     "apertus": FormatSpec(
         parse=Markup(
             thoughts={"<|inner_prefix|>": ("<|inner_suffix|>",)},
-            calls={"<|tools_prefix|>": json_call.keyed},
+            calls={"<|tools_prefix|>": json_call.keyed_calls},
             after=("<|tools_suffix|>",),
         ),
         families="Apertus",
@@ -154,7 +156,7 @@ ROWS: Mapping[str, FormatSpec] = {
     "openpangu": FormatSpec(
         parse=Markup(
             thoughts={**THINK, "[unused16]": ("[unused17]",)},
-            calls={"<|tool_call_start|>": json_call.tagged, "[unused11]": json_call.tagged},
+            calls={"<|tool_call_start|>": json_call.tagged_calls, "[unused11]": json_call.tagged_calls},
             after=("<|tool_call_end|>", "[unused12]"),
         ),
         first=("[unused16]", "[unused11]"),
@@ -166,7 +168,7 @@ ROWS: Mapping[str, FormatSpec] = {
         differs="vLLM gives a call when it is whole, and none where the last bracket is missing; here it streams.",
     ),
     "sarashina": FormatSpec(
-        parse=Markup(calls={"<|tool_calls|>": json_call.tagged, "[": bare_json.named("[")}),
+        parse=Markup(calls={"<|tool_calls|>": json_call.tagged_calls, "[": bare_json.named("[")}),
         families="Sarashina 2.2",
         example="<|tool_calls|>[{'name': 'get_weather', 'arguments': {'city': 'Paris', 'days': 3}}]",
         special=True,

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gateway.formats import json_call
-from gateway.formats.format import CallInReasoning, CallParser, by_next
+from gateway.formats.format import CallInReasoning, CallParser, by_next_token
 from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import THINK, Markup
 from gateway.formats.row import FormatSpec
@@ -39,8 +39,8 @@ def _markup(
     """A family with such calls; the opening tag may be written twice, or stand before JSON."""
     calls: dict[str, CallParser] = {}
     for tags in kinds:
-        options: dict[str, CallParser] = {"{": json_call.tagged}
-        calls[tags.next[0]] = options[tags.next[0]] = by_next(options, tags)
+        options: dict[str, CallParser] = {"{": json_call.tagged_calls}
+        calls[tags.next[0]] = options[tags.next[0]] = by_next_token(options, tags)
     return Markup(
         calls=calls,
         before=tuple(tag for tags in kinds for tag in tags.next[1:]),

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from gateway.formats.format import ParseContext, ParserOutput, start
-from gateway.formats.json_call import arguments
+from gateway.formats.format import ParseContext, ParserOutput, start_call
+from gateway.formats.json_call import read_arguments
 from gateway.formats.markup import Markup
 from gateway.formats.reader import Malformed, ReadStep, TextReader
 from gateway.formats.row import FormatSpec
@@ -35,10 +35,10 @@ def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadSte
     tag = (yield from read.accept(_END)) or tag
     if tag == _ARGS and (yield from read.peek()) not in _FIRST:
         raise Malformed
-    start(read, emit, name, id)
+    start_call(read, emit, name, id)
     if tag == _END:
         emit.tool_args("{}")
-    elif not (yield from arguments(read, emit.tool_args, context.shape(name))):
+    elif not (yield from read_arguments(read, emit.tool_args, context.shape(name))):
         return ""
     emit.tool_end()
     return tag

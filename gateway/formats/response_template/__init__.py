@@ -21,7 +21,7 @@ from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import Markup
 from gateway.formats.response_template.pattern import PatternTexts
 from gateway.formats.response_template.place import FIELD, NodePath, TemplateNode
-from gateway.formats.response_template.tool_calls import tool_calls
+from gateway.formats.response_template.tool_calls import compile_tool_calls
 
 _TEMPLATE = ("version", "defaults", "fields", "start_anchor", "start_anchor_pattern")
 _THOUGHTS = ("thinking", "reasoning_content", "reasoning")
@@ -36,7 +36,7 @@ class TemplateError(Exception):
         self.faults = tuple(faults)
 
 
-def compile(template: Mapping[str, Any]) -> Markup:
+def compile_template(template: Mapping[str, Any]) -> Markup:
     """The format that a template describes; raises a TemplateError with all that is wrong in it."""
     root = TemplateNode(template, (), _TEMPLATE, [])
     if root.data.get("version", 1) != 1:
@@ -46,7 +46,7 @@ def compile(template: Mapping[str, Any]) -> Markup:
         fields.fault(f"should have at least one of: {', '.join(_FIELDS)}")
     thoughts = _thoughts(fields)
     silent, ends = _content(root, fields)
-    calls, after = tool_calls(fields.inside("tool_calls", FIELD)) if "tool_calls" in fields.data else ({}, ())
+    calls, after = compile_tool_calls(fields.inside("tool_calls", FIELD)) if "tool_calls" in fields.data else ({}, ())
     for tag in sorted(({*thoughts} & {*silent}) | ({*thoughts, *silent} & {*calls})):
         fields.fault(f"{tag!r} opens two of them")
     if root.faults:
@@ -61,7 +61,7 @@ def compile(template: Mapping[str, Any]) -> Markup:
     )
 
 
-def found_in(data: object) -> Mapping[str, Any]:
+def find_template(data: object) -> Mapping[str, Any]:
     """The template that a file holds, alone or as a part of a tokenizer's configuration; raises a TemplateError."""
     held = data if isinstance(data, Mapping) else {}
     for template in (held.get("response_template"), held.get("response_schema"), held):

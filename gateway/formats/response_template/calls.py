@@ -6,8 +6,8 @@ from collections.abc import Generator, Mapping, Sequence
 from msgspec import Struct
 
 from gateway.formats import dialect
-from gateway.formats.format import ParseContext, ParserOutput, start
-from gateway.formats.json_call import JsonCall, arguments, listed
+from gateway.formats.format import ParseContext, ParserOutput, start_call
+from gateway.formats.json_call import JsonCall, read_arguments, read_calls
 from gateway.formats.passage import PassThrough
 from gateway.formats.reader import Malformed, ReadStep, TextReader
 from gateway.formats.response_template.pattern import PatternPart, PatternPiece, PatternTexts
@@ -74,7 +74,7 @@ class ObjectCalls(Struct, frozen=True):
 
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         yield from self.opening.read(read)
-        return (yield from listed(read, _RenamedJsonCall(read, emit, context, self.keys)))
+        return (yield from read_calls(read, _RenamedJsonCall(read, emit, context, self.keys)))
 
 
 class ArgumentCalls(Struct, frozen=True):
@@ -87,7 +87,7 @@ class ArgumentCalls(Struct, frozen=True):
 
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         name, id = self.origin.of((yield from self.opening.read(read)))
-        start(read, emit, name, id)
+        start_call(read, emit, name, id)
         if self.ends and (end := (yield from read.literal(*self.ends))):
             emit.tool_args("{}")
         elif not (yield from self._arguments(read, emit, context.shape(name))):
@@ -98,7 +98,7 @@ class ArgumentCalls(Struct, frozen=True):
         return end
 
     def _arguments(self, read: TextReader, emit: ParserOutput, shape: Shape) -> ReadStep:
-        return dialect.value(read, emit.tool_args) if self.lax else arguments(read, emit.tool_args, shape)
+        return dialect.read_value(read, emit.tool_args) if self.lax else read_arguments(read, emit.tool_args, shape)
 
 
 class PairCalls(Struct, frozen=True):
@@ -110,7 +110,7 @@ class PairCalls(Struct, frozen=True):
 
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         name, id = self.origin.of((yield from self.opening.read(read)))
-        start(read, emit, name, id)
+        start_call(read, emit, name, id)
         return (yield from self.tags.named(read, emit, context, name))
 
 

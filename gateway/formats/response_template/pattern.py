@@ -68,7 +68,7 @@ _Pieces = list[PatternTexts | PatternPart | _PatternSpace]
 _END = _PatternToken("", "")
 
 
-def take_apart(pattern: str) -> tuple[PatternPiece, ...]:
+def parse_pattern(pattern: str) -> tuple[PatternPiece, ...]:
     """What a pattern stands for, white space apart; or Unsupported."""
     tokens = deque((*_tokens(pattern), _END))
     pieces = _alternatives(tokens)

@@ -8,7 +8,7 @@ from gateway.formats.response_template.pattern import (
     PatternPiece,
     PatternTexts,
     UnsupportedPattern,
-    take_apart,
+    parse_pattern,
 )
 
 NodePath = tuple[str, ...]
@@ -49,7 +49,7 @@ class TemplateNode:
             self.fault("should be a pattern, as a text", key)
             return ()
         try:
-            return take_apart(value)
+            return parse_pattern(value)
         except UnsupportedPattern as error:
             self.fault(str(error), key)
             return ()

@@ -30,7 +30,7 @@ _TAG = "should be tags around a key and a value, like <arg name=(?P<key>[^>]+)>(
 _SHAPE = 'should be like {"function": {"name": "{name}", "arguments": "{content}"}}'
 
 
-def tool_calls(place: TemplateNode) -> tuple[dict[str, CallParser], tuple[str, ...]]:
+def compile_tool_calls(place: TemplateNode) -> tuple[dict[str, CallParser], tuple[str, ...]]:
     """Opening tag → what reads on behind it; and the closing tags."""
     pieces, closes = place.pieces("open"), place.texts("close")
     if not place.has("open"):

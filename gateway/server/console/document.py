@@ -85,7 +85,7 @@ class Overview(Struct, frozen=True):
     requests: list[RequestSnapshot]
 
 
-def brief(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """How long that is, in two or three digits."""
     if seconds < 10:
         return f"{seconds:.2f} s"

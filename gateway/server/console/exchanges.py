@@ -26,9 +26,9 @@ from gateway.recording import (
     UpstreamDataEntry,
     UpstreamErrorEntry,
     UpstreamRequestEntry,
-    line,
-    redacted,
-    written,
+    entry_to_dict,
+    redact,
+    write_lines,
 )
 
 _ENTRIES = 500  # of a page
@@ -82,7 +82,7 @@ class EntriesPage(Struct, frozen=True):
     over: bool
 
 
-def exchanges(recent: Iterable[Recording], model: str, status: str, code: str) -> list[ExchangeSummary]:
+def list_exchanges(recent: Iterable[Recording], model: str, status: str, code: str) -> list[ExchangeSummary]:
     """Those that go on, then the newest.
 
     model: a part of its name; status: `live`, a number, or a class like `4xx`; code: of the ledger.
@@ -92,7 +92,7 @@ def exchanges(recent: Iterable[Recording], model: str, status: str, code: str) -
     return sorted(fit, key=lambda one: not one.live)
 
 
-def find(recent: Iterable[Recording], id: str, started: str) -> Recording:
+def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recording:
     """The newest of this id, as clients may use one twice; or the one that started then."""
     for one in [*recent][::-1]:
         if one.id == id and started in ("", one.started):
@@ -100,7 +100,7 @@ def find(recent: Iterable[Recording], id: str, started: str) -> Recording:
     raise NotFound(f"No exchange '{id}' is remembered here.")
 
 
-def head(recording: Recording) -> ExchangeDetail:
+def exchange_detail(recording: Recording) -> ExchangeDetail:
     prepared, over = _prepared(recording), _over(recording)
     told = _exchange(recording)
     return ExchangeDetail(
@@ -112,13 +112,13 @@ def head(recording: Recording) -> ExchangeDetail:
     )
 
 
-def page(recording: Recording, after: int, secrets: Collection[bytes]) -> EntriesPage:
+def entries_page(recording: Recording, after: int, secrets: Collection[bytes]) -> EntriesPage:
     """What came after the entry of this number."""
     some = [*_some(recording.entries[after + 1 :])]
     part = Recording(recording.id, recording.started, 0)
     part.entries = [_clipped(entry) for entry in some]
-    shown = enumerate(redacted(part, secrets, contents=False).entries, after + 1)
-    lines = [line(n, entry, recording.entries) for n, entry in shown]
+    shown = enumerate(redact(part, secrets, contents=False).entries, after + 1)
+    lines = [entry_to_dict(n, entry, recording.entries) for n, entry in shown]
     for said, entry in zip(lines, some, strict=True):
         if (size := _size(entry)) > _LONGEST:
             said["cut"] = size
@@ -126,10 +126,10 @@ def page(recording: Recording, after: int, secrets: Collection[bytes]) -> Entrie
     return EntriesPage(lines, more=known < len(recording.entries), over=recording.over)
 
 
-def file(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> bytes:
+def recording_file(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> bytes:
     """As it would be written.  contents: with what is said."""
-    shown = redacted(recording, secrets, contents=not contents)
-    return b"".join(written(shown, __version__, redacted=not contents))
+    shown = redact(recording, secrets, contents=not contents)
+    return b"".join(write_lines(shown, __version__, redacted=not contents))
 
 
 def _exchange(recording: Recording) -> ExchangeSummary:

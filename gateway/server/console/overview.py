@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway import __version__
 from gateway.config import Config
 from gateway.errors import GatewayError
-from gateway.formats import canonical
+from gateway.formats import canonical_name
 from gateway.server import choosing, window
 from gateway.server.backend import Backend, ListedModel
 from gateway.server.console.document import (
@@ -35,7 +35,7 @@ _Said = TypeVar("_Said")
 _Else = TypeVar("_Else")
 
 
-async def overview(config: Config, directory: ModelRegistry, telemetry: Telemetry) -> Overview:
+async def build_overview(config: Config, directory: ModelRegistry, telemetry: Telemetry) -> Overview:
     sights, said, listed = await asyncio.gather(
         telemetry.sights(directory.backends),
         asyncio.gather(*map(_said, directory.backends.values())),
@@ -104,7 +104,9 @@ async def _model(
     served = await _in_time(directory.find(name), None)
     if not served:
         return None
-    known, places = await asyncio.gather(window.anywhere(served), asyncio.gather(*map(_place, served.routes.values())))
+    known, places = await asyncio.gather(
+        window.metadata_of_model(served), asyncio.gather(*map(_place, served.routes.values()))
+    )
     return ModelView(
         id=name,
         source="configured" if name in config.models else "listed",
@@ -118,8 +120,8 @@ async def _model(
 
 async def _place(route: BackendRoute) -> ModelBackendView:
     settings, backend = route.settings, route.backend
-    word = canonical(settings.format)
-    chosen = await _in_time(choosing.standing(route, word), choosing.by_names(route, word))
+    word = canonical_name(settings.format)
+    chosen = await _in_time(choosing.format_before_request(route, word), choosing.format_by_names(route, word))
     return ModelBackendView(
         backend=backend.name,
         upstream_model=route.upstream_model,

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gateway import __version__
-from gateway.formats import names
-from gateway.server.console.document import Overview, brief
+from gateway.formats import format_names
+from gateway.server.console.document import Overview, format_duration
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,14 +36,14 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "no-cache"})
 
 
-def render(root: str, seen: Overview | None) -> str:
+def render_overview(root: str, seen: Overview | None) -> str:
     """The page `/`.  root: where the gateway is asked; seen: None for who may not see it, and is asked for a key."""
     return _templates().get_template("overview.html").render(root=root, seen=seen, version=__version__)
 
 
-def inspector() -> str:
+def render_inspector() -> str:
     """The page `/inspector`, the same for everybody."""
-    return _templates().get_template("inspector.html").render(formats=sorted(names()), version=__version__)
+    return _templates().get_template("inspector.html").render(formats=sorted(format_names()), version=__version__)
 
 
 @cache
@@ -63,5 +63,5 @@ def _templates() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["brief"] = brief
+    made.filters["brief"] = format_duration
     return made

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct
 
 from gateway.errors import BadRequest
-from gateway.formats import names
-from gateway.server.child import child
+from gateway.formats import format_names
+from gateway.server.child import run_child
 
 _SECONDS = 60
 _MOST = 1 << 18  # characters of a report
@@ -32,7 +32,7 @@ class ReplayRunner:
 
     async def replay(self, recording: bytes, format: str) -> ReplayResult:
         """Raises BadRequest."""
-        if format not in names():
+        if format not in format_names():
             raise BadRequest(f"There is no format '{format}'.", param="format")
         async with self._turn:
             with TemporaryDirectory() as folder:
@@ -43,7 +43,10 @@ class ReplayRunner:
 async def _replay(folder: str, format: str) -> ReplayResult:
     command = (sys.executable, "-m", "gateway", "replay", str(Path(folder) / _NAME), "--format", format)
     try:
-        async with child(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process, asyncio.timeout(_SECONDS):
+        async with (
+            run_child(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process,
+            asyncio.timeout(_SECONDS),
+        ):
             said, _ = await process.communicate()
     except TimeoutError:
         return ReplayResult(False, f"It takes longer than {_SECONDS} seconds.")

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gateway.server.console.document import BackendView, ModelView, Overview, brief
+from gateway.server.console.document import BackendView, ModelView, Overview, format_duration
 from gateway.server.telemetry.sight import RequestSnapshot
 
 _ERRORS = 5
@@ -19,12 +19,12 @@ _NUMBERS = frozenset(
 TableRow = Sequence[str | Text]
 
 
-def tables(seen: Overview, root: str, problem: str = "") -> RenderableType:
+def render_tables(seen: Overview, root: str, problem: str = "") -> RenderableType:
     """problem: why it is not as it is now."""
     requests = "Recent requests" if seen.workers.heard == seen.workers.configured else "Recent requests of some workers"
     return Group(
         _head(seen, root),
-        *([Text(plain(problem), "bold red")] if problem else []),
+        *([Text(strip_control_characters(problem), "bold red")] if problem else []),
         _table("Backends", ("name", "kind", "health", "in flight", "waiting", "tokens/s", "requests/s", "last failure"),
                (_server(seen, one) for one in seen.backends)),
         _table("Models", ("name", "context", "in flight", "tokens/s", "requests/s", "backend: format"),
@@ -36,16 +36,16 @@ def tables(seen: Overview, root: str, problem: str = "") -> RenderableType:
     )  # fmt: skip
 
 
-def plain(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """Without what a terminal would obey."""
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
 def _head(seen: Overview, root: str) -> Text:
-    pace = seen.pace
+    pace, time = seen.pace, strftime("%H:%M:%S", localtime(seen.time))
     return Text.assemble(
-        (f"gateway {plain(seen.version)}", "bold"),
-        f" at {plain(root)}, {strftime('%H:%M:%S', localtime(seen.time))}: {pace.in_flight} in flight, ",
+        (f"gateway {strip_control_characters(seen.version)}", "bold"),
+        f" at {strip_control_characters(root)}, {time}: {pace.in_flight} in flight, ",
         f"{pace.requests_per_second:.1f} requests/s, {pace.tokens_per_second:.0f} tokens/s",
     )
 
@@ -55,14 +55,16 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[TableRow]) -> Tabl
     for column in columns:
         table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(one if isinstance(one, Text) else Text(plain(one)) for one in row))
+        table.add_row(*(one if isinstance(one, Text) else Text(strip_control_characters(one)) for one in row))
     return table
 
 
 def _server(seen: Overview, one: BackendView) -> TableRow:
     of_all = f" of {one.concurrent}" if one.concurrent else ""
     failure = one.last_failure
-    failed = f"{failure.status} {failure.code or ''} {brief(seen.time - failure.time)} ago" if failure else "–"
+    failed = (
+        f"{failure.status} {failure.code or ''} {format_duration(seen.time - failure.time)} ago" if failure else "–"
+    )
     return (
         one.name, one.kind, _health(one), f"{one.pace.in_flight}{of_all}", f"{one.queued}",
         f"{one.pace.tokens_per_second:.0f}", f"{one.pace.requests_per_second:.1f}", failed,
@@ -71,10 +73,10 @@ def _server(seen: Overview, one: BackendView) -> TableRow:
 
 def _health(one: BackendView) -> Text:
     if one.problem:
-        return Text(plain(one.problem), "red")
+        return Text(strip_control_characters(one.problem), "red")
     if one.healthy:
         return Text("healthy", "green")
-    return Text(f"{one.circuit}, {brief(one.back_in_seconds)}", "yellow")
+    return Text(f"{one.circuit}, {format_duration(one.back_in_seconds)}", "yellow")
 
 
 def _model(one: ModelView) -> TableRow:
@@ -89,10 +91,10 @@ def _error(seen: Overview, one: RequestSnapshot) -> TableRow:
 
 
 def _request(seen: Overview, one: RequestSnapshot) -> TableRow:
-    first = "–" if one.first_content is None else brief(one.first_content)
+    first = "–" if one.first_content is None else format_duration(one.first_content)
     return (
         _ago(seen, one), _status(one), one.model or "–", one.backend or "–", one.format or "–", first,
-        brief(one.duration), f"{one.input_tokens}", f"{one.output_tokens}", one.id,
+        format_duration(one.duration), f"{one.input_tokens}", f"{one.output_tokens}", one.id,
     )  # fmt: skip
 
 
@@ -103,4 +105,4 @@ def _status(one: RequestSnapshot) -> Text:
 
 
 def _ago(seen: Overview, one: RequestSnapshot) -> str:
-    return brief(max(0.0, seen.time - one.arrived))
+    return format_duration(max(0.0, seen.time - one.arrived))

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from gateway.server.console.document import Overview
-from gateway.server.console.tables import tables
+from gateway.server.console.tables import render_tables
 
 _PATH = "/admin/overview"
 _SECONDS = 10.0  # for an answer
@@ -68,9 +68,9 @@ class OverviewClient:
         self._http.close()
 
 
-def show(gateway: OverviewClient, console: Console) -> None:
+def show_once(gateway: OverviewClient, console: Console) -> None:
     """Once; raises Unseen."""
-    console.print(tables(gateway.ask(), gateway.root))
+    console.print(render_tables(gateway.ask(), gateway.root))
 
 
 def watch(gateway: OverviewClient, console: Console, press: ReadKey, seconds: float) -> None:
@@ -78,7 +78,7 @@ def watch(gateway: OverviewClient, console: Console, press: ReadKey, seconds: fl
     seen, problem = gateway.ask(), ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(tables(seen, gateway.root, problem), refresh=True)
+            live.update(render_tables(seen, gateway.root, problem), refresh=True)
             if press(seconds) in ("q", "Q"):
                 return
             try:
@@ -87,7 +87,7 @@ def watch(gateway: OverviewClient, console: Console, press: ReadKey, seconds: fl
                 problem = str(error)
 
 
-def terminal() -> Console:
+def make_console() -> Console:
     console = Console()
     return console if console.is_terminal else Console(width=_WIDE)
 

@@ -15,7 +15,7 @@ _ROWS = 256  # at a time
 _ALIVE = b": keep-alive\n\n"
 
 
-async def follow(store: Database, id: str, tail: LogTail, after: int, seconds: float) -> AsyncGenerator[bytes]:
+async def subscribe(store: Database, id: str, tail: LogTail, after: int, seconds: float) -> AsyncGenerator[bytes]:
     """Its pieces, and [DONE] behind the last event of all; without it, it ends too early, and may be taken up again.
 
     seconds: of silence until a sign of life; 0: none is given.
@@ -25,7 +25,7 @@ async def follow(store: Database, id: str, tail: LogTail, after: int, seconds: f
         while True:
             found = await _behind(store, id, tail, after)
             if rows := [*_together(found, after)]:
-                yield b"".join(log.behind(row.data, row.first, after) for row in rows)
+                yield b"".join(log.events_after(row.data, row.first, after) for row in rows)
                 after = max(after, rows[-1].last)
             elif found or tail.over:
                 break  # what comes next is not kept any more, or nothing comes

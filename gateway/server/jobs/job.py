@@ -10,7 +10,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Scope
 
 from gateway.config import Config, ModelSettings
-from gateway.endpoints.responses import lasting, log
+from gateway.endpoints.responses import log, storable_body
 from gateway.errors import CANCELLED, GatewayError, Problem, StoreFailed
 from gateway.events import Failure
 from gateway.server.answer import Responder
@@ -18,7 +18,7 @@ from gateway.server.jobs.desk import JobContext
 from gateway.server.jobs.scribe import JobLost
 from gateway.server.jobs.tail import LogTail
 from gateway.server.questions import JobPlan, ModelRequest
-from gateway.server.telemetry.observation import observed
+from gateway.server.telemetry.observation import record_of
 from gateway.server.ways import RetryPolicy
 from gateway.store import jobs, logs, responses
 from gateway.store.records import LogRow
@@ -70,11 +70,13 @@ class BackgroundJob:
         wanted = None if self._lasting.background else now + self._desk.resume_seconds * 1000
         async with self._desk.store.writing() as db:
             await self._lasting.open(db)
-            await jobs.begin(db, self._tenant, self.id, lasting(request), self._desk.lease.holder, now, lease, wanted)
+            await jobs.begin(
+                db, self._tenant, self.id, storable_body(request), self._desk.lease.holder, now, lease, wanted
+            )
 
     async def run(self, scope: Scope, question: ModelRequest, ways: RetryPolicy, config: Config) -> None:
         """Raises a GatewayError if it is not to be accepted; all that happens afterwards is told to followers."""
-        seen = observed(scope)
+        seen = record_of(scope)
         own = replace(question, keep=self._keep, encoder=self._encoder, accept=self._accept, act=self._act)
         with suppress(JobLost):
             try:
@@ -132,16 +134,16 @@ class BackgroundJob:
 
     async def _act(self) -> None:
         async with self._desk.store.writing() as db:
-            if not await jobs.hold(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):
+            if not await jobs.renew_leases(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):
                 raise JobLost
-            await jobs.act(db, self.id)
+            await jobs.mark_acting(db, self.id)
 
     async def _keep(self, record: dict[str, Any]) -> None:
         self.ends = True
         if self._lost:
             raise JobLost
         async with self._desk.store.writing() as db:
-            held = await jobs.hold(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id])
+            held = await jobs.renew_leases(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id])
             if not held or not await self._lasting.finish(db, record):
                 raise JobLost
         self.status = record["status"]
@@ -155,7 +157,7 @@ class BackgroundJob:
         if not data:
             return
         last, data = data.endswith(log.DONE), data.removesuffix(log.DONE)
-        row = LogRow(self._told, self._told + log.count(data) - 1, data)
+        row = LogRow(self._told, self._told + log.count_events(data) - 1, data)
         self._told = row.last + 1
         over = last and bool(self.status)  # where it could not be stored, whoever takes it over tries again
         if self.streamed:
@@ -193,5 +195,5 @@ class BackgroundJob:
         """Nobody knows of it."""
         with suppress(StoreFailed):  # whoever takes it over sees as much
             async with self._desk.store.writing() as db:
-                if await jobs.hold(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):
+                if await jobs.renew_leases(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):
                     await responses.forget(db, self.id)

@@ -18,11 +18,11 @@ from gateway.server.jobs.job import BackgroundJob
 from gateway.server.jobs.lease import Lease
 from gateway.server.jobs.scribe import CHANNEL, JobLost, LogWriter
 from gateway.server.jobs.tail import LogTail
-from gateway.server.jobs.takeover import give_up, settle
+from gateway.server.jobs.takeover import fail_job, recover_job
 from gateway.server.jobs.watch import RemoteLog
 from gateway.server.questions import ModelRequest, ResponseIdentity
 from gateway.server.telemetry.endpoints import RESPONSES
-from gateway.server.telemetry.observation import observe
+from gateway.server.telemetry.observation import set_record
 from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.ways import RetryPolicy
 from gateway.store import jobs, records
@@ -168,7 +168,7 @@ class JobManager:
             await self._adopt([id])
             await asyncio.sleep(_PATIENCE)
             async with self.store.reading() as db:
-                found = await jobs.state(db, id) is not None
+                found = await jobs.job_state(db, id) is not None
 
     async def forget(self, id: str) -> None:
         """It was deleted; returns when nobody here is at work on it any more."""
@@ -202,9 +202,9 @@ class JobManager:
         now, lease = self._desk.lease.times()
         if wanted := {id for id, job in opened.items() if job.wanted} | self._watches.keys():
             async with self.store.writing() as db:
-                await jobs.wanted(db, wanted, now + self._desk.resume_seconds * 1000)
+                await jobs.extend_wanted_until(db, wanted, now + self._desk.resume_seconds * 1000)
         async with self.store.writing() as db:
-            held = await jobs.hold(db, self._holder, now, lease, opened)
+            held = await jobs.renew_leases(db, self._holder, now, lease, opened)
         for id, job in opened.items():
             if id not in held:
                 if not job.ends:
@@ -230,19 +230,19 @@ class JobManager:
         if not self.store.exists():
             return False
         async with self.store.reading() as db:
-            return await jobs.due(db, self._desk.lease.times()[0])
+            return await jobs.has_due(db, self._desk.lease.times()[0])
 
     async def _adopt(self, ids: Sequence[str] | None = None) -> None:
         """Take the jobs that nobody is at work on; one of this process that was late is only held again."""
         async with self.store.writing() as db:
-            found = await jobs.take(db, self._holder, *self._desk.lease.times(), _MOST, ids)
+            found = await jobs.claim(db, self._holder, *self._desk.lease.times(), _MOST, ids)
         for one in found:
             if one.id not in self._running:
                 self._beside(self._take_over(one))
 
     async def _take_over(self, found: records.StoredJob) -> None:
         with suppress(StoreFailed, JobLost):  # then it is taken again
-            begun = await settle(self._desk, found, LogTail())
+            begun = await recover_job(self._desk, found, LogTail())
             if begun is None:
                 return
             named, told = ResponseIdentity(found.id, begun.created), begun.told
@@ -256,25 +256,25 @@ class JobManager:
             except StoreFailed:
                 raise
             except GatewayError as error:
-                await give_up(self._desk, found, LogTail(), error.problem)
+                await fail_job(self._desk, found, LogTail(), error.problem)
 
     def _observed(self, found: records.StoredJob, question: ModelRequest, held: AsyncExitStack) -> Scope:
         """The scope of a request that nobody waits for; its client was told that it is accepted."""
         seen, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
         held.callback(seen.let_go)
         seen.key, seen.ledger, seen.spent, seen.status = found.tenant, question.ledger, question.spent, 200
-        observe(scope, seen)
+        set_record(scope, seen)
         return scope
 
     async def _hand_over(self, job: BackgroundJob) -> None:
         with suppress(StoreFailed, JobLost):  # then its lease ends
             async with self.store.writing() as db:
-                await jobs.let_go(db, job.id, self._holder)
-                found = await jobs.take(db, self._holder, *self._desk.lease.times(), 1, [job.id])
+                await jobs.release(db, job.id, self._holder)
+                found = await jobs.claim(db, self._holder, *self._desk.lease.times(), 1, [job.id])
             for one in found:
-                if await settle(self._desk, one, job.tail, STOPPED) is not None:
+                if await recover_job(self._desk, one, job.tail, STOPPED) is not None:
                     async with self.store.writing() as db:
-                        await jobs.let_go(db, job.id, self._holder)
+                        await jobs.release(db, job.id, self._holder)
         job.tail.end(whole=False)
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -7,12 +7,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import UpstreamUnavailable
-from gateway.server.jobs.following import follow
+from gateway.server.jobs.following import subscribe
 from gateway.server.jobs.job import BackgroundJob
 from gateway.server.jobs.jobs import JobManager
 from gateway.server.json import JsonBytesResponse
 from gateway.server.presence import CancelOnDisconnect
-from gateway.server.replies import send_stream
+from gateway.server.replies import send_event_stream
 from gateway.store.database import Database
 
 
@@ -36,8 +36,8 @@ class JobResponder:
             if not job.streamed:
                 await JsonBytesResponse(job.queued, headers=headers)(scope, receive, send)
                 return True
-            async with aclosing(follow(self._store, job.id, job.tail, -1, self._seconds)) as pieces:
-                await send_stream(pieces, headers, send)
+            async with aclosing(subscribe(self._store, job.id, job.tail, -1, self._seconds)) as pieces:
+                await send_event_stream(pieces, headers, send)
             return job.well
         if not job.accepted.done():
             job.cancel()
@@ -59,6 +59,6 @@ class JobEventsResponse(Response):
         with CancelOnDisconnect(receive):
             async with (
                 jobs.tail(id, self._newest) as tail,
-                aclosing(follow(jobs.store, id, tail, self._after, self._seconds)) as pieces,
+                aclosing(subscribe(jobs.store, id, tail, self._after, self._seconds)) as pieces,
             ):
-                await send_stream(pieces, {}, send)
+                await send_event_stream(pieces, {}, send)

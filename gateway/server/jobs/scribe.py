@@ -81,7 +81,9 @@ class LogWriter:
     async def _stored(self, entries: list[LogWrite]) -> Collection[str]:
         """The jobs that are still ours; only theirs is stored."""
         async with self._store.writing() as db:
-            held = await jobs.hold(db, self._lease.holder, *self._lease.times(), {entry.id for entry in entries})
+            held = await jobs.renew_leases(
+                db, self._lease.holder, *self._lease.times(), {entry.id for entry in entries}
+            )
             ours = [entry for entry in entries if entry.id in held]
             await logs.append(db, [(entry.id, entry.row) for entry in ours if entry.row])
             for entry in ours:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from gateway.endpoints.body import known
 from gateway.endpoints.responses import log
 from gateway.endpoints.responses.fold import LogReplay
-from gateway.endpoints.responses.lifecycle import ending
+from gateway.endpoints.responses.lifecycle import final_event
 from gateway.errors import CANCELLED, Problem
 from gateway.server.jobs.desk import JobContext
 from gateway.server.jobs.scribe import JobLost
@@ -31,7 +31,7 @@ class RestartPoint(Struct, frozen=True):
     told: int
 
 
-async def settle(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem = DIED) -> RestartPoint | None:
+async def recover_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem = DIED) -> RestartPoint | None:
     """End a job that this process has taken, for this reason unless there is another; raises StoreFailed or Lost.
 
     It is left as it is if it is to be begun again.
@@ -41,7 +41,7 @@ async def settle(desk: JobContext, job: StoredJob, tail: LogTail, problem: Probl
     fold = await _folded(desk, kept)
     if kept.body["status"] not in _RUNNING:
         response = await _whole(desk, kept)
-        await _end(desk, job, tail, kept, fold.told, b"" if fold.ended else ending(response, fold.told))
+        await _end(desk, job, tail, kept, fold.told, b"" if fold.ended else final_event(response, fold.told))
     elif fold.ended:
         await _finish(desk, job, {**fold.ended, "store": True})
         await _end(desk, job, tail, kept, fold.told, b"")
@@ -54,7 +54,7 @@ async def settle(desk: JobContext, job: StoredJob, tail: LogTail, problem: Probl
     return None
 
 
-async def give_up(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem) -> None:
+async def fail_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem) -> None:
     """End a job that could not be begun again; raises as `settle` does."""
     kept = await _found(desk, job)
     await _break_off(desk, job, tail, kept, await _folded(desk, kept), problem)
@@ -82,7 +82,7 @@ async def _found(desk: JobContext, job: StoredJob) -> StoredResponse:
 
 async def _whole(desk: JobContext, kept: StoredResponse) -> dict[str, Any]:
     async with desk.store.reading() as db:
-        return await responses.whole(db, kept)
+        return await responses.response_object(db, kept)
 
 
 async def _folded(desk: JobContext, kept: StoredResponse) -> LogReplay:
@@ -113,10 +113,10 @@ async def _forget(desk: JobContext, job: StoredJob, kept: StoredResponse) -> Non
 async def _hold(desk: JobContext, job: StoredJob, body: dict[str, Any], db: "AsyncConnection") -> int:
     """What is stored of a response that ends is stored now, in milliseconds; its conversation is free for others."""
     now, lease = desk.lease.times()
-    if not await jobs.hold(db, desk.lease.holder, now, lease, [job.id]):
+    if not await jobs.renew_leases(db, desk.lease.holder, now, lease, [job.id]):
         raise JobLost
     if conversation := body["conversation"]:
-        await conversations.let_go(db, conversation["id"], job.id)
+        await conversations.release(db, conversation["id"], job.id)
     return now
 
 
@@ -131,4 +131,4 @@ def _row(job: StoredJob, first: int, said: bytes) -> LogRow | None:
     """Nobody follows what was not asked for as a stream."""
     if not said or not known(job.request).get("stream"):
         return None
-    return LogRow(first, first + log.count(said) - 1, said)
+    return LogRow(first, first + log.count_events(said) - 1, said)

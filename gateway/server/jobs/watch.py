@@ -53,8 +53,8 @@ class RemoteLog:
         while True:
             async with self._desk.store.reading() as db:
                 rows = await logs.read(db, self._id, self.tail.last, _ROWS)
-                running = await jobs.state(db, self._id)
-                newest = await logs.newest(db, self._id, int(time.time()))
+                running = await jobs.job_state(db, self._id)
+                newest = await logs.newest_event(db, self._id, int(time.time()))
             for row in rows:
                 self.tail.add(_behind(row, self.tail.last))
             if not rows:
@@ -65,4 +65,4 @@ class RemoteLog:
 
 def _behind(row: LogRow, after: int) -> LogRow:
     """What is new of it: once a log has been packed, its one row has everything."""
-    return row if row.first > after else LogRow(after + 1, row.last, log.behind(row.data, row.first, after))
+    return row if row.first > after else LogRow(after + 1, row.last, log.events_after(row.data, row.first, after))

@@ -14,6 +14,6 @@ Reading order:
 
 from gateway.server.limiting.grant import RateLimitPermit
 from gateway.server.limiting.limits import HEADERS, RateLimiter
-from gateway.server.limiting.sizes import estimate
+from gateway.server.limiting.sizes import estimate_tokens
 
-__all__ = ["HEADERS", "RateLimitPermit", "RateLimiter", "estimate"]
+__all__ = ["HEADERS", "RateLimitPermit", "RateLimiter", "estimate_tokens"]

@@ -121,7 +121,7 @@ async def _decided(db: "AsyncConnection", batch: list[_PendingCount]) -> list[tu
     total: Counter[UsageSlot] = Counter()
     for asked in batch:
         total.update(asked.amounts)
-    stored = await uses.add(db, total)
+    stored = await uses.add_counts(db, total)
     now = {slot: amount - total[slot] for slot, amount in stored.items()}
     found = []
     for asked in batch:
@@ -133,5 +133,5 @@ async def _decided(db: "AsyncConnection", batch: list[_PendingCount]) -> list[tu
     if not any(fits for fits, _ in found):
         await db.rollback()
     elif surplus := {slot: now[slot] - amount for slot, amount in stored.items() if now[slot] != amount}:
-        await uses.add(db, surplus)
+        await uses.add_counts(db, surplus)
     return found

@@ -16,7 +16,7 @@ from gateway.server.limiting.counters import LenientCounter, SlotCounts, UsageCo
 from gateway.server.limiting.grant import RateLimitPermit
 from gateway.server.limiting.in_store import StoreCounter
 from gateway.server.limiting.places import ConcurrentRequests
-from gateway.server.limiting.windows import LimitUnit, RateLimit, RateLimitState, limits_of, named
+from gateway.server.limiting.windows import LimitUnit, RateLimit, RateLimitState, owner_text, rate_limits
 from gateway.store.database import Database
 from gateway.store.records import UsageSlot
 
@@ -76,7 +76,10 @@ class RateLimiter:
         known = self._known[kind].get(name)
         if known and known[0] is said:
             return known[1]
-        limits, places = limits_of(kind, name, said), [(named(kind, name), said.concurrent)] if said.concurrent else []
+        limits, places = (
+            rate_limits(kind, name, said),
+            [(owner_text(kind, name), said.concurrent)] if said.concurrent else [],
+        )
         rules = (limits, places) if limits or places else _NO_RULES
         self._known[kind][name] = said, rules
         return rules

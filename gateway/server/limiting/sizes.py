@@ -3,13 +3,15 @@
 from typing import Any
 
 from gateway.request import Request
-from gateway.upstream import CHARACTERS_PER_TOKEN, tokens
+from gateway.upstream import CHARACTERS_PER_TOKEN, estimate_tokens_from_characters
 
 
-def estimate(request: Request) -> int:
+def estimate_tokens(request: Request) -> int:
     """Its prompt, and as much of an answer as it allows; what answers have where nothing was said is not known."""
     tools = [tool.definition for tool in request.callable_tools]
-    return tokens(_size(request.messages) + _size(tools)) + (request.max_tokens or 0) * request.n
+    return (
+        estimate_tokens_from_characters(_size(request.messages) + _size(tools)) + (request.max_tokens or 0) * request.n
+    )
 
 
 def _size(said: Any) -> int:  # noqa: ANN401 - decoded JSON

@@ -101,14 +101,14 @@ class RateLimitState(Struct, frozen=True):
         return self.rest + (self.limit.seconds if self.limit.slides and self.taken + self.cost else 0)
 
 
-def limits_of(kind: str, name: str, said: RateLimitSettings) -> list[RateLimit]:
+def rate_limits(kind: str, name: str, said: RateLimitSettings) -> list[RateLimit]:
     """Those of a key, or of a model, that there are."""
     return [
-        RateLimit(named(kind, name), f"{kind}/{name}/{rule}", unit, amount, seconds)
+        RateLimit(owner_text(kind, name), f"{kind}/{name}/{rule}", unit, amount, seconds)
         for rule, unit, seconds in _RULES
         if (amount := getattr(said, rule))
     ]
 
 
-def named(kind: str, name: str) -> str:
+def owner_text(kind: str, name: str) -> str:
     return f"the {kind} '{name}'"

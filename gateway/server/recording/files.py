@@ -7,25 +7,25 @@ from pathlib import Path
 from secrets import token_hex
 
 from gateway import __version__
-from gateway.recording import Recording, redacted, written
+from gateway.recording import Recording, redact, write_lines
 from gateway.server.recording.order import RecordingFolder, WriteOrder
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def write(order: WriteOrder) -> None:
+def write_file(order: WriteOrder) -> None:
     """Raises OSError.  Nobody else on the machine may read it, and nobody finds half of it."""
     kept = order.folder
     folder = Path(kept.directory)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     recording = Recording(order.id, order.started, 0)
     recording.entries = order.entries
-    shown = redacted(recording, order.secrets, contents=not kept.content)
+    shown = redact(recording, order.secrets, contents=not kept.content)
     started = _UNFIT.sub("", recording.started.partition("+")[0])
     new = folder / f"{started}-{_UNFIT.sub('_', recording.id)[:64]}-{token_hex(3)}.part"
     new.touch(0o600)
     with new.open("wb") as file:
-        file.writelines(written(shown, __version__, redacted=not kept.content))
+        file.writelines(write_lines(shown, __version__, redacted=not kept.content))
     new.replace(new.with_suffix(".jsonl"))
     with suppress(FileNotFoundError):  # another worker was faster
         _tidy(folder, kept)

@@ -11,7 +11,7 @@ from gateway.recording import Recording
 from gateway.server.recording.order import RecordingFolder, WriteOrder, packed
 from gateway.server.recording.tape import RequestRecorder
 from gateway.server.recording.writer import RecordingWriter
-from gateway.server.telemetry.line import told
+from gateway.server.telemetry.line import access_log_fields
 from gateway.server.telemetry.observation import RequestRecord
 
 _log = logging.getLogger("gateway")
@@ -57,7 +57,7 @@ class Recorder:
 
     def end(self, seen: RequestRecord, tape: RequestRecorder) -> None:
         """It is over."""
-        line = told(seen)
+        line = access_log_fields(seen)
         del line["error"], line["ledger"]  # these it has itself
         tape.over(seen.outcome, seen.problem, seen.ledger.listed(), line)
         failed = seen.outcome >= 400

@@ -181,7 +181,9 @@ def _hearing(tape: RequestRecorder) -> Callable[[float, bytes, Sequence[Event]],
     return heard
 
 
-def opening(open: Callable[[Request], RoundSource], tape: RequestRecorder | None) -> Callable[[Request], RoundSource]:
+def record_rounds(
+    open: Callable[[Request], RoundSource], tape: RequestRecorder | None
+) -> Callable[[Request], RoundSource]:
     """What opens rounds, of which the tape is told what is said."""
     if not tape:
         return open
@@ -193,7 +195,7 @@ def opening(open: Callable[[Request], RoundSource], tape: RequestRecorder | None
     return opened
 
 
-def overheard(send: Send, tape: RequestRecorder | None) -> Send:
+def tee_send(send: Send, tape: RequestRecorder | None) -> Send:
     """What sends an answer, and the tape is told what."""
     return _RecordingSendProxy(send, tape) if tape else send
 

@@ -6,7 +6,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE
 
-from gateway.server.child import child
+from gateway.server.child import run_child
 from gateway.server.recording.writing import LENGTH
 
 _log = logging.getLogger("gateway")
@@ -55,7 +55,7 @@ class RecordingWriter:
     async def _live(self) -> None:
         known = {"PYTHONPATH": os.pathsep.join(sys.path)}  # where this gateway is, and no secret
         try:
-            async with child(*_PROGRAM, stdin=PIPE, stdout=PIPE, env=known, start_new_session=True) as process:
+            async with run_child(*_PROGRAM, stdin=PIPE, stdout=PIPE, env=known, start_new_session=True) as process:
                 assert process.stdin and process.stdout
                 self._input = process.stdin
                 self._pass_on()

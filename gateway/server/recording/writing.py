@@ -27,7 +27,7 @@ def _failure(data: bytes) -> str:
     from gateway.server.recording import files, order  # noqa: PLC0415 - takes a while, and signals may come early
 
     try:
-        files.write(order.unpacked(data))
+        files.write_file(order.unpacked(data))
     except OSError as error:
         return error.strerror or type(error).__name__
     except Exception as error:  # noqa: BLE001 - whatever it is, the next one may be sound

@@ -23,6 +23,6 @@ _RESOURCES = (
 )  # fmt: skip
 
 
-def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+def add_routes(app: FastAPI, config: Config, door: Authenticator) -> None:
     for resource in _RESOURCES:
         resource.add(app, config, door)

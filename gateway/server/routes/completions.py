@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request
 
 from gateway.config import Config
-from gateway.endpoints.body import metadata
-from gateway.endpoints.chat.stored import shown
-from gateway.endpoints.checks import fields
+from gateway.endpoints.body import check_metadata
+from gateway.endpoints.chat.stored import listed_message
+from gateway.endpoints.checks import object_of
 from gateway.errors import NotFound
 from gateway.server.auth import Authenticator
 from gateway.server.body import read_fields
 from gateway.server.json import JsonBytesResponse
 from gateway.server.routes import query
-from gateway.server.routes.items import listed
+from gateway.server.routes.items import item_page
 from gateway.store import completions
 from gateway.store.records import CompletionFilter, StoredCompletion
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PATH = "/v1/chat/completions"
 _ONE = f"{_PATH}/{{id}}"
 _LABEL = re.compile(r"metadata\[(.+)\]")
-_UPDATE = fields({"metadata": metadata})
+_UPDATE = object_of({"metadata": check_metadata})
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
@@ -36,7 +36,7 @@ def _add_lists(app: FastAPI, door: Authenticator) -> None:
     @app.get(_PATH)
     async def list_completions(request: Request) -> JsonBytesResponse:
         """The stored completions, of a model or with some metadata."""
-        tenant, page = await door.tenant(request), query.page(request, order="asc")
+        tenant, page = await door.tenant(request), query.page_params(request, order="asc")
         async with app.state.store.reading() as db:
             behind = None
             if page.after is not None and not (behind := await completions.find(db, tenant, page.after)):
@@ -48,9 +48,11 @@ def _add_lists(app: FastAPI, door: Authenticator) -> None:
     @app.get(f"{_ONE}/messages")
     async def list_messages(request: Request, id: str) -> JsonBytesResponse:
         """The messages that a stored completion answers."""
-        tenant, page = await door.tenant(request), query.page(request, order="asc")
+        tenant, page = await door.tenant(request), query.page_params(request, order="asc")
         async with app.state.store.reading() as db:
-            return JsonBytesResponse(await listed(db, tenant, [(await _found(db, tenant, id)).messages], page, shown))
+            return JsonBytesResponse(
+                await item_page(db, tenant, [(await _found(db, tenant, id)).messages], page, listed_message)
+            )
 
 
 def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
@@ -68,7 +70,7 @@ def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
         body = await read_fields(request, config, _UPDATE)
         async with app.state.store.writing() as db:
             return JsonBytesResponse(
-                (await completions.describe(db, await _found(db, tenant, id), body["metadata"])).body
+                (await completions.set_metadata(db, await _found(db, tenant, id), body["metadata"])).body
             )
 
     @app.delete(_ONE)

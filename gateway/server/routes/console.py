@@ -12,14 +12,14 @@ from gateway.errors import NotFound
 from gateway.server.auth import Authenticator
 from gateway.server.console import page
 from gateway.server.console.document import Overview
-from gateway.server.console.overview import overview
+from gateway.server.console.overview import build_overview
 
 _KEYS = ("authorization", "api-key")  # headers
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     async def seen() -> Overview:
-        return await overview(config, app.state.directory, app.state.telemetry)
+        return await build_overview(config, app.state.directory, app.state.telemetry)
 
     @app.get("/admin/overview", include_in_schema=False)
     async def document(request: Request) -> Response:
@@ -41,7 +41,7 @@ def _add_pages(app: FastAPI, config: Config, door: Authenticator, seen: Callable
             await door.admit(request, "admin")
             shown = await seen()
         root = str(request.base_url).rstrip("/")
-        return HTMLResponse(await asyncio.to_thread(page.render, root, shown), headers=page.HEADERS)
+        return HTMLResponse(await asyncio.to_thread(page.render_overview, root, shown), headers=page.HEADERS)
 
     @app.get("/assets/{name}", include_in_schema=False)
     async def asset(name: str) -> Response:

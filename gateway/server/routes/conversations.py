@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request
 
 from gateway.config import Config
-from gateway.endpoints.body import metadata
-from gateway.endpoints.checks import fields, list_of, object_
-from gateway.endpoints.responses.added import added, duplicate
-from gateway.endpoints.responses.items import HistoryRules, Item, referred
-from gateway.endpoints.responses.stored import shown
+from gateway.endpoints.body import check_metadata
+from gateway.endpoints.checks import list_of, object_, object_of
+from gateway.endpoints.responses.added import complete_added_items, duplicate_item_error
+from gateway.endpoints.responses.items import HistoryRules, Item, referenced_ids
+from gateway.endpoints.responses.stored import visible_item
 from gateway.errors import NotFound
 from gateway.ledger import Warnings
 from gateway.server.auth import Authenticator
@@ -19,8 +19,8 @@ from gateway.server.body import read_fields
 from gateway.server.ids import new_id
 from gateway.server.json import JsonBytesResponse
 from gateway.server.routes import query
-from gateway.server.routes.items import listed
-from gateway.server.state import locked, no_conversation
+from gateway.server.routes.items import item_page
+from gateway.server.state import conversation_locked_error, conversation_not_found
 from gateway.store import conversations, threads
 from gateway.store.records import ItemRange, ListPosition, StoredConversation
 
@@ -32,9 +32,9 @@ _ONE = f"{_PATH}/{{id}}"
 _ITEMS = f"{_ONE}/items"
 _ITEM = f"{_ITEMS}/{{item_id}}"
 
-_CREATE = fields({}, {"items": list_of(object_, most=20), "metadata": metadata})
-_DESCRIBE = fields({"metadata": metadata})
-_EXTEND = fields({"items": list_of(object_, least=1, most=20)})
+_CREATE = object_of({}, {"items": list_of(object_, most=20), "metadata": check_metadata})
+_DESCRIBE = object_of({"metadata": check_metadata})
+_EXTEND = object_of({"items": list_of(object_, least=1, most=20)})
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
@@ -68,7 +68,7 @@ def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> Non
         body = await read_fields(request, config, _DESCRIBE)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
-            await conversations.describe(db, id, body["metadata"])
+            await conversations.set_metadata(db, id, body["metadata"])
             return JsonBytesResponse((await _found(db, tenant, id)).shown())
 
     @app.delete(_ONE)
@@ -85,29 +85,29 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ITEMS)
     async def list_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """The items of a conversation."""
-        tenant, page = await door.tenant(request), query.page(request)
-        show = partial(shown, include=query.include(request))
+        tenant, page = await door.tenant(request), query.page_params(request)
+        show = partial(visible_item, include=query.include_params(request))
         async with app.state.store.reading() as db:
-            return JsonBytesResponse(await listed(db, tenant, [(await _found(db, tenant, id)).items], page, show))
+            return JsonBytesResponse(await item_page(db, tenant, [(await _found(db, tenant, id)).items], page, show))
 
     @app.post(_ITEMS)
     async def create_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """Add items to the end of a conversation."""
-        tenant, include = await door.tenant(request), query.include(request)
+        tenant, include = await door.tenant(request), query.include_params(request)
         body = await read_fields(request, config, _EXTEND)
         items = await _items(app, tenant, body["items"])
         async with app.state.store.writing() as db:
             await _extend(db, tenant, id, items)
-        return JsonBytesResponse(query.listing([shown(item, include) for item in items]))
+        return JsonBytesResponse(query.list_object([visible_item(item, include) for item in items]))
 
     @app.get(_ITEM)
     async def retrieve_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
         """One item of a conversation."""
-        tenant, include = await door.tenant(request), query.include(request)
+        tenant, include = await door.tenant(request), query.include_params(request)
         async with app.state.store.reading() as db:
             at = await _place(db, await _found(db, tenant, id), tenant, item_id)
             (item,) = await threads.read(db, [ItemRange(at.thread, at.end, at.end + 1)])
-        return JsonBytesResponse(shown(item, include))
+        return JsonBytesResponse(visible_item(item, include))
 
     @app.delete(_ITEM)
     async def delete_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
@@ -122,7 +122,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
 async def _found(db: "AsyncConnection", tenant: str, id: str) -> StoredConversation:
     if conversation := await conversations.find(db, tenant, id):
         return conversation
-    raise no_conversation(id)
+    raise conversation_not_found(id)
 
 
 async def _place(db: "AsyncConnection", conversation: StoredConversation, tenant: str, item_id: str) -> ListPosition:
@@ -134,21 +134,21 @@ async def _place(db: "AsyncConnection", conversation: StoredConversation, tenant
 async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
     """What a client gives as items, in full."""
     async with app.state.store.reading() as db:
-        known = await threads.by_id(db, tenant, referred(given))
+        known = await threads.by_id(db, tenant, referenced_ids(given))
     approves = app.state.workshop.runs is not None
     rules = HistoryRules(app.state.keyring.sealer(tenant).open, Warnings(), model="", items=known, approves=approves)
-    return added(given, "items", rules, new_id)
+    return complete_added_items(given, "items", rules, new_id)
 
 
 async def _extend(db: "AsyncConnection", tenant: str, id: str, items: list[Item]) -> None:
     """Add items, unless a response is being made of the conversation."""
     now, holder = time.time(), new_id("hold_")
-    held = await conversations.hold(db, id, holder, int(now * 1000), lease_ms=0)
+    held = await conversations.acquire(db, id, holder, int(now * 1000), lease_ms=0)
     conversation = await _found(db, tenant, id)  # as it is now that nobody else can add to it
     if not held:
-        raise locked()
+        raise conversation_locked_error()
     for item in items:
         if await threads.find(db, tenant, [conversation.items], item["id"]):
-            raise duplicate(item["id"], "items")
+            raise duplicate_item_error(item["id"], "items")
     await conversations.append(db, conversation, items, int(now))
-    await conversations.let_go(db, id, holder)
+    await conversations.release(db, id, holder)

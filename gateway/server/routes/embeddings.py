@@ -11,7 +11,7 @@ from gateway.services import embeddings
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
-    service = ServiceEndpoint(app, config, door, embeddings.parse)
+    service = ServiceEndpoint(app, config, door, embeddings.parse_embeddings)
 
     @app.post("/v1/embeddings", openapi_extra=openapi.EMBEDDINGS)
     async def create_embeddings(request: Request) -> Response:

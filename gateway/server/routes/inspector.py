@@ -34,14 +34,14 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ONE, include_in_schema=False)  # the last one, as its path fits those of the others
     async def head(request: Request, id: str) -> Response:
         """What is known of one."""
-        return _answer(exchanges.head(await _asked_for(app, door, request, id)))
+        return _answer(exchanges.exchange_detail(await _asked_for(app, door, request, id)))
 
 
 def _add_page(app: FastAPI) -> None:
     @app.get("/inspector", include_in_schema=False)
     async def inspector() -> Response:
         """There is nothing in it: it asks for all that it shows, with the key that it is given."""
-        return HTMLResponse(await asyncio.to_thread(page.inspector), headers=page.HEADERS)
+        return HTMLResponse(await asyncio.to_thread(page.render_inspector), headers=page.HEADERS)
 
 
 def _add_reading(app: FastAPI, door: Authenticator) -> None:
@@ -50,7 +50,7 @@ def _add_reading(app: FastAPI, door: Authenticator) -> None:
         """Filters: `model` (a part of it), `status` (`live`, `200`, `4xx`) and `code`, of the ledger."""
         await door.admit(request, "admin")
         wanted = [request.query_params.get(name, "") for name in ("model", "status", "code")]
-        return _answer({"exchanges": exchanges.exchanges(app.state.telemetry.recorder.recent, *wanted)})
+        return _answer({"exchanges": exchanges.list_exchanges(app.state.telemetry.recorder.recent, *wanted)})
 
     @app.get(f"{_ONE}/entries", include_in_schema=False)
     async def entries(request: Request, id: str) -> Response:
@@ -59,7 +59,7 @@ def _add_reading(app: FastAPI, door: Authenticator) -> None:
         with suppress(ValueError):
             after = max(-1, int(request.query_params.get("after", "")))
         secrets = app.state.telemetry.recorder.secrets
-        return _answer(await asyncio.to_thread(exchanges.page, found, after, secrets))
+        return _answer(await asyncio.to_thread(exchanges.entries_page, found, after, secrets))
 
 
 def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
@@ -67,7 +67,7 @@ def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     async def file(found: Recording, *, contents: bool) -> bytes:
         secrets = app.state.telemetry.recorder.secrets
-        return await asyncio.to_thread(exchanges.file, found, secrets, contents=contents)
+        return await asyncio.to_thread(exchanges.recording_file, found, secrets, contents=contents)
 
     @app.get(f"{_ONE}/recording", include_in_schema=False)
     async def recording(request: Request, id: str) -> Response:
@@ -92,7 +92,7 @@ def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
 
 async def _asked_for(app: FastAPI, door: Authenticator, request: Request, id: str) -> Recording:
     await door.admit(request, "admin")
-    return exchanges.find(app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
+    return exchanges.find_exchange(app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
 
 
 def _answer(said: Any) -> Response:  # noqa: ANN401 - whatever becomes JSON

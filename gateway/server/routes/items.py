@@ -12,7 +12,7 @@ from gateway.store import threads
 from gateway.store.records import Item, ItemRange
 
 
-async def listed(
+async def item_page(
     db: "AsyncConnection", tenant: str, of: Sequence[ItemRange], page: PageParams, show: Callable[[Item], Item]
 ) -> dict[str, Any]:
     """One page of the items that stand there."""

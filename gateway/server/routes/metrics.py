@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from gateway.config import Config
 from gateway.server.auth import Authenticator
-from gateway.server.telemetry.exposition import text
+from gateway.server.telemetry.exposition import prometheus_text
 from gateway.server.telemetry.telemetry import Telemetry
 
 
@@ -18,5 +18,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
         if not config.metrics.open:
             await door.admit(request, "admin")
         telemetry: Telemetry = app.state.telemetry
-        said, type = await asyncio.to_thread(text, await telemetry.series(), request.headers.get("accept", ""))
+        said, type = await asyncio.to_thread(
+            prometheus_text, await telemetry.series(), request.headers.get("accept", "")
+        )
         return Response(said, headers={"content-type": type})

@@ -11,7 +11,7 @@ from gateway.config import Config
 from gateway.endpoints import catalogue
 from gateway.errors import NotFound
 from gateway.server import window
-from gateway.server.auth import Authenticator, may_use
+from gateway.server.auth import Authenticator, may_use_model
 from gateway.server.backend import ListedModel
 from gateway.server.directory import ModelRegistry
 
@@ -37,7 +37,7 @@ def add(app: FastAPI, _: Config, door: Authenticator) -> None:
         """The models that a client may name."""
         key = await door.admit(request)
         directory: ModelRegistry = app.state.directory
-        listed = [one for one in await directory.list() if may_use(key, one.id, directory.model(one.id))]
+        listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
         found = await asyncio.gather(*(_known(directory, one) for one in listed))
         said = {"object": "list", "data": [model.shown() for model in found]}
         return said | ({"models": _catalogue(found)} if "client_version" in request.query_params else {})
@@ -48,20 +48,20 @@ def add(app: FastAPI, _: Config, door: Authenticator) -> None:
         key = await door.admit(request)
         directory: ModelRegistry = app.state.directory
         for listed in await directory.list():
-            if listed.id == id and may_use(key, id, directory.model(id)):
+            if listed.id == id and may_use_model(key, id, directory.model(id)):
                 return (await _known(directory, listed)).shown()
         message = f"The model '{id}' does not exist or you do not have access to it."
         raise NotFound(message, code="model_not_found", param="model")
 
 
 async def _known(directory: ModelRegistry, listed: ListedModel) -> _ListedModelInfo:
-    return _ListedModelInfo(listed, await window.anywhere(await directory.find(listed.id)))
+    return _ListedModelInfo(listed, await window.metadata_of_model(await directory.find(listed.id)))
 
 
 def _catalogue(found: list[_ListedModelInfo]) -> list[dict[str, Any]]:
     """What Codex can work with: it wants models that chat."""
     chatting = [model for model in found if "embeddings" not in (model.known.abilities or ())]
     return [
-        catalogue.entry(model.listed.id, place, model.known.window, model.known.abilities)
+        catalogue.codex_model(model.listed.id, place, model.known.window, model.known.abilities)
         for place, model in enumerate(chatting)
     ]

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import Request
 from msgspec import Struct
 
-from gateway.endpoints.checks import boolean, fields, integer, one_of, string
+from gateway.endpoints.checks import boolean, integer_between, object_of, one_of, string
 from gateway.endpoints.responses.fields import INCLUDE
 from gateway.errors import BadRequest
 
@@ -32,15 +32,15 @@ _READ: dict[str, Callable[[str], Any]] = {
     "starting_after": _integer,
     "include_obfuscation": _boolean,
 }
-_check = fields(
+_check = object_of(
     {},
     {
-        "limit": integer(1, 100),
+        "limit": integer_between(1, 100),
         "order": one_of("asc", "desc"),
         "after": string,
         "include": INCLUDE,
         "stream": boolean,
-        "starting_after": integer(0),
+        "starting_after": integer_between(0),
         "include_obfuscation": boolean,
     },
 )
@@ -55,24 +55,24 @@ class PageParams(Struct, frozen=True):
 
     def of(self, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The page as it is shown; `found`: its members, and one more if there are more."""
-        return listing(found[: self.limit], more=len(found) > self.limit)
+        return list_object(found[: self.limit], more=len(found) > self.limit)
 
     def not_found(self) -> BadRequest:
         message = f"Invalid 'after': there is nothing with the id '{self.after}' in this list."
         return BadRequest(message, code="invalid_value", param="after")
 
 
-def listing(data: Sequence[dict[str, Any]], *, more: bool = False) -> dict[str, Any]:
+def list_object(data: Sequence[dict[str, Any]], *, more: bool = False) -> dict[str, Any]:
     first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
     return {"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more}
 
 
-def page(request: Request, order: str = "desc") -> PageParams:
+def page_params(request: Request, order: str = "desc") -> PageParams:
     asked = parameters(request)
     return PageParams(asked.get("limit", 20), asked.get("order", order) == "desc", asked.get("after"))
 
 
-def include(request: Request) -> frozenset[str]:
+def include_params(request: Request) -> frozenset[str]:
     return frozenset(parameters(request).get("include", ()))
 
 

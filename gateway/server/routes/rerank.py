@@ -11,7 +11,7 @@ from gateway.services import rerank
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
-    service = ServiceEndpoint(app, config, door, rerank.parse)
+    service = ServiceEndpoint(app, config, door, rerank.parse_rerank)
 
     @app.post("/v1/rerank", openapi_extra=openapi.RERANK)
     async def rank_documents(request: Request) -> Response:

@@ -9,14 +9,14 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from gateway.config import Config
-from gateway.endpoints.responses.stored import shown
+from gateway.endpoints.responses.stored import visible_item
 from gateway.errors import BadRequest, NotFound
 from gateway.server.auth import Authenticator
 from gateway.server.heads import WARNINGS
 from gateway.server.jobs.reply import JobEventsResponse
 from gateway.server.json import JsonBytesResponse
 from gateway.server.routes import query
-from gateway.server.routes.items import listed
+from gateway.server.routes.items import item_page
 from gateway.store import logs, responses
 from gateway.store.records import ItemRange, ItemsMissing, StoredResponse
 
@@ -45,18 +45,18 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
             kept = await _found(db, tenant, id)
             if not asked.get("stream"):
                 told = {WARNINGS: warnings} if (warnings := responses.warnings(kept)) else {}
-                return _shown(await responses.whole(db, kept), asked.get("include", ()), told)
+                return _shown(await responses.response_object(db, kept), asked.get("include", ()), told)
             newest = await _newest(db, kept, after := asked.get("starting_after", -1))
         return JobEventsResponse(app.state.asking.jobs, id, after, newest, seconds)
 
     @app.get(f"{_PATH}/input_items")
     async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
         """All that the model was given with a response: the chain before it, and its own input."""
-        tenant, page = await door.tenant(request), query.page(request)
-        show = partial(shown, include=query.include(request))
+        tenant, page = await door.tenant(request), query.page_params(request)
+        show = partial(visible_item, include=query.include_params(request))
         async with app.state.store.reading() as db:
             given = await _given(db, await _found(db, tenant, id))
-            return JsonBytesResponse(await listed(db, tenant, given, page, show))
+            return JsonBytesResponse(await item_page(db, tenant, given, page, show))
 
 
 def _add_ends(app: FastAPI, door: Authenticator) -> None:
@@ -78,20 +78,20 @@ def _add_ends(app: FastAPI, door: Authenticator) -> None:
                 raise BadRequest("Cannot cancel a synchronous response.")
         await app.state.asking.jobs.cancel(tenant, id)
         async with app.state.store.reading() as db:
-            return _shown(await responses.whole(db, await _found(db, tenant, id)))
+            return _shown(await responses.response_object(db, await _found(db, tenant, id)))
 
 
 def _shown(
     response: dict[str, Any], include: Collection[str] = (), headers: Mapping[str, str] | None = None
 ) -> JsonBytesResponse:
     return JsonBytesResponse(
-        {**response, "output": [shown(item, include) for item in response["output"]]}, headers=headers
+        {**response, "output": [visible_item(item, include) for item in response["output"]]}, headers=headers
     )
 
 
 async def _newest(db: "AsyncConnection", kept: StoredResponse, after: int) -> int:
     """Its newest event that is stored; raises BadRequest where it cannot be followed behind the one asked for."""
-    newest = await logs.newest(db, kept.id, int(time.time()))
+    newest = await logs.newest_event(db, kept.id, int(time.time()))
     if newest is None:
         raise BadRequest(_NO_EVENTS, param="stream")
     rows = await logs.read(db, kept.id, after, 1)

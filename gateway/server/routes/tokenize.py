@@ -11,8 +11,8 @@ from gateway.services import tokens
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
-    encoding = ServiceEndpoint(app, config, door, tokens.encoding)
-    decoding = ServiceEndpoint(app, config, door, tokens.decoding)
+    encoding = ServiceEndpoint(app, config, door, tokens.parse_tokenize)
+    decoding = ServiceEndpoint(app, config, door, tokens.parse_detokenize)
 
     @app.post("/v1/tokenize", openapi_extra=openapi.TOKENIZE)
     async def tokenize(request: Request) -> Response:

@@ -85,14 +85,14 @@ class MetricsCollector:
         return self._answers.setdefault((model, format), [*cells, *read])
 
 
-def kind(problem: Problem) -> str | None:
+def upstream_error_kind(problem: Problem) -> str | None:
     """What sort of failure of a backend it is; None for what is the request's fault."""
     if problem.status < 500 and problem.status != 429:
         return None
     return _KINDS.get(problem.code or "", "error")
 
 
-def states(backends: Mapping[str, Backend], now: float) -> SeriesByMetric:
+def backend_states(backends: Mapping[str, Backend], now: float) -> SeriesByMetric:
     """What this process knows of each; now: in the event loop's time."""
     tally = MetricValues((HEALTHY, CIRCUIT, QUEUE))
     for name, backend in backends.items():

@@ -18,7 +18,7 @@ RESPONSES = "/v1/responses"
 OTHER = "other"
 
 
-def endpoint(method: str, path: str) -> str:
+def endpoint_label(method: str, path: str) -> str:
     """The path where it is a question for a model; "" for what asks after the gateway itself."""
     if method == "POST" and path in _ASKING:
         return path

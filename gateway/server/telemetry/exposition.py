@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
 
-def text(series: SeriesByMetric, accept: str) -> tuple[bytes, str]:
+def prometheus_text(series: SeriesByMetric, accept: str) -> tuple[bytes, str]:
     """In the format that is accepted best, and its content type."""
     from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see above
 

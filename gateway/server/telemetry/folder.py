@@ -13,7 +13,7 @@ _MEMORY = "/dev/shm"  # no disk has to turn for it, and containers have it where
 
 
 @contextmanager
-def folder(preferred: str = _MEMORY, otherwise: str | None = None) -> Iterator[Path | None]:
+def metrics_folder(preferred: str = _MEMORY, otherwise: str | None = None) -> Iterator[Path | None]:
     """A new one, as long as the block; None, and the log knows, where there can be none.
 
     otherwise: where it is made if not in the preferred place; None: where temporary files are.
@@ -29,19 +29,19 @@ def folder(preferred: str = _MEMORY, otherwise: str | None = None) -> Iterator[P
         yield Path(path)
 
 
-def end(file: Path | None) -> None:
+def mark_ended(file: Path | None) -> None:
     """The worker whose file it is has ended; None: it had none."""
     if file:
         _mark(file).touch()
 
 
-def abandon(file: Path | None) -> None:
+def remove_orphan(file: Path | None) -> None:
     """Remove the folder that it is in, in the place of the one that made it, who is gone."""
     if file:
         rmtree(file.parent, ignore_errors=True)
 
 
-def ended(file: Path) -> bool:
+def has_ended(file: Path) -> bool:
     return _mark(file).exists()
 
 

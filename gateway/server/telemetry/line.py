@@ -10,11 +10,11 @@ from gateway.server import logs
 from gateway.server.telemetry.observation import RequestRecord
 
 
-def line(seen: RequestRecord) -> str:
-    return json.encode(told(seen)).decode()
+def access_log_line(seen: RequestRecord) -> str:
+    return json.encode(access_log_fields(seen)).decode()
 
 
-def told(seen: RequestRecord) -> dict[str, Any]:
+def access_log_fields(seen: RequestRecord) -> dict[str, Any]:
     """Times are seconds since the request arrived; nothing in it is a client's, a model's or a backend's word.
 
     Where the log may show these, it has more of the ledger and of what went wrong.
@@ -55,10 +55,10 @@ def _error(seen: RequestRecord) -> str | None:
     problem = seen.problem
     if not problem:
         return None
-    return f"{problem.code}: {problem.message}" if logs.shows_content() else word(problem)
+    return f"{problem.code}: {problem.message}" if logs.shows_content() else error_code(problem)
 
 
-def word(problem: Problem) -> str | None:
+def error_code(problem: Problem) -> str | None:
     """Its code; but of what is wrong with a request a backend may have given that, in words of its own."""
     return problem.type if problem.status == 400 else problem.code
 

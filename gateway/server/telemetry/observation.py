@@ -120,18 +120,18 @@ class RequestRecord(Struct, eq=False):
             self.asked = perf_counter()
 
 
-def observe(scope: MutableMapping[str, Any], seen: RequestRecord) -> None:
+def set_record(scope: MutableMapping[str, Any], seen: RequestRecord) -> None:
     """From now on it is that of the request with this scope."""
     scope[_PLACE] = seen
 
 
-def name_key(scope: MutableMapping[str, Any], name: str) -> None:
+def set_key_name(scope: MutableMapping[str, Any], name: str) -> None:
     """Of the client's key; a handshake is not observed."""
     if _PLACE in scope:
-        observed(scope).key = name
+        record_of(scope).key = name
 
 
-def observed(scope: MutableMapping[str, Any]) -> RequestRecord:
+def record_of(scope: MutableMapping[str, Any]) -> RequestRecord:
     """That of the request with this scope."""
     seen: RequestRecord = scope[_PLACE]
     return seen

@@ -8,7 +8,7 @@ from gateway.server.telemetry.sight import ModelRate, RequestSnapshot
 SECONDS = 10.0  # that are looked back
 
 
-def rates(
+def compute_rates(
     live: Iterable[RequestSnapshot], over: Iterable[RequestSnapshot], since: float, now: float
 ) -> list[ModelRate]:
     """Of each model at each backend.  since: from then on all that are over are told; times are in Unix seconds."""

@@ -8,8 +8,15 @@ from time import time
 from gateway.errors import Problem
 from gateway.server.backend import Backend
 from gateway.server.telemetry.observation import RequestRecord
-from gateway.server.telemetry.rates import rates
-from gateway.server.telemetry.sight import BackendCondition, FailureInfo, RequestSnapshot, WorkerSnapshot, failure, see
+from gateway.server.telemetry.rates import compute_rates
+from gateway.server.telemetry.sight import (
+    BackendCondition,
+    FailureInfo,
+    RequestSnapshot,
+    WorkerSnapshot,
+    failure_info,
+    snapshot_request,
+)
 
 _KEPT = 200  # requests that are over
 _KEPT_FAILED = 50  # of those that came to nothing
@@ -30,14 +37,14 @@ class RecentRequests:
 
     def end(self, seen: RequestRecord) -> None:
         self._live[seen.endpoint].discard(seen)
-        entry = see(seen, live=False)
+        entry = snapshot_request(seen, live=False)
         self._over.append(entry)
         if seen.problem:
             self._failed.append(entry)
 
     def failed(self, backend: str, problem: Problem) -> None:
         """An attempt has."""
-        self._failures[backend] = failure(problem)
+        self._failures[backend] = failure_info(problem)
 
     def inside(self) -> dict[str, int]:
         """How many go on, by all endpoints that there have been."""
@@ -45,11 +52,11 @@ class RecentRequests:
 
     def sight(self, backends: Mapping[str, Backend], now: float) -> WorkerSnapshot:
         """now: in the event loop's time."""
-        live = [see(seen, live=True) for seen in chain.from_iterable(self._live.values())]
+        live = [snapshot_request(seen, live=True) for seen in chain.from_iterable(self._live.values())]
         live.sort(key=lambda seen: -seen.arrived)
         since = self._over[0].ended if len(self._over) == _KEPT else 0.0
         return WorkerSnapshot(
-            rates=rates(live, self._over, since, time()),
+            rates=compute_rates(live, self._over, since, time()),
             requests=[*live[:_TOLD], *reversed(self._over)],
             failed=[*reversed(self._failed)],
             backends={name: self._condition(name, backend, now) for name, backend in backends.items()},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct, msgpack
 
-from gateway.server.telemetry.folder import ended
+from gateway.server.telemetry.folder import has_ended
 from gateway.server.telemetry.sight import WorkerSnapshot
 from gateway.server.telemetry.tally import SeriesByMetric
 
@@ -47,7 +47,7 @@ class SharedFolder:
             if file != self._file:
                 snapshot = _decode(file.read_bytes())
                 yield snapshot.counted
-                if not ended(file):
+                if not has_ended(file):
                     yield snapshot.present
 
     # what each sees
@@ -72,7 +72,7 @@ class SharedFolder:
         """By the others, since that time."""
         mine = self._file.with_suffix(".sight")
         for file in self._file.parent.glob("*.sight"):
-            if file != mine and not ended(file) and file.stat().st_mtime_ns >= since:
+            if file != mine and not has_ended(file) and file.stat().st_mtime_ns >= since:
                 yield _decode_sight(file.read_bytes())
 
 

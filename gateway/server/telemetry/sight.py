@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.errors import Problem
 from gateway.server import logs
-from gateway.server.telemetry.line import word
+from gateway.server.telemetry.line import error_code
 from gateway.server.telemetry.observation import RequestRecord
 
 # Of these the gateway has the words itself; others may quote a request, or an answer.
@@ -85,11 +85,11 @@ class WorkerSnapshot(Struct, frozen=True):
     backends: dict[str, BackendCondition]
 
 
-def failure(problem: Problem) -> FailureInfo:
-    return FailureInfo(time(), problem.status, word(problem), _message(problem))
+def failure_info(problem: Problem) -> FailureInfo:
+    return FailureInfo(time(), problem.status, error_code(problem), _message(problem))
 
 
-def see(seen: RequestRecord, *, live: bool) -> RequestSnapshot:
+def snapshot_request(seen: RequestRecord, *, live: bool) -> RequestSnapshot:
     now, used, pace, problem = perf_counter(), seen.spent(), seen.pace, seen.problem
     return RequestSnapshot(
         id=seen.id,
@@ -100,7 +100,7 @@ def see(seen: RequestRecord, *, live: bool) -> RequestSnapshot:
         format=seen.format,
         live=live,
         status=None if live else seen.outcome,
-        error=word(problem) if problem else None,
+        error=error_code(problem) if problem else None,
         message=_message(problem) if problem else None,
         streamed=seen.streamed,
         arrived=time() - now + seen.arrived,

@@ -38,7 +38,7 @@ class MetricValues:
         mine[:] = map(add, mine, values)
 
 
-def together(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]]) -> SeriesByMetric:
+def sum_series(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]]) -> SeriesByMetric:
     """All of them as one, that does not change with them."""
     joined: SeriesByMetric = {}
     ways = {one.name: min if one.joined == "min" else add for one in METRICS}

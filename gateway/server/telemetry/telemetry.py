@@ -12,13 +12,13 @@ from gateway.server.backend import Backend
 from gateway.server.directory import ModelRegistry
 from gateway.server.recording.recorder import Recorder
 from gateway.server.telemetry import counting
-from gateway.server.telemetry.line import line
+from gateway.server.telemetry.line import access_log_line
 from gateway.server.telemetry.metrics import IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, LabelValues
 from gateway.server.telemetry.observation import RequestRecord
 from gateway.server.telemetry.recent import RecentRequests
 from gateway.server.telemetry.shared import SharedFolder, SharedMetrics
 from gateway.server.telemetry.sight import WorkerSnapshot
-from gateway.server.telemetry.tally import MetricValues, SeriesByMetric, together
+from gateway.server.telemetry.tally import MetricValues, SeriesByMetric, sum_series
 from gateway.server.tracing.tracer import Tracer
 
 
@@ -54,7 +54,7 @@ class Telemetry:
 
     def failed(self, backend: str, problem: Problem) -> None:
         """An attempt at a backend has."""
-        if kind := counting.kind(problem):
+        if kind := counting.upstream_error_kind(problem):
             self._tally.count(UPSTREAM_ERRORS, (backend, kind))
             self._recent.failed(backend, problem)
 
@@ -77,9 +77,9 @@ class Telemetry:
     async def series(self) -> SeriesByMetric:
         """All numbers, of all workers; what these had done before it was asked for is among them."""
         if not self._shared:
-            return together((self._tally.series, self._present()))
+            return sum_series((self._tally.series, self._present()))
         await asyncio.sleep(2 * self._shared.every)
-        return together((self._tally.series, self._present(), *self._shared.others()))
+        return sum_series((self._tally.series, self._present(), *self._shared.others()))
 
     async def sights(self, backends: Mapping[str, Backend]) -> list[WorkerSnapshot]:
         """What is seen by this worker, of these backends, and then by the others that have answered."""
@@ -102,12 +102,12 @@ class Telemetry:
         if seen.trace:
             self.tracer.end(seen, seen.trace)
         if logs.requests.isEnabledFor(logging.INFO):
-            logs.requests.info("%s", line(seen))
+            logs.requests.info("%s", access_log_line(seen))
 
     def _present(self) -> SeriesByMetric:
         inside = self._recent.inside()
         flying: dict[LabelValues, list[float]] = {(endpoint,): [float(count)] for endpoint, count in inside.items()}
-        return {IN_FLIGHT.name: flying, **counting.states(self._backends(), asyncio.get_running_loop().time())}
+        return {IN_FLIGHT.name: flying, **counting.backend_states(self._backends(), asyncio.get_running_loop().time())}
 
     def _sight(self, backends: Mapping[str, Backend]) -> WorkerSnapshot:
         return self._recent.sight(backends, asyncio.get_running_loop().time())

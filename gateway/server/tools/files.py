@@ -17,10 +17,10 @@ class _FileSearchArguments(Struct):
     query: str
 
 
-_decode = json.Decoder(_FileSearchArguments).decode
+_decode_file_query = json.Decoder(_FileSearchArguments).decode
 
 
-def service(settings: config.FileSearchSettings) -> ToolServerClient | None:
+def file_search_client(settings: config.FileSearchSettings) -> ToolServerClient | None:
     key = settings.api_key
     headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
     return ToolServerClient("file search", settings.url, headers) if settings.url else None
@@ -33,19 +33,19 @@ class FileSearchProvider:
         self._definition, self._service, self._beside = definition, service, beside
 
     async def offer(self) -> ToolOffer:
-        return ToolOffer([files.ours()])
+        return ToolOffer([files.file_search_tool()])
 
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
         try:
-            query = _decode(run.arguments).query
+            query = _decode_file_query(run.arguments).query
         except (DecodeError, RecursionError):
             return BuiltinToolResult(run.id, "There has to be a 'query', which is a text.", run.ours.failed(""))
         try:
-            said = await asyncio.gather(*map(self._service.ask, files.asks(self._definition, query)))
+            said = await asyncio.gather(*map(self._service.ask, files.store_queries(self._definition, query)))
         except ToolServerError as error:
             return BuiltinToolResult(run.id, str(error), {**run.ours.failed(""), "queries": [query]})
-        found = [passage for one in said for passage in files.passages(one)]
-        text, results = files.told(found, files.most(self._definition), self._beside.sources)
+        found = [passage for one in said for passage in files.read_passages(one)]
+        text, results = files.passages_result(found, files.max_results(self._definition), self._beside.sources)
         text = self._beside.told(text, "file_search_call.results")
         return BuiltinToolResult(run.id, text, {"queries": [query], "results": results})
 

@@ -40,8 +40,8 @@ class McpProvider:
         try:
             tools = server.tools(await self._session.tools())
         except ToolServerError as error:
-            return ToolOffer([], protocol.told(id, server.label, [], str(error)))
-        return ToolOffer([server.ours(tool) for tool in tools], protocol.told(id, server.label, tools))
+            return ToolOffer([], protocol.list_events(id, server.label, [], str(error)))
+        return ToolOffer([server.ours(tool) for tool in tools], protocol.list_events(id, server.label, tools))
 
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
         try:
@@ -49,10 +49,10 @@ class McpProvider:
             said = await self._session.call(run.ours.tool.name, arguments)
         except (DecodeError, RecursionError):
             why = "The arguments are no JSON object."
-            return BuiltinToolResult(run.id, why, protocol.failed(why))
+            return BuiltinToolResult(run.id, why, protocol.failed_item(why))
         except ToolServerError as error:
-            return BuiltinToolResult(run.id, str(error), protocol.failed(str(error), error.code))
-        content, item, cut = protocol.result(said, self._most)
+            return BuiltinToolResult(run.id, str(error), protocol.failed_item(str(error), error.code))
+        content, item, cut = protocol.call_result(said, self._most)
         if cut:
             self._ledger.note("truncated", "mcp_call.output")
         return BuiltinToolResult(run.id, content, item)

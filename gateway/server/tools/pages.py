@@ -7,14 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gateway import config
-from gateway.documents import is_pdf, text_of
+from gateway.documents import is_pdf, text_of_file
 from gateway.hosted import web
 from gateway.hosted.search import is_page
 from gateway.server import httpx
-from gateway.server.addresses import allowed
-from gateway.server.child import child
+from gateway.server.addresses import address_filter
+from gateway.server.child import run_child
 from gateway.server.fetching import FetchedContent, Fetcher, FetchKind, FetchTooLarge
-from gateway.server.guard import FetchFailed, SsrfGuard, UrlFilter, anywhere, untold
+from gateway.server.guard import FetchFailed, SsrfGuard, UrlFilter, any_url, fetch_errors
 from gateway.server.pdfs import Pdfs
 from gateway.server.tools.target import ToolServerError
 
@@ -28,9 +28,9 @@ _GONE = "The page cannot be had."
 class WebPageFetcher:
     def __init__(self, settings: config.FetchSettings, pdfs: Pdfs) -> None:
         self._settings, self._pdfs = settings, pdfs
-        self._guard = SsrfGuard(allowed(settings.networks, settings.ports))
+        self._guard = SsrfGuard(address_filter(settings.networks, settings.ports))
 
-    async def page(self, url: str, within: UrlFilter = anywhere) -> web.WebPage:
+    async def page(self, url: str, within: UrlFilter = any_url) -> web.WebPage:
         """within: where it may have moved to.  Raises ToolServerError."""
         if not is_page(url):
             raise ToolServerError("This is no address of a page: it should begin with http:// or https://.")
@@ -43,7 +43,7 @@ class WebPageFetcher:
             raise ToolServerError("The page is too large.") from None
 
     async def _page(self, url: str, within: UrlFilter) -> web.WebPage:
-        with untold():
+        with fetch_errors():
             request = httpx.Request("GET", url, headers={"accept": _SORT.accept})
             fetched = await Fetcher(self._settings, _SORT, self._guard).get(request, within)
         text = await self._text(fetched)
@@ -52,7 +52,7 @@ class WebPageFetcher:
             title, _, text = (await _read(text, url)).partition("\n")
         if not text.strip():
             raise ToolServerError("No text could be read from the page.")
-        return web.page(url, title, text)
+        return web.make_page(url, title, text)
 
     async def _text(self, fetched: FetchedContent) -> str:
         """What is packed all the same stays so: nobody knows how much it would become."""
@@ -60,10 +60,10 @@ class WebPageFetcher:
             return ""
         if is_pdf(fetched.data):
             return (await self._pdfs.text(fetched.data, "", self._settings.seconds))[0]
-        return await asyncio.to_thread(text_of, fetched.type, fetched.data)
+        return await asyncio.to_thread(text_of_file, fetched.type, fetched.data)
 
 
-def readable() -> bool:
+def can_read_html() -> bool:
     """There is what reads HTML."""
     return find_spec(PACKAGE) is not None
 
@@ -71,6 +71,6 @@ def readable() -> bool:
 async def _read(html: str, url: str) -> str:
     """In a process of its own, which knows no secret."""
     command = (sys.executable, "-I", _PROGRAM, url)
-    async with child(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}) as process:
+    async with run_child(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}) as process:
         said, _ = await process.communicate(html.encode(errors="replace"))
     return said.decode()

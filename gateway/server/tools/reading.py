@@ -14,7 +14,7 @@ _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{0,1000})", re.IGNORECASE)
 _MOST = 1 << 20  # characters; each link of a short page may become a long one
 
 
-def read(html: str, url: str) -> str:
+def html_to_markdown(html: str, url: str) -> str:
     """What a reader sees, as Markdown, with links in full."""
     options = ConversionOptions(
         base_url=url,
@@ -31,4 +31,4 @@ def read(html: str, url: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(read(sys.stdin.buffer.read().decode(), sys.argv[1]).encode())
+    sys.stdout.buffer.write(html_to_markdown(sys.stdin.buffer.read().decode(), sys.argv[1]).encode())

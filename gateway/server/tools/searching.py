@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gateway import config
-from gateway.hosted.search import ENGINES, SearchEngine, SearchHit, SearchQuery, hit, is_within
+from gateway.hosted.search import ENGINES, SearchEngine, SearchHit, SearchQuery, is_within, make_hit
 from gateway.server.tools.service import ToolServerClient
 
 
@@ -34,7 +34,7 @@ class StaticSearch:
     """Pages that are written down, which have a word of the query."""
 
     def __init__(self, found: Sequence[config.StaticSearchResult]) -> None:
-        self._hits = [hit(one.url, one.title, one.text) for one in found]
+        self._hits = [make_hit(one.url, one.title, one.text) for one in found]
 
     async def hits(self, query: SearchQuery) -> list[SearchHit]:
         words = query.text.lower().split()
@@ -45,7 +45,7 @@ class StaticSearch:
         """It has nothing open."""
 
 
-def search(settings: config.WebSearchSettings) -> SearchService | None:
+def make_search_service(settings: config.WebSearchSettings) -> SearchService | None:
     if settings.service is None:
         return None
     if settings.service == "static":

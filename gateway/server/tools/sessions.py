@@ -68,20 +68,20 @@ class McpSession:
     async def _with(self, use: Callable[["Client"], Awaitable[_T]]) -> _T:
         """What came of it, in a new session if the server does not know the one that was there."""
         await asyncio.to_thread(import_module, "gateway.server.tools.transport")  # streams go on meanwhile
-        from gateway.server.tools.transport import FAILURES, ended, failure, unheard  # noqa: PLC0415 - takes a second
+        from gateway.server.tools.transport import FAILURES, is_session_over, is_session_unknown, tool_server_error  # noqa: PLC0415 - takes a second
 
         try:
             return await use(await self._client())
         except FAILURES as error:
-            if ended(error) and self._life:
+            if is_session_over(error) and self._life:
                 self._life.end()
                 self._life = None
-            if not unheard(error):
-                raise failure(error) from None
+            if not is_session_unknown(error):
+                raise tool_server_error(error) from None
         try:
             return await use(await self._client())
         except FAILURES as error:
-            raise failure(error) from None
+            raise tool_server_error(error) from None
 
     async def _client(self) -> "Client":
         if not self._life or self._life.over.is_set():
@@ -111,17 +111,17 @@ class _SessionTask:
         return self._task
 
     async def _live(self) -> None:
-        from gateway.server.tools.transport import FAILURES, connected, failure  # noqa: PLC0415 - takes a second
+        from gateway.server.tools.transport import FAILURES, connect, tool_server_error  # noqa: PLC0415 - takes a second
 
         why = ToolServerError(_CLOSED)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._settings.connect_seconds):
-                    session = connected(self._target, self._settings, self.over.set, self._changed)
+                    session = connect(self._target, self._settings, self.over.set, self._changed)
                     self.client.set_result(await stack.enter_async_context(session))
                 await self.over.wait()
         except FAILURES as error:
-            why = failure(error)
+            why = tool_server_error(error)
         finally:
             self.over.set()
             if not self.client.done():

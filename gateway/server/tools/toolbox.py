@@ -9,7 +9,15 @@ from msgspec.structs import replace
 
 from gateway import config
 from gateway.events import Event
-from gateway.hosted import BuiltinTool, BuiltinToolResult, BuiltinToolRun, Sources, ToolLoop, ToolLoopLimits, offered
+from gateway.hosted import (
+    BuiltinTool,
+    BuiltinToolResult,
+    BuiltinToolRun,
+    Sources,
+    ToolLoop,
+    ToolLoopLimits,
+    with_builtin_tools,
+)
 from gateway.ledger import Warnings
 from gateway.request import ApprovedToolCall, Request, ToolName
 from gateway.server.ids import new_id
@@ -79,7 +87,7 @@ class Toolset:
     def offered(self, request: Request, ledger: Warnings) -> Request:
         """The request with these tools."""
         rest = {name: value for name, value in request.rest.items() if name not in self._terms.served}
-        return offered(replace(request, rest=rest), [ours.tool for ours in self.tools], ledger)
+        return with_builtin_tools(replace(request, rest=rest), [ours.tool for ours in self.tools], ledger)
 
     async def run(self, due: Iterable[BuiltinToolRun], tell: ResultCallback) -> None:
         """All at once; each result is told as soon as it is there."""

@@ -20,8 +20,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation, ToolListChangedNotification
 
 from gateway import __version__, config
-from gateway.hosted.untrusted import unmarked
-from gateway.server.addresses import allowed
+from gateway.hosted.untrusted import strip_template_tokens
+from gateway.server.addresses import address_filter
 from gateway.server.guard import FetchFailed, SsrfGuard
 from gateway.server.tools.target import ToolServer, ToolServerError
 
@@ -41,12 +41,12 @@ _CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStre
 FAILURES = (MCPError, httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, RuntimeError, ExceptionGroup, *_CLOSED)
 
 
-def failure(error: Exception) -> ToolServerError:
+def tool_server_error(error: Exception) -> ToolServerError:
     """In words that tell nothing of what there is on the gateway's side of a firewall."""
     if isinstance(error, ExceptionGroup):
-        return failure(error.exceptions[0])
+        return tool_server_error(error.exceptions[0])
     if isinstance(error, MCPError):
-        return ToolServerError(f"The server said: {unmarked(error.message)[:_LONGEST]}", error.code)
+        return ToolServerError(f"The server said: {strip_template_tokens(error.message)[:_LONGEST]}", error.code)
     if isinstance(error, TimeoutError):
         return ToolServerError("The server did not answer in time.")
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | OSError | anyio.ClosedResourceError):
@@ -54,18 +54,18 @@ def failure(error: Exception) -> ToolServerError:
     return ToolServerError("What the server said does not fit the protocol, or what it has said before.")
 
 
-def unheard(error: Exception) -> bool:
+def is_session_unknown(error: Exception) -> bool:
     """The server has refused it as part of a session that is gone: in a new one it may be said again."""
     return isinstance(error, MCPError) and error.code == INVALID_REQUEST and error.message == _TERMINATED
 
 
-def ended(error: Exception) -> bool:
+def is_session_over(error: Exception) -> bool:
     """The session is of no more use."""
-    return unheard(error) or (isinstance(error, MCPError) and error.code == CONNECTION_CLOSED)
+    return is_session_unknown(error) or (isinstance(error, MCPError) and error.code == CONNECTION_CLOSED)
 
 
 @asynccontextmanager
-async def connected(
+async def connect(
     target: ToolServer, settings: config.McpSettings, gone: Callable[[], None], changed: Callable[[], None]
 ) -> AsyncIterator[Client]:
     """gone, changed: are told when the server has ended the session, and when it has other tools."""
@@ -129,7 +129,7 @@ def _nobody() -> Iterator[TextIO]:
 def _http(target: ToolServer, settings: config.McpSettings) -> httpx2.AsyncClient:
     inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(trust_env=False)
     if target.guarded:
-        inner = GuardedHttpTransport(SsrfGuard(allowed(settings.networks, settings.ports)))
+        inner = GuardedHttpTransport(SsrfGuard(address_filter(settings.networks, settings.ports)))
     timeout = httpx2.Timeout(None, connect=settings.connect_seconds)
     headers = {**_IDENTITY, **target.headers}
     bounded = BoundedHttpTransport(inner, target.seconds, settings.connect_seconds)

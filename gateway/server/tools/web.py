@@ -8,18 +8,18 @@ from msgspec import Struct, json
 
 from gateway import config
 from gateway.hosted import BuiltinToolResult, BuiltinToolRun, Sources, web
-from gateway.hosted.untrusted import cut_within
+from gateway.hosted.untrusted import truncate_fenced
 from gateway.ledger import Warnings
 from gateway.request import Message
 from gateway.server.pdfs import Pdfs
-from gateway.server.tools.pages import WebPageFetcher, readable
-from gateway.server.tools.searching import SearchService, search
+from gateway.server.tools.pages import WebPageFetcher, can_read_html
+from gateway.server.tools.searching import SearchService, make_search_service
 from gateway.server.tools.target import ToolServerError
 from gateway.server.tools.toolbox import ToolOffer
 
 _log = logging.getLogger("gateway")
 
-_decode = json.Decoder(dict[str, Any]).decode
+_decode_arguments = json.Decoder(dict[str, Any]).decode
 _UNKNOWN = "This page is not opened: its address is in nothing that the user has said or that was found."
 
 
@@ -35,7 +35,7 @@ class ProviderContext(Struct, frozen=True):
     most: int
 
     def told(self, text: str, item: str) -> str:
-        short, was_cut = cut_within(text, self.most)
+        short, was_cut = truncate_fenced(text, self.most)
         if was_cut:
             self.ledger.note("truncated", item)
         return short
@@ -44,14 +44,14 @@ class ProviderContext(Struct, frozen=True):
 WebServices = tuple[SearchService, WebPageFetcher | None]
 
 
-def services(settings: config.WebSearchSettings, pdfs: Pdfs) -> WebServices | None:
+def make_web_services(settings: config.WebSearchSettings, pdfs: Pdfs) -> WebServices | None:
     """Who searches, and what opens pages; None where the operator has named nobody."""
-    if not (who := search(settings)):
+    if not (who := make_search_service(settings)):
         return None
     wanted = settings.pages.fetch
-    if wanted and not readable():
+    if wanted and not can_read_html():
         _log.warning("tools.web_search.pages needs the package 'html-to-markdown': pip install 'gateway[web]'")
-    return who, WebPageFetcher(settings.pages, pdfs) if wanted and readable() else None
+    return who, WebPageFetcher(settings.pages, pdfs) if wanted and can_read_html() else None
 
 
 class WebSearchProvider:
@@ -65,11 +65,11 @@ class WebSearchProvider:
         self._page: web.WebPage | None = None  # that was opened last
 
     async def offer(self) -> ToolOffer:
-        return ToolOffer(web.tools(self._scope, pages=self._pages is not None))
+        return ToolOffer(web.web_search_tools(self._scope, pages=self._pages is not None))
 
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
         action = web.ACTIONS[run.ours.tool.name]
-        arguments = _decode(run.arguments or "{}")
+        arguments = _decode_arguments(run.arguments or "{}")
         if lacking := action.lacks(arguments):
             return BuiltinToolResult(run.id, f"There has to be a '{lacking}', which is a text.", run.ours.failed(""))
         try:
@@ -86,9 +86,13 @@ class WebSearchProvider:
     async def _run(self, name: str, said: dict[str, Any]) -> web.SearchActionResult:
         sources = self._beside.sources
         if name == "search":
-            return web.searched(await self._search.hits(self._scope.query(said["query"])), said, sources)
+            return web.search_result(await self._search.hits(self._scope.query(said["query"])), said, sources)
         page = await self._opened(said["url"])
-        return web.opened(page, said, self._scope, sources) if name == "open_page" else web.found(page, said, sources)
+        return (
+            web.open_page_result(page, said, self._scope, sources)
+            if name == "open_page"
+            else web.find_in_page_result(page, said, sources)
+        )
 
     async def _opened(self, url: str) -> web.WebPage:
         assert self._pages

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway import config
-from gateway.endpoints.responses import BuiltinToolFilter, BuiltinToolParams, namespace
+from gateway.endpoints.responses import BuiltinToolFilter, BuiltinToolParams, namespace_of
 from gateway.errors import BadRequest
 from gateway.hosted import HiddenToolLoop, Sources, files, web
 from gateway.hosted.mcp import McpServerDefinition
@@ -17,13 +17,13 @@ from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server.pdfs import Pdfs
 from gateway.server.tools.files import FileSearchProvider
-from gateway.server.tools.files import service as files_of
+from gateway.server.tools.files import file_search_client as files_of
 from gateway.server.tools.mcp import McpProvider
 from gateway.server.tools.sessions import McpSession
 from gateway.server.tools.target import ToolServer
 from gateway.server.tools.toolbox import ToolProvider, Toolset, ToolsetOptions
 from gateway.server.tools.web import ProviderContext, WebSearchProvider
-from gateway.server.tools.web import services as web_of
+from gateway.server.tools.web import make_web_services as web_of
 
 _log = logging.getLogger("gateway")
 _PACKAGE = "mcp"
@@ -57,7 +57,7 @@ class ToolRegistry:
 
     def _runs(self, definition: Definition) -> bool:
         if definition["type"] != "mcp":
-            return {web.NAMESPACE: self._web, files.NAMESPACE: self._files}.get(namespace(definition)) is not None
+            return {web.NAMESPACE: self._web, files.NAMESPACE: self._files}.get(namespace_of(definition)) is not None
         if url := definition.get("server_url"):
             return self._allows(url)
         return definition["server_label"] in self._sessions
@@ -110,7 +110,7 @@ class ToolRegistry:
     ) -> ToolProvider:
         if definition["type"] == "mcp":
             return self._server(definition, lists, beside.ledger)
-        if namespace(definition) == web.NAMESPACE:
+        if namespace_of(definition) == web.NAMESPACE:
             assert self._web
             return WebSearchProvider(web.SearchScope(definition), *self._web, beside)
         assert self._files

@@ -26,7 +26,7 @@ class Span(Struct, frozen=True):
     error: str | None = None
 
 
-def spans(seen: RequestRecord, trace: Trace) -> Iterator[Span]:
+def make_spans(seen: RequestRecord, trace: Trace) -> Iterator[Span]:
     """That of the request, and one for each step."""
     yield _request(seen, trace)
     for step in trace.steps:

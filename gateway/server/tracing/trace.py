@@ -24,7 +24,7 @@ class TraceParent(Struct, frozen=True):
     state: str = ""
 
 
-def parent(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | None:
+def parse_traceparent(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | None:
     """None if the headers say nothing of it that is sound."""
     said: dict[bytes, list[str]] = {}
     for name, value in headers:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gateway import config
 from gateway.server.telemetry.observation import RequestRecord
-from gateway.server.tracing.spans import spans
-from gateway.server.tracing.trace import Trace, parent
+from gateway.server.tracing.spans import make_spans
+from gateway.server.tracing.trace import Trace, parse_traceparent
 
 if TYPE_CHECKING:
     from gateway.server.tracing.export import OtlpExporter
@@ -35,13 +35,13 @@ class Tracer:
         """None where nobody wants it."""
         if not self._export or not endpoint:
             return None
-        before = parent(headers)
+        before = parse_traceparent(headers)
         return Trace(before, sampled=before.sampled if before else random.random() < self._settings.share)
 
     def end(self, seen: RequestRecord, trace: Trace) -> None:
         """It is over."""
         if self._export and trace.sampled:
-            self._export.send(trace.id, spans(seen, trace))
+            self._export.send(trace.id, make_spans(seen, trace))
 
     async def flush(self) -> None:
         """Return when all is sent, or it takes too long."""

@@ -7,19 +7,19 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message
 
 from gateway.config import ApiKey
-from gateway.endpoints.responses import log, messages, warnings_message
+from gateway.endpoints.responses import event_messages, log, warnings_message
 from gateway.errors import STOPPED, GatewayError, Problem
 from gateway.server import failures
 from gateway.server.answer import Responder
 from gateway.server.asking import IncomingRequest, ModelRequestHandler
-from gateway.server.headers import header
+from gateway.server.headers import get_header
 from gateway.server.held import Held
 from gateway.server.ids import new_id
 from gateway.server.questions import ModelRequest
 from gateway.server.reader import RequestParser
-from gateway.server.recording.tape import overheard
+from gateway.server.recording.tape import tee_send
 from gateway.server.telemetry.endpoints import RESPONSES
-from gateway.server.telemetry.observation import observe
+from gateway.server.telemetry.observation import set_record
 from gateway.server.websocket.incoming import CreateMessage
 from gateway.server.websocket.recent import ConnectionContext, RecentResponses
 
@@ -41,7 +41,7 @@ class WebSocketClient(Struct, frozen=True):
 
     @property
     def debugs(self) -> bool:
-        return header(self.http.scope, b"x-gateway-debug") == "1"
+        return get_header(self.http.scope, b"x-gateway-debug") == "1"
 
 
 class ResponseTask:
@@ -68,11 +68,11 @@ class ResponseTask:
         try:
             ask = IncomingRequest(self._request(), self._asked.body, self._client.key)
             with self._asking.joined():
-                well = await self._asking.answer(ask, self._read, Responder, overheard(self._send, self._seen.tape))
+                well = await self._asking.answer(ask, self._read, Responder, tee_send(self._send, self._seen.tape))
         except GatewayError as error:
             return False, error.problem
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told
-            return False, failures.unexpected(self._seen.id, error)
+            return False, failures.internal_error(self._seen.id, error)
         return well, None if self._whole else _CUT
 
     def _request(self) -> HttpRequest:
@@ -85,7 +85,7 @@ class ResponseTask:
             return message
 
         scope = {**http.scope}
-        observe(scope, seen)
+        set_record(scope, seen)
         seen.key, seen.received = self._client.key.name if self._client.key else "", len(self._asked.body)
         return HttpRequest(scope, receive)
 
@@ -107,8 +107,8 @@ class ResponseTask:
             return
         data, lane = message["body"], self._asked.lane
         self._seen.sent += len(data)
-        await self._warn(log.warnings(data))
-        for event in messages(data, lane):
+        await self._warn(log.warning_comments(data))
+        for event in event_messages(data, lane):
             await self._tell(event)
         self._whole = self._whole or data.endswith(log.DONE)
 

@@ -9,13 +9,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.config import ApiKey
-from gateway.endpoints.responses import error_message, steer_failed
+from gateway.endpoints.responses import error_message, steer_failed_message
 from gateway.errors import Problem
 from gateway.server.apart import parsed
 from gateway.server.asking import ModelRequestHandler
 from gateway.server.presence import CancelOnDisconnect
 from gateway.server.websocket.answering import ResponseTask, WebSocketClient
-from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, SteerMessage, read
+from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, SteerMessage, parse_message
 from gateway.server.websocket.lanes import ScheduledMessage, StreamScheduler
 from gateway.server.websocket.recent import RecentResponses
 
@@ -86,12 +86,12 @@ class WebSocketConnection:
     async def _read(self) -> None:
         while (message := await self._receive())["type"] != "websocket.disconnect":
             text = message.get("text")
-            self._take(await parsed(read, message["bytes"] if text is None else text, self._asking.counts))
+            self._take(await parsed(parse_message, message["bytes"] if text is None else text, self._asking.counts))
             await asyncio.sleep(0)  # where many messages came at once, the answers to them are to get away
 
     def _take(self, said: CreateMessage | InvalidMessage | SteerMessage | None) -> None:
         if isinstance(said, SteerMessage):
-            self._tell_aside(steer_failed(said.event, said.lane))
+            self._tell_aside(steer_failed_message(said.event, said.lane))
         elif said:
             asked = InvalidMessage(said.lane, self._refusal) if self._refusal else said
             if problem := self._lanes.add(asked):

@@ -17,13 +17,13 @@ from gateway.server.websocket.sockets import ConnectionRegistry
 _NOT_HERE = "WebSocket is not supported here: POST the request, with stream: true for events."
 
 
-def add(app: FastAPI, path: str, config: Config, door: Authenticator) -> None:
+def add_websocket(app: FastAPI, path: str, config: Config, door: Authenticator) -> None:
     """Whoever stops the application closes its `state.sockets`."""
     app.state.sockets = ConnectionRegistry()
     app.router.routes.append(WebSocketRoute(path, WebSocketEndpoint(app, config, door)))
 
 
-def not_here() -> UpgradeRequired:
+def websocket_unsupported() -> UpgradeRequired:
     """Clients that try WebSocket first go on with HTTP at once when they hear this status."""
     return UpgradeRequired(_NOT_HERE)
 
@@ -42,7 +42,7 @@ class WebSocketEndpoint:
             sockets.check()
             key = await self._admit(HTTPConnection(scope))
         except GatewayError as error:
-            await failures.told(error)(scope, receive, send)
+            await failures.response_for(error)(scope, receive, send)
             return
         connection = WebSocketConnection(scope, receive, send, key, self._config.limits.body_bytes)
         with sockets.holding(connection):
@@ -50,6 +50,6 @@ class WebSocketEndpoint:
 
     async def _admit(self, http: HTTPConnection) -> ApiKey | None:
         if not self._config.responses.websocket:
-            raise not_here()
+            raise websocket_unsupported()
         self._pages.check(http)
         return await self._door.admit(http)

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import DecodeError, Raw, Struct, json
 
-from gateway.endpoints.body import decoded, fault
-from gateway.endpoints.checks import fields, one_of
+from gateway.endpoints.body import decode_body, fault
+from gateway.endpoints.checks import object_of, one_of
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest, ClientError, Problem
 
@@ -14,7 +14,7 @@ StreamId = str | None  # None: the one without a name
 _Members = dict[str, Raw]
 
 _CREATE, _STEER, _PROCESSED = "response.create", "response.steer", "response.processed"
-_check = fields({"type": one_of(_CREATE, _STEER, _PROCESSED)})
+_check = object_of({"type": one_of(_CREATE, _STEER, _PROCESSED)})
 _decode = json.Decoder(_Members).decode
 _sound = re.compile("[A-Za-z0-9_.-]{1,256}").fullmatch
 _NO_LANE = (
@@ -48,18 +48,18 @@ class SteerMessage(Struct, frozen=True):
     event: dict[str, Any]
 
 
-def read(data: str | bytes, counts: Counts = COUNTS) -> CreateMessage | InvalidMessage | SteerMessage | None:
+def parse_message(data: str | bytes, counts: Counts = COUNTS) -> CreateMessage | InvalidMessage | SteerMessage | None:
     """What a message means; None if nothing has to be done."""
     lane, raw = None, data if isinstance(data, bytes) else data.encode()
     try:
         counts.check_raw(raw)
         members = _decode(raw)
-        lane = _lane(members)
+        lane = _parse_stream_id(members)
         kind = _value(members, "type")
         _check({"type": kind}, "")
         if kind == _CREATE:
             return _create(members, lane)
-        return SteerMessage(lane, decoded(raw, counts)) if kind == _STEER else None
+        return SteerMessage(lane, decode_body(raw, counts)) if kind == _STEER else None
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"We could not parse the JSON object of your message. ({fault(raw, error)})"
         return InvalidMessage(lane, BadRequest(message).problem)
@@ -67,7 +67,7 @@ def read(data: str | bytes, counts: Counts = COUNTS) -> CreateMessage | InvalidM
         return InvalidMessage(lane, error.problem)
 
 
-def _lane(members: _Members) -> StreamId:
+def _parse_stream_id(members: _Members) -> StreamId:
     name = _value(members, "stream_id")
     if name is not None and not (isinstance(name, str) and _sound(name)):
         raise BadRequest(_NO_LANE, code="invalid_stream_id", param="stream_id")

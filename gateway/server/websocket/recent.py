@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway.endpoints.responses import ResponseDraft
 from gateway.errors import StoreFailed
 from gateway.ledger import Warnings
-from gateway.server.state import Predecessor, StoredContext, StoredObject, asked_items
+from gateway.server.state import Predecessor, StoredContext, StoredObject, input_items
 from gateway.server.websocket.incoming import StreamId
 from gateway.store.database import Database
 
@@ -90,5 +90,5 @@ class ConnectionContext(StoredContext):
     async def _remember(self, draft: ResponseDraft, origin: Predecessor, record: StoredObject) -> None:
         """A response of a conversation is gone on from in that."""
         if record["status"] in _WELL and not origin.conversation:
-            turn = json.encode([*await asked_items(draft, origin), *record["output"]])
+            turn = json.encode([*await input_items(draft, origin), *record["output"]])
             self._recent.keep(self._lane, record["id"], replace(self._chain, turns=(*self._chain.turns, turn)))

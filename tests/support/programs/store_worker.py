@@ -54,13 +54,13 @@ async def hold(database, name, conversation, count):
                 found = await conversations.find(db, "t", conversation)
                 await conversations.append(db, found, [{"id": f"{name}-{word}", "word": word, "name": name}], 0)
         async with database.writing() as db:
-            await conversations.let_go(db, conversation, name)
+            await conversations.release(db, conversation, name)
 
 
 async def _held(database, name, conversation):
     async with database.writing() as db:
         now = int(time.time() * 1000)  # steady: a lease outlasts the test
-        return await conversations.hold(db, conversation, name, now, LEASE_MS)
+        return await conversations.acquire(db, conversation, name, now, LEASE_MS)
 
 
 async def save(database, name):
@@ -79,7 +79,7 @@ async def take(database, name):
     """Take jobs, two at a time, say which, and end every other one, until nobody is without a holder."""
     while True:
         async with database.writing() as db:
-            taken = await jobs.take(db, name, 0, LEASE_MS, 2)
+            taken = await jobs.claim(db, name, 0, LEASE_MS, 2)
         say([job.id for job in taken])
         for job in taken[::2]:
             async with database.writing() as db:
