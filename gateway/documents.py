@@ -112,7 +112,7 @@ def is_pdf(data: bytes) -> bool:
 
 
 def pdfs(request: Request) -> list[bytes]:
-    """Return the PDFs among the files of a request; raise BadRequest as `read` does."""
+    """Return the PDFs among the files of a request; raise BadRequest as `files_to_text` does."""
     files = [
         _file(part["file"], f"messages[{i}].content[{j}].file").data
         for i, message in enumerate(request.messages)

@@ -1,6 +1,6 @@
 """A tarpit: who fails again and again gets each answer later, and has few that are on their way.
 
-Pure: `now` is in seconds of any clock that never goes back.  Clients are the networks of `network`.
+Pure: `now` is in seconds of any clock that never goes back.  Clients are the networks of `client_network`.
 """
 
 from collections import Counter

@@ -59,7 +59,7 @@ class ParserOutput(Protocol):
 
 
 Format = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
-# Reads on after a tag that announced a call and that the TextReader has recorded.  It calls `start` once it is certain,
+# Reads on after a tag that announced a call and that the TextReader has recorded.  It calls `start_call` if it is sure,
 # and raises Malformed where the text goes wrong: before that all of it was text, after that the call ends there.
 CallParser = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
 

@@ -31,7 +31,7 @@ def tagged_calls(read: TextReader, emit: ParserOutput, context: ParseContext) ->
 
 
 def keyed_calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """Like `tagged`, where the name is the key of the arguments:  [{"f": {…}}]"""
+    """Like `tagged_calls`, where the name is the key of the arguments:  [{"f": {…}}]"""
     return (yield from read_calls(read, KeyedCall(read, emit, context)))
 
 

@@ -41,7 +41,7 @@ def _broken(marks: re.Pattern[str], text: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """A text that is `plain`, with a note of what it is."""
+    """A text that is `sanitize`, with a note of what it is."""
     return f"{_NOTE}\n<untrusted>\n{text}{_END}"
 
 

@@ -93,7 +93,7 @@ class ResponseHeadersEntry(_TimedEntry, tag="began"):
 
 
 class ResponseDataEntry(_TimedEntry, tag="wrote"):
-    """What the client was sent.  It came of what had been read since the piece before; see `came_of`."""
+    """What the client was sent.  It came of what had been read since the piece before; see `cause_of`."""
 
     data: bytes
 

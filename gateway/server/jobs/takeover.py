@@ -55,7 +55,7 @@ async def recover_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: 
 
 
 async def fail_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem) -> None:
-    """End a job that could not be begun again; raises as `settle` does."""
+    """End a job that could not be begun again; raises as `recover_job` does."""
     kept = await _found(desk, job)
     await _break_off(desk, job, tail, kept, await _folded(desk, kept), problem)
 
