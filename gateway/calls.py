@@ -23,7 +23,7 @@ _VALUE_ENDS = ('"', "]", "}", "true", "false", "null")  # a number may go on
 
 
 class ParserSettings(Struct, frozen=True):
-    """What all choices of a round share.
+    """The settings that all choices of a round share.
 
     format: None where text is just text.
     new_id: makes an id for a call that came without one.

@@ -1,4 +1,4 @@
-"""What can go wrong, and whose fault it is.
+"""Define the errors of the gateway.  The class says whose fault an error is.
 
     GatewayError
     ├── ClientError            4xx: the client has to change something
@@ -137,7 +137,7 @@ class UpstreamError(GatewayError):
 
 
 class UpstreamFailed(UpstreamError):
-    """It has said itself why, and when to come back."""
+    """The backend gave the reason itself, and perhaps a time to retry."""
 
     def __init__(self, problem: Problem, retry_after: str | None = None) -> None:
         super().__init__(problem.message, retry_after=retry_after)

@@ -1,4 +1,4 @@
-"""What a model can say: the one vocabulary between dialects in and dialects out.
+"""Define the events of a model's output: the only vocabulary between the backends' dialects and the APIs.
 
 Grammar, per choice (the normaliser promises it, every filter keeps it, every endpoint relies on it):
 
@@ -81,7 +81,7 @@ class Media(_Event, frozen=True):
 
 
 class BuiltinItem(_Event, frozen=True, tag="HostedTool"):
-    """What was done on our side of the client, a call or a compaction: its whole output item."""
+    """The whole output item of a call or a compaction at the gateway."""
 
     choice: int
     item: Raw
@@ -102,7 +102,7 @@ class BuiltinArgsDelta(_Event, frozen=True, tag="HostedArgs"):
 
 
 class BuiltinRunStart(_Event, frozen=True, tag="HostedRun"):
-    """It is called with all that, and runs."""
+    """The arguments are complete, and the tool runs."""
 
     choice: int
 

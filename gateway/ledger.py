@@ -1,4 +1,4 @@
-"""What was not passed as it came.  One list of `code:subject` per request; a subject is a field, never a value.
+"""Collect the warnings of one request: a list of `code:subject`.  A subject is a field, never a value.
 
 A field with text that its format cannot read has the name of the format behind it: `unread:tool_calls=pythonic`.
 Where a code has more than 48 entries, the first 16 are told by name and the others counted: `forwarded:+40`.

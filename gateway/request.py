@@ -1,4 +1,4 @@
-"""What a client asked, in neutral terms: chat completions, without what only an endpoint cares for."""
+"""Define the neutral request: a chat completion without the members that concern one API only."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -96,7 +96,7 @@ class ApprovedToolCall(Struct, frozen=True):
 
 
 class StoredReasoning(Struct, frozen=True):
-    """What a model thought, as it can be given back to it.
+    """Reasoning of a model, in a form that can go back to it.
 
     blocks: the signed parts of it, as the upstream of `model` wants them back in `thinking_blocks`.
     """

@@ -59,7 +59,7 @@ def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnin
 
 
 class _BodyFields:
-    """What is said to the server.  What the client says in the server's own words goes before what means the same."""
+    """The fields of the body for the server.  Fields in the server's own words win over their synonyms."""
 
     def __init__(self, request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> None:
         self._request, self._kind, self._known, self._ledger = request, kind, known, ledger

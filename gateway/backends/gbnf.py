@@ -31,7 +31,7 @@ def schema_to_gbnf(schema: Mapping[str, Any]) -> str:
 
 
 class _GrammarRules:
-    """What would be said twice has a rule of its own, so that the whole is about as long as the schema."""
+    """The rules of a grammar.  A part that occurs twice has its own rule, so the grammar is as long as the schema."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root

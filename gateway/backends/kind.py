@@ -1,4 +1,4 @@
-"""What a kind of server is: the type of the rows in kinds/, and what several of them have in common."""
+"""Define the type of the rows in kinds/: a sort of model server, and the values that several kinds share."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -27,7 +27,7 @@ class TokenCounter(Struct, frozen=True):
 
 
 class Kind(Struct, frozen=True, kw_only=True):
-    """What one kind of server makes of a request.
+    """A sort of model server: how requests are written for it, and what its responses need.
 
     fields: the verdict on each field of the API, and on others where it is not the one that follows from the rest.
     extensions: fields beyond the API that it takes, objects with all their members.

@@ -1,7 +1,7 @@
-"""What a kind of server tells of its models besides their names: how long a context is, what its chat template is like.
+"""Read the metadata of a server's models: context length, chat template and abilities.
 
-The context is the one that a request gets, not what the model was trained with: a slot's share with llama.cpp, what
-is loaded with Ollama and LM Studio.
+The context length is that of a request, not that of the training: the share of a slot with llama.cpp, and the loaded
+length with Ollama and LM Studio.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""What a kind of server does besides chat, and where: completions of a text, embeddings, ranks, tokens.
+"""Describe the APIs of a kind besides chat: legacy completions, embeddings, ranks and tokens.
 
-A kind is a row; what it does not do is None.
+A kind is a row.  An API that it does not have is None.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class CompletionsSupport(Struct, frozen=True):
 
 
 class BackendServices(Struct, frozen=True, kw_only=True):
-    """What one kind does.
+    """The APIs of one kind besides chat.
 
     embeddings, rerank: paths.
     tokenize: the fields of a request at that path, whose reverse is /detokenize.

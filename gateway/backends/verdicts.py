@@ -1,4 +1,4 @@
-"""What becomes of a field of a request at a server: the verdicts, and those that most servers share (`spec.md` A1)."""
+"""Define the rules for a field of a request at a kind, and the rules that most kinds share (`spec.md` A1)."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -14,7 +14,7 @@ FieldTranslator = Callable[[Any, Request], Mapping[str, Any]]
 
 
 class PassedRule(Struct, frozen=True):
-    """It is sent as it came."""
+    """The field is sent unchanged."""
 
 
 class RenamedRule(Struct, frozen=True):
@@ -41,15 +41,15 @@ class EmulatedRule(Struct, frozen=True):
 
 
 class DroppedRule(Struct, frozen=True):
-    """It is not sent, and listed."""
+    """The field is not sent, and a warning says so."""
 
 
 class UnenforcedRule(Struct, frozen=True):
-    """It is not sent, and listed as what nobody enforces."""
+    """The field is not sent, and a warning says that nothing enforces it."""
 
 
 class NoEffectRule(Struct, frozen=True):
-    """It is not sent, and nobody has to hear of it: the answer is the same."""
+    """The field is not sent, without a warning: the response is the same."""
 
 
 class RejectedRule(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What an operator writes.  Pure: the text, its file's name, the environment and what reads files are arguments.
+"""Parse the configuration.  Pure: text, file name, environment and the reader of files are arguments.
 
 document.py   YAML, variables and files: a text as plain data that knows its lines      ← faults.py
 schema.py     every key with its type and default

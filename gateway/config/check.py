@@ -17,7 +17,7 @@ CheckedValue = tuple[object, Sequence[tuple[KeyPath, str]]]
 
 
 class ConfigFiles(Protocol):
-    """What the files hold that a configuration names.
+    """The contents of the files that a configuration names.
 
     template: of a model's `response_template`, which may be a path; tls: of the section in `server`, with its paths.
     """

@@ -27,7 +27,7 @@ FileReader = Callable[[str], str]  # what `${file:PATH}` stands for; raises Unre
 
 
 class ConfigDocument(Struct):
-    """What was read, where each path stands, and what was wrong so far."""
+    """A configuration as it was read: its data, the line of each path, and the errors so far."""
 
     file: str
     data: object = field(default_factory=dict)

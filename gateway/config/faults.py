@@ -1,4 +1,4 @@
-"""What is wrong in a configuration: one Fault per place, all of them in one ConfigError."""
+"""Define the errors of a configuration: one ConfigFault per place, all of them in one ConfigError."""
 
 from collections.abc import Sequence
 

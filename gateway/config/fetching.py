@@ -1,4 +1,4 @@
-"""What an operator can write about what is fetched by its URL."""
+"""Define the configuration of fetched URLs."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from gateway.config.section import SettingsSection
 
 
 class FetchSettings(SettingsSection):
-    """What requests name by URL.  max_bytes, seconds: for all of a request.
+    """Limits for URLs in requests.  max_bytes, seconds: for all of a request.
 
     ports: of public addresses; networks: may be fetched from as well, at any port.
     """

@@ -1,4 +1,4 @@
-"""What an operator can write about recordings."""
+"""Define the configuration of recordings."""
 
 from typing import Annotated, Literal
 

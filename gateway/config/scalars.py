@@ -1,4 +1,4 @@
-"""What single values may be: texts and numbers, each type with what is said of one that is wrong."""
+"""Define the types of single values, each with the message for a wrong one."""
 
 import re
 from hashlib import sha256

@@ -80,7 +80,7 @@ class TimeoutSettings(SettingsSection):
 
 
 class QueueSettings(SettingsSection):
-    """Who waits for a turn at a backend: so many at most, for so long at most."""
+    """The queue of a backend: its length, and the longest wait."""
 
     length: Annotated[WholeNumber, Field(ge=0)] = 100
     seconds: Seconds = 30
@@ -135,7 +135,7 @@ class RoleSettings(SettingsSection):
 
 
 class EnforceSettings(SettingsSection):
-    """What is done where an answer is not what it had to be: it is listed, asked for once more, or refused after that.
+    """The policy for a response that breaks a demand: report it, ask once more, or refuse it after that.
 
     tool_choice: of a call that is forced; response_format: of JSON.  empty: of a turn without text and calls, where
     tools are offered.  arguments: of calls whose arguments are beyond repair.
@@ -148,7 +148,7 @@ class EnforceSettings(SettingsSection):
 
 
 class RateLimitSettings(SettingsSection):
-    """What may be used of something; 0 is no limit.  A day is one of UTC."""
+    """Limits on usage; 0 is no limit.  A day is one of UTC."""
 
     requests_per_minute: Annotated[WholeNumber, Field(ge=0)] = 0
     tokens_per_minute: Annotated[WholeNumber, Field(ge=0)] = 0
@@ -201,7 +201,7 @@ class ModelSettings(SettingsSection):
 
 
 class ApiKey(SettingsSection):
-    """Who may come in.  The tenant is the name; `models` and `endpoints` None mean all of them.
+    """An API key.  The tenant is its name; `models` and `endpoints` None mean all of them.
 
     key: the digests of all that are accepted, whether they were written as such or not.
     endpoints: paths, each with all that is below it.

@@ -1,4 +1,4 @@
-"""What all sections of a configuration have in common."""
+"""Define the base class of all sections of a configuration."""
 
 from pydantic import BaseModel, ConfigDict, model_validator
 

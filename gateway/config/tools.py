@@ -1,4 +1,4 @@
-"""What an operator can write about the tools that run at the gateway."""
+"""Define the configuration of the tools that run at the gateway."""
 
 from typing import Annotated, Literal, Self
 
@@ -60,7 +60,7 @@ class McpSettings(SettingsSection):
 
 
 class StaticSearchResult(SettingsSection):
-    """What the service `static` finds: pages that have a word of what is searched for."""
+    """A result of the service `static`, which finds pages that share a word with the query."""
 
     url: Url
     title: str = ""

@@ -1,4 +1,4 @@
-"""What an operator can write about traces."""
+"""Define the configuration of traces."""
 
 from pydantic import Field, SecretStr
 

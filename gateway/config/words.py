@@ -1,4 +1,4 @@
-"""What the schema finds wrong, in words that say what would be right.  No value of a secret or a variable is shown."""
+"""Explain errors of the schema: each message says which value is right.  Secrets and variables are not shown."""
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches

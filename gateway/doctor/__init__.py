@@ -1,4 +1,4 @@
-"""What a server can do, found out by asking it.  Pure: what it was asked and what it said are arguments.
+"""Find out by test requests which features a server has.  Pure: the requests and responses are arguments.
 
 Reading order:
 

@@ -1,4 +1,4 @@
-"""What to do about what is wanting: the flags and settings by which each kind of server does it."""
+"""Give advice about failed probes: the flags and settings of each kind of server."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""What plain answers, and thoughts, tell of a server."""
+"""Judge probes of plain responses and of reasoning."""
 
 from msgspec import DecodeError, json
 

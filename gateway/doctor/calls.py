@@ -1,4 +1,4 @@
-"""What calls of tools tell of a server.  That a model does not call is no fault of it."""
+"""Judge probes of tool calls.  A model that does not call a tool is not a fault of its server."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""All that was found out of one model, and what a verdict is."""
+"""Define the findings about one model, and the type of a verdict."""
 
 from collections.abc import Collection, Mapping
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What a server has said to a question: its bytes in, one Heard out.  Text is just text here, whatever its markup."""
+"""Read the response to a probe: its bytes in, one ProbeResponse out.  Markup is not parsed here."""
 
 import re
 from collections.abc import Iterable

@@ -20,7 +20,7 @@ _LONGEST = 160  # characters of a server's own words
 
 
 class Check(Struct, frozen=True):
-    """What is found out, and by whom; `field`: of the API, if it is whether that is heeded."""
+    """A check of a model, and the function that judges it; `field`: of the API, if the check is about it."""
 
     judge: FindingsCheck
     field: str = ""

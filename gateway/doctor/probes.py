@@ -1,4 +1,4 @@
-"""What is found out of a model: a row each."""
+"""List all probes of a model, a row each."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""What a model is asked, and how that is put to its server.
+"""Build the requests of probes, and their bodies.
 
 In the dialect in which the gateway would ask, but with nothing left out that a kind of server is known not to do: that
 it does not is to be seen.

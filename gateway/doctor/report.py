@@ -1,4 +1,4 @@
-"""What was found out, told: as a table to read, and as data."""
+"""Format the verdicts as a table and as data."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap

@@ -1,4 +1,4 @@
-"""What was found as the configuration of a gateway: added to a text of which all else stays, its comments too."""
+"""Merge the verdicts into the text of a configuration.  All else in it stays, comments included."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO

@@ -1,4 +1,4 @@
-"""What a tool_choice comes to, in either API: the choice, and the tools that it allows (`spec.md` A5, B5)."""
+"""Resolve `tool_choice` of either API: the choice, and the tools that it allows (`spec.md` A5, B5)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

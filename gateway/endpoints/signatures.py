@@ -1,4 +1,4 @@
-"""What an upstream has signed, as a client gets it and gives it back: parts of the reasoning, and calls."""
+"""Write and read signatures of an upstream in the fields that clients send back: reasoning and tool calls."""
 
 from typing import Any
 

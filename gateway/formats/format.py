@@ -13,7 +13,7 @@ CallInReasoning = Literal["end", "text", "last"]
 
 
 class ParseContext(Struct, frozen=True):
-    """What a format may know of the request.
+    """The part of the request that a format may know.
 
     tools: name → JSON Schema of its parameters; empty: none were offered.
     thought_open: the prompt has already opened a thought.

@@ -23,7 +23,7 @@ _MORE, _MAYBE = ("{", ","), ("}", ",")
 
 
 class GemmaCall(Struct, frozen=True, kw_only=True):
-    """What stands around a string, and after a call.  An object of this class is a CallParser."""
+    """The texts around a string, and after a call.  An object of this class is a CallParser."""
 
     mark: str
     end: str

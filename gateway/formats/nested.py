@@ -30,7 +30,7 @@ _DEPTH = 64  # of elements inside elements
 
 
 class NestedCall(Struct, frozen=True, kw_only=True):
-    """What stands before each tag.  An object of this class is a CallParser, used behind the tag before the name."""
+    """The mark before each tag.  An object of this class is a CallParser, used behind the tag before the name."""
 
     mark: str
 

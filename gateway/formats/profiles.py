@@ -1,4 +1,4 @@
-"""What is known of a model by its name: the rows of profiles.toml."""
+"""Look up the settings of a model by its name: the rows of profiles.toml."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What Llama writes after <|python_tag|>: a call as JSON, a call of a tool that it knows by itself, or code.
+"""Read the text behind Llama's <|python_tag|>: a call as JSON, a call of a tool of its training, or code.
 
 {"name": "f", "parameters": {…}}      brave_search.call(query="…")      print(1)
 """

@@ -1,4 +1,4 @@
-"""What a row of the table of formats says."""
+"""Define the type of a row in the table of formats."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What follows a quote in the arguments of a call in Python: it tells if the quote ends its string.
+"""Find out if a quote ends a string in Python-like arguments, by the text behind the quote.
 
 A string ends before what may follow the value, and where operators and operands lead there: 'a' 'b', "x" + y, '%s' % z.
 Anything else is more of the string, which has its own quote inside: 'sed -n '1,5p' f'.

@@ -49,7 +49,7 @@ class BuiltinToolRun(Struct, frozen=True):
 
 
 class BuiltinToolResult(Struct, frozen=True):
-    """What came of a call.  content: for the model; item: the members of its item that tell of it."""
+    """The result of a call.  content: for the model; item: the members of its output item."""
 
     id: str
     content: Content

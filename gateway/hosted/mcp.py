@@ -1,4 +1,4 @@
-"""What the Model Context Protocol says, in the terms of the Responses API: lists of tools, and what comes of calls."""
+"""Convert messages of the Model Context Protocol to items of the Responses API: tool lists and results of calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _OF_A_TOOL = ("name", "description", "input_schema", "annotations")
 
 
 class McpServerDefinition(Struct, frozen=True):
-    """What a request says of a server, and an operator.
+    """An MCP server as the request and the operator describe it.
 
     allowed: names of tools that the operator allows; None: all.  approval: where the request says nothing of that.
     """

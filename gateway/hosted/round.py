@@ -1,4 +1,4 @@
-"""What one round says, as the next one has to be told of it."""
+"""Keep the output of one round for the request of the next one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What search services are asked, and what they say: each in its own words, as data."""
+"""Build requests to search services, and read their responses: one row of data per service."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -26,7 +26,7 @@ class CitedSource(Struct, frozen=True):
 
 
 class Sources:
-    """Those of one answer."""
+    """The sources of one response."""
 
     def __init__(self) -> None:
         self._numbers: dict[CitedSource, int] = {}

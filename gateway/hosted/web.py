@@ -30,7 +30,7 @@ class WebPage(Struct, frozen=True):
 
 
 class SearchScope(Struct, frozen=True):
-    """What a client says of its search: the definition of the tool, or the `web_search_options` of a chat."""
+    """The client's settings of a search: the definition of the tool, or the `web_search_options` of a chat."""
 
     said: Mapping[str, Any]
 

@@ -1,5 +1,5 @@
-"""What happened to one request, step by step, so that it can be looked at and played back.  The format is
-docs/recordings.md's.
+"""Define recordings: the steps of one request, to be viewed and replayed.  The format is described in
+docs/recordings.md.
 
 entries      what can happen, and the list of it                   ← start here
 lines        a recording as the lines of a file, and back

@@ -1,4 +1,4 @@
-"""What can happen to a request, in the order in which it does.
+"""Define the entries of a recording, in the order in which they occur.
 
 The number of an entry is its place in the list.  What was read of a backend has its events with it.
 """
@@ -20,7 +20,7 @@ class _TimedEntry(Struct, array_like=True, gc=False):
 
 
 class RequestEntry(_TimedEntry, tag="asked"):
-    """What the client wants.  headers: those that say nothing of who it is; body: decoded."""
+    """The client's request.  headers: without those that identify the client; body: decoded."""
 
     path: str
     body: bytes
@@ -28,7 +28,7 @@ class RequestEntry(_TimedEntry, tag="asked"):
 
 
 class PreparedEntry(_TimedEntry, tag="prepared"):
-    """It is going to be put to a backend.
+    """The gateway is about to call a backend.
 
     backend: its name; server: what it is and does (`kind`, `ignores`); settings: the model's.
     format: the one that the answer is read in, and why; learned: what the server has told of the model.
@@ -71,7 +71,7 @@ class UpstreamErrorEntry(_TimedEntry, tag="refused"):
 
 
 class UpstreamDataEntry(_TimedEntry, tag="read"):
-    """What came in one read of the network, and what it says: a JSON array of events, b"" for none."""
+    """The data of one read of the network, and its events: a JSON array, b"" for none."""
 
     call: int
     data: bytes
@@ -93,7 +93,7 @@ class ResponseHeadersEntry(_TimedEntry, tag="began"):
 
 
 class ResponseDataEntry(_TimedEntry, tag="wrote"):
-    """What the client was sent.  It came of what had been read since the piece before; see `cause_of`."""
+    """Data for the client.  It results from the reads since the entry before; see `cause_of`."""
 
     data: bytes
 

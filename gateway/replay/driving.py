@@ -31,7 +31,7 @@ _ENOUGH = 1 << 40  # bytes
 
 
 class ReplayOptions(Struct, frozen=True):
-    """What is to be other than it was; None: nothing.  cut: of what backends say; timed: at the pace of then."""
+    """Differences from the recorded request; None: none.  cut: of the backends' bytes; timed: at the recorded pace."""
 
     format: str | None = None
     endpoint: str | None = None

@@ -1,4 +1,4 @@
-"""What came of a request, as far as it matters: the same however it was cut, and whatever ids and times it has."""
+"""Reduce a result to the part that matters: the same under any cut, and without ids and times."""
 
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff

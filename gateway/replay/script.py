@@ -1,4 +1,4 @@
-"""What the backends of a recording said, call by call, ready to be said again."""
+"""Return the backends' responses of a recording, call by call, for a replay."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import dropwhile

@@ -23,7 +23,7 @@ _WEIGHT = 10  # outcomes, at least
 
 
 class BackendLoad(Protocol):
-    """What a member has to do; a FairQueue is one."""
+    """The work of a member; a FairQueue is one."""
 
     @property
     def running(self) -> int:

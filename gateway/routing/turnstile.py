@@ -1,4 +1,4 @@
-"""Who may go in where only so many fit: the others wait, in a queue that is fair to tenants.
+"""Limit concurrent requests, with a queue that is fair to tenants.
 
 Self-clocked fair queueing (Golestani, INFOCOM 1994): the first of each tenant's line has a tag, 1/weight beyond that of
 who went in last; the least tag is next.  Nothing is to be remembered of a tenant that does not wait.

@@ -18,7 +18,7 @@ _AGAIN = "1"  # seconds after which there may be room
 
 
 class QueueIdentity(Struct, frozen=True):
-    """Who asks.
+    """The tenant of a request in a queue.
 
     weight: how much of the turns is his where others wait as well; alone: no other backend could answer him.
     """

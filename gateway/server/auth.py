@@ -1,4 +1,4 @@
-"""Who may come in: bearer keys, known by their digests."""
+"""Authenticate API keys; only their SHA-256 digests are kept."""
 
 from collections.abc import MutableMapping
 from typing import Any

@@ -76,7 +76,7 @@ class Buffers:
 
 
 class Room:
-    """What one request has taken, which it gives back at the end of the block."""
+    """The bytes that one request has taken; the end of the block gives them back."""
 
     def __init__(self, buffers: Buffers, limit: int) -> None:
         self._buffers, self._limit = buffers, limit

@@ -16,7 +16,7 @@ from gateway.upstream import estimate_tokens_from_characters
 
 
 class TokenCounting(Struct, frozen=True):
-    """What a question would take, without its answer."""
+    """A count of the tokens of a request, without a response."""
 
     http: HttpRequest
     question: ModelRequest

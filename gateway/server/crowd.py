@@ -1,4 +1,4 @@
-"""Who is being answered in a process, counted so that it is never more than it can bear."""
+"""Limit the concurrent requests of a process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

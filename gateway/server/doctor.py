@@ -34,7 +34,7 @@ _ONLY_EMBEDDINGS = frozenset(("embeddings",))
 
 
 class DoctorOptions(Struct, frozen=True, kw_only=True):
-    """What is asked of the command.
+    """The options of the command.
 
     url: of the one server to examine; None: those of the file, or all on this machine.
     kind: of it; models: by its names for them, empty for all; key: the environment variable that has its key.

@@ -1,4 +1,4 @@
-"""What a request names by its URLs instead of sending it, within the limits for all of that."""
+"""Fetch the URLs of a request, within limits for all of them together."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _AT_ONCE = 4
 
 
 class FetchKind(Struct, frozen=True):
-    """What is wanted; too_large: the API's code for too much of it."""
+    """The sort of content that is fetched; too_large: the API's code for too much of it."""
 
     name: str
     accept: str
@@ -85,4 +85,4 @@ class Fetcher:
 
 
 class FetchTooLarge(Exception):
-    """It has more bytes than it may."""
+    """The content has more bytes than allowed."""

@@ -1,4 +1,4 @@
-"""What the head of an answer tells of its way, besides the status; and what strict mode does not let through."""
+"""Build the headers of a response, and refuse warnings in strict mode."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What an answer holds until it is over, which mostly is nothing."""
+"""Hold the resources of a response until it ends: a lazily created AsyncExitStack."""
 
 from contextlib import AsyncExitStack
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""What is answered with an object."""
+"""Define HTTP responses with a JSON object."""
 
 from typing import Any
 

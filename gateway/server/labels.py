@@ -1,6 +1,6 @@
-"""What every answer has: the id of its request, how long it took to begin, and no traceback.
+"""Give each response its request id and its time to the first byte, and keep tracebacks from clients.
 
-Each is observed from here on.
+The record of a request begins here.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class RequestContextMiddleware:
 
 
 class _RecordingSend(DisconnectSource, FastSend):
-    """What passes between it and the application, of which it is what sends.  left: before it had all of its answer."""
+    """The `send` of a request, which records the response.  left: the client went before it had all."""
 
     def __init__(self, seen: RequestRecord, receive: Receive, send: Send) -> None:
         self._seen, self._receive, self._send, self._direct = seen, receive, send, direct(send)

@@ -1,6 +1,6 @@
-"""What a server is asked about its models, and remembered of it: see backends/knowledge.py.
+"""Ask servers about their models, and remember the answers: see backends/knowledge.py.
 
-Who has an answer, however old, never waits for a newer one; who has none waits for a while.
+A request uses a remembered answer of any age.  Without one it waits for a limited time.
 """
 
 import asyncio

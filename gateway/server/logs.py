@@ -1,4 +1,4 @@
-"""What every process of a gateway says, and where: nothing that clients, models or backends say, unless it is asked to.
+"""Configure the logs of all processes.  They hold no content of requests and responses unless configured.
 
 What they say goes to a logger of its own, `content`, which `logs.content` switches on; `logs.requests` switches on
 another, `requests`, that has a line of JSON for each.

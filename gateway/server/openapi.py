@@ -1,4 +1,4 @@
-"""What `/docs` says of the bodies that are read before the framework sees them."""
+"""Describe the bodies that the gateway reads before the framework, for `/docs`."""
 
 from typing import Any
 

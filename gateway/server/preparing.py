@@ -46,7 +46,7 @@ async def build_round(asked: Request, route: BackendRoute, ledger: Warnings, fra
 
 
 class RoundContext(Struct, frozen=True, dict=True):
-    """What has to be known to put requests to the backend of a route, and what follows for all of them.
+    """The facts that requests to a route depend on, and the values that follow from them.
 
     goes_on: it can go on from the beginning of an answer, if there is one.
     thinks: its model can be told how much to think.

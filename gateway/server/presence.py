@@ -1,4 +1,4 @@
-"""Whether the client is still there: from the moment its request was read until it has its answer."""
+"""Notice that a client disconnects, from the end of its request to the end of its response."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ LEFT = "the client has left"  # as the message of a cancellation
 
 
 class DisconnectSource:
-    """What a `receive` may be of: it tells at once what others tell by messages."""
+    """The owner of a `receive`: it reports a disconnect at once, where others do it by messages."""
 
     def whole_body(self) -> bytes | None:
         """All of the request's body where it is there and was not taken yet; None, and nothing is taken, else."""

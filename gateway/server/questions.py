@@ -1,4 +1,4 @@
-"""What a client asks, whichever API it speaks: a neutral request, who will encode the answer, and who keeps it."""
+"""Build the model request of any API: the neutral request, the encoder of its response, and how it is stored."""
 
 import logging
 import time
@@ -52,7 +52,7 @@ class ResponseIdentity(Struct, frozen=True):
 
 
 class RequestServices(Struct, frozen=True):
-    """What there is for an answer besides models.  workshop: None where no tool runs; held: takes what it holds."""
+    """The services for a response besides models.  workshop: None if no tool runs; held: takes resources."""
 
     memory: NoReasoningMemory
     workshop: ToolRegistry | None
@@ -61,7 +61,7 @@ class RequestServices(Struct, frozen=True):
 
 
 class JobPlan(Struct, frozen=True):
-    """What an answer needs to go on without the client that asked for it.
+    """The values with which a response goes on without its client.
 
     background: nobody need ever come for it; streamed: it can be followed as it comes.
     queued, opening: the Response as it is accepted in the background, and the events that say so.

@@ -117,7 +117,7 @@ class UpstreamRound(Struct, frozen=True):
 
 
 class Policy(Protocol):
-    """What an answer has to be.  failed: this attempt, if it was not that; asking: the request for another one."""
+    """A demand on a response.  failed: this attempt, if it broke the demand; asking: the request for another one."""
 
     failed: FailedOutput | None
 
@@ -148,7 +148,7 @@ class EnforcedRound(UpstreamRound, frozen=True):
 
 
 class RoundLoop:
-    """Those of one turn, one at a time.  Knows nothing of its turn, which knows this: together they would be a cycle.
+    """The rounds of one pipeline, one at a time.  It does not know its pipeline, as both would be a reference cycle.
 
     listening: gives each what is to hear its answer; source: what the one of now has opened.
     loop: of the tools that run at the gateway between them, if there are any.

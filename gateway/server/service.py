@@ -1,4 +1,4 @@
-"""What is asked of a backend once and answered in one JSON body: embeddings, ranks, tokens."""
+"""Relay requests that a backend answers in one JSON body: embeddings, ranks, tokens."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What is stored, as the answering of a question sees it: what a response goes on from, and keeping the answer."""
+"""Load the stored context of a request, and store its response."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ StoredObject = dict[str, Any]
 
 
 class Predecessor(Struct, frozen=True):
-    """What a response goes on from: what was said there, and the place behind it; None if it begins anew.
+    """The history that a response continues, and the place behind it; None if it begins anew.
 
     unstored: the last items of what was said, as far as the store does not have them.
     """
@@ -41,7 +41,7 @@ class Predecessor(Struct, frozen=True):
 
 
 class StoredContext:
-    """What is stored of one tenant, for one request.
+    """The stored data of one tenant, for one request.
 
     remembers: `keep_response` is given all answers, also those that nobody wants to have stored.
     """

@@ -1,4 +1,4 @@
-"""Those who show a wrong key: they wait for their answer, the longer the more often they did."""
+"""Delay responses to clients that send wrong API keys; the delay grows with each one."""
 
 import asyncio
 import logging

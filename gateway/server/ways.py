@@ -28,7 +28,7 @@ class Target(Struct, frozen=True):
 
 
 class RetryPolicy:
-    """Those of one request: `first`, then `another` for each that has failed.
+    """The targets of one request: `first`, then `another` for each that has failed.
 
     sticky: what requests have in common that should meet at the same backend.
     faithful: no other model will do, as what it says of tokens or vectors is true of itself alone.

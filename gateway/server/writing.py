@@ -7,7 +7,7 @@ _HEAD = b"HTTP/1."
 
 
 class CoalescingTransport:
-    """All that is used of a transport, which holds a head back, at most to the end of the loop's turn.
+    """The used part of a transport.  It holds a head back, at most to the end of the loop's turn.
 
     lost: what is to be called when the connection is.
     """

@@ -1,4 +1,4 @@
-"""What models do besides writing: each question in a module of its own, from a client's body to a client's answer.
+"""Serve the APIs besides text generation: each in its own module, from a client's body to its response.
 
-One request of a backend answers one of a client, in one JSON body each.
+One request to the backend answers one request of a client.  Both have one JSON body.
 """

@@ -1,4 +1,4 @@
-"""What the answers of backends have in common."""
+"""Read the members that the backends' responses of all services share."""
 
 from collections.abc import Iterator
 from typing import Any

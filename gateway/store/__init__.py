@@ -1,4 +1,4 @@
-"""What lasts: responses, conversations, completions and thoughts, in SQLite or PostgreSQL.  No other code speaks SQL.
+"""Store responses, conversations, completions and reasoning in SQLite or PostgreSQL.  No other package uses SQL.
 
 Reading order:
 

@@ -1,4 +1,4 @@
-"""What many write at the same time goes into one transaction: most of what a small one costs is its begin and end."""
+"""Write several things in one transaction, as its begin and end cost more than a small write."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,4 +1,4 @@
-"""What SQLAlchemy makes of a database's URL, and what SQLite and PostgreSQL say each in their way."""
+"""Create SQLAlchemy engines from a URL, and hide the differences of SQLite and PostgreSQL."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What is kept, as it is told: values that know nothing of a database."""
+"""Define the values that the store returns and takes; they know nothing of a database."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -117,7 +117,7 @@ class StoredJob(Struct, frozen=True):
 
 
 class JobLeaseState(Struct, frozen=True):
-    """What others have said of a job meanwhile; wanted_until: None is for ever."""
+    """The changes of a job by other processes; wanted_until: None is for ever."""
 
     cancelled: bool
     wanted_until: int | None
@@ -158,7 +158,7 @@ class CompletionFilter(Struct, frozen=True):
 
 
 class StoredAnswer(Struct, frozen=True):
-    """What the first request was answered."""
+    """The response to the first request of an idempotency key."""
 
     status: int
     type: str

@@ -1,4 +1,4 @@
-"""What keys and models use, counted by windows of time: for all processes that share the store."""
+"""Count the usage of keys and models by windows of time, for all processes that share the store."""
 
 from collections.abc import Mapping
 from typing import Any

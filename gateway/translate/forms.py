@@ -1,4 +1,4 @@
-"""Whether a text is what a `response_format`, or another field of that sort, wants it to be."""
+"""Check a text against `response_format` and similar fields."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ _MOST_STEPS = 2_000  # back in a text, for a pattern that cannot do without
 
 
 class FormatValidator:
-    """What a field of a request wants a text to be: JSON with this schema, or a text with it.
+    """A field's demand on a text: JSON with this schema, or a text with it.
 
     judged: the schema is one; else every JSON fits, or every text.
     """

@@ -1,4 +1,4 @@
-"""What an answer has to be: a call where one is forced, JSON of a form where one is asked for.
+"""Check that a response is what the request demands: a forced call, or JSON of a form.
 
 Few servers see to it in all cases (llama.cpp writes before a forced call, `--skip-chat-parsing` looks at no form).  An
 answer that is not what it had to be is asked for once more, while nothing of it was passed on; then it is refused or
@@ -38,7 +38,7 @@ class EnforcementTerms(Struct, frozen=True):
 
 
 class OutputViolation(Struct, frozen=True):
-    """What an answer is not, for the client; `words`: for its model."""
+    """The broken demand, in words for the client; `words`: for its model."""
 
     field: str
     message: str

@@ -9,7 +9,7 @@ from gateway.ledger import Warnings
 
 
 class ToolCallSelectionFilter:
-    """Those that `keep` refuses fall away and are listed; the others are counted anew."""
+    """Drop and report the tool calls that `keep` refuses, and count the others anew."""
 
     def __init__(self, keep: Callable[[ToolCallStart], bool], ledger: Warnings) -> None:
         self._keep, self._ledger = keep, ledger

@@ -1,4 +1,4 @@
-"""What /api/chat answers, as the chunks of a chat completion: what these mean is known in one place."""
+"""Convert lines of Ollama's /api/chat to chunks of a chat completion, which another module decodes."""
 
 from msgspec import Raw, field, json
 

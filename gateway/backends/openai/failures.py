@@ -1,4 +1,4 @@
-"""What a backend says when it fails, as the problem that a client should see (`spec.md` A6)."""
+"""Convert errors of a backend to the Problem that a client sees (`spec.md` A6)."""
 
 import re
 

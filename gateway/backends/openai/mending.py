@@ -1,4 +1,4 @@
-"""What JSON does not allow, put right: NaN, what is infinite, bytes that are no UTF-8, halves of surrogate pairs.
+"""Repair invalid JSON: NaN, infinite numbers, bytes that are not UTF-8, halves of surrogate pairs.
 
 A server may cut the two escapes of one character over two deltas, and no text has a half of it. So a private
 character stands in for a half in the fields that come in pieces, until the other half arrives.

@@ -1,4 +1,4 @@
-"""What an upstream has signed, to have it back unchanged: parts of the reasoning, and calls.
+"""Read signatures of an upstream: of parts of the reasoning, and of tool calls.  They go back to it unchanged.
 
 LiteLLM has `thinking_blocks` in a message and `provider_specific_fields` in a call or its function; Google's own
 endpoint has `extra_content` in a call.

@@ -19,7 +19,7 @@ _WINDOW = 16 << 10  # bytes that are looked at as one, so that what is looked at
 
 
 class FrameDelimiters(Protocol):
-    """What stands around each payload."""
+    """The bytes around each payload."""
 
     opening: ClassVar[bytes]
     ending: ClassVar[bytes]

@@ -91,7 +91,7 @@ class WireChoice(Struct, gc=False):
 
 
 class GroqExtension(Struct, gc=False):
-    """What Groq adds to the first and the last chunk."""
+    """The member that Groq adds to the first and the last chunk."""
 
     usage: WireUsage | None = None
 

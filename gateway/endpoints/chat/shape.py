@@ -1,4 +1,4 @@
-"""What a chunk and a whole chat completion have in common on the wire."""
+"""Build the parts that a chunk and a whole chat completion share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ encode: Callable[[Any], bytes] = json.Encoder().encode
 
 
 class CompletionHead(Struct, frozen=True):
-    """What stays the same for a whole answer.  `created` in Unix seconds; `model` as the client named it.
+    """The members that are the same in all of a response.  `created` in Unix seconds; `model` as the client named it.
 
     reasoning: the fields that carry the model's reasoning.
     """

@@ -1,4 +1,4 @@
-"""What a chunk and a whole legacy completion have in common on the wire."""
+"""Build the parts that a chunk and a whole legacy completion share."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -11,7 +11,7 @@ Carrier = Literal["summary", "text", "both", "hidden"]
 
 
 class BuiltinToolParams(Struct, frozen=True):
-    """What is to run at the gateway.
+    """The tools that are to run at the gateway.
 
     definitions: of tools, secrets included.  lists: what servers have listed before, by their labels.
     approved: calls that may be made now.  most: calls, at most; None: the client did not say.
@@ -50,7 +50,7 @@ class ResponseParams(Struct, frozen=True, kw_only=True):
 
 
 class ResponseHead(Struct, frozen=True):
-    """What stays the same for a whole answer.  `created` in Unix seconds; `model` as the client named it.
+    """The members that are the same in all of a response.  `created` in Unix seconds; `model` as the client named it.
 
     carrier: where the model's reasoning goes, as the operator has it.
     told: how many events the client has been told already, from its beginning on.
@@ -64,7 +64,7 @@ class ResponseHead(Struct, frozen=True):
 
 
 class EncoderInputs(Struct, frozen=True):
-    """What an encoder has to be given, as it is pure.
+    """The functions that an encoder needs, as it is pure.
 
     new_id: a prefix → an id; now: Unix seconds; seal: a thought → `encrypted_content`; pad: padding of a delta.
     """

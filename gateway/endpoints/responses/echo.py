@@ -1,4 +1,4 @@
-"""What a Response object repeats of its request: every field, with the API's own word for those that were not given."""
+"""Return the request's parameters as a Response object repeats them, with the API's defaults for the others."""
 
 from typing import Any
 

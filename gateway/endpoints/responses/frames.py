@@ -11,7 +11,7 @@ _END = b"}\n\n"
 
 
 class DeltaTemplate(Struct, frozen=True, gc=False):
-    """What all deltas of one run have in common: the bytes before their number, and those up to their text."""
+    """The bytes that all deltas of one run share: before their number, and from there to their text."""
 
     before: bytes
     after: bytes
@@ -61,7 +61,7 @@ class EventWriter:
 
 
 class NullEventWriter(EventWriter):
-    """Nobody is told."""
+    """An event writer without a reader."""
 
     def put(self, type: str, **fields: object) -> None: ...
 

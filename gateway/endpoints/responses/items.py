@@ -39,7 +39,7 @@ _EXTENSION = re.compile(r"[\w.-]{1,32}:[\w.-]{1,64}", re.ASCII)
 
 
 class InputMessages(Struct, frozen=True):
-    """What an input says.
+    """An input as messages and settings.
 
     tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
     lists: what servers have listed, by their labels; approved: calls that may be made now.

@@ -1,4 +1,4 @@
-"""What is said over a WebSocket: each event is a message, and so is what goes wrong."""
+"""Write the messages of a WebSocket connection: events and errors."""
 
 from typing import Any
 

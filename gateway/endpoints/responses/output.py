@@ -1,4 +1,4 @@
-"""What is open in an answer: an item, in it perhaps a part, and in that a run of deltas (`spec.md` C6).
+"""Build output items: an open item, perhaps an open part in it, and in that a run of deltas (`spec.md` C6).
 
 Each of them begins by being made and ends by `close`, which gives what it came to.  It owns its index and its id, and
 only while it is there can something be added to it: that is what keeps the order of events.
@@ -156,7 +156,7 @@ class CompleteItem(OutputItem):
 
 
 class ItemEvents(NamedTuple):
-    """What is told of an item between its beginning and its end, as the last words of the names of its events.
+    """The events of an item between its beginning and its end, as the last words of their names.
 
     run: what it is called with is known; "" where the `arguments` themselves are told.  ends: by its status.
     """

@@ -1,4 +1,4 @@
-"""What was said so far, from items that name each thing alone, as chat messages that hold them together.
+"""Convert input items, each of which holds one thing, to chat messages, which hold several.
 
 The rules are T1–T4, T7 of `spec.md` B3.
 """
@@ -57,7 +57,7 @@ class PastToolCall(Struct):
 
 
 class _AssistantTurn(Struct):
-    """What becomes one message of the assistant, and the outputs of its calls in the order in which they came."""
+    """Items that become one message of the assistant, and the outputs of its calls in the order of their arrival."""
 
     thoughts: list[Item] = []
     texts: list[str] = []

@@ -72,7 +72,7 @@ class ResponseDraft(Struct, frozen=True):
 
 
 class InputContext(Struct, frozen=True):
-    """What is known to the gateway already: `before` is what the input goes on from, `items` are those it refers to."""
+    """Items that the gateway has: `before` is the history of the input, `items` are those that it refers to."""
 
     before: Sequence[Item] = ()
     items: Mapping[str, Item] = {}

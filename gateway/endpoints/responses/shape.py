@@ -1,4 +1,4 @@
-"""What the objects of a response look like on the wire, besides the items that are told piece by piece."""
+"""Build the objects of the Responses API that are not output items."""
 
 import re
 from collections.abc import Callable, Iterable

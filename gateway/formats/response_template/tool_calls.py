@@ -54,7 +54,7 @@ def _closing(pieces: tuple[PatternPiece, ...]) -> list[str]:
 
 
 class _ToolCallsField:
-    """What is known of the field: the tags that open it, the pieces of the pattern behind them, and its ends."""
+    """The field `tool_calls`: the tags that open it, the pieces of the pattern behind them, and its ends."""
 
     def __init__(
         self, place: TemplateNode, tags: tuple[str, ...], rest: list[PatternPiece], ends: tuple[str, ...]

@@ -24,7 +24,7 @@ class ConnectionLost(UpstreamError):
 
 
 class NoResponse(ConnectionLost):
-    """It broke before the first byte of the answer."""
+    """The connection broke before the first byte of the response."""
 
 
 class UpstreamResponse:

@@ -1,4 +1,4 @@
-"""What people look at to see how the gateway does: a document, and what is made of it for a browser or a terminal.
+"""Show the state of the gateway to people: one document, as pages for a browser and as tables for a terminal.
 
 document   what there is to see                                    ← start here
 overview   the document as it is now

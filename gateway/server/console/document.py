@@ -1,6 +1,6 @@
-"""All that there is to see of a gateway at one time, of all its workers: an object of JSON, /admin/overview.
+"""Define the document of /admin/overview: the state of a gateway with all its workers, as JSON.
 
-Nothing of what clients and models say is in it, unless the log may show it.
+It holds no content of requests and responses, unless the log may show content.
 """
 
 from msgspec import Struct
@@ -9,7 +9,7 @@ from gateway.server.telemetry.sight import FailureInfo, RequestSnapshot
 
 
 class ThroughputView(Struct, frozen=True):
-    """What there is to do and what is done, in a second; the tokens are those of answers."""
+    """Work in progress, and work done in a second; the tokens are those of responses."""
 
     in_flight: int
     requests_per_second: float

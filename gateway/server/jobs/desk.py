@@ -1,4 +1,4 @@
-"""What all jobs of a process work with."""
+"""Hold the objects that all jobs of a process share."""
 
 import time
 

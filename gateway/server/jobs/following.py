@@ -1,4 +1,4 @@
-"""What a follower gets: the events behind one that it has, and then those that come."""
+"""Stream the events of a job to a subscriber: first the stored ones, then the new ones."""
 
 import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""All jobs of this process: starting, holding, following, cancelling them, and what becomes of them at its end."""
+"""Manage the jobs of this process: start, hold, follow and cancel them, and end them with the process."""
 
 import asyncio
 import logging

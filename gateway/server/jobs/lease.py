@@ -1,4 +1,4 @@
-"""Who is at work on a job, and until when others have to believe it."""
+"""Define the lease of a job: the process that works on it, and the time until which others leave it alone."""
 
 import time
 

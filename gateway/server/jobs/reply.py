@@ -1,4 +1,4 @@
-"""What a client gets of a job: word that it has been accepted, or its events."""
+"""Build the responses about a job: its acceptance, or its events."""
 
 import asyncio
 from contextlib import aclosing

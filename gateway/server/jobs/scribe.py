@@ -28,7 +28,7 @@ class JobLost(Exception):
 
 
 class LogWrite(Struct, eq=False):
-    """What is to be written of a job: a row, unless nobody may follow it; `last`: and that it is over.
+    """A write for a job: a row, unless the job has no subscribers; `last`: and its end.
 
     done: whether the job is still ours.
     """

@@ -1,4 +1,4 @@
-"""Who is let in, and what was used in the end."""
+"""Admit requests by the limits of keys and models, and count their tokens at the end."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class _ExhaustedLimit(Struct, frozen=True):
 
 
 class RateLimiter:
-    """All of a process.  clock: Unix seconds."""
+    """The limits of a process.  clock: Unix seconds."""
 
     def __init__(self, config: Config, store: Database, clock: Callable[[], float] = time.time) -> None:
         self._counter = LenientCounter(_counter(config, store))

@@ -1,4 +1,4 @@
-"""What is asked of the gateway itself, and not of a model: each resource in a module of its own."""
+"""Serve the routes that ask no model: one module per resource."""
 
 from fastapi import FastAPI
 

@@ -1,4 +1,4 @@
-"""What people look at: the overview as an object, for programs, and where it is enabled as a page."""
+"""Serve the overview as JSON and, if enabled, as a page."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

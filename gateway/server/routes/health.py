@@ -1,4 +1,4 @@
-"""Whether the gateway is alive, and of use; nobody needs a key to know."""
+"""Serve the health checks; they need no key."""
 
 import asyncio
 from contextlib import suppress

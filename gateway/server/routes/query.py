@@ -1,4 +1,4 @@
-"""What a client wants to see of things that are stored: the parameters of a URL, and pages of lists."""
+"""Parse URL parameters of lists, and build pages of lists."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress

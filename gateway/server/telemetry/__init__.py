@@ -1,4 +1,4 @@
-"""What is known of requests, and who is told: numbers for /metrics, and a line each in the log.
+"""Observe requests: numbers for /metrics, and a line each in the log.
 
 observation  what is known of one request                          ← start here
 metrics      the numbers that there are

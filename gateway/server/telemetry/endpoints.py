@@ -1,4 +1,4 @@
-"""What a request is for, as one of few names: a client may ask for any path."""
+"""Map the path of a request to one of few names, as a client may send any path."""
 
 _ASKING = frozenset(
     (

@@ -1,4 +1,4 @@
-"""What is known of one request: written down where it becomes known, read when it is over.
+"""Define the record of one request: written where a value becomes known, read at the end.
 
 It begins where the request enters, or where a turn of a WebSocket does, and ends when the last one who holds it lets go
 of it: a response that outlives its client's connection is held by its job.

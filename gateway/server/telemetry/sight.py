@@ -1,4 +1,4 @@
-"""What one worker sees: the requests of now and of a while ago, and the backends as they are to it."""
+"""Take a snapshot of one worker: its current and recent requests, and the state of its backends."""
 
 from time import perf_counter, time
 
@@ -65,7 +65,7 @@ class BackendCondition(Struct, frozen=True):
 
 
 class ModelRate(Struct, frozen=True):
-    """What comes and goes, of a model at a backend.  requests: that end, tokens: of answers, both in a second."""
+    """The rate of a model at a backend.  requests: finished, tokens: of responses, both in a second."""
 
     model: str
     backend: str

@@ -1,4 +1,4 @@
-"""What the numbers are: in one process, or in several together."""
+"""Hold the values of the metrics of one process, or of several together."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping

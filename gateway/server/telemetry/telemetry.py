@@ -1,4 +1,4 @@
-"""All that a process knows of its requests, over all generations of its application."""
+"""Hold the telemetry of one process, over all generations of its application."""
 
 import asyncio
 import logging

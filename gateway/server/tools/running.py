@@ -19,7 +19,7 @@ _encode = json.Encoder().encode
 
 
 class ToolRoundCall:
-    """What it says are lists of Results as JSON, the first one empty: it has begun.
+    """A round of tools as an upstream call.  Its data are lists of Results as JSON; the first is empty: it has begun.
 
     work: is begun at once, and tells each result as soon as there is one; what it raises, `read` does.  It may wait
     until what it has told is used, which is so when more is waited for.

@@ -1,4 +1,4 @@
-"""Who searches the web for a model: a service of the operator's choice."""
+"""Search the web by the configured service."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -44,7 +44,7 @@ class ToolProvider(Protocol):
 
 
 class ToolsetOptions(Struct, frozen=True):
-    """What else there is to know of an answer.
+    """Further settings of a response with tools.
 
     approved: calls that are made first.  most: calls that the client allows; None: as many as the operator.
     loop: how its client is told.  sources: that its tools find.  served: fields of its request that ask for them.

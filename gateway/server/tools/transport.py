@@ -154,7 +154,7 @@ class _WatchedTransport(AbstractAsyncContextManager[TransportStreams]):
 
 
 class _WatchedStream:
-    """What comes from the server; whoever reads it has left when there is nothing more to come."""
+    """The data of a server; the reader has left when there is no more."""
 
     def __init__(self, stream: Any, gone: Callable[[], None]) -> None:  # noqa: ANN401 - the SDK has several
         self._stream, self._gone = stream, gone
@@ -176,7 +176,7 @@ class _WatchedStream:
 
 
 class GuardedHttpTransport(httpx2.AsyncBaseTransport):
-    """What goes through the guard, for the SDK's HTTP client."""
+    """A transport through the guard, for the SDK's HTTP client."""
 
     def __init__(self, guard: SsrfGuard) -> None:
         self._guard = guard

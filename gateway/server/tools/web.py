@@ -24,7 +24,7 @@ _UNKNOWN = "This page is not opened: its address is in nothing that the user has
 
 
 class ProviderContext(Struct, frozen=True):
-    """What providers of one answer share.
+    """The values that the providers of one response share.
 
     messages: of its request; most: bytes of what the model is told of a call.
     """

@@ -1,4 +1,4 @@
-"""What the gateway can run, whoever asks for it."""
+"""Hold the tools that the gateway can run, and make the toolset of a request."""
 
 import asyncio
 import logging

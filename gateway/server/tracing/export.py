@@ -23,7 +23,7 @@ _SECONDS = 5  # for what is left at the end
 
 
 class OtlpExporter:
-    """What the settings do not say, the environment does (`OTEL_EXPORTER_OTLP_…`, `OTEL_SERVICE_NAME`, …)."""
+    """An exporter of spans.  The environment (`OTEL_EXPORTER_OTLP_…`, `OTEL_SERVICE_NAME`) completes the settings."""
 
     def __init__(self, settings: config.TracingSettings) -> None:
         headers = {name: value.get_secret_value() for name, value in settings.headers.items()}

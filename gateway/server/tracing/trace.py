@@ -16,7 +16,7 @@ _MOST_STATE = 512  # characters of a tracestate, beyond which it need not be pas
 
 
 class TraceParent(Struct, frozen=True):
-    """Who has asked, as far as that is part of a trace.  state: for whoever is asked next."""
+    """The parent span of a request, if it is part of a trace.  state: for the next service."""
 
     trace: str
     span: str

@@ -30,7 +30,7 @@ SendText = Callable[[str], Awaitable[None]]
 
 
 class WebSocketClient(Struct, frozen=True):
-    """Who asks.
+    """The client of a connection.
 
     http: the head of the handshake, as one of a request; recent: the responses that are not stored.
     """

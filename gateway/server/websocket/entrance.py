@@ -1,4 +1,4 @@
-"""Who may open a connection; everybody else gets the answer that a request would get."""
+"""Admit WebSocket connections; a refused one gets the HTTP error of a request."""
 
 from fastapi import FastAPI
 from starlette.requests import HTTPConnection

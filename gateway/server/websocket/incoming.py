@@ -1,4 +1,4 @@
-"""What a client says: JSON objects of a type, each for the lane that it names.  Pure."""
+"""Parse messages of a client: JSON objects of a type, each for a stream.  Pure."""
 
 import re
 from typing import Any

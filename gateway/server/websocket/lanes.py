@@ -1,4 +1,4 @@
-"""What runs at once, and what waits for what: one thing at a time in each lane, and so many in all.  Pure."""
+"""Schedule the responses of a connection: one at a time per stream, and a limited number in all.  Pure."""
 
 from gateway.errors import Problem
 from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, StreamId

@@ -20,7 +20,7 @@ _WELL = ("completed", "incomplete")
 
 
 class ResponseChain(Struct, frozen=True):
-    """What was said up to a response.
+    """The history up to a response.
 
     root: the response in the store that it begins behind; turns: the items of each turn since then, as JSON.
     """

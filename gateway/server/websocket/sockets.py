@@ -1,4 +1,4 @@
-"""All connections of this process, and their end."""
+"""Hold all WebSocket connections of this process, and close them."""
 
 import asyncio
 from collections.abc import Iterator

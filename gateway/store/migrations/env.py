@@ -1,4 +1,4 @@
-"""What alembic runs: the migrations that are missing, on the connection and in the transaction that it is given."""
+"""Run the missing migrations, on the connection and in the transaction of the caller (alembic's entry point)."""
 
 from alembic import context
 

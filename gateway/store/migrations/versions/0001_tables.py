@@ -1,4 +1,4 @@
-"""All that the store began with."""
+"""Create the first tables."""
 
 import sqlalchemy as sa
 from alembic import op

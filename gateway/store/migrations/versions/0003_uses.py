@@ -1,4 +1,4 @@
-"""What keys and models use, by windows of time."""
+"""Add the usage of keys and models by windows of time."""
 
 import sqlalchemy as sa
 from alembic import op
