@@ -58,7 +58,7 @@ class ChoiceNormalizer:
         self.thought = 0  # characters
 
     def feed(self, event: Event) -> list[Event]:
-        """What the client may know now; after the end nothing more."""
+        """Return the events that the client may have now; none after the end."""
         if self.straight and type(event) is TextDelta and event.text and not event.logprobs:
             return self.read((event,))
         if type(event) is ToolArgsDelta and event.call == self._passing and self._passes(event.json):

@@ -186,7 +186,7 @@ def _file(said: dict[str, Any], param: str) -> _AttachedFile:
 
 
 def _plain(file: _AttachedFile) -> str:
-    """All text that there is, "" for none."""
+    """Return all text of the file, "" for none."""
     for encoding in _encodings(file):
         try:
             text = file.data.decode(encoding)

@@ -40,7 +40,7 @@ class FanOut:
         return next((event.problem for event in ended if isinstance(event, Failure)), None)
 
     def close(self) -> list[Event]:
-        """All of them came to their ends."""
+        """End all choices."""
         return [*self._told(()), *translate.close_filters(self._filters)]
 
     def fail(self, problem: Problem) -> list[Event]:
@@ -60,7 +60,7 @@ class FanOut:
         return [*translate.apply_filters(self._filters, [*ended, *self._merged(events)])]
 
     def _merged(self, events: Iterable[Event]) -> Iterator[Event]:
-        """What one says as a choice of the whole; its failure is that of all."""
+        """Yield events of one upstream as a choice of the whole; its failure is the failure of all."""
         for event in events:
             if isinstance(event, Failure):
                 yield from self._lost(event.problem)
@@ -69,7 +69,7 @@ class FanOut:
                 yield self._placed(event, self.current)
 
     def _lost(self, problem: Problem) -> Iterator[Event]:
-        """What the others had come to."""
+        """Yield the usage of the other upstreams."""
         for place, member in enumerate(self._members):
             if place != self.current:
                 events = member.fail(problem)

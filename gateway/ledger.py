@@ -77,7 +77,7 @@ class Warnings(Struct, eq=False):
         return dict(Counter(map(_code, self._entries))) if self._entries else {}
 
     def known(self) -> str:
-        """All entries so far, as one comma list: for the head of an answer, whatever a failed one was told."""
+        """Return all warnings so far as one comma-separated list, also those of failed attempts, for the headers."""
         self._told = 0
         return self.untold()
 

@@ -93,7 +93,7 @@ class ReasoningCapture:
         return ()  # nothing is held back
 
     def _fail(self) -> None:
-        """What was said until then may be sent back as well."""
+        """Keep the text until the failure, as the client may send it back."""
         for choice in self._choices.values():
             self._end(choice)
         self._choices.clear()
@@ -118,7 +118,7 @@ def _is_random(id: str) -> bool:
 
 
 def _and(said: str, message: Message) -> str:
-    """What the user said, and this message of theirs."""
+    """Return a digest of the user's messages so far and this one."""
     return _digest("user", said, _bare(_text(message)))
 
 

@@ -19,12 +19,12 @@ _SPEAKERS = ("user", "assistant", "system")  # that every server has
 
 
 def summary_message(text: str) -> Message:
-    """What stands for all that was said before it."""
+    """Return the message that replaces the history before it."""
     return {"role": "user", "content": f"<conversation_summary>{text}</conversation_summary>"}
 
 
 def are_text_only(messages: Iterable[Any]) -> bool:
-    """Whether each of these, which may be anything, is a text in a role that every server has, as almost all are.
+    """Return True if each message, which may be anything, is a text in a role that every server has.
 
     There is nothing wrong with such a message, nothing in it about calls, and nothing that anybody has to change.
     """

@@ -38,16 +38,16 @@ class Tarpit:
         self._waiting: Counter[str] = Counter()
 
     def full(self, client: str) -> bool:
-        """Whether so many answers to it wait that the next one would tell it more than it may know."""
+        """Return True if one more waiting response would tell a client more than it may know."""
         return self._waiting[client] >= _PLACES
 
     @property
     def empty(self) -> bool:
-        """Whether nobody waits."""
+        """Return True if no response waits."""
         return not self._waiting
 
     def enter(self, client: str, now: float) -> float:
-        """It has failed; gives the seconds that its answer waits.  `leave` when it is over."""
+        """Count a failure; return the seconds that its response waits.  Call `leave` at its end."""
         record = self._records.pop(client, None) or _FailureRecord(last=now)
         left = max(record.failures - (now - record.last) / _FORGIVEN, 0.0)
         record.failures, record.last = min(left + 1, _WORST), now

@@ -141,7 +141,7 @@ class Pipeline:
         return self._running and self._upstream.done
 
     def feed(self, data: bytes) -> bytes:
-        """What the client gets for what the upstream sent."""
+        """Return the client's data for the upstream's data."""
         if self._lone and (said := self.alone(data)) is not None:
             return said
         events = self._upstream.feed(data)
@@ -162,7 +162,7 @@ class Pipeline:
         return self._end(self._encoded(self._upstream.close()))
 
     def end(self, problem: Problem) -> list[PipelineAction]:
-        """It is over, for this reason, whatever could still be tried; what had come is delivered."""
+        """End the response for this reason, without further attempts; deliver what had arrived."""
         if self.problem:  # one round has failed, and the other has not begun
             self.problem = problem
             return self._over(b"")
@@ -229,7 +229,7 @@ class Pipeline:
         return self.commit()
 
     def _encode_apart(self, event: Event) -> bytes:
-        """What is no content."""
+        """Encode an event that is no content."""
         if isinstance(event, Usage):
             self._counted = event
             return self._endpoint.encode(self._spent + event)

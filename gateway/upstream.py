@@ -41,7 +41,7 @@ class UpstreamReader:
         self._plain = not filters and not setting.format  # text is text, and nobody else wants it
 
     def answered(self, content_type: str) -> None:
-        """What the body is, as its header says; anything but a stream is one whole JSON text."""
+        """Choose the framing by the header; anything but a stream is one whole JSON text."""
         if frames := _STREAMS.get(content_type.partition(";")[0].strip().lower()):
             self._frames = frames(self._limit)
         else:
@@ -68,7 +68,7 @@ class UpstreamReader:
 
     @property
     def lone(self) -> Callable[[bytes], Sequence[Event] | None] | None:
-        """It saves the framing, and where nothing is looked for in a text the normaliser too."""
+        """Return a decoder for one more chunk of the last form, without framing and, for plain text, normalizer."""
         if not self._frames or not self._frames.aligned or self._normaliser.failed:
             return None
         known = self._decoder.known
@@ -120,7 +120,7 @@ class UpstreamReader:
 
     @property
     def used(self) -> Usage:
-        """What it has taken by now: as the backend has counted, or estimated."""
+        """Return the usage so far, as the backend has counted, or estimated."""
         decoder = self._decoder
         return decoder.counted or Usage(
             estimate_tokens_from_characters(self._prompt_size()),
@@ -171,7 +171,7 @@ class UpstreamReader:
         return (*last, *self._estimated())
 
     def _estimated(self) -> Iterable[Usage]:
-        """What the backend did not count, of the answer or of its reasoning."""
+        """Yield the usage that the backend did not count, of the response or of its reasoning."""
         usage, said, thought = self._decoder.counted, self._decoder.said, self._normaliser.thought
         if usage and (usage.reasoning or not thought):
             return ()
@@ -179,7 +179,7 @@ class UpstreamReader:
         return (split_reasoning_tokens(self.used, thought, said) if thought else self.used,)
 
     def _known(self, run: list[Event]) -> Sequence[Event]:
-        """What comes of events that differ in their texts alone."""
+        """Return the output of events that differ in their texts alone."""
         if not run or (self._plain and self._normaliser.passes(run[0])):
             return run
         return self._heard(run)

@@ -39,7 +39,7 @@ _DEFAULTS = MappingProxyType(
 
 
 def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> dict[str, Any]:
-    """All but the model, the messages, the tools and their choice.  `known` are the fields of the API.
+    """Return all fields but the model, the messages, the tools and their choice.  `known` are the fields of the API.
 
     What is not sent as it came is in the ledger.
     """

@@ -26,7 +26,7 @@ _TYPES = frozenset(("object", "array", "string", "number", "integer", "boolean",
 
 
 def schema_to_gbnf(schema: Mapping[str, Any]) -> str:
-    """What an answer may be, from its first character to its last."""
+    """Return the grammar of a whole response."""
     return "\n".join(_GrammarRules(schema).all()) + _JSON
 
 
@@ -110,7 +110,7 @@ class _GrammarRules:
         return name
 
     def _found(self, path: str) -> object:
-        """What a $ref leads to; None where that is nothing."""
+        """Return the target of a $ref; None if there is none."""
         found: Any = self._root
         for step in filter(None, path.removeprefix("#").split("/")):
             found = found.get(step) if isinstance(found, Mapping) else None

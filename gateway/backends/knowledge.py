@@ -36,13 +36,13 @@ class ModelMetadata(Struct, frozen=True):
     template: str | None = None
 
     def __or__(self, other: "ModelMetadata") -> "ModelMetadata":
-        """What either knows; of two windows, or templates, the first."""
+        """Merge both; of two context lengths, or templates, take the first."""
         said = [one.abilities for one in (self, other) if one.abilities is not None]
         abilities = frozenset().union(*said) if said else None
         return ModelMetadata(self.window or other.window, abilities, self.template or other.template)
 
     def __and__(self, other: "ModelMetadata") -> "ModelMetadata":
-        """What holds with either: the shorter window, and what both can do, as far as they say."""
+        """Return the facts that hold with either: the shorter context, and the known abilities of both."""
         windows = [one.window for one in (self, other) if one.window]
         said = [one.abilities for one in (self, other) if one.abilities is not None]
         abilities = frozenset.intersection(*said) if said else None
@@ -76,7 +76,7 @@ MetadataByModel = Mapping[str, ModelMetadata]
 
 
 def context_length_of_entry(entry: Mapping[str, Any]) -> int | None:
-    """What an entry of /v1/models says, in one of the words that servers have for it."""
+    """Return the context length of an entry of /v1/models, under any of the servers' names for it."""
     return next(filter(None, (_count(entry.get(name)) for name in _LISTED)), None)
 
 
@@ -123,7 +123,7 @@ def _words(entry: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _entries(said: Any, name: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
-    """Those with a name, which is all that is wanted of them here."""
+    """Yield the entries with a name."""
     return (entry for entry in said[name] or () if isinstance(entry.get("id", entry.get("name")), str))
 
 

@@ -78,7 +78,7 @@ Where the same is said twice, the server's own word holds.
 
 
 def kinds_page() -> str:
-    """All of it, in Markdown."""
+    """Return the whole page in Markdown."""
     several = sorted(name for name in EXTENSIONS if len(_takers(name)) != 1 or _elsewhere(name))
     return "\n".join(
         (

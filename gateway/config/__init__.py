@@ -104,7 +104,7 @@ def parse(
 
 
 def dump_effective(config: Config) -> str:
-    """What holds, defaults included, as YAML; secrets are masked."""
+    """Return the effective configuration as YAML, defaults included; secrets are masked."""
     data = config.model_dump(mode="json", by_alias=True)
     for name, model in data["models"].items():
         model["upstream_model"] = model["upstream_model"] or name

@@ -67,12 +67,12 @@ def build_config(
 
 
 def is_exposed(server: ServerSettings, auth: AuthSettings) -> bool:
-    """Whether others than this machine could come in without a key, and nobody said that they may."""
+    """Return True if other machines can connect without a key, and the configuration does not allow that."""
     return not (auth.keys or auth.open or is_loopback(server.host))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address.  A name other than localhost could mean anything."""
+    """Return True if only this machine reaches an address.  A name other than localhost may mean anything."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -124,7 +124,7 @@ def _completed(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _links(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong between the sections.  The data may be of any shape: the schema has not seen it."""
+    """Yield errors between the sections.  The data may have any shape, as the schema has not checked it."""
     models = _mapping(data, "models")
     backends = _mapping(data, "backends")
     servers = _mapping(_mapping(_mapping(data, "tools"), "mcp"), "servers")

@@ -47,7 +47,7 @@ def _visible(text: str) -> bool:
 
 
 def key_digest(key: str) -> str:
-    """What the gateway knows of a key that somebody may show.
+    """Return the digest by which the gateway knows a key.
 
     It has no salt and is no slow hash: a key is too long to be guessed, and each request is hashed.
     """

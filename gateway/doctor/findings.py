@@ -48,7 +48,7 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def configured(self) -> Kind:
-        """What the gateway knows of the server without asking, once the model has its format."""
+        """Return the server's kind as the gateway knows it without a probe, once the model has its format."""
         kind = with_ignored_fields(KINDS[self.kind], self.ignores)
         return kind if self.format in (None, "native") else kind.parsing_nothing()
 
@@ -59,11 +59,11 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def reading(self) -> DetectedFormat:
-        """What there is of thoughts and calls in the text."""
+        """Return the reasoning and the calls found in the text."""
         return detect_format([self._words(question) for question in self.heard], FORMATS, self.chosen.format)
 
     def said(self, question: str) -> ObservedMessage:
-        """What the model has said, its markup read."""
+        """Return the model's response to a probe, with its markup parsed."""
         said = self.heard[question].said
         if not self.reading.format:
             return said

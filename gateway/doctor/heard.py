@@ -106,7 +106,7 @@ class ProbeResponseReader:
         self._upstream.answered(content_type)
 
     def feed(self, data: bytes, seconds: float) -> None:
-        """What came so long after the question."""
+        """Take data that came so many seconds after the request."""
         self._raw += data
         self._take(self._upstream.feed(data), seconds)
         if len(self._raw) > _LIMIT:

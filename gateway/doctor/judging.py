@@ -93,12 +93,12 @@ def reasoning_only_verdict(findings: Findings) -> Verdict:
 
 
 def problem_text(problem: Problem) -> str:
-    """What went wrong, in the server's words."""
+    """Return the server's description of a problem."""
     return f"{'refused' if problem.status < 500 else 'failed'}: {shorten(problem.message, _LONGEST)}"
 
 
 def _by_the_gateway(field: str, kind: Kind) -> str:
-    """What it does about a field that this kind of server is known not to heed."""
+    """Return how the gateway handles a field that this kind of server is known to ignore."""
     match kind.fields[field]:
         case EmulatedRule(how=how):
             return f"the gateway sees to it: {how}"

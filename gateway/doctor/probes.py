@@ -36,7 +36,7 @@ PROBES: Mapping[str, Check] = MappingProxyType(
 
 
 def run_checks(findings: Findings, names: Collection[str] = ()) -> dict[str, Verdict]:
-    """Those of these names, or all of them."""
+    """Return the verdicts of these names, or all of them."""
     return {name: probe.judge(findings) for name, probe in PROBES.items() if not names or name in names}
 
 

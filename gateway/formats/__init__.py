@@ -52,7 +52,7 @@ _ALIASES = {alias: name for name, row in FORMATS.items() for alias in row.aliase
 
 
 def format_names() -> frozenset[str]:
-    """All that a user may write as `format:`."""
+    """Return all values that `format:` accepts."""
     return frozenset(FORMATS) | frozenset(_ALIASES)
 
 

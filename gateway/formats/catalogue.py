@@ -52,12 +52,12 @@ _IDS = {
 
 
 def formats_page(rows: Mapping[str, FormatSpec]) -> str:
-    """All of it, in Markdown."""
+    """Return the whole page in Markdown."""
     return "\n".join([_HEAD, *(f"## {name}\n\n{format_section(row)}\n" for name, row in rows.items())])
 
 
 def format_section(row: FormatSpec) -> str:
-    """What is known of one format: its models, how they write, and what is worth a sentence."""
+    """Return the section of one format: its models, an example, and its peculiarities."""
     fence = "````" if "```" in row.example else "```"
     lines = [f"{row.families[:1].upper()}{row.families[1:]}.", "", f"{fence}text", row.example, fence]
     if facts := " ".join(_facts(row)):

@@ -24,7 +24,7 @@ class FormatChoice(Struct, frozen=True):
 
 @lru_cache(_MODELS)
 def choice_by_name(names: tuple[str, ...], word: str = "auto") -> FormatChoice:
-    """What the operator's word, a format's name, and the names of a model say."""
+    """Choose a format by the operator's word and the names of a model."""
     found = find_profile(names)
     if not found:
         reason = "its name is unknown, so what it writes decides" if word == "auto" else "configured"
@@ -37,7 +37,7 @@ def choice_by_name(names: tuple[str, ...], word: str = "auto") -> FormatChoice:
 
 
 def choice_by_template(template: str, rows: Mapping[str, FormatSpec]) -> FormatChoice | None:
-    """What a chat template gives away: the format of which it has all signs, and of several the one with most."""
+    """Choose the format of which a chat template has all signs; of several the one with most signs."""
     fitting = [name for name, row in rows.items() if row.signs and all(sign in template for sign in row.signs)]
     if not fitting:
         return None

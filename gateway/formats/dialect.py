@@ -195,5 +195,5 @@ def _coded(read: TextReader, put: TextSink, letter: str, digits: str) -> ReadSte
 
 
 def _code(letter: str, digits: str) -> int:
-    """What the digits after such a letter say; less than 0 if they are not all there."""
+    """Return the value of the digits behind such a letter; less than 0 if digits are missing."""
     return int(digits, 16) if len(digits) == _HEX[letter] and _DIGITS.fullmatch(digits) else -1

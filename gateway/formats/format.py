@@ -65,7 +65,7 @@ CallParser = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
 
 
 def start_call(read: TextReader, emit: ParserOutput, name: str, id: str = "") -> None:
-    """It is a call: nothing of it will be given back as text; Malformed if its name is empty."""
+    """Begin a call: its text cannot become text again; Malformed if its name is empty."""
     if not name:
         raise Malformed
     read.recorded()
@@ -73,7 +73,7 @@ def start_call(read: TextReader, emit: ParserOutput, name: str, id: str = "") ->
 
 
 def emit_as_text(read: TextReader, emit: ParserOutput, put: TextSink) -> None:
-    """What seemed to be a call is none: it was text for `put`, unless the text only ended too early to tell."""
+    """Give text back to `put` that is no call after all, unless it only ended too early to tell."""
     if text := read.recorded():
         (emit.fragment if read.ended else put)(text)
 
@@ -98,7 +98,7 @@ def try_call(call: ReadStep, read: TextReader, emit: ParserOutput, put: TextSink
 
 
 def by_next_token(options: Mapping[str, CallParser], otherwise: CallParser) -> CallParser:
-    """What comes next, after white space, decides who reads on.  A tag is taken then, a bracket is not.
+    """Choose the parser by the next token, after white space.  A tag is taken then, a bracket is not.
 
     The result may be one of the options itself: a tag that is written twice.
     """

@@ -26,7 +26,7 @@ _EMPTY = "{} \n\t"
 
 
 def tagged_calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """What stands between tags is calls, whatever their names; an empty list is none."""
+    """Read calls between tags, whatever their names; an empty list holds none."""
     return (yield from read_calls(read, JsonCall(read, emit, context)))
 
 

@@ -177,7 +177,7 @@ def _braces(read: TextReader, put: TextSink, depth: int) -> ReadStep:
 
 
 def _members(read: TextReader, put: TextSink, key: str, depth: int) -> ReadStep:
-    """All members of a dict; the first key and its colon were taken."""
+    """Read all members of a dict; the first key and its colon were taken."""
     before = "{"
     while True:
         if key[0] in "[{":

@@ -69,7 +69,7 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def openings(self) -> tuple[str, ...]:
-        """What may announce a call."""
+        """Return the texts that may announce a call."""
         return (*self.before, *self.calls, *self.fences)
 
     @cached_property
@@ -79,7 +79,7 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def closes(self) -> frozenset[str]:
-        """What closes a thought and has no other meaning."""
+        """Return the tags that close a thought and have no other meaning."""
         return frozenset(close for closes in self.thoughts.values() for close in closes) - {*self.silent}
 
     @cached_property

@@ -150,7 +150,7 @@ class _ChannelParser:
         return (yield from self._headed(header, mark))
 
     def _headed(self, header: str, mark: str) -> ReadStep:
-        """What comes after a header, whose last tag may be missing."""
+        """Read the text behind a header, whose last tag may be missing."""
         name = self._addressed(header)
         if name and not self._context.tools:
             self._put(header + mark)

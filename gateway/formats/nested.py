@@ -84,7 +84,7 @@ class _NestedParser:
         return tag
 
     def _list(self, tool: Mapping[str, Any], tag: str, depth: int) -> ReadStep:
-        """All items of a list from this tag on; return the tag that ended it."""
+        """Read all items of a list from this tag on; return the tag that ended it."""
         before = "["
         while tag and tag not in _OUTER and not tag.startswith("/"):
             self._put(before)
@@ -101,7 +101,7 @@ class _NestedParser:
         return tag
 
     def _object(self, tool: Mapping[str, Any], tag: str, depth: int) -> ReadStep:
-        """All members of an object from this tag on, held to its end; return the tag that ended it."""
+        """Read all members of an object from this tag on, held to its end; return the tag that ended it."""
         put, members, texts = self._put, _Members(), list[str]()
         try:
             while tag and tag not in _OUTER and not tag.startswith("/"):
@@ -235,7 +235,7 @@ class _Members:
         return values[-1].append
 
     def json(self) -> str:
-        """All so far, without the brace that closes them."""
+        """Return the JSON so far, without the brace that closes it."""
         return "{" + ", ".join(f'"{escape_json_string(key)}": {_one(values)}' for key, values in self._values.items())
 
 

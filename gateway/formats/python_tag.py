@@ -40,7 +40,7 @@ def _call(read: TextReader, emit: ParserOutput, context: ParseContext, expressio
 
 
 def _code(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """All that follows, to the end of the turn, is for an interpreter."""
+    """Read code for an interpreter, to the end of the turn."""
     tool = next((name for name in _CODE if name in context.tools), "")
     if not tool or read.ended:
         raise Malformed

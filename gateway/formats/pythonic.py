@@ -31,7 +31,7 @@ class Pythonic(Struct, frozen=True):
     format: str
 
     def tagged(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-        """What stands between tags is calls, whatever their names."""
+        """Read calls between tags, whatever their names."""
         fence = yield from read.accept(_FENCE)
         if fence:
             yield from read.run(_KEY)
@@ -97,7 +97,7 @@ class Pythonic(Struct, frozen=True):
 
 
 def _arguments(read: TextReader, put: TextSink, tool: Mapping[str, Any]) -> ReadStep:
-    """All arguments, as an object; return "" if the text ended first, or Malformed."""
+    """Read all arguments as an object; return "" if the text ended first, or raise Malformed."""
     properties = tool.get("properties")
     places = chain(properties if isinstance(properties, Mapping) else (), map("argument_{}".format, count(1)))
     before, more = "{", ","

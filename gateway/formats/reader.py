@@ -83,7 +83,7 @@ class TextReader:
         self._buffer, self._base, self._pos = self._buffer[self._pos :] + text, self._base + self._pos, 0
 
     def skip(self, text: str) -> None:
-        """It has gone past, as a PassThrough said that it may."""
+        """Count text that a PassThrough allowed to pass."""
         self._base += len(text)
 
     def close(self, cut: bool = False) -> None:
@@ -121,7 +121,7 @@ class TextReader:
         return self._tape is not None
 
     def recorded(self) -> str:
-        """What was taken since `record`; stops remembering."""
+        """Return the text taken since `record`, and stop recording."""
         tape, self._tape = self._tape or [], None
         return "".join(tape)
 

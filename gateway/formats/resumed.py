@@ -65,6 +65,6 @@ class PrefillOutput:
             self._emit.unread(format)
 
     def _new(self, text: str) -> str:
-        """What of a text, which ends where the TextReader is, the prefill did not have."""
+        """Return the part of a text, which ends where the TextReader is, that the prefill did not have."""
         begin = self._read.offset - len(text)
         return text[max(0, self._known - begin) :]

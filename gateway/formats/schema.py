@@ -50,7 +50,7 @@ def has_parameter(tool: Mapping[str, Any], parameter: str) -> bool:
 
 
 def nested_schema(tool: Mapping[str, Any], parameter: str) -> Mapping[str, Any]:
-    """What is in a parameter, as if that were a tool; what is in a list is its `item`."""
+    """Return the schema inside a parameter as if it were a tool; that of a list is its `item`."""
     properties = tool.get("properties")
     within: dict[str, Any] = {}
     for option in _options(properties.get(parameter) if isinstance(properties, Mapping) else None, tool):
@@ -158,7 +158,7 @@ def _own_kinds(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def referred(reference: str, root: Mapping[str, Any]) -> object:
-    """What a `$ref` inside the tool's own schema means."""
+    """Return the target of a `$ref` inside the tool's own schema."""
     found: object = root
     for name in reference.removeprefix("#").split("/")[1:]:
         found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None

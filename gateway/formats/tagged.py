@@ -317,7 +317,7 @@ class _TrimmedOutput:
 
 
 def _meant(word: str, schema: frozenset[str]) -> frozenset[str]:
-    """What a value's tag says of its type, string="true" or type="number", unless it cannot be of the schema's."""
+    """Return the type that a value's tag names, string="true" or type="number", if the schema allows it."""
     stated = {"true": STRING, "false": JSON}.get(word) or type_named(word)
     if schema == STRING:
         return stated if stated == STRING else _NO_STRING

@@ -34,7 +34,7 @@ class McpServerDefinition(Struct, frozen=True):
         return label
 
     def tools(self, listed: Iterable[OutputItemDict]) -> list[OutputItemDict]:
-        """Those of a list that may be called."""
+        """Return the tools of a list that may be called."""
         return [tool for tool in listed if self._allows(tool)]
 
     def ours(self, tool: OutputItemDict) -> BuiltinTool:

@@ -94,7 +94,7 @@ class ToolRound:
                 call.fail(_BROKE_OFF)
 
     def after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """What was said by now, once everything in it is answered."""
+        """Return the messages so far, once every call in them has its output."""
         text, thought = "".join(self._texts), "".join(self._thoughts)
         fields = {"reasoning_content": thought, "thinking_blocks": self._signed}
         said: Message = {"role": "assistant", "content": text or None}

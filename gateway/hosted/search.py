@@ -53,7 +53,7 @@ class SearchEngine(Struct, frozen=True):
     text: str
 
     def hits(self, said: Any, query: SearchQuery) -> list[SearchHit]:  # noqa: ANN401 - decoded JSON
-        """Those that fit; whatever else it says is no hit."""
+        """Return the hits that fit; other members of the response are no hits."""
         for name in self.within:
             said = said.get(name) if isinstance(said, dict) else None
         found = self._hits(said if isinstance(said, list) else ())
@@ -66,7 +66,7 @@ class SearchEngine(Struct, frozen=True):
 
 
 def make_hit(url: str, title: object, text: object) -> SearchHit:
-    """Whatever a service says of it."""
+    """Build a hit from a service's members."""
     said = sanitize(title) if isinstance(title, str) else ""
     return SearchHit(url, " ".join(said.split())[:_MOST_TITLE], sanitize(text) if isinstance(text, str) else "")
 

@@ -179,7 +179,7 @@ def _numbered(parts: Iterable[WebPage], sources: Sources) -> str:
 
 
 def numbered_text(parts: Iterable[str]) -> str:
-    """What a model is told that may cite it; each part begins with its number."""
+    """Return the text for a model that may cite it; each part begins with its number."""
     text = "\n\n".join(parts)
     return f"{fenced(text)}\n{_CITE}" if text else _NOTHING
 
@@ -189,5 +189,5 @@ def _results(parts: Iterable[WebPage]) -> list[OutputItemDict]:
 
 
 def make_page(url: str, title: str, text: str) -> WebPage:
-    """Whatever a page says of itself."""
+    """Build a page from a service's members."""
     return WebPage(url, " ".join(sanitize(title).split()), sanitize(text).strip())

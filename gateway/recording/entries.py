@@ -164,6 +164,6 @@ class Recording:
 
     @property
     def asked(self) -> RequestEntry | None:
-        """What the client wants, if that is known."""
+        """Return the client's request, if it is known."""
         first = self.entries[0] if self.entries else None
         return first if isinstance(first, RequestEntry) else None

@@ -53,8 +53,9 @@ _Piece = tuple[int, str]  # the place of an entry, and the member of it
 
 
 def redact(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> Recording:
-    """All of it, or a part, without the secrets, whether known or by the names that they go by; contents: and without
-    the contents.
+    """Return the recording, or a part of it, without secrets: known ones, and those in secret fields.
+
+    contents: also without the contents.
     """
     entries = [*recording.entries]
     mask = _masking({*markup_words(), *_named(entries)}) if contents else None
@@ -90,7 +91,7 @@ def redact_stream(pieces: Sequence[bytes], secrets: Collection[bytes], mask: Mas
 
 
 def _streams(entries: Sequence[RecordingEntry]) -> list[list[_Piece]]:
-    """What is one text, cut as it came."""
+    """Return the pieces of each text, in their order."""
     streams: dict[object, list[_Piece]] = {}
     for place, entry in enumerate(entries):
         match entry:
@@ -157,7 +158,7 @@ def _joined(text: str, pieces: Sequence[JsonString], mask: Mask) -> Iterator[tup
 
 
 def _char(unit: str) -> str:
-    """What it stands for, in one character; of control characters it is no matter which."""
+    """Return the character that an escape stands for; of control characters any."""
     if len(unit) == 6:
         return chr(int(unit[2:], 16))
     return "\n" if unit[-1].isalnum() and len(unit) == 2 else unit[-1]
@@ -178,7 +179,7 @@ def _changed(text: str, changes: list[tuple[int, int, str]]) -> str:
 
 
 def _masking(words: Collection[str]) -> Mask:
-    """What takes all out of a text but these words, and what JSON in it needs."""
+    """Return a function that masks all of a text but these words and the syntax of JSON."""
     known = "|".join(map(re.escape, sorted(filter(None, words), key=len, reverse=True)))
     sign = re.compile(rf"({known}|\\[^u]|(?<=\d)[eE](?=[+-]?\d))|\\u[0-9a-fA-F]{{4}}|[^\W_]", re.DOTALL)
 

@@ -48,7 +48,7 @@ class JsonString(Struct, eq=False):
 
     @property
     def channel(self) -> tuple[object, ...]:
-        """What the pieces of one text have in common; to be asked for when all has been scanned."""
+        """Return the key that the pieces of one text share; to be called at the end of the scan."""
         return (self.path, *(tuple(sorted(place.marks.items())) for place in self.inside if place.marks))
 
 

@@ -22,7 +22,7 @@ _SAID = (  # by servers that cannot answer, and in JSON and calls
 
 @cache
 def markup_words() -> frozenset[str]:
-    """What models and servers write that is no content."""
+    """Return the words that models and servers write as markup."""
     rows = FORMATS.values()
     signs = " ".join([*END_TOKENS, *(sign for row in rows for sign in (*row.signs, *row.first))])
     examples = _PROSE.sub(" ", " ".join(row.example for row in rows))

@@ -44,7 +44,7 @@ def _tool(tool: dict[str, Any], *, flat: bool) -> dict[str, Any]:
 
 
 def _standing(items: list[Any]) -> list[Any]:
-    """Those that stand for themselves: no references, no outputs of calls that are not here, and nothing sealed."""
+    """Return the items that need no others: no references, no outputs of calls elsewhere, nothing sealed."""
     objects = [item for item in items if isinstance(item, dict)]
     called = {item.get("call_id") for item in objects if not str(item.get("type")).endswith("_output")}
     return [

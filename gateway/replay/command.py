@@ -75,7 +75,7 @@ def _compared(file: Path, ways: ReplayOptions, out: TextIO) -> bool:
 
 
 def golden_path(file: Path) -> Path:
-    """What it is to mean."""
+    """Return the path of the expected result."""
     return file.with_suffix(".golden.json")
 
 
@@ -93,7 +93,7 @@ def serve(paths: Sequence[Path], host: str, port: int, out: TextIO, *, timed: bo
 
 
 def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[RecordedCall]]]:
-    """What was said in each, by a name for it."""
+    """Yield the recordings of each file, with a name for it."""
     for file in files:
         try:
             if said := recorded_calls(parse_recording(file.read_bytes())):

@@ -43,7 +43,7 @@ _AS_IT_WAS = ReplayOptions()
 
 
 async def replayed(recording: Recording, ways: ReplayOptions = _AS_IT_WAS) -> Recording:
-    """What today's gateway makes of it; raises Unplayable."""
+    """Return the recording of today's gateway; raise Unplayable."""
     _check(recording, ways)
     script = [call.cut(ways.cut) if ways.cut else call for call in recorded_calls(recording)]
     prepared = [entry for entry in recording.entries if isinstance(entry, PreparedEntry)]

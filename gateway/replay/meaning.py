@@ -77,12 +77,12 @@ def _usage(recording: Recording) -> Iterator[Any]:
 
 
 def _told(entry: UpstreamDataEntry | RoundEndEntry) -> list[dict[str, Any]]:
-    """Its events, as data."""
+    """Return its events as data."""
     return json.decode(entry.events, type=list[dict[str, Any]]) if entry.events else []
 
 
 def _said(events: Sequence[dict[str, Any]]) -> list[Any]:
-    """What each choice says, without a trace of how it came."""
+    """Return the output of each choice, without a trace of its chunks."""
     choices: dict[int, list[Any]] = {}
     for one in events:
         if one["event"] not in ("Usage", "Failure"):
@@ -116,7 +116,7 @@ def _answer(recording: Recording) -> Any:  # noqa: ANN401 - decoded JSON
 
 
 def _folded(before: Any, new: Any, name: str = "") -> Any:  # noqa: ANN401 - decoded JSON
-    """What deltas come to."""
+    """Return the value that deltas add up to."""
     if isinstance(before, dict) and isinstance(new, dict):
         return {**before, **{key: _folded(before.get(key), value, key) for key, value in new.items()}}
     if isinstance(before, list) and isinstance(new, list):
@@ -146,5 +146,5 @@ def _normal(value: Any) -> Any:  # noqa: ANN401 - decoded JSON
 
 
 def _worded(name: str, value: object) -> bool:
-    """What is said of a failure, which may say it otherwise."""
+    """Return True for the text of a failure, which may be worded otherwise."""
     return name == "message" and isinstance(value, str)

@@ -41,7 +41,7 @@ class MockBackend:
 
     @asynccontextmanager
     async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-        """Its root."""
+        """Serve in this block, and return the URL."""
         server = await asyncio.start_server(self._talk, host, port, limit=_HEAD_LIMIT)
         try:
             yield f"http://{host}:{server.sockets[0].getsockname()[1]}"

@@ -52,12 +52,12 @@ class RecordedCall(Struct, frozen=True):
 
 
 def recorded_calls(recording: Recording) -> list[RecordedCall]:
-    """Those of the backends, in the order in which they were made."""
+    """Return the calls to backends, in the order in which they were made."""
     return [_call(recording.entries, entry) for entry in recording.entries if isinstance(entry, UpstreamRequestEntry)]
 
 
 def join_chunks(pieces: Sequence[bytes]) -> Sequence[bytes]:
-    """All in one piece."""
+    """Return all in one piece."""
     data = b"".join(pieces)
     return [data] if data else []
 

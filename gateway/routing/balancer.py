@@ -60,7 +60,7 @@ class Balancer:
         self._groups = [_PriorityGroup(groups[priority], random) for priority in sorted(groups)]
 
     def choose(self, now: float, key: str | None, tried: Collection[str]) -> BalancerMember | None:
-        """Who is asked next, or None: nobody admits a request who was not tried.
+        """Return the next member, or None if no untried one admits a request.
 
         key: makes requests go to the same member.  tried: names that are left out.
         One that is full is chosen only where everybody is.  One that is ejected is chosen only where there is nobody
@@ -149,7 +149,7 @@ class _PriorityGroup:
         return drawn
 
     def _survey(self, now: float) -> None:
-        """What depends on all members is found out now and then: how much one may bear, and who is an outlier.
+        """Work out now and then what depends on all members: the largest fair load, and the outliers.
 
         1.5 times the mean and 2: never less than two standard deviations above the mean, if requests come by chance
         (m/2 + 2 >= 2*sqrt(m) for every m), so that a key leaves its member for a reason.
@@ -185,6 +185,6 @@ def _is_open(member: BalancerMember, now: float, tried: Collection[str]) -> bool
 
 
 def _cost(member: BalancerMember) -> float:
-    """What one more means for it.  An idle one is as good as any other, so that shares are right where few ask."""
+    """Return the cost of one more request.  Idle members cost the same, so that shares are right under little load."""
     running = member.load.running
     return (running + 1) / member.weight if running else 0.0

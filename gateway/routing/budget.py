@@ -16,7 +16,7 @@ class RetryBudget:
             self._saved += 1
 
     def again(self) -> bool:
-        """Whether one may be tried once more; True has spent it."""
+        """Return True if a retry is allowed, which is then spent."""
         if self._saved < _PRICE:
             return False
         self._saved -= _PRICE

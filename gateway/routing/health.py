@@ -81,7 +81,7 @@ class Health:
         return attempt == self._generation
 
     def well(self, attempt: AttemptToken, now: float) -> bool:
-        """It has begun to answer: there is content, or an end without any.  True if that has closed the circuit."""
+        """Note that a response began: content, or an end without any.  Return True if that has closed the circuit."""
         if attempt != self._generation:
             return False
         self._failures = 0
@@ -121,18 +121,18 @@ class Health:
                 self._renew()
 
     def rest(self, now: float, seconds: float) -> None:
-        """It asked to be left alone for so long, of which 60 are granted; no failure, and no outcome of an attempt."""
+        """Pause the backend for so long as it asked, at most 60 s; no failure, and no outcome of an attempt."""
         self._rest_until = max(self._rest_until, now + min(seconds, _REST))
 
     def probed(self, now: float, *, well: bool) -> None:
-        """It was asked how it is.  A good answer ends the pause, but closes no circuit; a bad one is like `ill`."""
+        """Note the result of a probe.  A good one ends the pause, but closes no circuit; a bad one is like `ill`."""
         if well and now < self._open_until:
             self._open_until = now
         elif not well and self._alone_until == -inf and now >= self._open_until:
             self.ill(self._generation, now)
 
     def eject(self, now: float) -> None:
-        """It fails far more often than others: for 1 s, and twice as long if it was not long ago, they are asked.
+        """Pause an outlier for 1 s, and twice as long if the last time was not long ago.
 
         What it did until now is forgotten, so that it is judged by what it does when it is back.
         """
@@ -151,7 +151,7 @@ class Health:
         return (self._good + self._bad) * self._decay(now)
 
     def _age(self, now: float) -> None:
-        """What was counted weighs what it does by now."""
+        """Let old counts lose their weight."""
         decay = self._decay(now)
         self._good, self._bad, self._counted_at = self._good * decay, self._bad * decay, now
 
@@ -176,7 +176,7 @@ class Health:
         self._renew()
 
     def _renew(self) -> None:
-        """What has begun by now counts for nothing any more."""
+        """Let attempts that have begun count no longer."""
         self._generation = AttemptToken(self._generation + 1)
 
     def _pause(self, times: int) -> float:

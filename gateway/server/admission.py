@@ -36,7 +36,7 @@ class BackendLimiter:
         self.turns, self.patience = FairQueue(concurrent, queue.length), queue.seconds or inf
 
     def probed(self, *, well: bool) -> None:
-        """It was asked how it is."""
+        """Note the result of a probe."""
         self.told(partial(self.health.probed, well=well))
 
     def told(self, failure: Callable[[float], None]) -> None:
@@ -89,19 +89,19 @@ class Slot:
     # what came of it
 
     def well(self) -> None:
-        """It has begun to answer, or has refused what was wrong; to say it again adds nothing."""
+        """Note that the response began, or that the backend refused a faulty request; repeating it changes nothing."""
         if self._open:
             self._open = False
             if self._gate.health.well(self._attempt, _now()):
                 _log.warning("backend %s is back", self._gate.name)
 
     def ill(self) -> None:
-        """It did not answer, or not to the end, or what it said is no answer."""
+        """Note that the response did not begin, broke off, or was invalid."""
         self._open = False
         self._gate.told(partial(self._gate.health.ill, self._attempt))
 
     def refused(self, status: int, retry_after: str | None, *, clients_fault: bool) -> None:
-        """It answered with this status, which is not 200."""
+        """Note a response with this status, which is not 200."""
         health = self._gate.health
         if status in (429, 503) and retry_after and retry_after.isdecimal():
             health.rest(_now(), int(retry_after))

@@ -9,7 +9,7 @@ _SECONDS = 2  # to connect, and for each piece of the answer
 
 
 def is_alive(url: str) -> bool:
-    """Whether /health of the gateway at this root says so; raises ValueError for what is no URL.
+    """Return True if /health of the gateway at this root says so; raise ValueError for an invalid URL.
 
     It is told nothing secret, so its certificate may be anybody's: the names in it are those that clients ask for.
     """

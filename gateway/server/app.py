@@ -74,7 +74,7 @@ def create_app(
 async def _living(
     config: Config, crowd: ConcurrencyLimit, app: FastAPI
 ) -> AsyncIterator[dict[str, Callable[[], None]]]:
-    """What it works with, as long as it lives."""
+    """Hold the resources of the application for its lifetime."""
     state, telemetry = app.state, app.state.telemetry
     store = Database(config.store.url.get_secret_value(), telemetry.store_failed)
     directory = ModelRegistry(config, telemetry.failed)
@@ -102,7 +102,7 @@ async def _living(
 
 
 def _add_layers(app: GatewayApp, config: Config, door: Authenticator, crowd: ConcurrencyLimit) -> None:
-    """What requests go through before the routes, and before what asks a model."""
+    """Add the middleware before the routes and the model endpoints."""
     layers = [*_layers(app, config)]
     for layer in layers:
         app.add_middleware(layer)

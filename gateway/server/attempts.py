@@ -74,7 +74,7 @@ class Attempts:
         return self._turn
 
     def head(self) -> dict[str, str]:
-        """What the head of the answer tells of its way."""
+        """Return the headers that describe the route of the response."""
         return heads.gateway_headers(self._http, self.route, self._rounds.now.chosen, self._ledger)
 
     @property

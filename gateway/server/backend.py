@@ -97,7 +97,7 @@ class Backend:
         return count if isinstance(count, int) else None
 
     async def models(self) -> list[ListedModel]:
-        """What it lists, asked for at most every ten seconds; raises Unreachable where it never could be asked."""
+        """Return its list of models, asked for at most every ten seconds; raise Unreachable if it never answered."""
         async with self._asking:
             await self._refresh()
         if self._models is None and self._problem:
@@ -115,7 +115,7 @@ class Backend:
         return model in (self._models or ())
 
     def names(self, model: str) -> tuple[str, ...]:
-        """All that the model is called here."""
+        """Return all names of the model here."""
         listed = self._listed(model)
         return (model, listed.root) if listed and listed.root else (model,)
 
@@ -157,7 +157,7 @@ class Backend:
             return self._http
 
     def _client(self) -> "httpx.AsyncClient":
-        """It follows no redirects."""
+        """Return the client, which follows no redirects."""
         url = self.settings.url
         encrypted = not url.startswith("http:")  # else there is nobody to trust: to read whom takes 0.02 s and 3 MB
         return httpx.AsyncClient(

@@ -160,7 +160,7 @@ class HttpUpstreamCall:
         self._limit = min(now + self._times.first_byte, self._last)
 
     def _there(self, post: PendingPost) -> bool:
-        """Whether there is something to read, or an answer of which its head says that it is an error."""
+        """Return True if there is data, or a response whose headers announce an error."""
         if self._answer:
             return self._answer.there
         if not post.headed():
@@ -202,7 +202,7 @@ class HttpUpstreamCall:
         raise UpstreamFailed(problem, retry_after)
 
     def _absent(self, status: int, problem: Problem) -> Problem:
-        """What a server lacks besides chat is no fault of its own: not every one has everything."""
+        """Return the Problem of an API that the server lacks, which is no failure of the server."""
         if self._path == self._backend.dialect.path or status not in (404, 405) or problem.code != "upstream_error":
             return problem
         return Problem(400, f"The backend '{self._backend.name}' has no {self._path}.", "unsupported_value", "model")

@@ -27,7 +27,7 @@ class Certificates:
         self.context.sni_callback = self._choose  # is asked as well where the client names no server
 
     def renew(self, tls: TlsSettings) -> None:
-        """What is new holds from the next connection on."""
+        """Use new files from the next connection on."""
         self._newest = _context(tls)
         valid, days = certificate_validity(tls)
         if not valid:
@@ -38,7 +38,7 @@ class Certificates:
 
 
 def certificate_validity(tls: TlsSettings) -> tuple[bool, str]:
-    """Whether the certificate is valid today, and when it is."""
+    """Return whether the certificate is valid today, and its dates."""
     leaf = _leaf(tls)
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     valid = begin <= datetime.now(UTC) <= end
@@ -46,7 +46,7 @@ def certificate_validity(tls: TlsSettings) -> tuple[bool, str]:
 
 
 def certificate_errors(tls: TlsSettings) -> list[CertificateFault]:
-    """What is wrong with the files, by the key of the section whose fault it is."""
+    """Return the errors of the files, each with its key of the section."""
     found: list[CertificateFault] = []
     halves: list[object] = []
     for half in _certified, _private:

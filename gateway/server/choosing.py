@@ -37,13 +37,13 @@ async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
 
 
 async def format_before_request(route: BackendRoute, word: str) -> FormatChoice:
-    """What is known before anybody has asked anything; may ask the backend for the chat template, and wait."""
+    """Choose the format before any request; may ask the backend for the chat template, and wait."""
     chosen = format_by_names(route, word)
     return await _shown(route, chosen) if chosen.format == "auto" else chosen
 
 
 async def _shown(route: BackendRoute, chosen: FormatChoice) -> FormatChoice:
-    """What the chat template shows, where there is one."""
+    """Choose the format by the chat template, if there is one."""
     template = await route.backend.learner.template(route.upstream_model)
     return (choice_by_template(template, FORMATS) if template else None) or chosen
 
@@ -59,7 +59,7 @@ def _word(route: BackendRoute, request: Request) -> str:
 
 
 def format_by_names(route: BackendRoute, word: str) -> FormatChoice:
-    """What is known without asking the backend."""
+    """Choose the format without asking the backend."""
     return choice_by_name(_names(route), word)
 
 

@@ -30,7 +30,7 @@ _NOWHERE = ClientChannel()
 
 
 def direct(send: Send) -> ClientChannel:
-    """That of uvicorn's `send` in our own protocol; nothing goes this way for another."""
+    """Return the channel of uvicorn's `send` in our own protocol; other senders have none."""
     cycle = getattr(send, "__self__", None)
     return cycle if isinstance(cycle, FastRequestCycle) else _NOWHERE
 
@@ -64,7 +64,7 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
         return True
 
     def begin(self, fields: HeaderList) -> bool:
-        """It goes out with what follows it in the same turn of the loop."""
+        """Send the headers together with the data of the same turn of the loop."""
         if not self._begins(fields):
             return False
         self.chunked_encoding = True
@@ -96,7 +96,7 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
         return body
 
     def watch(self, gone: Callable[[], None]) -> bool:
-        """It is called when the connection is lost, until `unwatch`."""
+        """Call this function when the connection is lost, until `unwatch`."""
         if self.disconnected:
             return False
         self._lost = self.transport.lost = gone
@@ -108,7 +108,7 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
         self._lost = None
 
     def _begins(self, fields: HeaderList) -> bool:
-        """Whether an answer does now."""
+        """Return True if a response may begin now."""
         if self.flow.write_paused or self.disconnected or self.response_started or self.scope["method"] == "HEAD":
             return False
         if HEADER_VALUE_RE.search(b"".join(map(_value, fields))):
@@ -117,7 +117,7 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
         return True
 
     def _goes_on(self) -> bool:
-        """Whether a body does."""
+        """Return True if a body goes on."""
         if self.flow.write_paused or self.disconnected or self.response_complete:
             return False
         return bool(self.chunked_encoding)

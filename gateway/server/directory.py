@@ -39,7 +39,7 @@ class BackendRoute(Struct, frozen=True, dict=True):
     brought: FormatSpec | None = None
 
     def row(self, format: str) -> FormatSpec:
-        """What is known of a format by its name."""
+        """Return the row of a format by its name."""
         return self.brought or FORMATS[format]
 
     @cached_property
@@ -54,12 +54,12 @@ class BackendRoute(Struct, frozen=True, dict=True):
 
     @cached_property
     def kind(self) -> Kind:
-        """What the backend's server is to this model."""
+        """Return the kind of the backend for this model."""
         return self.backend.unparsed if self.parsed_here else self.backend.kind
 
     @cached_property
     def notes(self) -> dict[Hashable, Any]:
-        """What others have worked out for all requests that go this way, by what it depends on."""
+        """Return values that callers have worked out for all requests on this route, by their inputs."""
         return {}
 
     @cached_property
@@ -155,7 +155,7 @@ class ModelRegistry:
         return self._aliases.get(name, name)
 
     async def list(self) -> list[ListedModel]:
-        """All that clients may name, each once; a backend that cannot be asked adds nothing."""
+        """Return all names that clients may use, each once; an unreachable backend adds none."""
         lists = await asyncio.gather(*(backend.models() for backend in self._open), return_exceptions=True)
         found = [ListedModel(name) for name in (*self._served, *self._aliases)]
         found += [listed for one in lists if not isinstance(one, BaseException) for listed in one]

@@ -58,7 +58,7 @@ async def discover(
 
 
 async def identify(url: str, headers: Mapping[str, str] = MappingProxyType({}), *, seconds: float = 5) -> KindName:
-    """What kind of server is at a URL; openai where nothing gives it away.  `seconds` for each of a few questions."""
+    """Return the kind of a server at a URL; openai if nothing shows it.  `seconds` for each of a few requests."""
     async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
         answer = await _get(client, f"{url}/v1/models", seconds)
         kind = _given_away(answer, _entries(answer) or []) if answer else None
@@ -69,7 +69,7 @@ async def identify(url: str, headers: Mapping[str, str] = MappingProxyType({}), 
 
 
 def discovered_config(found: Iterable[DiscoveredServer], taken: Collection[str] = ()) -> ConfigDocument:
-    """What an operator would have written for these servers; `taken` are names of others."""
+    """Return the configuration of these servers as an operator would write it; `taken` are other names."""
     backends: dict[str, object] = {}
     for server in found:
         again = server.kind in backends or server.kind in taken

@@ -70,7 +70,7 @@ def report_result(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, a
 
 
 def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
-    """What was found, and how it is to be configured."""
+    """Return the findings, and their configuration."""
     block = merge_config("", servers) if any(server.models for server in servers) else ""
     if as_json:
         return json.dumps({"servers": report_json(servers), "config": block}, ensure_ascii=False, indent=2)

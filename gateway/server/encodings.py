@@ -68,7 +68,7 @@ class ContentDecoder:
         self._new, self._part, self._parts = new, new(), 1
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What that is decoded, in pieces of at most STEP bytes.  data: not empty."""
+        """Yield the decoded data in pieces of at most STEP bytes.  data: not empty."""
         more = True
         while more:
             if self._part.eof:
@@ -79,7 +79,7 @@ class ContentDecoder:
             more = bool(data) if self._part.eof else len(decoded) == STEP
 
     def close(self) -> None:
-        """That was all of it."""
+        """Check that the data is complete."""
         if not self._part.eof:
             raise _damaged()
 

@@ -59,7 +59,7 @@ class ModelExaminer:
         )
 
     def _seconds(self) -> float:
-        """That an answer may still take."""
+        """Return the seconds that a response may still take."""
         return max(min(self._most, self._until - self._now()), 0)
 
     def _route(self, model: str, format: str = "auto") -> BackendRoute:
@@ -104,7 +104,7 @@ class ModelExaminer:
         return replace(heard, problem=self._backend.discreet(heard.problem)) if heard.problem else heard
 
     async def _responds(self, model: str) -> bool | None:
-        """Whether it has the API of responses itself; None if that did not show."""
+        """Return True if the server has the Responses API itself; None if unknown."""
         body = json.encode({"model": model, "input": "Hello!", "max_output_tokens": 16, "stream": False})
         call = HttpUpstreamCall(self._backend, body, lambda _: None, _RESPONSES)
         said = b""

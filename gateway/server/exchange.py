@@ -88,7 +88,7 @@ class Relay:
         return said
 
     async def pump(self, outlet: ResponseWriter) -> None:
-        """All but the last piece: one per network read, and keep-alives in silence; a failure is the last."""
+        """Send all but the last piece: one per network read, and keep-alives in silence.  A failure is the last."""
         silence, keep_alive = self._times.keepalive_seconds or inf, self._turn.keep_alive
         self._now, piece = outlet.now, b""
         while not self._over:
@@ -133,7 +133,7 @@ class Relay:
     async def _step(
         self, seconds: float = inf, otherwise: Callable[[], bytes] = bytes, ear: DataCallback | None = None
     ) -> bytes:
-        """What the client gets for what the backend says next, or `otherwise` if it is silent for so long."""
+        """Return the output for the backend's next data, or `otherwise` if it is silent for so long."""
         if self._unkept:
             return await self._kept(self._unkept)
         try:
@@ -153,7 +153,7 @@ class Relay:
         return said + self._end(actions)
 
     async def _read(self) -> tuple[bytes, bool]:
-        """What the client gets for what came, and whether more may come."""
+        """Return the output for the data, and whether more may come."""
         said, self._heard = self._heard, None
         if said is None:
             if not (data := self._call.read()):
@@ -178,7 +178,7 @@ class Relay:
         self._call.judge(self._turn.problem)
 
     def _end(self, actions: list[PipelineAction]) -> bytes:
-        """What is sent last of a round, but for the word that it is over where the answer has to be stored before."""
+        """Return the last output of a round, without the end of a response that has to be stored first."""
         self._log_problem()
         said = b""
         for action in actions:

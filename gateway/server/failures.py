@@ -28,7 +28,7 @@ def error_response(problem: Problem, headers: dict[str, str] | None = None) -> R
 
 
 def response_for(error: GatewayError) -> Response:
-    """What the client is told of a failure that has a status of its own."""
+    """Return the response for a failure that has a status of its own."""
     after = {"retry-after": error.retry_after} if error.retry_after else {}
     return error_response(error.problem, {**error.headers, **after})
 
@@ -40,7 +40,7 @@ async def _known(request: Request, error: Exception) -> Response:
 
 
 async def _routing(request: Request, error: Exception) -> Response:
-    """What the router says of itself: no such path, or not with this method."""
+    """Return the router's error: unknown path, or wrong method."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     headers = dict(error.headers or {})

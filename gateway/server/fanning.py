@@ -74,7 +74,7 @@ class FanOutCall:
             self._end(call)
 
     def _end(self, call: HttpUpstreamCall) -> None:
-        """It came to its end; where that is none that an answer has, it is the end of all."""
+        """End one call; an abnormal end is the end of all."""
         problem = self._fan.end()
         self._speaker = None
         call.judge(problem)

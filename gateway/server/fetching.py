@@ -39,7 +39,7 @@ class Fetcher:
         self._left = settings.max_bytes
 
     async def all(self, wanted: Mapping[str, str]) -> dict[str, FetchedContent]:
-        """What is at each URL; raises BadRequest with the path of the first that there is nothing at."""
+        """Return the content of each URL; raise BadRequest with the path of the first URL without content."""
         until = asyncio.get_running_loop().time() + self._seconds
         fetched: dict[str, FetchedContent] = {}
         left = iter(wanted.items())

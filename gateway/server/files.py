@@ -18,13 +18,13 @@ FileStamp = tuple[int, ...]
 
 
 def read_text(file: Path) -> str:
-    """What a file holds, or Unreadable."""
+    """Return the text of a file, or raise Unreadable."""
     with _unreadable():
         return file.read_text("utf-8-sig")
 
 
 def read_secret(file: Path) -> str:
-    """What a regular file holds that is not large, without the newline at its end; or Unreadable."""
+    """Return the content of a small regular file without the newline at its end, or raise Unreadable."""
     with _unreadable():
         if not stat.S_ISREG(file.stat().st_mode):  # a pipe could be read once, and perhaps never
             raise UnreadableFile("is not a regular file")
@@ -59,12 +59,12 @@ class ConfigFileReader:
         self.stamps: dict[Path, FileStamp | None] = {}
 
     def text(self, file: Path) -> str:
-        """All of it, or Unreadable."""
+        """Return all of the file, or raise Unreadable."""
         self.stamps.setdefault(file, file_stamp(file))
         return read_text(file)
 
     def secret(self, path: str) -> str:
-        """What `${file:PATH}` stands for, or Unreadable."""
+        """Return the value of `${file:PATH}`, or raise Unreadable."""
         file = self._folder / path
         self.stamps.setdefault(file, file_stamp(file))
         try:

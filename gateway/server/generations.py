@@ -48,11 +48,11 @@ class AppInstance:
         await self._app.state.asking.jobs.idle()
 
     def leave(self) -> None:
-        """It says that it is about to stop, and goes on."""
+        """Announce a stop, and go on."""
         self._app.state.leaving = True
 
     def stop(self) -> None:
-        """What runs has some time to end."""
+        """Give running requests some time to end."""
         self._stop()
 
     def give_up(self) -> None:

@@ -94,7 +94,7 @@ async def resolved(host: str, port: int) -> list[str]:
 
 @contextmanager
 def fetch_errors() -> Iterator[None]:
-    """Whatever URLs, names, connections and servers fail with is Unreachable."""
+    """Turn failures of URLs, names, connections and servers into FetchFailed."""
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError):

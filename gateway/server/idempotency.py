@@ -141,7 +141,7 @@ class ResponseCapture:
         await self._send(message)
 
     def answer(self) -> StoredAnswer | None:
-        """All of it; None if it is too much to be kept."""
+        """Return all of the response; None if it is too long to be kept."""
         if self._size > _MOST_KEPT:
             return None
         return StoredAnswer(self._status, self._type, b"".join(self._pieces))

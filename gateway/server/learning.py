@@ -55,7 +55,7 @@ class MetadataCache:
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
     async def known(self, model: str) -> ModelMetadata:
-        """What the server has told of a model."""
+        """Return the server's metadata of a model."""
         return _of(model, await self._told(ASKS.get(self._kind, ()), model))
 
     def told(self, model: str) -> ModelMetadata:
@@ -69,18 +69,18 @@ class MetadataCache:
         return _of(model, await self._told(asks, model, patience=_LONG_PATIENCE)).template
 
     async def prompt(self, model: str, settings: TemplateSettings) -> str | None:
-        """What a question becomes, up to where the answer begins; None if the server does not say."""
+        """Return the prompt of a request, up to the beginning of the response; None if the server does not tell."""
         asks = [PROMPTS[self._kind]] if self._kind in PROMPTS else []
         return next(iter(await self._told(asks, model, settings, _LONG_PATIENCE)), None)
 
     async def continues(self, model: str) -> bool:
-        """Whether an answer goes on from its beginning; yes, if the server does not say."""
+        """Return whether a response continues its prefill; True if the server does not tell."""
         asks = [CONTINUES[self._kind]] if self._kind in CONTINUES else []
         told: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
         return all(told)
 
     def remembered(self, model: str) -> list[LearnedMetadata]:
-        """What is known of a model by now, for `recall`."""
+        """Return the known metadata of a model, for `recall`."""
         known = ((path, fields, _found(model, fields, found)) for (path, fields), (_, found) in self._answers.items())
         return [LearnedMetadata(path, fields.decode(), found) for path, fields, found in known if found is not None]
 

@@ -54,7 +54,7 @@ def shows_content() -> bool:
 
 
 def _told(error: BaseException | None) -> list[str]:
-    """Its causes first, as Python does."""
+    """Return the traceback with its causes first, as Python does."""
     if error is None:
         return []
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

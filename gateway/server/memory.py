@@ -71,7 +71,7 @@ class ReasoningMemory(NoReasoningMemory):
 
     @property
     def behind(self) -> bool:
-        """Whether something was heard that is not kept."""
+        """Return True if there is reasoning that is not stored yet."""
         return bool(self._listener.heard)
 
     async def keep(self) -> None:

@@ -68,7 +68,7 @@ def _name(host: str) -> str | None:
 
 @lru_cache(1000)
 def _is_private(name: str) -> bool:
-    """Whether nobody can have such a public name: it is an address, or one of a network of one's own."""
+    """Return True if no public host can have this name: an address, or a name of a private network."""
     if "." not in name or name.endswith(_PRIVATE):
         return True
     try:

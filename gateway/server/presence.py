@@ -13,7 +13,7 @@ class DisconnectSource:
     """The owner of a `receive`: it reports a disconnect at once, where others do it by messages."""
 
     def whole_body(self) -> bytes | None:
-        """All of the request's body where it is there and was not taken yet; None, and nothing is taken, else."""
+        """Take the request's whole body, if it has arrived and was not taken yet; else return None."""
         return None
 
     def watch(self, gone: Callable[[], None]) -> bool:
@@ -21,7 +21,7 @@ class DisconnectSource:
         return False
 
     def unwatch(self) -> None:
-        """Nobody waits for that any more."""
+        """Stop watching."""
 
 
 _NONE = DisconnectSource()

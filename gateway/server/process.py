@@ -24,7 +24,7 @@ ConfigPoll = Callable[[], Awaitable[Config | None]]  # the config that holds fro
 
 
 def make_server(config: Config, news: ConfigPoll, shared: SharedFolder | None = None) -> "WorkerServer":
-    """What begins with this config, as the only one of this process.  shared: what it and others have counted."""
+    """Return the server of this config, the only one of this process.  shared: the counts of all workers."""
     make = partial(create_app, crowd=ConcurrencyLimit(), strangers=AuthThrottle(), telemetry=Telemetry(shared))
     generations = AppReloader(make, config)
     return_memory()

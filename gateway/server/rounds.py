@@ -164,7 +164,7 @@ class RoundLoop:
         self.loop: ToolLoop | None = None
 
     def run_tools(self, loop: ToolLoop) -> None:
-        """What is said of them is heard by the loop, as the last of all."""
+        """Start the round of tools; the loop reads its output as the last filter."""
         listening, self.loop = self.listening, loop
         self.listening = lambda round: listening(round).seen_by(loop)
 
@@ -181,7 +181,7 @@ class RoundLoop:
         return self.source
 
     def again(self) -> Request | None:
-        """What is to be asked now, if there is to be another round."""
+        """Return the request for another round, if there is to be one."""
         if another := self.now.another():
             self.begin(another, repeats=True)
             return self.now.request

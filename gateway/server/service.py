@@ -142,7 +142,7 @@ def _unsupported(route: BackendRoute, what: str) -> BadRequest:
 
 @contextmanager
 def _placed(place: str) -> Iterator[None]:
-    """What is wrong with the request is wrong at its `place`."""
+    """Give errors of the request the path `place`."""
     try:
         yield
     except UpstreamFailed as error:

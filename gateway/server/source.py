@@ -58,11 +58,11 @@ class ConfigSource:
         return build_config(document, formats.format_names(), self._flags, self._files)
 
     def known(self) -> Mapping[Path, FileStamp | None]:
-        """What the files looked like when they were read."""
+        """Return the stamps of the files when they were read."""
         return self._files.stamps
 
     def look(self) -> Mapping[Path, FileStamp | None]:
-        """What they look like now."""
+        """Return the stamps of the files now."""
         return {file: file_stamp(file) for file in self._files.stamps}
 
 
@@ -75,7 +75,7 @@ def resolve_config(
     demo_wanted: bool = False,
     ports: Mapping[int, KindName] = PORTS,
 ) -> Iterator[tuple[Config, str]]:
-    """What to serve, and the greeting for it; a demo server runs as long as the block.
+    """Yield the configuration to serve, and the greeting; a demo server runs as long as the block.
 
     With a source it is that.  Else it is what runs on this machine, which is said on `out`, and only with nothing there
     the demo.  Raises ConfigError, NoServerFound or DemoError.

@@ -79,7 +79,7 @@ class StoredContext:
         self._holds = False
 
     def lasts(self, asked: ResponseParams, resume_seconds: int) -> bool:
-        """Whether the answer may go on without its client."""
+        """Return True if the response may go on without its client."""
         resumed = resume_seconds and asked.streamed and asked.echo["store"]
         return asked.background or bool(resumed)
 

@@ -30,7 +30,7 @@ class ConfigWatcher:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to ask for `news`."""
+        """Return True if it is time to call `news`."""
         return self._told or time.monotonic() >= self._next
 
     def news(self) -> Config | None:

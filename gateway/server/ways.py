@@ -115,7 +115,7 @@ class RetryPolicy:
 
 
 def affinity_key(request: Request, named: str | None, served: ModelEntry) -> str | None:
-    """What the requests have in common that should meet at the same backend; `named`: by the client."""
+    """Return the key of requests that should meet at the same backend; `named`: by the client."""
     policy = served.settings.sticky
     if policy == "none" or len(served.routes) == 1:
         return None

@@ -9,12 +9,12 @@ from gateway.server.directory import BackendRoute, ModelEntry
 
 
 async def metadata_of_model(served: ModelEntry) -> ModelMetadata:
-    """What holds at whichever backend a request for the model is put to."""
+    """Return the metadata that holds at every backend of the model."""
     return reduce(and_, await asyncio.gather(*map(metadata_of_route, served.routes.values())))
 
 
 async def metadata_of_route(route: BackendRoute) -> ModelMetadata:
-    """What the server tells if it is asked, else what stands in its list; waits for a second at most."""
+    """Return the server's metadata, else its entry in the list; wait for a second at most."""
     backend, model = route.backend, route.upstream_model
     return await backend.learner.known(model) | ModelMetadata(backend.listed_window(model))
 

@@ -99,7 +99,7 @@ def _wait_for_end(workers: Iterable[WorkerProcess]) -> None:
 
 
 def run_worker(config: Config, sock: socket, pipe: Connection, file: Path | None) -> None:
-    """What a worker does."""
+    """Run a worker."""
     # A terminal tells all processes, and it is for one of them to decide.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
     logs.configure_logging()

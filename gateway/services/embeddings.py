@@ -116,7 +116,7 @@ def _packed(numbers: list[float]) -> str:
 
 
 def _cut(numbers: list[float], dimensions: int) -> list[float]:
-    """Its beginning, made as long as a unit again: what OpenAI's own models do."""
+    """Return its beginning, scaled to length one again, as OpenAI's own models do."""
     if dimensions > len(numbers):
         return numbers
     length = hypot(*numbers[:dimensions]) or 1.0

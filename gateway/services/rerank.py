@@ -84,7 +84,7 @@ def parse_rerank(raw: bytes, counts: Counts = COUNTS) -> RerankRequest:
 
 
 def _text(document: str | dict[str, Any]) -> str | None:
-    """What a document says that is nothing else."""
+    """Return the text of a document that holds nothing else."""
     match document:
         case {"text": str(text), **rest} if not rest:
             return text

@@ -77,7 +77,7 @@ class Database:
         return self._engines is not None and self._engines.lost
 
     def exists(self) -> bool:
-        """Whether there may be anything in it: a file is made when something is stored first."""
+        """Return True if the store may hold anything: the first write creates the file."""
         return self._file in _NO_FILE or Path(self._file).exists()
 
     async def listening(self, channel: str, heard: Callable[[str], object]) -> None:
@@ -95,7 +95,7 @@ class Database:
             await self._engines.dispose()
 
     async def _opened(self) -> "Engines":
-        """What has to be loaded for it comes in a thread, as it takes its time."""
+        """Open the database once; its libraries load in a thread."""
         async with self._opening:
             if not self._engines:
                 self._engines = await asyncio.to_thread(_engines, self._url)

@@ -59,7 +59,7 @@ class _SqliteCursor:
         return self._rows
 
     async def close(self) -> None:
-        """It is."""
+        """Do nothing: it is closed already."""
 
 
 def connect(file: str, **options: Any) -> SqliteConnection:  # noqa: ANN401 - sqlite3's

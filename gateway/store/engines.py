@@ -226,7 +226,7 @@ def _postgresql(rest: str) -> _Engines:
 
 
 def _driver(rest: str) -> partial[Any]:
-    """It reads the URL itself, so that it may say all that PostgreSQL's own tools understand."""
+    """Return the connect function.  It reads the URL itself, so the URL may have all options of PostgreSQL."""
     return partial(asyncpg.connect, f"postgresql://{rest}", timeout=_WAIT, command_timeout=_ANSWER)
 
 

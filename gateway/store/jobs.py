@@ -39,7 +39,7 @@ async def begin(  # noqa: PLR0913, PLR0917 - it is a row
 
 
 async def mark_acting(db: AsyncConnection, id: str) -> None:
-    """Whoever takes the job from now on is not to begin it again: it has had effects that nobody can take back."""
+    """Mark a job that has effects, so that no other process begins it again."""
     await db.execute(_CHANGE, {"this": id, "attempts": LAST})
 
 
@@ -48,7 +48,7 @@ _SOME = _MINE.where(jobs.c.id.in_(bindparam("ids")))
 
 
 def _among(rows: Select[str]) -> ColumnElement[bool]:
-    """Those of a query that locks them, which PostgreSQL runs once, and in its order, only if it stands by itself."""
+    """Match ids of a query that locks them.  PostgreSQL runs it once, and in order, only as a CTE."""
     return jobs.c.id.in_(select(rows.cte("locked")))
 
 
@@ -76,7 +76,7 @@ _WANTED = _CHANGE.where(jobs.c.wanted_until < bindparam("until")).values(wanted_
 
 
 async def extend_wanted_until(db: AsyncConnection, ids: Collection[str], until_ms: int) -> None:
-    """Somebody follows these and may come back until then; what is wanted for longer, or for ever, stays so.
+    """Keep these jobs until then for their subscribers; never shorten the time.
 
     In a transaction of its own: the next one that it locks may be held by a process that waits for the last one.
     """
@@ -95,7 +95,7 @@ async def release(db: AsyncConnection, id: str, holder: str) -> None:
 
 
 async def end(db: AsyncConnection, id: str, holder: str) -> bool:
-    """It is done; False if this holder does not have it any more."""
+    """End a job; return False if this holder does not have it any more."""
     return (await db.execute(_END, {"this": id, "mine": holder})).rowcount == 1
 
 
@@ -108,7 +108,7 @@ async def cancel(db: AsyncConnection, tenant: str, id: str) -> bool:
 
 
 async def has_due(db: AsyncConnection, now_ms: int) -> bool:
-    """Whether there is one that may be taken."""
+    """Return True if there is a job to take."""
     free, strange = exists().where(jobs.c.held_until <= now_ms), exists().where(jobs.c.held_until > now_ms + LONGEST_MS)
     return bool(await db.scalar(select(or_(free, strange))))
 

@@ -31,7 +31,7 @@ _BEGIN = upserts(keys, _beginning)
 async def begin(
     db: AsyncConnection, tenant: str, key: str, digest: str, holder: str, now: int
 ) -> IdempotencyState | StoredAnswer:
-    """Whether this holder has to answer the request of this key; digest: what the request is."""
+    """Return whether this holder has to answer the request of this key; digest: of the request."""
     await db.execute(_FORGET, {"of": tenant, "this": key, "now": now})
     said = {"digest": digest, "holder": holder, "held_until": now + _LEASE, "valid_until": now + _VALID}
     row = (await db.execute(_BEGIN[db.dialect.name], {"tenant": tenant, "key": key, **said})).one()
@@ -47,12 +47,12 @@ _GIVE_UP = delete(keys).where(_HELD)
 
 
 async def renew(db: AsyncConnection, tenant: str, key: str, holder: str, now: int) -> None:
-    """It is still being answered: due well within a minute, or another one may begin."""
+    """Extend the lease of a response in progress; without it, another process may begin after a minute."""
     await db.execute(_CHANGE, {**_held(tenant, key, holder), "held_until": now + _LEASE})
 
 
 async def finish(db: AsyncConnection, tenant: str, key: str, holder: str, answer: StoredAnswer) -> None:
-    """Whoever sends it again gets this answer."""
+    """Store the response for repeated requests."""
     said = {"status": answer.status, "type": answer.type, "body": answer.body}
     await db.execute(_CHANGE, {**_held(tenant, key, holder), **said})
 
@@ -63,5 +63,5 @@ async def give_up(db: AsyncConnection, tenant: str, key: str, holder: str) -> No
 
 
 def _held(tenant: str, key: str, holder: str) -> dict[str, Any]:
-    """What `_HELD` asks for."""
+    """Return the parameters of `_HELD`."""
     return {"of": tenant, "this": key, "mine": holder}

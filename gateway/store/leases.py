@@ -7,5 +7,5 @@ LONGEST_MS = _LONGEST * 1000
 
 
 def lease_ended(until: Column[int], now: int | ColumnElement[int], second: int = 1) -> ColumnElement[bool]:
-    """Whether a lease has ended, of rows that are few without this; `second`: how many units of time it has."""
+    """Match rows whose lease has ended, few without this condition; `second`: units of time in a second."""
     return or_(until <= now, until > now + _LONGEST * second)

@@ -146,7 +146,7 @@ class StoredCompletion(Struct, frozen=True):
 
     @property
     def messages(self) -> ItemRange:
-        """What it answers; each has an id."""
+        """Return the range of its input messages; each has an id."""
         return ItemRange(self.id, 0, self.asked)
 
 

@@ -67,7 +67,7 @@ async def response_object(db: AsyncConnection, kept: StoredResponse) -> dict[str
 
 
 async def effective_input(db: AsyncConnection, kept: StoredResponse) -> list[ItemRange]:
-    """All that the model was given with it: the chain before it, and its own input; raises Broken as `ranges` does."""
+    """Return the whole input of the model: the chain before, and its own input; raise ItemsMissing as `ranges` does."""
     return await threads.ranges(db, ListPosition(kept.thread, kept.output))
 
 

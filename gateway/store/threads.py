@@ -100,7 +100,7 @@ async def _put(db: AsyncConnection, rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _rows(tenant: str, at: ListPosition, added: Sequence[Item], bodies: Sequence[bytes]) -> Iterator[dict[str, Any]]:
-    """Those of items behind this place."""
+    """Yield the rows of items behind this place."""
     for place, (item, body) in enumerate(zip(added, bodies, strict=True), at.end):
         yield {"thread": at.thread, "place": place, "tenant": tenant, "id": item.get("id"), "body": body}
 
@@ -109,7 +109,7 @@ _PARENT = select(threads.c.parent, threads.c.parent_end).where(threads.c.id == b
 
 
 async def parent_position(db: AsyncConnection, id: str) -> ListPosition | None:
-    """What a thread goes on from."""
+    """Return the position that a thread continues."""
     row = (await db.execute(_PARENT, {"this": id})).one()
     return ListPosition(row.parent, row.parent_end) if row.parent else None
 
@@ -132,7 +132,7 @@ _LINE = _line()
 
 
 async def ranges(db: AsyncConnection, at: ListPosition) -> list[ItemRange]:
-    """All that comes before a place, the oldest first: of its thread, and of those it goes on from.
+    """Return all ranges before a place, the oldest first: of its thread, and of its ancestors.
 
     Raises Broken where one of them was deleted.
     """
@@ -150,7 +150,7 @@ _READ = _BODIES.order_by(items.c.place)
 
 
 def _within(one: ItemRange) -> dict[str, Any]:
-    """What `_WITHIN` asks for."""
+    """Return the parameters of `_WITHIN`."""
     return {"inside": one.thread, "first": one.first, "end": one.end}
 
 

@@ -57,7 +57,7 @@ def apply_filters(filters: Sequence[EventFilter], events: Iterable[Event]) -> li
 
 
 def close_filters(filters: Sequence[EventFilter]) -> Iterable[Event]:
-    """What the filters held back, each passed through those after it."""
+    """Return the events that the filters held back, each passed through the later filters."""
     events: Iterable[Event] = ()
     for filter in filters:
         events = [*(after for event in events for after in filter.feed(event)), *filter.close()]

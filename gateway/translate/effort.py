@@ -105,7 +105,7 @@ _OF_PARTS: Mapping[tuple[object, str], Callable[[object, Any], _Pairs]] = {
 
 
 def _referred(path: str, root: _Schema) -> object:
-    """What a $ref leads to."""
+    """Return the target of a $ref."""
     found: Any = root
     for step in path.removeprefix("#").split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")

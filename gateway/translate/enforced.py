@@ -48,7 +48,7 @@ def enforce_output(request: Request, kind: Kind, how: EnforcementMeans, ledger: 
 
 
 def demand_text(request: Request) -> str:
-    """That a tool has to be called, in words."""
+    """Return the demand to call a tool, in words."""
     choice = request.tool_choice
     which = f"the tool '{choice.name}'" if isinstance(choice, ToolName) else "one of the tools"
     return f"Answer with a call of {which}, and with nothing else."
@@ -98,7 +98,7 @@ def _calls(request: Request) -> dict[str, Any]:
 
 
 def _call(tool: Tool, prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Its parameters' own definitions move to those of the whole, where what refers to them has to look."""
+    """Return the schema of a call.  Definitions of its parameters move to those of the whole."""
     parameters = tool.definition.get("parameters") or {"type": "object"}
     places = [place for place in _DEFINITIONS if isinstance(parameters.get(place), dict)]
     names = {(place, name): f"{prefix}_{place.strip('$')}_{name}" for place in places for name in parameters[place]}

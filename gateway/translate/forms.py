@@ -54,7 +54,7 @@ class FormatValidator:
 
 
 def format_validator(request: Request) -> FormatValidator | None:
-    """That of the answer to a request; None if it may have any."""
+    """Return the validator of the response to a request; None if it may have any form."""
     if FORMS.isdisjoint(request.rest):
         return None
     wanted = requested_response_format(request) or {}

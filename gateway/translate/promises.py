@@ -65,7 +65,7 @@ class FailedOutput(Struct, frozen=True):
 def output_validation(
     request: Request, terms: Callable[[], EnforcementTerms], ledger: Warnings, before: FailedOutput | None = None
 ) -> "OutputValidationFilter | None":
-    """What a request has been promised; None for most.  terms: are asked for where something has."""
+    """Return the filter for the demands of a request; None for most.  terms: called only if there is a demand."""
     wanted = None if _continues(request) else format_validator(request)
     if not request.generates or not (request.forced or wanted):
         return None
@@ -173,7 +173,7 @@ class OutputValidationFilter:
             self._ledger.note("unenforced", one.field)
 
     def _broken(self, event: Finish) -> tuple[OutputViolation, ...]:
-        """What was cut may have come to its call, if it has said nothing before, and to the end of its form."""
+        """Return the broken demands.  A response that was cut may have been on its way to fulfil them."""
         text, cut = "".join(self._texts[event.choice]).strip(), event.reason == "length"
         if event.choice in self._settled or not (cut or event.reason == "stop"):
             return ()

@@ -156,7 +156,7 @@ def lower_shim_tools(request: Request, ledger: Warnings) -> tuple[Request, Seque
 
 
 def _lowered_tool(tool: Tool) -> Tool:
-    """What the client says of the tool is added to what is said here, or takes its place."""
+    """Return the tool as a function.  The client's description is added to ours, or replaces it."""
     shim, said = SHIMS[tool.kind], tool.definition
     description = "\n\n".join(filter(None, [shim.description, said.get("description")]))
     return Tool(

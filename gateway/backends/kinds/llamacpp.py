@@ -11,7 +11,7 @@ from gateway.request import Request
 
 
 def _chances(wanted: object, request: Request) -> Mapping[str, Any]:
-    """Who names no number gets the chances of 20 tokens, and who wants those of no others gets none at all."""
+    """Ask for 20 candidates if the client names no number, and for none if it wants none."""
     alone = wanted is True and "top_logprobs" not in request.rest
     return {"logprobs": wanted, **({"top_logprobs": 1} if alone else {})}
 

@@ -21,13 +21,13 @@ from gateway.request import Request
 
 
 def _for_the_template(effort: object, _: Request) -> Mapping[str, Any]:
-    """It looks at no effort itself, and templates know the word or only the switch."""
+    """Pass the effort to the template, which knows the word or only the switch; the server ignores it."""
     settings = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
     return {f"chat_template_kwargs.{name}": value for name, value in settings.items()}
 
 
 def _as_fractions(bias: Mapping[str, float], _: Request) -> Mapping[str, Any]:
-    """It answers 500 to whole numbers."""
+    """Write the numbers as fractions, as the server answers 500 to whole numbers."""
     return {"logit_bias": {token: float(value) for token, value in bias.items()}}
 
 

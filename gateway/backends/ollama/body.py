@@ -47,7 +47,7 @@ def ollama_body(request: Request, target: BodyTarget, known: Set[str], ledger: W
 
 
 def _places(said: Mapping[str, Any], ledger: Warnings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What has a place of its own, and the options: those that the client has put into `options` itself win."""
+    """Return the fields with a place of their own, and the options; the client's own `options` win."""
     own = {name: value for name, value in said.items() if name in _OWN}
     options = {name: value for name, value in said.items() if name in _OPTIONS}
     if isinstance(options.get("stop"), str):

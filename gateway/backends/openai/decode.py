@@ -97,7 +97,7 @@ class ChatDecoder(Struct, eq=False):
 
     @property
     def known(self) -> Event | None:
-        """What the last chunk meant, but for its text, if it was of a form that is known by now."""
+        """Return the event of the last chunk without its text, if its form is known by now."""
         return self._template.known
 
     def alone(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
@@ -125,11 +125,11 @@ class ChatDecoder(Struct, eq=False):
 
     @property
     def settled(self) -> bool:
-        """What follows the next payload will be no run of what is learnt from that."""
+        """Return True if the next payload cannot continue a run of the learnt form."""
         return self._template.settled
 
     def decode(self, payload: bytes) -> list[Event]:
-        """What cannot be read is a Failure."""
+        """Return the events of a payload; an unreadable one is a Failure."""
         if known := self._template.event(payload):
             self._remember([known])
             return [known]
@@ -165,14 +165,14 @@ class ChatDecoder(Struct, eq=False):
                 return Failure(Problem(502, message, "upstream_error"))
 
     def _remember(self, known: Sequence[Event]) -> None:
-        """What a signature may cover."""
+        """Keep the text that a signature may cover."""
         for event in known:
             if type(event) is not ReasoningDelta:
                 return  # they are all of one sort
             self._unsigned[event.choice].append(event.text)
 
     def _alone(self, payload: bytes) -> list[Event]:
-        """What it means by itself, without a trace here."""
+        """Decode a payload by itself, without a change of state."""
         alone = ChatDecoder(Warnings(), self.n, self._wanted, self._tops, _passed={**self._passed})
         return alone._decoded(payload)
 
@@ -319,7 +319,7 @@ class ChatDecoder(Struct, eq=False):
             self._text(index, content or "", chances, out)
 
     def _signed(self, index: int, thought: str, signed: list[SignedBlock], out: list[Event]) -> None:
-        """What is in blocks may stand in the field for reasoning as well, and be all again that came in pieces."""
+        """Add the reasoning of signed blocks.  The field for reasoning may repeat it, whole or in pieces."""
         rest = thought
         for block in signed:
             rest = rest.replace(block.text, "", 1)

@@ -191,7 +191,7 @@ def _as_user(message: Message, ledger: Warnings) -> Message:
 
 
 def _refused(content: object, refusal: str) -> object:
-    """What was said, then what was refused."""
+    """Return the content, followed by the refusal."""
     if isinstance(content, list):
         return [*content, text_part(refusal)]
     return f"{content}\n\n{refusal}" if content else refusal

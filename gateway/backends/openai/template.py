@@ -48,7 +48,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
 
     @property
     def settled(self) -> bool:
-        """It knows a form, or learns none any more."""
+        """Return True if a form is known, or no more is learnt."""
         return self._event is not None or self._lessons == self._patience
 
     def event(self, payload: bytes) -> RepeatableEvent | None:
@@ -116,7 +116,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         return [*map(self._event, filter(None, texts))]
 
     def _strings(self, data: bytes, at: int, step: int) -> tuple[list[bytes], int]:
-        """What stands in the place of the text in each payload of this form from here on, and where they end.
+        """Return the strings in the place of the text in each payload of this form from here on, and their end.
 
         step: line ends behind each.
         """
@@ -133,7 +133,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         return [], at
 
     def _like(self, size: int, line: bytes) -> bool:
-        """Whether a line is of this form at a first glance."""
+        """Return True if a line looks like this form at first glance."""
         return line.startswith(self._opened) and line.endswith(self._closed[:size])
 
     def learn(self, payload: bytes, events: list[Event], decode: Callable[[bytes], list[Event]]) -> None:
@@ -153,7 +153,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
 
 
 def _texts(strings: list[bytes]) -> list[str]:
-    """What these stand for, each between quotes.  Together, where none can reach over its quotes without being seen."""
+    """Decode quoted strings.  Decode them together if none can reach over its quotes unnoticed."""
     if len(strings) > 1 and b"\\" not in (one := b'["%b"]' % b'","'.join(strings)):
         texts = _list(one)
         if len(texts) == len(strings):

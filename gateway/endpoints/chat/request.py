@@ -125,7 +125,7 @@ def _check_names(tools: Sequence[Tool]) -> None:
 
 
 def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], ResolvedToolChoice]:
-    """What is offered, what has to be called and what may be: taken out of the body."""
+    """Take the offered tools and the tool choice out of the body."""
     if "tools" not in body and "tool_choice" not in body:
         return (), (None, None)
     given, chosen = body.pop("tools", None), body.pop("tool_choice", None)

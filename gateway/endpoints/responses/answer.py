@@ -51,7 +51,7 @@ class ResponseBuilder:
         self._citations: list[JsonObject] = []  # of the whole text: where each belongs is unknown
 
     def take(self, *events: ev.Event) -> None:
-        """All of one type."""
+        """Take events of one type."""
         first, *rest = events
         arm = self._arms[type(first)]
         arm(self, first)
@@ -66,7 +66,7 @@ class ResponseBuilder:
         return self._end.get("status") in ("failed", "cancelled")
 
     def record(self) -> JsonObject | None:
-        """What is to be stored: the Response at its end, None if nobody wants to come back to it."""
+        """Return the Response at its end, to be stored; None if it is not stored."""
         return self._response(self._output, kept=True) if self._asked.kept else None
 
     def response(self, *, kept: bool) -> JsonObject:
@@ -130,7 +130,7 @@ class ResponseBuilder:
         self._drop_blank()
 
     def _drop_blank(self) -> None:
-        """What follows is no text: nobody wants an empty message."""
+        """Drop blank text before another item, so that no empty message arises."""
         if not self._blank:
             return
         if any([e.text for e in self._blank]):

@@ -79,7 +79,7 @@ def patch_output_item(past: History, item: Item, _: str) -> None:
 
 
 def web_search_item(past: History, item: Item, param: str) -> None:
-    """What the gateway has found it keeps with the item; without that it is told of by the answer alone."""
+    """Read a web search.  Its results are in the item; without them the response alone tells of it."""
     if not all(item.get(name) for name in ("id", "action", "results")):
         dropped_item(past, item, param)
         return
@@ -115,7 +115,7 @@ def mcp_call_item(past: History, item: Item, _: str) -> None:
 
 
 def mcp_list_item(past: History, item: Item, _: str) -> None:
-    """What a server has; where it could not say so, it is asked again."""
+    """Read a server's list of tools; if the listing failed, the server is asked again."""
     if not item.get("error"):
         past.lists[item["server_label"]] = item["tools"]
 

@@ -53,7 +53,7 @@ class SummaryEncoder:
         return b""
 
     def record(self) -> None:
-        """Nobody can ask for it again."""
+        """Return None, as a compaction is not stored."""
 
     def close(self, *, kept: bool) -> bytes:
         return b""

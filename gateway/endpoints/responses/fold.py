@@ -75,7 +75,7 @@ class LogReplay:
         return lifecycle.final_event({**self._record, "store": kept and self._record["store"]}, self.told)
 
     def _untold(self, first: int) -> bytes:
-        """What was put, numbered from this on, but for what the log has already."""
+        """Return the written events numbered from this on, without those in the log."""
         new = events_after(self._frames.taken(), first, self.told - 1)
         self.told += count_events(new)
         return new
@@ -164,7 +164,7 @@ def _candidate(said: JsonObject) -> TopLogprob:
 
 
 def _unsealed(text: str, blocks: Iterable[dict[str, Any]]) -> None:
-    """Nobody can go on from half a thought."""
+    """Seal nothing: a half thought cannot be continued."""
 
 
 def _problem(error: JsonObject) -> Problem:

@@ -55,7 +55,7 @@ class EventWriter:
         return frames
 
     def go_on(self, number: int) -> None:
-        """What was put is to be forgotten, and the next event has this number."""
+        """Forget the written events, and give the next one this number."""
         self._out.clear()
         self._numbers = count(number)
 

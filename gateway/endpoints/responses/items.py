@@ -71,7 +71,7 @@ def read_input(
 
 
 def read_excerpt(given: list[Any], param: str, rules: HistoryRules) -> HistoryExcerpt:
-    """What items say that go on from others.  Raise BadRequest for those that no input may have."""
+    """Read items that follow others.  Raise BadRequest for items that no input may have."""
     past = HistoryExcerpt(rules)
     _read(past, given, param, role="user")
     return past
@@ -155,7 +155,7 @@ def _compaction(past: History, item: Item, param: str) -> None:
 
 
 def _reference(past: History, item: Item, param: str) -> None:
-    """It stands for the item itself."""
+    """Read the item that a reference stands for."""
     if not (found := past.rules.items.get(item["id"])):
         hint = "Items are not kept when `store` is false: send the item itself, or leave it out."
         raise NotFound(f"Item with id '{item['id']}' not found. {hint}", param=param)

@@ -22,13 +22,13 @@ def event_payloads(data: bytes) -> Iterator[bytes]:
 
 
 def warning_comments(data: bytes) -> list[str]:
-    """What comments among whole frames say was not passed as it came: entries of the ledger."""
+    """Return the warnings in comments among whole frames."""
     told = (frame.removeprefix(_WARNINGS).decode() for frame in data.split(_END) if frame.startswith(_WARNINGS))
     return [entry for entries in told for entry in entries.split(", ")]
 
 
 def events_after(data: bytes, first: int, after: int) -> bytes:
-    """What follows the event of the number `after` in whole frames, whose first event has the number `first`.
+    """Return the events behind number `after` in whole frames, whose first event has the number `first`.
 
     A comment is kept where the event is that follows it.
     """

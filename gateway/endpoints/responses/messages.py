@@ -27,7 +27,7 @@ def error_message(problem: Problem, stream_id: str | None = None) -> str:
 
 
 def warnings_message(entries: list[str], stream_id: str | None = None) -> str:
-    """What was not passed as it came: entries of the ledger.  The API has no such message."""
+    """Return a message with the warnings.  The API has no such message."""
     return encode({"type": "gateway:warnings", **_stream_id_member(stream_id), "warnings": entries}).decode()
 
 

@@ -200,7 +200,7 @@ class BuiltinCallItem(OutputItem):
             self._arguments.delta(text)
 
     def run(self) -> None:
-        """It is called with all that."""
+        """Note that the arguments are complete."""
         if self._arguments:
             self._said = {"arguments": self._arguments.done()}
         elif event := HOSTED[self._item["type"]].run:
@@ -208,7 +208,7 @@ class BuiltinCallItem(OutputItem):
         self._arguments = None
 
     def end(self, members: JsonObject) -> JsonObject:
-        """What these members say of how it ended."""
+        """End the item with these members."""
         self._end = members
         return self.close(members.get("status", "completed"))
 

@@ -44,7 +44,7 @@ def convert_content(value: object, param: str, among: Mapping[str, PartConverter
 
 
 def assistant_text(value: object, param: str) -> str:
-    """What the assistant said in one message."""
+    """Return the text of one message of the assistant."""
     said = convert_content(value, param, SPOKEN)
     return said if isinstance(said, str) else "".join(part["text"] for part in said)
 

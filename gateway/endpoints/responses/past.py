@@ -123,7 +123,7 @@ class History:
         self._answered(id, output)
 
     def decide(self, id: str, *, approve: bool, reason: str) -> None:
-        """Whether a call is approved; its output is there as soon as it was made."""
+        """Approve or refuse a call; its output follows once it was made."""
         if id not in self._calls:
             raise BadRequest(f"No approval request found with id '{id}'.", param="input")
         _, call = self._calls[id]

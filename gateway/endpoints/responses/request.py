@@ -238,7 +238,7 @@ def _logprobs(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _note_undone(body: dict[str, Any], ledger: Warnings) -> None:
-    """What changes nothing here although it would elsewhere."""
+    """Warn about parameters that have no effect here."""
     for name in _UNDONE:
         if name in body:
             ledger.note("dropped", name)

@@ -15,7 +15,7 @@ _HOSTED = (*HOSTED, *COMPUTERS, "computer_use")
 
 
 def parse_tool_choice(tool_choice: Any, offered: OfferedTools, ledger: Warnings) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
-    """What is forced, and the tools that are allowed, None for all; raises BadRequest for what cannot be."""
+    """Return the forced choice and the allowed tools, None for all; raise BadRequest for an impossible choice."""
     _check(tool_choice, "tool_choice")
     forced = tool_choice["type"] if isinstance(tool_choice, dict) else tool_choice
     if (forced in _HOSTED and not _by_server(tool_choice, offered)) or forced in offered.dropped:

@@ -52,7 +52,7 @@ BuiltinToolFilter = Callable[[ToolDefinition], bool]
 
 
 def no_builtin_tools(_: ToolDefinition) -> bool:
-    """What a gateway says of hosted tools that has none."""
+    """Return False: this gateway runs no tools."""
     return False
 
 
@@ -167,7 +167,7 @@ def _custom(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
 
 
 def _namespace(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    """What is said of the namespace is said of each of its tools."""
+    """Parse the tools of a namespace; its description is that of each of them."""
     for i, inner in enumerate(definition["tools"]):
         path = f"{param}.tools[{i}]"
         object_of({"type": one_of("function", "custom")})(inner, path)

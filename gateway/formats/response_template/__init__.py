@@ -106,7 +106,7 @@ def _text(fields: TemplateNode, name: str) -> TemplateNode:
 
 
 def _tags(place: TemplateNode) -> tuple[str, ...]:
-    """What opens a thought, or the content."""
+    """Return the tags that open a thought, or the content."""
     pieces = place.pieces("open")
     if len(pieces) == 1 and isinstance(pieces[0], PatternTexts) and "" not in pieces[0].options:
         return pieces[0].options

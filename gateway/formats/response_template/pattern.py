@@ -69,7 +69,7 @@ _END = _PatternToken("", "")
 
 
 def parse_pattern(pattern: str) -> tuple[PatternPiece, ...]:
-    """What a pattern stands for, white space apart; or Unsupported."""
+    """Return the texts that a pattern matches, white space apart; or raise UnsupportedPattern."""
     tokens = deque((*_tokens(pattern), _END))
     pieces = _alternatives(tokens)
     if tokens[0] is not _END:
@@ -91,7 +91,7 @@ def _tokens(pattern: str) -> Iterator[_PatternToken]:
 
 
 def _alternatives(tokens: deque[_PatternToken]) -> _Pieces:
-    """What stands up to a closing bracket or the end."""
+    """Parse up to a closing bracket or the end."""
     sequences = [_sequence(tokens)]
     while tokens[0].kind == "or":
         tokens.popleft()

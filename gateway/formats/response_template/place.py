@@ -43,7 +43,7 @@ class TemplateNode:
         return key in self.data or f"{key}_pattern" in self.data
 
     def pattern(self, key: str) -> tuple[PatternPiece, ...]:
-        """What a pattern stands for; nothing if it is not there, or wrong."""
+        """Return the pieces of a pattern; none if it is missing or wrong."""
         value = self.data.get(key)
         if not isinstance(value, str) or not value:
             self.fault("should be a pattern, as a text", key)
@@ -55,7 +55,7 @@ class TemplateNode:
             return ()
 
     def pieces(self, key: str) -> tuple[PatternPiece, ...]:
-        """What `key`, one text or several of which any does, or its pattern stands for."""
+        """Return the pieces of `key`: a text, one of several texts, or its pattern."""
         if f"{key}_pattern" in self.data:
             if key in self.data:
                 self.fault(f"stands beside {key}; leave one of them out", f"{key}_pattern")

@@ -48,7 +48,7 @@ def compile_tool_calls(place: TemplateNode) -> tuple[dict[str, CallParser], tupl
 
 
 def _closing(pieces: tuple[PatternPiece, ...]) -> list[str]:
-    """What closes the elements that an opening opens: templates leave out all but the last."""
+    """Return the tags that close the elements of an opening: templates leave out all but the last."""
     texts = [text for piece in pieces if isinstance(piece, PatternTexts) for text in piece.options]
     return [f"</{name}>" for text in texts for name in _ELEMENT.findall(text)]
 
@@ -63,7 +63,7 @@ class _ToolCallsField:
         self._parts = {piece.name for piece in rest if isinstance(piece, PatternPart) and piece.name}
 
     def call(self) -> CallParser | None:
-        """What reads on behind a tag; None if anything is wrong."""
+        """Return the parser behind a tag; None if anything is wrong."""
         kind, origin = self._place.data.get("content", "text"), self._origin()
         if kind == "xml-inline":
             return self._pairs(origin)

@@ -57,7 +57,7 @@ class UpstreamResponse:
         return self._fields.get(b"content-type", b"").decode("latin-1")
 
     def take(self) -> bytes:
-        """All bytes of the body that came since the last time, once `ready` has said yes; b"" at the end of the body.
+        """Return all bytes of the body since the last call, once `ready` said yes; b"" at the end of the body.
 
         Raises what went wrong only when everything that had arrived is handed out.
         """
@@ -79,7 +79,7 @@ class UpstreamResponse:
 
     @property
     def over(self) -> bool:
-        """All of it was taken, and it came to its end."""
+        """Return True if all of the body was taken, and it was complete."""
         return self._over and not self._parts and self.error is None
 
     def ready(self, seconds: float = inf, ear: DataCallback | None = None) -> asyncio.Future[bool]:
@@ -173,7 +173,7 @@ class UpstreamResponse:
             self._over = True  # as `offer` tells the reader
 
     def _heard(self, ear: DataCallback) -> bool:
-        """Whether nobody has to wake for what came."""
+        """Return True if no task has to wake for the data."""
         if self._waiter is None or self._waiter.done():
             return False
         heard = ear(b"".join(self._parts))

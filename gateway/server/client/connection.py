@@ -146,12 +146,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._out.writelines((head, body))
 
     def _stands(self) -> bool:
-        """Whether another request could be sent."""
+        """Return True if the connection can carry another request."""
         unsent = self._out.get_write_buffer_size() or self._raw.get_write_buffer_size()
         return not (unsent or self._raw.is_closing())
 
     def _expect(self) -> UpstreamResponse:
-        """What comes from now on is a new answer."""
+        """Begin a new response."""
         answer = self._answer = UpstreamResponse(self)
         # A parser of its own: one that is used again leaks the trailers of an answer into the next one's headers.
         self.parser = httptools.HttpResponseParser(answer)

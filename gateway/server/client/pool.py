@@ -81,7 +81,7 @@ class ConnectionPool:
         return b"%bcontent-length: %d\r\n\r\n" % (before, size)
 
     def _before(self, path: str, headers: Mapping[str, str]) -> bytes:
-        """All of a head that is the same whatever comes behind it."""
+        """Return the part of the headers that all requests share."""
         if not _PATH.fullmatch(path):
             raise ValueError(f"not a path: {path!r}")
         lines = "\r\n".join({**self._lines, **_lines(headers)}.values())

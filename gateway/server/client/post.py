@@ -31,7 +31,7 @@ class PendingPost:
         self.answer, self.repeated = kept or pool.anew(head, body), False
 
     def headed(self) -> bool:
-        """Whether status and headers are known; where they are not, `answer.ready` tells when to look again.
+        """Return True if status and headers are known; otherwise `answer.ready` tells when to look again.
 
         Raises what came instead, but for a connection that the backend had given up while the request was on its way.
         """

@@ -83,7 +83,7 @@ class EntriesPage(Struct, frozen=True):
 
 
 def list_exchanges(recent: Iterable[Recording], model: str, status: str, code: str) -> list[ExchangeSummary]:
-    """Those that go on, then the newest.
+    """Return the running exchanges, then the newest.
 
     model: a part of its name; status: `live`, a number, or a class like `4xx`; code: of the ledger.
     """
@@ -113,7 +113,7 @@ def exchange_detail(recording: Recording) -> ExchangeDetail:
 
 
 def entries_page(recording: Recording, after: int, secrets: Collection[bytes]) -> EntriesPage:
-    """What came after the entry of this number."""
+    """Return the entries behind this number."""
     some = [*_some(recording.entries[after + 1 :])]
     part = Recording(recording.id, recording.started, 0)
     part.entries = [_clipped(entry) for entry in some]
@@ -200,7 +200,7 @@ def _clipped(entry: RecordingEntry) -> RecordingEntry:
 
 @cache
 def _markers() -> list[str]:
-    """What models write around thoughts and calls, the longest first."""
+    """Return the tags that models write around thoughts and calls, the longest first."""
     known = {sign for row in FORMATS.values() for sign in (*row.signs, *row.first)} | {"<think>", *END_TOKENS}
     signs = {sign for sign in known if _SIGN.fullmatch(sign)}
     ends = {f"</{sign[1:]}" for sign in signs if _TAG.fullmatch(sign)}

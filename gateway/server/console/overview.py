@@ -72,7 +72,7 @@ async def _in_time(saying: Awaitable[_Said], otherwise: _Else) -> _Said | _Else:
 
 
 def _newest(several: Iterable[Sequence[RequestSnapshot]], most: int) -> list[RequestSnapshot]:
-    """Those that go on come first."""
+    """Return running requests first, then the newest."""
     return sorted((seen for one in several for seen in one), key=lambda seen: (not seen.live, -seen.arrived))[:most]
 
 
@@ -169,7 +169,7 @@ def _server(
 
 
 def _worst(several: Collection[BackendCondition]) -> BackendCondition:
-    """Its health as the worker has it that sees the worst, and the last failure that any of them knows."""
+    """Return the health that the worst worker sees, and the last failure that any of them knows."""
     worst = max(several, key=lambda one: (not one.healthy, one.state != "closed", one.back_in))
     failures = [one.failure for one in several if one.failure]
     return replace(

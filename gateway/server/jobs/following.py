@@ -16,7 +16,7 @@ _ALIVE = b": keep-alive\n\n"
 
 
 async def subscribe(store: Database, id: str, tail: LogTail, after: int, seconds: float) -> AsyncGenerator[bytes]:
-    """Its pieces, and [DONE] behind the last event of all; without it, it ends too early, and may be taken up again.
+    """Yield its events, and [DONE] behind the last one; without that the stream ended early and may be resumed.
 
     seconds: of silence until a sign of life; 0: none is given.
     """
@@ -50,7 +50,7 @@ async def _behind(store: Database, id: str, tail: LogTail, after: int) -> Sequen
 
 
 def _together(rows: Iterable[LogRow], after: int) -> Iterator[LogRow]:
-    """Those that follow each other without a gap."""
+    """Yield rows that follow each other without a gap."""
     for row in rows:
         if row.first > after + 1:
             return

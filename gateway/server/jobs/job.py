@@ -52,7 +52,7 @@ class BackgroundJob:
 
     @property
     def wanted(self) -> bool:
-        """Somebody follows it, or waits for its beginning."""
+        """Return True if a subscriber follows it, or waits for its beginning."""
         return self.tail.followers > 0 or not self.accepted.done()
 
     @property
@@ -92,7 +92,7 @@ class BackgroundJob:
                     await self._broken(CANCELLED, own, ways)
 
     async def put_away(self) -> None:
-        """Its log, if it has been told whole and stored, so that nothing more is added to it; raises StoreFailed."""
+        """Pack its log, once it is written and stored as a whole; raise StoreFailed."""
         if self.tail.whole and self.status and self.streamed:
             await self._desk.put_away(self.id, background=self._lasting.background)
 
@@ -101,7 +101,7 @@ class BackgroundJob:
         self._left.set()
 
     def lose(self) -> None:
-        """It is another's now: nothing more is stored of it.  To be followed by the end of its task."""
+        """Store nothing more, as another process has the job.  The end of its task follows."""
         self._lost = True
 
     # its client
@@ -123,7 +123,7 @@ class BackgroundJob:
     # its question
 
     async def _accept(self, head: Callable[[], dict[str, str]]) -> bool:
-        """All that can be refused has been; in the background the client waits for no more."""
+        """Accept the job after all checks; in the background the client waits no longer."""
         if self._lasting.background and not self.accepted.done():
             self.accepted.set_result(head())
             await self._tell(self._lasting.opening)
@@ -180,7 +180,7 @@ class BackgroundJob:
     # failures
 
     async def _broken(self, problem: Problem, question: ModelRequest, ways: RetryPolicy) -> None:
-        """It failed before it could say so itself."""
+        """Store a failure that the job could not report itself."""
         if not self.accepted.done():
             await self._discard()
             return
@@ -192,7 +192,7 @@ class BackgroundJob:
         await self._tell(endpoint.close(kept=await question.kept(record)))
 
     async def _discard(self) -> None:
-        """Nobody knows of it."""
+        """Remove a job that no client knows of."""
         with suppress(StoreFailed):  # whoever takes it over sees as much
             async with self._desk.store.writing() as db:
                 if await jobs.renew_leases(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):

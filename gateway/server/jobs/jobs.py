@@ -142,7 +142,7 @@ class JobManager:
 
     @asynccontextmanager
     async def tail(self, id: str, newest: int) -> AsyncIterator[LogTail]:
-        """What is added to a log, wherever its job is at home; `newest`: the last event in the store, or before it."""
+        """Follow a log, whichever process has the job; `newest`: the last event in the store, or before it."""
         if job := self._running.get(id):
             yield job.tail
             return
@@ -171,7 +171,7 @@ class JobManager:
                 found = await jobs.job_state(db, id) is not None
 
     async def forget(self, id: str) -> None:
-        """It was deleted; returns when nobody here is at work on it any more."""
+        """Delete a job; return when no task here works on it."""
         if job := self._running.get(id):
             task = self._tasks[id]
             self._lose(job)

@@ -40,7 +40,7 @@ class LogWrite(Struct, eq=False):
     done: asyncio.Future[bool]
 
     def tell(self, ours: bool) -> None:
-        """It has been written, as far as that can be done; who waited for it may have gone."""
+        """Report that it was written, as far as possible; the waiting task may have gone."""
         if ours and self.row:
             self.tail.add(self.row)
         if not self.done.done():

@@ -97,7 +97,7 @@ async def _folded(desk: JobContext, kept: StoredResponse) -> LogReplay:
 
 
 async def _finish(desk: JobContext, job: StoredJob, record: dict[str, Any]) -> None:
-    """It is no part of its conversation any more, which may have gone on without it."""
+    """End it outside its conversation, which may have gone on without it."""
     async with desk.store.writing() as db:
         now = await _hold(desk, job, record, db)
         finished = await responses.finish(db, job.tenant, record, None, now // 1000)
@@ -111,7 +111,7 @@ async def _forget(desk: JobContext, job: StoredJob, kept: StoredResponse) -> Non
 
 
 async def _hold(desk: JobContext, job: StoredJob, body: dict[str, Any], db: "AsyncConnection") -> int:
-    """What is stored of a response that ends is stored now, in milliseconds; its conversation is free for others."""
+    """Return the time until which a response that ends is stored, in milliseconds; its conversation is free."""
     now, lease = desk.lease.times()
     if not await jobs.renew_leases(db, desk.lease.holder, now, lease, [job.id]):
         raise JobLost
@@ -128,7 +128,7 @@ async def _end(desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResp
 
 
 def _row(job: StoredJob, first: int, said: bytes) -> LogRow | None:
-    """Nobody follows what was not asked for as a stream."""
+    """Return the last row of a log; None for a response without a stream."""
     if not said or not known(job.request).get("stream"):
         return None
     return LogRow(first, first + log.count_events(said) - 1, said)

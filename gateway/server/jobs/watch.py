@@ -49,7 +49,7 @@ class RemoteLog:
         return self.tail.over
 
     async def _read(self) -> None:
-        """All that is new, and whether anything will be added."""
+        """Read all new rows, and whether more may come."""
         while True:
             async with self._desk.store.reading() as db:
                 rows = await logs.read(db, self._id, self.tail.last, _ROWS)
@@ -64,5 +64,5 @@ class RemoteLog:
 
 
 def _behind(row: LogRow, after: int) -> LogRow:
-    """What is new of it: once a log has been packed, its one row has everything."""
+    """Return the new part of a row: the one row of a packed log has everything."""
     return row if row.first > after else LogRow(after + 1, row.last, log.events_after(row.data, row.first, after))

@@ -48,7 +48,7 @@ class StoreCounter:
         self._work: asyncio.Task[None] | None = None  # for as long as there is any
 
     async def take(self, amounts: Mapping[UsageSlot, int], enough: Callable[[SlotCounts], bool]) -> SlotCounts:
-        """Who is cancelled takes nothing: what was in a transaction by then is given back by the next one."""
+        """Count the amounts.  A cancelled caller takes nothing: the next transaction gives back its amount."""
         asked = _PendingCount(amounts, enough)
         try:
             return await self._ask(asked)
@@ -62,7 +62,7 @@ class StoreCounter:
         await self._ask(_PendingCount(amounts))
 
     async def close(self) -> None:
-        """What waits is done; where that takes too long it fails.  The store is closed by whoever has made it."""
+        """Finish waiting work, or fail if that takes too long.  The owner of the store closes it."""
         if self._work and self._waiting:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LONGEST):

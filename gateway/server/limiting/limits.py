@@ -72,7 +72,7 @@ class RateLimiter:
         await self._counter.close()
 
     def _rules(self, kind: str, name: str, said: RateLimitSettings) -> _Rules:
-        """What is limited for this key or model: worked out once, as long as the same is said."""
+        """Return the limits of this key or model, worked out once for each setting."""
         known = self._known[kind].get(name)
         if known and known[0] is said:
             return known[1]
@@ -119,7 +119,7 @@ class RateLimiter:
                 raise _refused([replace(full.standing, cost=cost, now=now)])
 
     async def _end(self, taken: Sequence[RateLimitState], let_go: Callable[[], None], used: int | None) -> None:
-        """What was not used is given back to the window that it was taken of; what is more was used by now."""
+        """Return unused tokens to the window that they were taken from, and count additional ones now."""
         let_go()
         amounts: dict[UsageSlot, int] = {}
         for one in taken:

@@ -7,7 +7,7 @@ from gateway.upstream import CHARACTERS_PER_TOKEN, estimate_tokens_from_characte
 
 
 def estimate_tokens(request: Request) -> int:
-    """Its prompt, and as much of an answer as it allows; what answers have where nothing was said is not known."""
+    """Return the tokens of the prompt and the longest response that the request allows; 0 for an unlimited one."""
     tools = [tool.definition for tool in request.callable_tools]
     return (
         estimate_tokens_from_characters(_size(request.messages) + _size(tools)) + (request.max_tokens or 0) * request.n

@@ -46,7 +46,7 @@ class RateLimit(Struct, frozen=True):
         return UsageSlot(self.key, start, start + 2 * self.seconds)
 
     def slots(self, now: float) -> list[UsageSlot]:
-        """All that counts at this time, this window first."""
+        """Return all slots that count at this time, this window first."""
         slot = self.slot(now)
         return [slot, self.slot(slot.start - 1)] if self.slides else [slot]
 
@@ -92,7 +92,7 @@ class RateLimitState(Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """What there is for others: besides the request, if it fits."""
+        """Return the rest for others, behind the request if it fits."""
         return max(0, self.limit.amount - self.used - (self.cost if self.fits else 0))
 
     @property
@@ -102,7 +102,7 @@ class RateLimitState(Struct, frozen=True):
 
 
 def rate_limits(kind: str, name: str, said: RateLimitSettings) -> list[RateLimit]:
-    """Those of a key, or of a model, that there are."""
+    """Return the limits of a key or a model that are set."""
     return [
         RateLimit(owner_text(kind, name), f"{kind}/{name}/{rule}", unit, amount, seconds)
         for rule, unit, seconds in _RULES

@@ -34,7 +34,7 @@ class Recorder:
         self.follow(Config())
 
     def follow(self, config: Config) -> None:
-        """What it says holds from now on."""
+        """Apply these settings from now on."""
         self._settings, self._shown = config.recording, config.inspector.enabled
         keys = [one.api_key.get_secret_value() for one in config.backends.values() if one.api_key]
         self.secrets: Sequence[bytes] = [key.encode() for key in keys]
@@ -56,7 +56,7 @@ class Recorder:
         return tape
 
     def end(self, seen: RequestRecord, tape: RequestRecorder) -> None:
-        """It is over."""
+        """End the recording."""
         line = access_log_fields(seen)
         del line["error"], line["ledger"]  # these it has itself
         tape.over(seen.outcome, seen.problem, seen.ledger.listed(), line)

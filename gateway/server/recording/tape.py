@@ -184,7 +184,7 @@ def _hearing(tape: RequestRecorder) -> Callable[[float, bytes, Sequence[Event]],
 def record_rounds(
     open: Callable[[Request], RoundSource], tape: RequestRecorder | None
 ) -> Callable[[Request], RoundSource]:
-    """What opens rounds, of which the tape is told what is said."""
+    """Return a function that opens recorded rounds."""
     if not tape:
         return open
 
@@ -196,7 +196,7 @@ def record_rounds(
 
 
 def tee_send(send: Send, tape: RequestRecorder | None) -> Send:
-    """What sends an answer, and the tape is told what."""
+    """Return a `send` that records the response."""
     return _RecordingSendProxy(send, tape) if tape else send
 
 

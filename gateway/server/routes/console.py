@@ -35,7 +35,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
 def _add_pages(app: FastAPI, config: Config, door: Authenticator, seen: Callable[[], Awaitable[Overview]]) -> None:
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
-        """Who shows no key where one is needed sees that there is a gateway, and how to use it."""
+        """Show that there is a gateway and how to use it, to clients without the needed key."""
         shown = None
         if not config.auth.keys or any(name in request.headers for name in _KEYS):
             await door.admit(request, "admin")
@@ -45,7 +45,7 @@ def _add_pages(app: FastAPI, config: Config, door: Authenticator, seen: Callable
 
     @app.get("/assets/{name}", include_in_schema=False)
     async def asset(name: str) -> Response:
-        """What pages are made with; there is nothing secret in it."""
+        """Serve an asset of the pages; none is secret."""
         found = page.assets().get(name)
         if not found:
             raise NotFound(f"Invalid URL (GET /assets/{name}).")

@@ -132,7 +132,7 @@ async def _place(db: "AsyncConnection", conversation: StoredConversation, tenant
 
 
 async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
-    """What a client gives as items, in full."""
+    """Return the client's items in full."""
     async with app.state.store.reading() as db:
         known = await threads.by_id(db, tenant, referenced_ids(given))
     approves = app.state.workshop.runs is not None

@@ -33,7 +33,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     @app.get(_ONE, include_in_schema=False)  # the last one, as its path fits those of the others
     async def head(request: Request, id: str) -> Response:
-        """What is known of one."""
+        """Show one request."""
         return _answer(exchanges.exchange_detail(await _asked_for(app, door, request, id)))
 
 
@@ -54,7 +54,7 @@ def _add_reading(app: FastAPI, door: Authenticator) -> None:
 
     @app.get(f"{_ONE}/entries", include_in_schema=False)
     async def entries(request: Request, id: str) -> Response:
-        """What came behind the entry number `after`, or from the beginning."""
+        """Show the entries behind number `after`, or from the beginning."""
         found, after = await _asked_for(app, door, request, id), -1
         with suppress(ValueError):
             after = max(-1, int(request.query_params.get("after", "")))
@@ -79,7 +79,7 @@ def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     @app.post(f"{_ONE}/replay", include_in_schema=False)
     async def replay(request: Request, id: str) -> Response:
-        """What would be different in another `format`."""
+        """Show the differences in another `format`."""
         found = await _asked_for(app, door, request, id)
         try:
             wish = json.decode(await request.body(), type=_ReplayOrder)

@@ -59,7 +59,7 @@ async def _known(directory: ModelRegistry, listed: ListedModel) -> _ListedModelI
 
 
 def _catalogue(found: list[_ListedModelInfo]) -> list[dict[str, Any]]:
-    """What Codex can work with: it wants models that chat."""
+    """Return the models for Codex, which wants models that chat."""
     chatting = [model for model in found if "embeddings" not in (model.known.abilities or ())]
     return [
         catalogue.codex_model(model.listed.id, place, model.known.window, model.known.abilities)

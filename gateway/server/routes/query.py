@@ -77,7 +77,7 @@ def include_params(request: Request) -> frozenset[str]:
 
 
 def parameters(request: Request) -> dict[str, Any]:
-    """Those of the query that the API knows; raise BadRequest for one that is not as it should be."""
+    """Return the parameters of the query that the API knows; raise BadRequest for an invalid one."""
     query = request.query_params
     asked = {name: read(query[name]) for name, read in _READ.items() if name in query}
     if included := query.getlist("include[]") + query.getlist("include"):

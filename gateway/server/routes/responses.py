@@ -51,7 +51,7 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
 
     @app.get(f"{_PATH}/input_items")
     async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
-        """All that the model was given with a response: the chain before it, and its own input."""
+        """List the input of the model: the chain before a response, and its own input."""
         tenant, page = await door.tenant(request), query.page_params(request)
         show = partial(visible_item, include=query.include_params(request))
         async with app.state.store.reading() as db:
@@ -90,7 +90,7 @@ def _shown(
 
 
 async def _newest(db: "AsyncConnection", kept: StoredResponse, after: int) -> int:
-    """Its newest event that is stored; raises BadRequest where it cannot be followed behind the one asked for."""
+    """Return its newest stored event; raise BadRequest if it cannot be followed from the requested one."""
     newest = await logs.newest_event(db, kept.id, int(time.time()))
     if newest is None:
         raise BadRequest(_NO_EVENTS, param="stream")

@@ -86,14 +86,14 @@ class MetricsCollector:
 
 
 def upstream_error_kind(problem: Problem) -> str | None:
-    """What sort of failure of a backend it is; None for what is the request's fault."""
+    """Return the sort of a backend's failure; None if the request is at fault."""
     if problem.status < 500 and problem.status != 429:
         return None
     return _KINDS.get(problem.code or "", "error")
 
 
 def backend_states(backends: Mapping[str, Backend], now: float) -> SeriesByMetric:
-    """What this process knows of each; now: in the event loop's time."""
+    """Return the state of each backend in this process; now: in the event loop's time."""
     tally = MetricValues((HEALTHY, CIRCUIT, QUEUE))
     for name, backend in backends.items():
         health = backend.gate.health

@@ -59,10 +59,10 @@ def _error(seen: RequestRecord) -> str | None:
 
 
 def error_code(problem: Problem) -> str | None:
-    """Its code; but of what is wrong with a request a backend may have given that, in words of its own."""
+    """Return its code; for errors of the request none, as a backend may have worded it."""
     return problem.type if problem.status == 400 else problem.code
 
 
 def _ledger(seen: RequestRecord) -> list[str] | dict[str, int]:
-    """What an entry is about may be a name that a client has made up."""
+    """Return the warnings; the subject of one may be a name that a client made up."""
     return seen.ledger.listed() if logs.shows_content() else seen.ledger.codes()

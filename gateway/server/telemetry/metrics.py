@@ -35,7 +35,7 @@ class Metric(Struct, frozen=True):
 
     @property
     def nothing(self) -> list[float]:
-        """What it is where nothing was counted: a number; of a histogram one for each bucket, and the sum."""
+        """Return its values without counts: a number, or for a histogram one per bucket, and the sum."""
         return [0.0] * (len(self.buckets) + 2 if self.buckets else 1)
 
 

@@ -87,7 +87,7 @@ class RequestRecord(Struct, eq=False):
     _holders: int = 1
 
     def hold(self) -> Callable[[], None]:
-        """What lets go of it again."""
+        """Keep it open; return the function that lets go of it."""
         self._holders += 1
         return self.let_go
 
@@ -108,13 +108,13 @@ class RequestRecord(Struct, eq=False):
 
     @property
     def outcome(self) -> int:
-        """What it came to, as a status: of a stream that broke off it is that of the failure."""
+        """Return the final status; of a broken stream that of the failure."""
         if self.problem:
             return self.problem.status
         return _LEFT if self.left else self.status or _LEFT
 
     def put(self, model: str, backend: str, format: str) -> None:
-        """It is put to a backend, perhaps to another one than before."""
+        """Note the backend that gets the request, perhaps after another one."""
         self.model, self.backend, self.format = model, backend, format
         if self.asked is None:
             self.asked = perf_counter()
@@ -132,6 +132,6 @@ def set_key_name(scope: MutableMapping[str, Any], name: str) -> None:
 
 
 def record_of(scope: MutableMapping[str, Any]) -> RequestRecord:
-    """That of the request with this scope."""
+    """Return the record of the request with this scope."""
     seen: RequestRecord = scope[_PLACE]
     return seen

@@ -53,12 +53,12 @@ class SharedFolder:
     # what each sees
 
     def wish(self) -> int:
-        """All are to show what they see, for which they have `every` seconds; returns when that was."""
+        """Ask all workers for their snapshots, within `every` seconds; return the time of the request."""
         self._wish.touch()
         return self._wish.stat().st_mtime_ns
 
     def wished(self) -> bool:
-        """Whether somebody has begun to wait for it since this was asked last."""
+        """Return True if a snapshot was requested since the last call."""
         try:
             before, self._wished = self._wished, self._wish.stat().st_mtime_ns
         except FileNotFoundError:

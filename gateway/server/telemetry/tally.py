@@ -33,13 +33,13 @@ class MetricValues:
         values[-1] += value
 
     def add(self, metric: Metric, values: Iterable[float]) -> None:
-        """What was measured already: how many fell into each bucket, and their sum."""
+        """Add measured values: a count per bucket, and their sum."""
         mine = self.series[metric.name][()]
         mine[:] = map(add, mine, values)
 
 
 def sum_series(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]]) -> SeriesByMetric:
-    """All of them as one, that does not change with them."""
+    """Return the sum of all, which does not change with them."""
     joined: SeriesByMetric = {}
     ways = {one.name: min if one.joined == "min" else add for one in METRICS}
     for series in several:

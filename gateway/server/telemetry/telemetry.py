@@ -33,7 +33,7 @@ class Telemetry:
         self._recent = RecentRequests()
 
     def follow(self, config: Config) -> None:
-        """What it says of recordings and traces holds from now on."""
+        """Apply its settings of recordings and traces from now on."""
         self.recorder.follow(config)
         self.tracer.follow(config.tracing)
 
@@ -75,14 +75,14 @@ class Telemetry:
                 self._share(self._shared)
 
     async def series(self) -> SeriesByMetric:
-        """All numbers, of all workers; what these had done before it was asked for is among them."""
+        """Return the metrics of all workers, with all work before the call."""
         if not self._shared:
             return sum_series((self._tally.series, self._present()))
         await asyncio.sleep(2 * self._shared.every)
         return sum_series((self._tally.series, self._present(), *self._shared.others()))
 
     async def sights(self, backends: Mapping[str, Backend]) -> list[WorkerSnapshot]:
-        """What is seen by this worker, of these backends, and then by the others that have answered."""
+        """Return the snapshot of this worker, of these backends, and those of the others that answered."""
         if not self._shared:
             return [self._sight(backends)]
         try:

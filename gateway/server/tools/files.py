@@ -50,4 +50,4 @@ class FileSearchProvider:
         return BuiltinToolResult(run.id, text, {"queries": [query], "results": results})
 
     async def close(self) -> None:
-        """What it uses is the gateway's."""
+        """Do nothing: its resources belong to the gateway."""

@@ -55,7 +55,7 @@ class WebPageFetcher:
         return web.make_page(url, title, text)
 
     async def _text(self, fetched: FetchedContent) -> str:
-        """What is packed all the same stays so: nobody knows how much it would become."""
+        """Return the text.  Content that is still packed stays so, as its size is unknown."""
         if fetched.packed:
             return ""
         if is_pdf(fetched.data):

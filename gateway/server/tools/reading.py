@@ -15,7 +15,7 @@ _MOST = 1 << 20  # characters; each link of a short page may become a long one
 
 
 def html_to_markdown(html: str, url: str) -> str:
-    """What a reader sees, as Markdown, with links in full."""
+    """Return the visible text as Markdown, with absolute links."""
     options = ConversionOptions(
         base_url=url,
         escape_asterisks=False,

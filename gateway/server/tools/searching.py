@@ -42,7 +42,7 @@ class StaticSearch:
         return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]
 
     async def close(self) -> None:
-        """It has nothing open."""
+        """Do nothing: it has nothing open."""
 
 
 def make_search_service(settings: config.WebSearchSettings) -> SearchService | None:

@@ -39,7 +39,7 @@ class ToolServerClient:
             await self._http.aclose()
 
     async def _whole(self, answer: "httpx.Response") -> bytes:
-        """What is packed all the same is not unpacked, and so is no JSON."""
+        """Return the whole body.  A body that is still packed is not unpacked, and so is no JSON."""
         if answer.status_code != 200:
             raise ToolServerError(f"The {self._name} refused: status {answer.status_code}.")
         data = bytearray()

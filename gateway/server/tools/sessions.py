@@ -66,7 +66,7 @@ class McpSession:
         self._fresh_until = float("-inf")
 
     async def _with(self, use: Callable[["Client"], Awaitable[_T]]) -> _T:
-        """What came of it, in a new session if the server does not know the one that was there."""
+        """Return the result of `use`, in a new session if the server does not know the old one."""
         await asyncio.to_thread(import_module, "gateway.server.tools.transport")  # streams go on meanwhile
         from gateway.server.tools.transport import FAILURES, is_session_over, is_session_unknown, tool_server_error  # noqa: PLC0415 - takes a second
 

@@ -90,7 +90,7 @@ class Toolset:
         return with_builtin_tools(replace(request, rest=rest), [ours.tool for ours in self.tools], ledger)
 
     async def run(self, due: Iterable[BuiltinToolRun], tell: ResultCallback) -> None:
-        """All at once; each result is told as soon as it is there."""
+        """Run all calls at once; report each result when it arrives."""
         await asyncio.gather(*(self._one(run, tell) for run in due))  # a TaskGroup that is broken off is a cycle
 
     async def _one(self, run: BuiltinToolRun, tell: ResultCallback) -> None:

@@ -45,7 +45,7 @@ WebServices = tuple[SearchService, WebPageFetcher | None]
 
 
 def make_web_services(settings: config.WebSearchSettings, pdfs: Pdfs) -> WebServices | None:
-    """Who searches, and what opens pages; None where the operator has named nobody."""
+    """Return the services for search and pages; None if none is configured."""
     if not (who := make_search_service(settings)):
         return None
     wanted = settings.pages.fetch
@@ -81,7 +81,7 @@ class WebSearchProvider:
         return BuiltinToolResult(run.id, text, {"action": told.action, "results": told.results})
 
     async def close(self) -> None:
-        """What it uses is the gateway's."""
+        """Do nothing: its resources belong to the gateway."""
 
     async def _run(self, name: str, said: dict[str, Any]) -> web.SearchActionResult:
         sources = self._beside.sources

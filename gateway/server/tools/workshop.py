@@ -52,7 +52,7 @@ class ToolRegistry:
 
     @property
     def runs(self) -> BuiltinToolFilter | None:
-        """Whether a tool that a client names can be run here; None: there is nothing that could."""
+        """Return the filter of tools that can run here; None if there are none."""
         return self._runs if self._there else None
 
     def _runs(self, definition: Definition) -> bool:

@@ -27,7 +27,7 @@ class Span(Struct, frozen=True):
 
 
 def make_spans(seen: RequestRecord, trace: Trace) -> Iterator[Span]:
-    """That of the request, and one for each step."""
+    """Yield the span of the request, and one for each step."""
     yield _request(seen, trace)
     for step in trace.steps:
         ended = step.ended or seen.ended
@@ -48,7 +48,7 @@ def make_spans(seen: RequestRecord, trace: Trace) -> Iterator[Span]:
 
 
 def _request(seen: RequestRecord, trace: Trace) -> Span:
-    """What was asked of the gateway; a failure of the client's own is none of it."""
+    """Return the span of the request; an error of the client is no failure of it."""
     problem, before = seen.problem, trace.parent.span if trace.parent else None
     error = (problem.code or problem.type) if problem and problem.status >= 500 else None
     attributes = {**_of_request(seen), **({"error.type": error} if error else {})}

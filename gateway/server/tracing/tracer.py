@@ -23,7 +23,7 @@ class Tracer:
         self._export: OtlpExporter | None = None
 
     def follow(self, settings: config.TracingSettings) -> None:
-        """What it says holds from now on."""
+        """Apply these settings from now on."""
         if settings == self._settings:
             return
         self._settings, old = settings, self._export
@@ -39,7 +39,7 @@ class Tracer:
         return Trace(before, sampled=before.sampled if before else random.random() < self._settings.share)
 
     def end(self, seen: RequestRecord, trace: Trace) -> None:
-        """It is over."""
+        """End the trace."""
         if self._export and trace.sampled:
             self._export.send(trace.id, make_spans(seen, trace))
 

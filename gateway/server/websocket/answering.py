@@ -64,7 +64,7 @@ class ResponseTask:
         return problem
 
     async def _answered(self) -> tuple[bool, Problem | None]:
-        """Whether it came to a good end, and what else the client has to be told."""
+        """Return whether it ended well, and the problem that the client still has to hear of."""
         try:
             ask = IncomingRequest(self._request(), self._asked.body, self._client.key)
             with self._asking.joined():

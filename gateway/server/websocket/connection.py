@@ -145,7 +145,7 @@ class WebSocketConnection:
 
 
 def _leaving(gone: asyncio.Event) -> Receive:
-    """What a request receives behind its body.  It does not know the connection, so that this is not kept by it."""
+    """Return the `receive` behind the body.  It does not know the connection, so that it keeps no reference to it."""
 
     async def receive() -> Message:
         await gone.wait()

@@ -18,7 +18,7 @@ _NOT_HERE = "WebSocket is not supported here: POST the request, with stream: tru
 
 
 def add_websocket(app: FastAPI, path: str, config: Config, door: Authenticator) -> None:
-    """Whoever stops the application closes its `state.sockets`."""
+    """Add the route.  The code that stops the application closes its `state.sockets`."""
     app.state.sockets = ConnectionRegistry()
     app.router.routes.append(WebSocketRoute(path, WebSocketEndpoint(app, config, door)))
 

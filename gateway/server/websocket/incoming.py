@@ -49,7 +49,7 @@ class SteerMessage(Struct, frozen=True):
 
 
 def parse_message(data: str | bytes, counts: Counts = COUNTS) -> CreateMessage | InvalidMessage | SteerMessage | None:
-    """What a message means; None if nothing has to be done."""
+    """Parse a message; return None if it asks for nothing."""
     lane, raw = None, data if isinstance(data, bytes) else data.encode()
     try:
         counts.check_raw(raw)
@@ -75,7 +75,7 @@ def _parse_stream_id(members: _Members) -> StreamId:
 
 
 def _create(members: _Members, lane: StreamId) -> CreateMessage:
-    """Its parameters stay the bytes that they are.  That it streams may be said, as some clients do."""
+    """Parse a request.  Its parameters stay bytes.  It may say that it streams, as some clients do."""
     stream, background = _value(members, "stream"), _value(members, "background")
     if not (stream is None or stream is True):
         raise BadRequest(_STREAMED, code="unsupported_value", param="stream")

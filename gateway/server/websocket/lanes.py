@@ -36,7 +36,7 @@ class StreamScheduler:
         return None
 
     def begun(self) -> list[ScheduledMessage]:
-        """What is to run from now on."""
+        """Return the messages that run from now on."""
         begun: list[ScheduledMessage] = []
         waiting, self._waiting = self._waiting, []
         for entry in waiting:
@@ -51,7 +51,7 @@ class StreamScheduler:
         self._busy.discard(lane)
 
     def clear(self) -> None:
-        """What waits is not wanted any more."""
+        """Drop all waiting messages."""
         self._waiting.clear()
 
     def _free(self, lane: StreamId) -> bool:

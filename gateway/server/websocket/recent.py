@@ -53,7 +53,7 @@ class RecentResponses:
             del self._latest[next(iter(self._latest))]
 
     def forget(self, lane: StreamId, id: str | None) -> None:
-        """What went on from it in its own lane has failed."""
+        """Forget the response that a failed one continued in its own stream."""
         if lane in self._latest and self._latest[lane][0] == id:
             del self._latest[lane]
 
