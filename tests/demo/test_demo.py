@@ -201,7 +201,7 @@ def test_demo_does_not_outlive_its_parent(sign):
     script = """
         import threading
         from gateway import demo
-        with demo.start("--threads", "1") as url:
+        with demo.start_demo("--threads", "1") as url:
             print(url, flush=True)
             threading.Event().wait(60)
     """

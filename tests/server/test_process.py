@@ -27,10 +27,10 @@ pytestmark = pytest.mark.smoke
 START = """
 import json, sys
 from gateway import config, formats
-from gateway.server.run import run
-said = config.parse(sys.argv[1], "test.yaml", {}, formats.names())
+from gateway.server.run import run_gateway
+said = config.parse(sys.argv[1], "test.yaml", {}, formats.format_names())
 if __name__ == "__main__":
-    run(said, greeting=sys.argv[2])
+    run_gateway(said, greeting=sys.argv[2])
 """
 TELL = """
 import atexit

@@ -161,13 +161,13 @@ def test_sealing_key_file_that_exists_is_kept(here):
 
 WORKER = """
 import sys
-from gateway.config.schema import Store
-from gateway.request import Thought
-from gateway.server.sealing import Keyring, _make
-sealer = Keyring(Store()).sealer("a")
+from gateway.config.schema import StoreSettings
+from gateway.request import StoredReasoning
+from gateway.server.sealing import EncryptionKeys, _make
+sealer = EncryptionKeys(StoreSettings()).sealer("a")
 print(end="ready\\n", flush=True)
 sys.stdin.readline()
-print(sealer.seal(Thought("Hm")), flush=True)
+print(sealer.seal(StoredReasoning("Hm")), flush=True)
 """
 
 

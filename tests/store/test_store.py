@@ -288,7 +288,7 @@ def filled(path):
         "    try:\n"
         "        for i in range(100):\n"
         "            async with database.writing() as db:\n"
-        "                await threads.begin(db, threads.Thread(f't{i}', '', [{'text': 'x' * 50_000}], 0))\n"
+        "                await threads.begin(db, threads.ItemList(f't{i}', '', [{'text': 'x' * 50_000}], 0))\n"
         "    except StoreFailed as error:\n"
         "        print(i)\n"
         "    await database.close()\n"
