@@ -2,7 +2,7 @@
 
 The headers of a stream are those of sse-starlette, the sending is our own: who watches the client and keeps it alive is
 the exchange.  Without the library's own tasks for that, and a lock and a time limit around every piece, a stream costs
-half as much (`docs/decisions.md`).
+half as much (`docs/decisions/003-streams-without-tasks.md`).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping

@@ -35,7 +35,7 @@ from support.turns import asked
 
 _ARGUMENTS = "repaired:tool_calls.function.arguments"
 _TOOLS = [{"type": "function", "function": {"name": name, "parameters": shape}} for name, shape in SCHEMAS.items()]
-_BLANKS = "dropped:content"  # of Responses, see docs/decisions.md
+_BLANKS = "dropped:content"  # of Responses, see docs/decisions/016-responses.md
 _NUMBER = re.compile(r'("n": )"(\d+)"')
 _SHOWN = 5  # of the streams that get worse
 
