@@ -27,7 +27,7 @@ Reading order, the way of one chunk:
     routing             which backend is asked, how often, and who waits
     store               what lasts: responses, conversations, and all else that is looked up later
     server              sockets, clock, processes: the only code that waits
-    replay              recordings played back, to a gateway or to whoever asks
+    replay              recordings played back, to a gateway or to any client
 
 All but the last three are pure and synchronous: ids and times are arguments.
 """

@@ -202,7 +202,7 @@ def replay(  # noqa: PLR0913, PLR0917 - its options
         bool, typer.Option("--timed", help="Let what was recorded come at the pace at which it came.")
     ] = False,
 ) -> None:
-    """Play recordings back: to this gateway, to see whether they mean what they meant, or to whoever asks.
+    """Play recordings back: to this gateway, to compare the results, or to any client.
 
     The difference is printed, and the exit code is 1 if there is any.  Where another format or endpoint is asked, what
     was said, how it ended and how much it took are compared, and else all that the client got, but for ids and times.
@@ -296,7 +296,7 @@ def key(
             raise typer.BadParameter(f"the key on standard input {error}.") from None
         return
     made = f"gw-{secrets.token_urlsafe(32)}"
-    typer.echo("# The key: give it to the client.  It is kept nowhere, so that nobody can show it again.")
+    typer.echo("# The key: give it to the client.  It is stored nowhere, so it cannot be shown again.")
     typer.echo(made)
     typer.echo("# Its digest: write it into the configuration, as `key` of an entry of auth.keys.")
     typer.echo(parse_digest(made))

@@ -1,6 +1,6 @@
 """Files in messages, as text that every model can read.
 
-A part `{"type": "file", "file": {"file_data": …, "filename": …}}`, in whoever's message, becomes a text part
+A part `{"type": "file", "file": {"file_data": …, "filename": …}}`, in any message, becomes a text part
 `<file name="…">…</file>`.  What a file is decides what is in it, not what it is called.  With `file_url` in the place
 of `file_data` it has to be fetched first.
 """

@@ -24,7 +24,7 @@ class FanOut:
     def __init__(self, members: Sequence[UpstreamReader], filters: Sequence[EventFilter] = ()) -> None:
         self._members, self._filters = members, filters
         self._counted: dict[int, Usage] = {}  # by member
-        self._ended: list[Event] = []  # what ends have brought, and nobody was told yet
+        self._ended: list[Event] = []  # events of ended upstreams that are not passed on yet
         self.current = 0
 
     def answered(self, content_type: str) -> None:

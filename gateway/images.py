@@ -1,6 +1,6 @@
 """Images in messages, for servers that have to be sent the image itself, in base64.
 
-A part `{"type": "image_url", "image_url": {"url": …}}`, in whoever's message, has a data URL or says where the image
+A part `{"type": "image_url", "image_url": {"url": …}}`, in any message, has a data URL or says where the image
 is.  What an image is its first bytes decide, not what it is called.
 """
 

@@ -22,7 +22,7 @@ _MOST = 1024  # entries that are kept, beside the first one of each further code
 
 
 def safe_name(name: str) -> str:
-    """A name that somebody else has made up, as it can be told."""
+    """Return a client's or backend's own name in a form that fits a header."""
     return _UNFIT.sub("?", name)[:_LONGEST]
 
 
@@ -34,7 +34,7 @@ class Warnings(Struct, eq=False):
     _late: set[WarningCode] = set()  # codes that came when there were too many entries
 
     def note(self, code: WarningCode, name: str) -> None:
-        """Add an entry; of what is too many, only the first one of a code.  name: of a field, whoever made it up."""
+        """Add a warning; beyond the limit, only the first one of a code.  name: of a field, perhaps a made-up one."""
         if len(self._entries) < _MOST or self._is_new(code):
             self._entries[f"{code}:{safe_name(name)}"] = None
 

@@ -318,7 +318,7 @@ class LogSettings(SettingsSection):
 
 
 class MetricsSettings(SettingsSection):
-    """open: whoever can ask for them may."""
+    """open: any client may use them."""
 
     open: bool = False
 

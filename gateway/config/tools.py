@@ -24,7 +24,7 @@ class McpServerSettings(SettingsSection):
     """One by its url, or a program that speaks over its own standard input and output.
 
     headers, env: what it is sent, or started with; they may be secrets.
-    allowed_tools: by name; None: all.  require_approval: where a client does not say; chat completions ask nobody.
+    allowed_tools: by name; None: all.  require_approval: the default for clients; chat completions never ask.
     """
 
     url: Url | None = None

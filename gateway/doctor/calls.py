@@ -44,7 +44,7 @@ def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, Probe
 
 
 def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
-    """Where two calls come if nobody minds."""
+    """Judge parallel calls without a setting."""
     both = findings.heard.get("parallel")
     if both is None or len(findings.said("parallel").calls) < 2:
         return unknown_verdict("the model made no second call anyway")

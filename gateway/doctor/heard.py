@@ -57,7 +57,7 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
     usage: the tokens, as far as the server has counted them.
     field: in which a thought came, "" for none.
     unasked: fields that were left out of the request; noted: the ledger of what had to be repaired in the answer.
-    begun: seconds until the first word, None if there was none; left: nobody waited for the end.
+    begun: seconds until the first word, None if there was none; left: the probe ended before the response did.
     """
 
     said: ObservedMessage = ObservedMessage()

@@ -37,7 +37,7 @@ class ProbeRequest(Struct, frozen=True):
     """request: without the name of a model.
 
     shown: the tools are to be seen, and none may be called.
-    left: nobody waits for the end of the answer.
+    left: the probe ends before the response does.
     """
 
     request: Request

@@ -83,7 +83,7 @@ def _call(row: FormatSpec, tag: str) -> CallParser:
 
 
 def _first(tags: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
-    """Tag → the first that was given with it, for tags that nobody but a model writes."""
+    """Map each tag that only models write to the first format that has it."""
     found: dict[str, _Value] = {}
     for tag, value in tags:
         if len(tag) > 3 and tag[0] in "<[]":

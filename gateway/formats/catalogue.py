@@ -8,7 +8,7 @@ from gateway.formats.row import FormatSpec
 _HEAD = """\
 # Formats
 
-What a model may write, by the name that goes to `models.*.format`.  With `format: auto` nobody has to know: the name
+What a model may write, by the name that goes to `models.*.format`.  With `format: auto` users need not know: the name
 of the model decides, then its chat template where the server shows it, then the tags that the model writes.  This page
 is made by `gateway formats --markdown`.
 

@@ -39,7 +39,7 @@ class ParseContext(Struct, frozen=True):
 
 
 class ParserOutput(Protocol):
-    """Where a format puts what it has found.  Calls are numbered, and ids made, by whoever listens.
+    """Where a format puts what it has found.  The listener numbers calls and makes ids.
 
     fragment: takes the beginning of a call that the end of the text cut before it had a name.
     dropped: is told the name of something that has no place in an answer.

@@ -21,7 +21,7 @@ _ARGUMENTS = TaggedCall(
 
 
 def _read_muse_body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
-    """A body that begins with calls is calls, whoever it is for; one for a tool may be its arguments as JSON."""
+    """Read a body: calls if it begins with calls; for a tool perhaps its arguments as JSON."""
     if name and (yield from read.peek()) == "{":
         called = _declared(name, context.tools)
         start_call(read, emit, called)

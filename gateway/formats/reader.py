@@ -350,7 +350,7 @@ class TextReader:
 
     @property
     def _waits(self) -> bool:
-        """True if there is nothing here, and nobody has to hear what comes but whom it is for."""
+        """Return True if nothing is held and no recorder listens, so new text can pass."""
         return self._pos == len(self._buffer) and not self._held and self._tape is None and self._log is None
 
     def _settled(self, found: re.Match[str], markers: Markers) -> bool:

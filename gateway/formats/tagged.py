@@ -268,7 +268,7 @@ class _TaggedParser:
             text = read.recorded()
             if found:
                 return found
-            if read.ended and read.cut:  # so that nobody knows what it was
+            if read.ended and read.cut:  # so its type is unknown
                 return self._cut(text)
             put(text)
         return ""

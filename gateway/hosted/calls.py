@@ -59,7 +59,7 @@ class BuiltinToolResult(Struct, frozen=True):
 class ClientToolCall:
     """A call that the client has to answer; `number`: as the client counts them."""
 
-    goes_on = False  # somebody else has to go on
+    goes_on = False  # the client has to go on
 
     def __init__(self, start: ToolCallStart, number: int) -> None:
         self.start, self._number = start, number
@@ -81,7 +81,7 @@ class ClientToolCall:
 
 
 class SkippedToolCall(ClientToolCall):
-    """One too many: nobody is told, but the model."""
+    """A call beyond the limit: only the model learns of it."""
 
     goes_on = True
 

@@ -80,7 +80,7 @@ class ToolRound:
 
     @property
     def goes_on(self) -> bool:
-        """There is nothing in it that somebody else has to answer."""
+        """Return True if all its calls ran at the gateway."""
         calls, finish = self.calls.values(), self.finish
         return bool(calls) and bool(finish and finish.reason in _WELL) and all(call.goes_on for call in calls)
 

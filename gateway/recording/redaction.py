@@ -38,7 +38,7 @@ _KEPT = frozenset(  # strings that are no content
 )  # fmt: skip
 _SECRET = frozenset(("authorization", "headers", "api_key", "password", "secret", "access_token"))
 _NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # or a letter of one, escaped
-_SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # where these are names of somebody's own
+_SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # where these may be names of the user
 _NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # that stand for a text
 _EVENTS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
@@ -143,7 +143,7 @@ def _structural(one: JsonString, text: str) -> bool:
     if one.name == "name":
         return not (one.inside and "role" in one.inside[-1].marks)  # that of who speaks is his own
     if one.name == "event":
-        return text[one.start : one.end] in _EVENTS  # else it is a word of somebody's own
+        return text[one.start : one.end] in _EVENTS  # else it is a word of the user
     return bool(_KEPT.intersection(one.path[-1:]))
 
 

@@ -1,4 +1,4 @@
-"""Recordings played back: to today's gateway, or to whoever asks.
+"""Play recordings back: to today's gateway, or to any client.
 
 script     what the backends of a recording said, ready to be said again   ← start here
 player     a model server that says it

@@ -26,7 +26,7 @@ from gateway.server.app import create_app
 from gateway.server.learning import LearnedMetadata
 
 _SOON = 0.5  # seconds for what was too late then
-_NOWHERE = "http://127.0.0.1:9"  # where nobody listens
+_NOWHERE = "http://127.0.0.1:9"  # where no server listens
 _ENOUGH = 1 << 40  # bytes
 
 

@@ -98,7 +98,7 @@ class _PriorityGroup:
         self._next_survey: float | None = None
 
     def choose(self, now: float, key: str | None, tried: Collection[str]) -> BalancerMember | None:
-        """One that is full only if nobody who is not was found."""
+        """Return a full member only if all are full."""
         if self._next_survey is None or now >= self._next_survey:
             self._survey(now)
         if key is None:
@@ -177,7 +177,7 @@ class _PriorityGroup:
 
 
 def _is_open(member: BalancerMember, now: float, tried: Collection[str]) -> bool:
-    """A request that has failed once is nobody's trial."""
+    """Return True if a request may go to a member; a retry never probes a half-open circuit."""
     health = member.health
     if member.name in tried or not health.admits(now) or health.ejected(now):
         return False

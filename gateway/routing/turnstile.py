@@ -48,7 +48,7 @@ class FairQueue:
 
     @limit.setter
     def limit(self, limit: int) -> None:
-        """Where there is more room then, those who wait go in; nobody is put out."""
+        """Change the limit.  More waiting requests start if it grew; running ones stay."""
         self._limit = limit
         self._fill()
 

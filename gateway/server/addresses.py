@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 AddressFilter = Callable[[str, int], bool]
 
-# Where a cloud tells its machines their secrets: nobody's image is there, whichever network it is in.
+# Addresses where clouds give machines their secrets; never a place of images, in any network.
 _METADATA = tuple(
     map(
         ip_address,

@@ -115,7 +115,7 @@ class Slot:
 
 
 def _unheard() -> None:
-    """A turn that comes while nobody sleeps for it is found by who looks."""
+    """Do nothing: without a sleeping task, the next look finds the turn."""
 
 
 def _now() -> float:

@@ -58,6 +58,6 @@ class Responder(Struct, frozen=True):
             # A task of its own, as a chunk wakes all that waits in a task, up to where the request came in.
             await asyncio.create_task(exchange.pump(outlet))
             await exchange.end(outlet)
-        except asyncio.CancelledError as reason:  # somebody may be there all the same
+        except asyncio.CancelledError as reason:  # the client may be there all the same
             await exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED, outlet)
             raise

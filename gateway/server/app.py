@@ -56,7 +56,7 @@ def create_app(
     logs.apply_settings(config.logs)
     crowd = crowd or ConcurrencyLimit()
     app = GatewayApp(title="gateway", version=__version__, lifespan=partial(_living, config, crowd), redoc_url=None)
-    app.router.redirect_slashes = False  # whoever is sent elsewhere takes the key along
+    app.router.redirect_slashes = False  # a redirected client would send its key along
     door = Authenticator(config, strangers or AuthThrottle())
     app.state.keyring, app.state.leaving, app.state.buffers = EncryptionKeys(config.store), False, crowd.buffers
     app.state.telemetry = telemetry or Telemetry()

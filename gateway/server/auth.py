@@ -31,7 +31,7 @@ class Authenticator:
         self._strangers = strangers
 
     async def admit(self, http: HTTPConnection, scope: Scope = "inference") -> ApiKey | None:
-        """The key the client showed; None where nobody needs one, who then may be no page of strangers.
+        """Return the client's key; None without keys, where the client must not be a foreign web page.
 
         Raises Unauthorized, after a while if that happens often; or RateLimited or Forbidden.
         """
@@ -52,7 +52,7 @@ class Authenticator:
         return key
 
     async def tenant(self, http: HTTPConnection) -> str:
-        """Whose things the client may see: the name of the key that is admitted, "" where nobody needs one."""
+        """Return the owner of the client's data: the name of its key, "" without keys."""
         key = await self.admit(http)
         return key.name if key else ""
 

@@ -21,7 +21,7 @@ from gateway.server.admission import BackendLimiter
 from gateway.server.client import ConnectionPool
 from gateway.server.learning import MetadataCache
 
-_LIST_SECONDS = 5.0  # for the list of models, which is on the way only of a model that nobody has asked for yet
+_LIST_SECONDS = 5.0  # for the list of models, for which only the first request of a model waits
 _FRESH_SECONDS = 10.0  # a list this young is not asked for again
 _COUNT_SECONDS = 10.0  # for counting the tokens of a prompt
 _OUT_OF_ORDER = (502, 503, 504)
@@ -128,7 +128,7 @@ class Backend:
         return self._models.get(model) if self._models else None
 
     async def alive(self) -> bool:
-        """True if there is somebody to answer, whatever the answer, unless it says itself that it cannot."""
+        """Return True if the server answers at all, unless it says itself that it cannot serve."""
         try:
             answer = await (await self._opened()).get("/v1/models")
         except httpx.HTTPError:
@@ -159,7 +159,7 @@ class Backend:
     def _client(self) -> "httpx.AsyncClient":
         """Return the client, which follows no redirects."""
         url = self.settings.url
-        encrypted = not url.startswith("http:")  # else there is nobody to trust: to read whom takes 0.02 s and 3 MB
+        encrypted = not url.startswith("http:")  # reading the trusted certificates takes 0.02 s and 3 MB
         return httpx.AsyncClient(
             base_url=url, headers=self._headers, timeout=_LIST_SECONDS, trust_env=False, verify=encrypted
         )

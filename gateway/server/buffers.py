@@ -64,7 +64,7 @@ class Buffers:
     def _go_on(self) -> None:
         while self._waiting:
             size, limit, own, turn = self._waiting[0]
-            if not turn.done():  # nobody has given it up a moment ago
+            if not turn.done():  # the waiting request has not given up a moment ago
                 if not self._fits(size, limit, own):
                     return
                 self.taken += size

@@ -44,7 +44,7 @@ class UpstreamCall(Protocol):
 
 
 class HttpUpstreamCall:
-    """`ready` and `read` raise what went wrong; whoever makes a call has to close it.
+    """`ready` and `read` raise its failure; the code that makes a call has to close it.
 
     answered: is told the content type of an answer that is none of an error, before its first byte.
     path: where to, "" for where the backend is asked to chat; asker: who waits there for his turn; seen: for whom.

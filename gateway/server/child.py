@@ -9,7 +9,7 @@ from typing import Any
 
 @asynccontextmanager
 async def run_child(*command: str, **options: Any) -> AsyncIterator[Process]:  # noqa: ANN401 - those of asyncio
-    """A process, which is stopped with whoever waits for it.  Raises OSError where it cannot begin."""
+    """Run a process, which stops with its waiting task.  Raise OSError if it cannot begin."""
     process = await asyncio.create_subprocess_exec(*command, **options)
     try:
         yield process

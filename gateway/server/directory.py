@@ -136,7 +136,7 @@ class ModelRegistry:
             await asyncio.gather(*probes, return_exceptions=True)
 
     async def find(self, name: str) -> ModelEntry:
-        """NotFound for a model nobody serves; Unreachable if a backend that might could not be asked."""
+        """Raise NotFound for an unknown model, UpstreamUnreachable if a backend that may have it cannot be asked."""
         if served := self._served.get(self._aliases.get(name, name)):
             return served
         problem: GatewayError | None = None

@@ -46,7 +46,7 @@ class AttemptSource(Protocol):
 
 
 class Relay:
-    """One request on its way: `whole`, or `decide`, `pump` and `end`; whoever makes it has to close it.
+    """Relay one response: `whole`, or `decide`, `pump` and `end`.  The code that makes it has to close it.
 
     turn: one that has started; keep: stores the answer.
     """
@@ -120,7 +120,7 @@ class Relay:
         self._call.close()
 
     def _hear(self, data: bytes) -> bool | None:
-        """The way of a chunk that comes alone, and waits for nobody: past all that sleeps until there is more to do."""
+        """Handle a chunk that arrives alone, without waking the waiting task."""
         said = None if self._unjudged else self._turn.alone(data)
         if said is None:
             return None

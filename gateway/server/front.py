@@ -103,7 +103,7 @@ class ModelEndpoint:
             record_of(scope).problem = error.problem
             await failures.response_for(error)(scope, receive, send)
         except ClientDisconnect:
-            pass  # before its request was read: nobody is there to be answered
+            pass  # before its request was read: no client is left
         finally:
             self._crowd.inside -= 1
 

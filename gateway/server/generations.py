@@ -1,4 +1,4 @@
-"""The application, which a new configuration replaces while it runs: whoever is in the old one stays there to the end.
+"""Replace the application when the configuration changes; requests of the old one stay there to their end.
 
 For its jobs, an old generation is what another process would be: they are found, followed and cancelled by the store.
 """
@@ -41,7 +41,7 @@ class AppInstance:
             self._left.set()
 
     async def deserted(self) -> None:
-        """Return when nobody is in it, and no job."""
+        """Return when no request and no job is in it."""
         while self._inside and not self._given_up:
             self._left.clear()
             await self._left.wait()
@@ -56,7 +56,7 @@ class AppInstance:
         self._stop()
 
     def give_up(self) -> None:
-        """Wait for nobody but the jobs."""
+        """Wait for the jobs only."""
         self._given_up = True
         self._left.set()
 

@@ -2,7 +2,7 @@
 
 The name of a URL is resolved here, each of its addresses must be allowed, and the connection goes to an address that
 was looked at, so that no name can mean something else a moment later.  A redirect begins all of this anew.  Whatever
-goes wrong on the way is one failure: nobody is to learn from it what there is on the gateway's side of a firewall.
+goes wrong on the way is one failure: a client must not learn from it what is behind the gateway's firewall.
 """
 
 import asyncio

@@ -19,7 +19,7 @@ class HedgeCall(Struct, frozen=True):
 
 
 class HedgedCall:
-    """To be used as a call is.  other: makes the second `seconds` after the first; None if there is nobody to ask.
+    """To be used as a call is.  other: makes the second `seconds` after the first; None if there is no other backend.
 
     What goes wrong with one is no matter as long as there is the other.
     """

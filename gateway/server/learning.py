@@ -25,9 +25,9 @@ from gateway.backends.knowledge import (
 )
 from gateway.server import httpx
 
-_PATIENCE = 1.0  # seconds that somebody waits who has no answer …
+_PATIENCE = 1.0  # seconds that a request waits without an answer …
 _LONG_PATIENCE = 5.0  # … to what decides how the model's text is read
-_SECONDS = 5.0  # for an answer, which is remembered even if nobody waits for it any more
+_SECONDS = 5.0  # for an answer, which is remembered even if no request waits for it any more
 _AGAIN_SECONDS = 30.0  # after which a server that gave none is asked again
 _MOST = 256  # answers that are remembered
 _NONE = float("-inf"), None
@@ -114,7 +114,7 @@ class MetadataCache:
         return self._answers.get(key, _NONE)[1]
 
     def _refreshed(self, ask: MetadataQuery[Any], model: str, settings: TemplateSettings) -> _Key:
-        """Ask, if there is no answer that holds and nobody is asking already."""
+        """Ask, unless a valid answer or a running question exists."""
         key, fields = _key(ask, model, settings), ask.fields(model, settings)
         if self._clock() >= self._answers.get(key, _NONE)[0] and key not in self._asking:
             self._asking[key] = task = asyncio.create_task(self._learn(ask, fields, key))

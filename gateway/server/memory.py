@@ -1,6 +1,6 @@
 """The reasoning that a tenant's clients do not send back: looked up for a question, kept of its answer.
 
-It is not worth an answer: a store that fails is told to the log, and to nobody else.
+It never fails a request: only the log reports a store that fails.
 """
 
 import logging
@@ -93,7 +93,7 @@ class _SavingWriter:
 
     def __init__(self, memory: ReasoningMemory, outlet: ResponseWriter) -> None:
         self._memory, self._outlet = memory, outlet
-        self._held = b""  # a piece that nobody has been given
+        self._held = b""  # a piece that was not passed on
 
     def now(self, piece: bytes) -> bool:
         return not (self._memory.behind or self._held) and self._outlet.now(piece)

@@ -1,6 +1,6 @@
 """Web pages: a browser lets each of them send requests everywhere, to a gateway on its reader's machine as well.
 
-A page cannot read the answer unless `server.cors` lets it, and it has no key; but where nobody needs one it could use
+A page cannot read the answer unless `server.cors` lets it, and it has no key; but a gateway without keys lets it use
 the models all the same, or, under a name of its own that suddenly means this machine, read everything.
 """
 
@@ -16,7 +16,7 @@ from gateway.errors import Forbidden
 from gateway.server.headers import get_header
 
 _OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "https": ("https",)}  # by ours, theirs
-# What names end with that nobody can have for himself.  Anybody in the same network can have a name with .local (mDNS),
+# Ends of names that have no owner.  Any machine in the same network can take a name with .local (mDNS),
 # and a DNS server may answer as it likes for .internal.
 _PRIVATE = (".localhost", ".home.arpa")
 # Applications and extensions, which their user has installed, have schemes of their own.
@@ -48,7 +48,7 @@ class OriginCheck:
             raise Forbidden(_STRANGER.format(origin), code="origin_not_allowed")
 
     def check_name(self, http: HTTPConnection) -> None:
-        """Raise Forbidden where nobody needs a key and the name that was asked may be anybody's."""
+        """Raise Forbidden if the gateway has no keys and the requested host name may belong to others."""
         if not self._guarded:
             return
         host = get_header(http.scope, b"host") or ""

@@ -1,6 +1,6 @@
 """A program: a PDF on its standard input, and on its standard output the text of each page as a line of JSON.
 
-The last line is true if these are all pages, else false.  It is a process of its own, as whoever wrote the file may
+The last line is true if these are all pages, else false.  It is a process of its own, as the author of the file may
 want it to take long, to take memory or to crash; it has `pypdf`, and nothing of the gateway.
 """
 
@@ -63,4 +63,4 @@ if __name__ == "__main__":
     limit()
     for said in pages(sys.stdin.buffer.read()):
         sys.stdout.write(json.dumps(said) + "\n")
-        sys.stdout.flush()  # whoever waits may stop this at any time
+        sys.stdout.flush()  # the waiting process may stop this at any time

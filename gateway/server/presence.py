@@ -34,9 +34,9 @@ def door(receive: Receive) -> DisconnectSource:
 
 
 class CancelOnDisconnect:
-    """Ends its block as soon as the client goes, wherever it waits; nobody has to be told.
+    """Context manager that cancels its body when the client disconnects.
 
-    Where no Door tells that, a task waits for the message that does.
+    Without a DisconnectSource, a task waits for the disconnect message.
     """
 
     def __init__(self, receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""Asks backends how they are, so that those who are out come back soon, and nobody has to meet one that has failed."""
+"""Probe backends, so that failed ones come back soon, and no request has to find out that one has failed."""
 
 import asyncio
 import random

@@ -37,7 +37,7 @@ def make_server(config: Config, news: ConfigPoll, shared: SharedFolder | None = 
 class WorkerServer(uvicorn.Server):
     """Asks for news some times a second, as long as it is not told to stop; `run` blocks until then.
 
-    Then it goes on for `drain_delay_seconds`, so that whoever sends requests here hears that they should not.
+    Then it goes on for `drain_delay_seconds`, so that load balancers notice.
     """
 
     _left_at: float | None = None

@@ -1,6 +1,6 @@
 """How a process serves its connections: uvicorn's protocols, with an end for clients that stop halfway.
 
-Where there is a certificate, all of it goes over TLS.  Nobody waits for ever: neither for a client to read what it was
+Where there is a certificate, all of it goes over TLS.  No task waits for ever: neither for a client to read what it was
 sent, nor for the rest of a request.  That the gateway stops is told to the connections by their server, and to the
 application only when they are gone; so they pass it on.
 """

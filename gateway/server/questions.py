@@ -63,7 +63,7 @@ class RequestServices(Struct, frozen=True):
 class JobPlan(Struct, frozen=True):
     """The values with which a response goes on without its client.
 
-    background: nobody need ever come for it; streamed: it can be followed as it comes.
+    background: no client has to wait for it; streamed: clients can follow it.
     queued, opening: the Response as it is accepted in the background, and the events that say so.
     encoder: makes the endpoint for a model, behind so many events that were told.
     open: stores that it is in progress; finish: stores how it ended, False if it was deleted meanwhile.

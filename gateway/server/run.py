@@ -12,7 +12,7 @@ from gateway.server.watching import ConfigWatcher
 from gateway.server.workers import Supervisor
 
 _AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # the signals to read the configuration again
-_WAITING = 2048  # connections that nobody has taken yet
+_WAITING = 2048  # connections that are not accepted yet
 
 
 def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | None = None) -> None:

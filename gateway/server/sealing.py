@@ -1,4 +1,4 @@
-"""Reasoning that clients keep for us: sealed, so that nobody else can read it or put another in its place.
+"""Encrypt reasoning that clients keep, so that others can neither read nor replace it.
 
 A sealed thought is `gw1.` and the base64url of the key's id (8 bytes), a nonce (12) and the AES-GCM ciphertext of the
 thought as JSON, bound to the version and to the tenant.
@@ -45,7 +45,7 @@ class EncryptionKeys:
         self._store = store
 
     def sealer(self, tenant: str) -> "ReasoningEncryptor":
-        """`tenant`: the name of the client's key, "" where nobody needs one."""
+        """`tenant`: the name of the client's key, "" without keys."""
         return ReasoningEncryptor(lambda: self._keys, tenant)
 
     @cached_property

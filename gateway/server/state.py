@@ -43,7 +43,7 @@ class Predecessor(Struct, frozen=True):
 class StoredContext:
     """The stored data of one tenant, for one request.
 
-    remembers: `keep_response` is given all answers, also those that nobody wants to have stored.
+    remembers: `keep_response` gets all responses, also those with `store: false`.
     """
 
     remembers: ClassVar[bool] = False
@@ -148,7 +148,7 @@ class StoredContext:
     async def _let_go(self, id: str, holder: str) -> None:
         with suppress(StoreFailed):  # then the lease ends by itself
             async with self._store.writing() as db:
-                if not await jobs.job_state(db, holder):  # else whoever takes that has the conversation, too
+                if not await jobs.job_state(db, holder):  # else the next process has the conversation, too
                     await conversations.release(db, id, holder)
 
     async def _hold(self, id: str, holder: str) -> bool:

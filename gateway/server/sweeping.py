@@ -15,7 +15,7 @@ _EVERY = 600.0  # seconds
 
 
 async def expire_forever(database: Database, settings: StoreSettings, seconds: float = _EVERY) -> None:
-    """Where there is something; a gateway that nobody makes store anything does not make a database."""
+    """Sweep if there is a database; a gateway that stores nothing does not create one."""
     while True:
         await asyncio.sleep(seconds)
         try:

@@ -1,4 +1,4 @@
-"""The configuration's files while it is served: read again when somebody says so, or when one has changed."""
+"""Watch the files of the configuration: read them again on a signal, or when one has changed."""
 
 import logging
 import time
@@ -59,7 +59,7 @@ class ConfigWatcher:
         return config
 
     def _changed(self, source: ConfigSource) -> bool:
-        """Since it was read, and not since the last look: whoever writes it may be in the middle of it."""
+        """Compare with the last reading, not with the last look: a writer may be in the middle of it."""
         before, self._seen = self._seen, source.look()
         return self._seen == before and self._seen != source.known() and self._seen[source.file] is not None
 

@@ -52,7 +52,7 @@ class RetryPolicy:
         return self.served is not self._asked
 
     def first(self) -> Target:
-        """Raises Unavailable where nobody can be asked; who is alone always can, as its word is better than ours."""
+        """Raise Unavailable if no backend is available; a single one always is, as its own error says more."""
         self._budget.first()
         if self.asker.alone:
             return self._to(self._asked.any)

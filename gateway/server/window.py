@@ -26,5 +26,5 @@ def remembered(route: BackendRoute) -> int | None:
 
 
 async def context_length(route: BackendRoute) -> int | None:
-    """The window in tokens, None where nobody says."""
+    """Return the context length in tokens, None if unknown."""
     return (await metadata_of_route(route)).window

@@ -24,7 +24,7 @@ class TokenizeRequest(Struct, frozen=True):
     rest: dict[str, Any]
 
     def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
-        """Servers differ in whether a text gets special tokens if nobody says."""
+        """Servers differ in their default for special tokens."""
         names = services.tokenize
         if not names:
             return None

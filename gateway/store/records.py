@@ -106,7 +106,7 @@ class StoredResponse(Struct, frozen=True):
 class StoredJob(Struct, frozen=True):
     """A job as it was taken; request: the body as it was sent.
 
-    attempts: how often somebody has set to work on it, this time included.
+    attempts: how often a process has begun it, this time included.
     """
 
     id: str
@@ -124,8 +124,8 @@ class JobLeaseState(Struct, frozen=True):
 
 
 class JobState(Enum):
-    QUEUED = "nobody is at work on it"
-    RUNNING = "somebody is, or was and has not said that it stopped"
+    QUEUED = "no process works on it"
+    RUNNING = "a process works on it, or did and has not reported its end"
 
 
 class LogRow(Struct, frozen=True):

@@ -9,7 +9,7 @@ from msgspec import json
 _MOST_BYTES, _MOST_PATTERNS = 1 << 19, 200  # of a schema
 _COMPILED = 1 << 23  # bytes that all its patterns may become
 _AGAIN = frozenset(("unevaluatedProperties", "unevaluatedItems"))  # look once more at all that is there
-_ELSEWHERE = frozenset(("$dynamicRef", "$recursiveRef", "$id", "id"))  # lead where nobody follows them here
+_ELSEWHERE = frozenset(("$dynamicRef", "$recursiveRef", "$id", "id"))  # references that are not followed here
 _FAR = {"$id": ""}  # what is not found here
 
 _Schema = Mapping[str, Any]

@@ -103,7 +103,7 @@ class OutputValidationFilter:
         self._refuses = self._policy == "refuse" or terms.strict
         holds = request.n == 1 and (self._policy != "warn" or (terms.strict and not request.stream))
         self._held: list[Event] | None = [] if holds else None
-        # Nobody shall wait for the thoughts of a model that its backend makes call.
+        # Reasoning of a model that its backend forces to call passes at once.
         self._aloud = request.stream and request.forced and terms.how != "words" and not self._refuses
         self.failed: FailedOutput | None = None
 

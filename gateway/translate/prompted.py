@@ -18,7 +18,7 @@ FORMAT = "hermes_json"
 
 
 def tools_to_prompt(request: Request, ledger: Warnings) -> Request:
-    """The request with all of that in its messages; `tools` stay, for whoever reads the answer."""
+    """Return the request with the tools in its messages; `tools` stay for the parser of the response."""
     messages = tuple(_told(request.messages))
     if tools := request.callable_tools:
         messages = insert_after_system(messages, {"role": "system", "content": _offer(tools)})

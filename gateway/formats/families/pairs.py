@@ -52,7 +52,7 @@ def _markup(
 
 
 def _thoughts(*names: str) -> Mapping[str, tuple[str, ...]]:
-    """Tags of which a model has one pair; as nobody may know which one its prompt has opened, each end is one."""
+    """Tags of which a model has one pair; as the one that its prompt has opened may be unknown, each end is one."""
     ends = tuple(f"</{name}>" for name in names)
     return MappingProxyType({f"<{name}>": ends for name in names})
 

@@ -46,7 +46,7 @@ class PatternTexts(Struct, frozen=True):
 
 
 class PatternPart(Struct, frozen=True):
-    """Characters of a class, up to whatever follows; `name` is "" where nobody asks for them."""
+    """Characters of a class, up to whatever follows; `name` is "" where they have no use."""
 
     name: str
     characters: str

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 HEAD_LIMIT = 64 * 1024  # bytes that may come without one byte of body: interim answers, head, trailers
 UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the backend is held back
-# Is given what comes while somebody waits, who sleeps on where it is True.  None: that is not for it, nothing was done.
+# Gets data while a task waits.  True: the task sleeps on.  None: it does not take the data.
 DataCallback = Callable[[bytes], bool | None]
 
 
@@ -28,7 +28,7 @@ class NoResponse(ConnectionLost):
 
 
 class UpstreamResponse:
-    """The head, and the body as it comes.  Whoever gets an answer has to close it."""
+    """The headers, and the body as it arrives.  The code that gets a response has to close it."""
 
     def __init__(self, connection: "UpstreamConnection") -> None:
         self.status = 0  # until the head is there

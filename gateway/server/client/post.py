@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class PendingPost:
-    """answer: what it gets, from the moment in which it was sent; whoever has a post has to close that.
+    """answer: what it gets, from the moment in which it was sent; the owner of a post has to close it.
 
     kept: the answer on a connection that was kept; without one the pool sends the request on a new connection.
     until: on the loop's clock.  A kept connection that closes by then without a byte was given up before the request

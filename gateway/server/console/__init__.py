@@ -7,5 +7,5 @@ assets     what pages fetch; templates: what they are made of
 tables     the document at a terminal
 exchanges  single requests, step by step
 replaying  one of them in another format
-top        the same, as long as somebody looks
+top        the same, while it is watched
 """

@@ -29,7 +29,7 @@ class ModelBackendView(Struct, frozen=True):
 
 
 class ModelView(Struct, frozen=True):
-    """source: the configuration names it, or a backend lists it; context_length: tokens, None where nobody says."""
+    """source: the configuration names it, or a backend lists it; context_length: tokens, None if unknown."""
 
     id: str
     source: str

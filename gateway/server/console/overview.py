@@ -100,7 +100,7 @@ def _grouped(listed: Iterable[ListedModel], directory: ModelRegistry) -> dict[st
 async def _model(
     name: str, aliases: list[str], config: Config, directory: ModelRegistry, rates: Iterable[ModelRate]
 ) -> ModelView | None:
-    """None if nobody has it any more."""
+    """Return None if no worker has it any more."""
     served = await _in_time(directory.find(name), None)
     if not served:
         return None

@@ -23,7 +23,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types console"
 )
-# Of a page: nothing of it is kept, and nobody is told where its links come from.
+# Headers of a page: it is not cached, and its links send no referrer.
 HEADERS: Mapping[str, str] = MappingProxyType(
     {
         **_SAFE,

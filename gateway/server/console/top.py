@@ -25,7 +25,7 @@ _FORBIDDEN = "The gateway at {} takes a key of the scope admin, in --key or GATE
 
 
 class OverviewUnavailable(Exception):
-    """There is nothing to show; the text says why.  mine: it is for whoever asks to change something."""
+    """The overview is not available; the text says why.  mine: the caller can change that."""
 
     def __init__(self, message: str, *, mine: bool = False) -> None:
         super().__init__(message)

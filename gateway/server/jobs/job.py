@@ -1,4 +1,4 @@
-"""One answer on its way that nobody has to wait for: it is its own client, and what it is sent goes into its log."""
+"""Run a response without a waiting client: the job is its own client, and writes the response to its log."""
 
 import asyncio
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class BackgroundJob:
         self._logged = 0  # bytes
         self.id, self.tail = lasting.id, LogTail(told - 1)
         self.accepted: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
-        self.accepted.add_done_callback(lambda it: it.cancelled() or it.exception())  # nobody may be left to ask
+        self.accepted.add_done_callback(lambda it: it.cancelled() or it.exception())  # no caller may be left to ask
         self.status = ""
         self._left = asyncio.Event()
         self.ends = self._lost = False  # ends: from here on it is not to be broken off
@@ -65,7 +65,7 @@ class BackgroundJob:
         return self.status in _WELL
 
     async def open(self, request: bytes) -> None:
-        """Store that it has begun, and its request, for whoever has to begin again; raises StoreFailed."""
+        """Store that it has begun, with its request, for a process that repeats it; raise StoreFailed."""
         now, lease = self._desk.lease.times()
         wanted = None if self._lasting.background else now + self._desk.resume_seconds * 1000
         async with self._desk.store.writing() as db:
@@ -159,7 +159,7 @@ class BackgroundJob:
         last, data = data.endswith(log.DONE), data.removesuffix(log.DONE)
         row = LogRow(self._told, self._told + log.count_events(data) - 1, data)
         self._told = row.last + 1
-        over = last and bool(self.status)  # where it could not be stored, whoever takes it over tries again
+        over = last and bool(self.status)  # where it could not be stored, the next process tries again
         if self.streamed:
             await self._desk.scribe.write(self.id, self.tail, row, last=over)
             await self._bound(len(data))
@@ -193,7 +193,7 @@ class BackgroundJob:
 
     async def _discard(self) -> None:
         """Remove a job that no client knows of."""
-        with suppress(StoreFailed):  # whoever takes it over sees as much
+        with suppress(StoreFailed):  # the next process sees as much
             async with self._desk.store.writing() as db:
                 if await jobs.renew_leases(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):
                     await responses.forget(db, self.id)

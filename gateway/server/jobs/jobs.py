@@ -30,11 +30,11 @@ from gateway.store.database import Database
 
 _log = logging.getLogger("gateway")
 _HELD = 1.0  # seconds between two times that a process says it is at work, and hears what others want of it
-_ORPHANS = 5  # every so many of these times it looks for jobs that nobody is at work on
+_ORPHANS = 5  # every so many of these times it looks for jobs without a process
 _MOST = 16  # jobs that are taken over at a time
 _PATIENCE = 0.1  # seconds between two looks at a job that is to end
 _WISH = "!"  # before an id: there is something that its process has to know
-_SCOPE: Scope = {"type": "http", "headers": []}  # of a request that nobody waits for
+_SCOPE: Scope = {"type": "http", "headers": []}  # of a request without a client
 
 JobInput = tuple[ModelRequest, RetryPolicy]
 # Its request as it was asked, and takes what it holds.
@@ -85,7 +85,7 @@ class JobManager:
             await asyncio.wait(self._tasks.values())
 
     async def _stop(self) -> None:
-        """End all jobs here and now: some other process goes on with those of which nobody was told anything."""
+        """End all jobs at once: another process repeats those of which no client has seen anything."""
         running, self._running = self._running, {}
         for job in running.values():
             self._lose(job)
@@ -233,7 +233,7 @@ class JobManager:
             return await jobs.has_due(db, self._desk.lease.times()[0])
 
     async def _adopt(self, ids: Sequence[str] | None = None) -> None:
-        """Take the jobs that nobody is at work on; one of this process that was late is only held again."""
+        """Take the jobs without a process; one of this process that was late is only held again."""
         async with self.store.writing() as db:
             found = await jobs.claim(db, self._holder, *self._desk.lease.times(), _MOST, ids)
         for one in found:
@@ -259,7 +259,7 @@ class JobManager:
                 await fail_job(self._desk, found, LogTail(), error.problem)
 
     def _observed(self, found: records.StoredJob, question: ModelRequest, held: AsyncExitStack) -> Scope:
-        """The scope of a request that nobody waits for; its client was told that it is accepted."""
+        """Return the scope of a request without a waiting client, which knows that it is accepted."""
         seen, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
         held.callback(seen.let_go)
         seen.key, seen.ledger, seen.spent, seen.status = found.tenant, question.ledger, question.spent, 200

@@ -1,6 +1,6 @@
 """Writes the logs of all jobs of this process: what comes while one transaction runs goes into the next one together.
 
-A row goes to those who follow it once it is stored, so that whoever takes over knows of all that anybody was told.
+Subscribers get a row after it is stored, so a process that takes over knows all that clients have seen.
 Where it cannot be stored they get it all the same, and it is stored as soon as that can be done.
 """
 

@@ -1,4 +1,4 @@
-"""Jobs whose process is gone: ended as far as they had come, or begun again where nobody was told anything."""
+"""Recover jobs of dead processes: end them where they stopped, or repeat them if no client has seen anything."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +101,7 @@ async def _finish(desk: JobContext, job: StoredJob, record: dict[str, Any]) -> N
     async with desk.store.writing() as db:
         now = await _hold(desk, job, record, db)
         finished = await responses.finish(db, job.tenant, record, None, now // 1000)
-        assert finished, "nobody removes it now"
+        assert finished, "no other process removes it now"
 
 
 async def _forget(desk: JobContext, job: StoredJob, kept: StoredResponse) -> None:

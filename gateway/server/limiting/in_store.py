@@ -1,6 +1,6 @@
 """Counting in the store: what is asked while one transaction runs goes into the next one together.
 
-Whoever asks is decided on in the order of arrival, and told once it is stored.
+Requests are decided in the order of their arrival, and each learns the result after it is stored.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _MOST = 50  # that go into a transaction; each has ten slots at most
 
 
 class _PendingCount(Struct, eq=False):
-    """enough: None adds in any case, even if nobody waits for it any more; taken: whether it was told that it fits."""
+    """enough: None adds in any case, even without a waiting task; taken: whether the caller knows that it fits."""
 
     amounts: Mapping[UsageSlot, int]
     enough: Callable[[SlotCounts], bool] | None = None
@@ -82,7 +82,7 @@ class StoreCounter:
         self._ask(_PendingCount(back, counts=asked.counts))
 
     async def _run(self) -> None:
-        """Until nobody waits."""
+        """Run until no request waits."""
         while batch := self._next():
             try:
                 found = await self._stored(batch)

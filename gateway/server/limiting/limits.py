@@ -20,7 +20,7 @@ from gateway.server.limiting.windows import LimitUnit, RateLimit, RateLimitState
 from gateway.store.database import Database
 from gateway.store.records import UsageSlot
 
-_KNOWN = 1.0  # seconds that a refusal is good for others at most, as nobody says what is given back elsewhere
+_KNOWN = 1.0  # seconds that a refusal holds for other requests, as other processes may give tokens back
 _MOST = 1 << 40  # tokens of one request, whatever a backend says
 _UNITS: tuple[LimitUnit, ...] = get_args(LimitUnit)
 _FIELDS = ("limit", "remaining", "reset")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from gateway.errors import RateLimited
 
-_SOON = 1.0  # seconds; nobody knows when an answer ends
+_SOON = 1.0  # seconds, as the end of a response is unknown
 
 
 class ConcurrentRequests:

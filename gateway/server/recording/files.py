@@ -14,7 +14,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def write_file(order: WriteOrder) -> None:
-    """Raises OSError.  Nobody else on the machine may read it, and nobody finds half of it."""
+    """Write a file that only its owner may read, in one step; raise OSError."""
     kept = order.folder
     folder = Path(kept.directory)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -23,9 +23,9 @@ _MOST_RECENT = 64 << 20  # bytes of these
 
 
 class Recorder:
-    """recent: those of late, the running ones among them, where somebody may look at them.
+    """recent: recordings of late and running requests, for the inspector.
 
-    secrets: what nobody is shown of them.
+    secrets: values that are masked.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Recorder:
         self._folder = RecordingFolder(settings.directory, settings.files, settings.bytes, settings.content)
 
     def begin(self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> RequestRecorder | None:
-        """None where nobody wants it."""
+        """Return None if recordings are off."""
         if (self._settings.mode == "off" and not self._shown) or endpoint not in _ENDPOINTS:
             return None
         chosen = self._chosen(headers)

@@ -144,7 +144,7 @@ async def _extend(db: "AsyncConnection", tenant: str, id: str, items: list[Item]
     """Add items, unless a response is being made of the conversation."""
     now, holder = time.time(), new_id("hold_")
     held = await conversations.acquire(db, id, holder, int(now * 1000), lease_ms=0)
-    conversation = await _found(db, tenant, id)  # as it is now that nobody else can add to it
+    conversation = await _found(db, tenant, id)  # its state now that no other request can add to it
     if not held:
         raise conversation_locked_error()
     for item in items:

@@ -53,7 +53,7 @@ class StreamTiming(Struct, eq=False):
 
 
 class RequestRecord(Struct, eq=False):
-    """Times are those of `perf_counter`.  endpoint: "" for what nobody counts.
+    """Times are those of `perf_counter`.  endpoint: "" if it is not counted.
 
     key: the name of the client's; model, backend, format: of the answer, or of the last attempt at one.
     status: as it was sent, 0 if none was; problem: why there is no answer, or not all of one; left: the client has.
@@ -103,7 +103,7 @@ class RequestRecord(Struct, eq=False):
 
     @property
     def alone(self) -> bool:
-        """Held by one, and nobody goes on with it after that."""
+        """Return True if a single holder is left."""
         return self._holders == 1
 
     @property

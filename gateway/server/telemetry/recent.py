@@ -24,7 +24,7 @@ _TOLD = 100  # of those that go on
 
 
 class RecentRequests:
-    """A request costs one entry, made when it is over; all else is looked up for whoever asks."""
+    """The recent requests.  A request costs one entry at its end; all else is worked out on demand."""
 
     def __init__(self) -> None:
         self._live: defaultdict[str, set[RequestRecord]] = defaultdict(set)  # by endpoint

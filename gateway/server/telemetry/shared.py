@@ -1,4 +1,4 @@
-"""The tallies of all workers, each in a file that it alone writes, so that whoever is asked can tell of all.
+"""Share the metrics of all workers: each writes a file of its own, and any worker can read all.
 
 What a worker has counted stays when it dies: the number of all together may not fall.
 """
@@ -77,7 +77,7 @@ class SharedFolder:
 
 
 def _put(file: Path, data: bytes) -> None:
-    """In one step, so that nobody reads half of it."""
+    """Write in one step, so that no reader sees half of it."""
     new = file.with_suffix(".new")
     new.write_bytes(data)
     new.replace(file)

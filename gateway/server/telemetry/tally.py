@@ -12,7 +12,7 @@ SeriesByMetric = dict[
 
 
 class MetricValues:
-    """Grows by a series for each new combination of labels; nobody else may change it at the same time."""
+    """A metric's series, one for each combination of labels; only one task may change it at a time."""
 
     def __init__(self, metrics: Iterable[Metric] = METRICS) -> None:
         self.series: SeriesByMetric = {one.name: {labels: one.nothing for labels in one.known} for one in metrics}

@@ -45,7 +45,7 @@ class Telemetry:
     def begin(
         self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]] = (), method: str = "POST"
     ) -> RequestRecord:
-        """A request has come, and whoever lets go of it last ends it; endpoint: "" if it is not to be counted."""
+        """Begin the record of a request; the last holder ends it.  endpoint: "" if it is not counted."""
         tape, trace = self.recorder.begin(id, endpoint, headers), self.tracer.begin(endpoint, headers)
         seen = RequestRecord(id, method, endpoint, self._end, tape=tape, trace=trace)
         if endpoint:

@@ -1,6 +1,6 @@
 """A program: a page's HTML on its standard input, its title in one line and then its text on its standard output.
 
-It is told the page's address.  It is a process of its own, as whoever wrote the page may want it to take long or to
+It is told the page's address.  It is a process of its own, as the author of the page may want it to take long or to
 crash; it has `html-to-markdown`, and nothing of the gateway.
 """
 

@@ -71,7 +71,7 @@ class ToolRoundCall:
         self._news.set()
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """A task keeps what broke it off until somebody takes it, and that knows the task."""
+        """Take the exception of the task, as both would keep each other in memory."""
         if task.cancelled():
             with suppress(asyncio.CancelledError):
                 task.result()

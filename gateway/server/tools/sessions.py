@@ -95,7 +95,7 @@ class McpSession:
 class _SessionTask:
     """One session from its beginning to its end, in a task of its own, as the SDK wants it.
 
-    client: or why there is none, which is never raised, as it would keep whoever hears it.  over: it has to end.
+    client: or the reason for its absence, which is never raised, as a traceback keeps its frames.  over: it has to end.
     """
 
     def __init__(self, target: ToolServer, settings: config.McpSettings, changed: Callable[[], None]) -> None:

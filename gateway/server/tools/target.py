@@ -8,7 +8,7 @@ _INTERNAL = -32603  # JSON-RPC's own code
 
 
 class ToolServer(Struct, frozen=True):
-    """Where a server is; guarded: whoever names it may not reach everything that the gateway does.
+    """The address of a server; guarded: a client named it, so the guard checks its addresses.
 
     seconds: that it may take for a call.
     """

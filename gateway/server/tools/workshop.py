@@ -84,7 +84,7 @@ class ToolRegistry:
         return Toolset(providers, self._settings, terms)
 
     def standing(self, request: Request, ledger: Warnings, model: config.ModelSettings) -> Toolset | None:
-        """Of what the operator offers with a model in a chat; nobody is asked to approve anything."""
+        """Return the toolset that the operator offers with a model in a chat; no call needs approval."""
         if not (model.mcp or model.web_search):
             return None
         labels = [label for label in model.mcp if label in self._sessions]

@@ -1,4 +1,4 @@
-"""Spans, to whoever collects them: over HTTP by OpenTelemetry's own exporter, in a thread of its own.
+"""Send spans to a collector: over HTTP by OpenTelemetry's own exporter, in a thread of its own.
 
 What it needs is an extra (`gateway[otel]`), and imported where there is something to export.
 """

@@ -32,7 +32,7 @@ class Tracer:
             old.close()
 
     def begin(self, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> Trace | None:
-        """None where nobody wants it."""
+        """Return None if traces are off."""
         if not self._export or not endpoint:
             return None
         before = parse_traceparent(headers)

@@ -35,7 +35,7 @@ class WebSocketEndpoint:
         self._app, self._config, self._door, self._pages = app, config, door, OriginCheck(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()  # that somebody wants to connect
+        await receive()  # the event that announces the connection
         asking: ModelRequestHandler = self._app.state.asking
         sockets: ConnectionRegistry = self._app.state.sockets
         try:

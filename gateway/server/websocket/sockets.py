@@ -26,7 +26,7 @@ class ConnectionRegistry:
             self._open.discard(connection)
 
     def check(self) -> None:
-        """Raise Unavailable where nobody may come in any more."""
+        """Raise Unavailable if no more connections are admitted."""
         if self._closing:
             raise UpstreamUnavailable(_STOPPING)
 
