@@ -24,7 +24,7 @@ Reading order, the way of one chunk:
     hosted              tools that run at the gateway: what the model says of them, what the client is told
     recording           what happened to one request, as a file
     turn                upstream and endpoint together: bytes → bytes
-    routing             which backend is asked, how often, and who waits
+    routing             choice of backends, retries and queues
     store               what lasts: responses, conversations, and all else that is looked up later
     server              sockets, clock, processes: the only code that waits
     replay              recordings played back, to a gateway or to any client

@@ -1,4 +1,4 @@
-"""A tarpit: who fails again and again gets each answer later, and has few that are on their way.
+"""Delay clients that fail again and again, and limit their waiting responses.
 
 Pure: `now` is in seconds of any clock that never goes back.  Clients are the networks of `client_network`.
 """

@@ -47,7 +47,7 @@ def is_known_to_ignore(kind: Kind, name: str) -> bool:
 
 
 def services_with_ignored_fields(does: BackendServices, names: Collection[str]) -> BackendServices:
-    """The same of what a server does besides chat; who gives one choice at a time is asked about one text at a time."""
+    """Return the APIs besides chat; a server with one choice at a time gets one text at a time."""
     completions = does.completions
     several, kind = completions.several and "n" not in names, with_ignored_fields(completions.kind, names)
     return replace(does, completions=replace(completions, kind=kind, several=several))

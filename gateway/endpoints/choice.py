@@ -13,7 +13,7 @@ ToolFinder = Callable[[dict[str, Any]], ToolName | None]
 def resolve_tool_choice(choice: Any, tools: Sequence[object], find: ToolFinder) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
     """The choice and the allowed tools, None for all; a choice without tools to choose from is no choice.
 
-    tools: whatever could be chosen; find: the tool that an object names; None if it is none that could be called.
+    tools: all that can be chosen; find: the tool that an object names; None if it cannot be called.
     """
     allowed = None
     if isinstance(choice, dict) and choice["type"] == "allowed_tools":

@@ -1,7 +1,7 @@
 """The tools that run at the gateway: what the model says of them in, items and calls to be run out.
 
 Pure.  `ToolLoop` hears the rounds with a backend, as the last of their filters.  `ToolRoundSource` is the source of the
-rounds between them, in which tools run.  It knows nothing of what a tool is, nor of who runs it.
+rounds between them, in which tools run.  They do not know the tools, nor the code that runs them.
 """
 
 from gateway.hosted.calls import BuiltinTool, BuiltinToolResult, BuiltinToolRun

@@ -1,4 +1,4 @@
-"""The calls of one round, each of which knows what its client is told of it, and what the model is."""
+"""The tool calls of one round; each knows its items for the client and its output for the model."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

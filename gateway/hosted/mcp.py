@@ -86,7 +86,7 @@ def _unmarked(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_events(id: str, label: str, tools: Sequence[OutputItemDict], error: str | None = None) -> list[Event]:
-    """The item of a list, or of why there is none."""
+    """Return the item of a tool list, or of the failed listing."""
     item: OutputItemDict = {"id": id, "type": "mcp_list_tools", "server_label": label, "tools": [], "error": None}
     said = [{name: tool.get(name) for name in _OF_A_TOOL} for tool in tools]
     end = {"tools": said, "error": error, "status": "failed" if error else "completed"}

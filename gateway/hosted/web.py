@@ -1,4 +1,4 @@
-"""Search on the web, in the terms of the Responses API: what a model can do there, and what is told of it."""
+"""Web search in the terms of the Responses API: the tools of the model, and the items for the client."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

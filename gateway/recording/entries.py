@@ -31,7 +31,7 @@ class PreparedEntry(_TimedEntry, tag="prepared"):
     """The gateway is about to call a backend.
 
     backend: its name; server: what it is and does (`kind`, `ignores`); settings: the model's.
-    format: the one that the answer is read in, and why; learned: what the server has told of the model.
+    format: the format of the response, and the reason; learned: the server's metadata of the model.
     """
 
     model: str
@@ -54,7 +54,7 @@ class UpstreamRequestEntry(_TimedEntry, tag="put"):
 
 
 class UpstreamHeadersEntry(_TimedEntry, tag="answered"):
-    """A call has an answer that is none of an error."""
+    """An upstream call has a response that is no error."""
 
     call: int
     content_type: str

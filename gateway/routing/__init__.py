@@ -1,4 +1,4 @@
-"""Which backend is asked, how often, and who waits: pure state, that is told the time and where chance comes from.
+"""Choose backends, count retries and queue requests: pure state; time and randomness are arguments.
 
 The steps of a request: `Balancer.choose` names a BalancerMember.  `Health.begin` counts the request there at once.
 The member's FairQueue says when it begins.  The outcome goes back to `Health`.  A RetryBudget allows a retry or not.

@@ -110,7 +110,7 @@ class _PriorityGroup:
         return other if other and not other.load.full else preferred
 
     def _preferred(self, now: float, key: str, tried: Collection[str]) -> BalancerMember | None:
-        """The first for the key who bears it lightly, or else the first who admits it."""
+        """Return the first member for the key with little load, or else the first that admits it."""
         busy = None
         for places in self._ranking.order(key):
             for place in places:
@@ -138,7 +138,7 @@ class _PriorityGroup:
         )
 
     def _drawn(self, now: float, tried: Collection[str]) -> list[BalancerMember]:
-        """Some who can be asked, drawn by weight, maybe more than once; none if there are but few of them."""
+        """Return some open members, drawn by weight, perhaps more than once; none if there are few."""
         drawn: list[BalancerMember] = []
         for _ in range(_DRAWS):
             member = self.members[bisect(self._bounds, self._random() * self._bounds[-1], hi=len(self.members) - 1)]

@@ -5,7 +5,7 @@ _MOST = 10 * _PRICE  # what is saved at most, and there from the start
 
 
 class RetryBudget:
-    """Of all requests that it is told of there are never more than 10 retries and one for each 5 first attempts."""
+    """Allows 10 retries, and one more for each 5 first attempts."""
 
     def __init__(self) -> None:
         self._saved = _MOST

@@ -33,7 +33,7 @@ async def apart(work: Callable[..., _T], *args: object) -> _T:
 
 
 def later(work: Callable[[], object]) -> None:
-    """Do it some time, without anybody who waits for it."""
+    """Run the work in the thread, without waiting for it."""
     _thread.submit(work)
 
 

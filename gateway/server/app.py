@@ -50,7 +50,7 @@ def create_app(
 ) -> GatewayApp:
     """The gateway for this config; nothing is connected to before the first request.
 
-    crowd: who is in this process already; strangers: who has tried to be; telemetry: what it knows of its requests.
+    crowd: the concurrent requests; strangers: clients with wrong keys; telemetry: of all requests.
     """
 
     logs.apply_settings(config.logs)

@@ -30,7 +30,7 @@ Read = Callable[[RequestParser, bytes, str, Held], Awaitable[ModelRequest]]
 
 
 class IncomingRequest(Struct, frozen=True):
-    """One request: its head, its body, and who sent it."""
+    """An incoming request: headers, body and API key."""
 
     http: HttpRequest
     raw: bytes

@@ -155,7 +155,7 @@ class Attempts:
         return HedgeCall(round.call(None, types.append, self._ways.asker, self.seen), won)
 
     async def _prepare(self, route: BackendRoute) -> None:
-        """The next round, told to all who look on."""
+        """Return the next round, and report it to all observers."""
         round = await self._prepared(route, self._ledger)
         self._rounds.begin(round)
         self.seen.put(route.model, route.backend.name, round.chosen.format)

@@ -31,7 +31,7 @@ class UpstreamCall(Protocol):
     what comes meanwhile.
     read: what came since the last time, b"" at the end; to be asked for once `ready` has said yes.
     over: that was all of it; False too where only another `read` can tell.
-    judge: told by who can read it what the answer is: None, one that has begun or has come to its end, else why it is
+    judge: called with the outcome: None for a response that has begun or ended well, else the reason why it is
     none.  What `ready` and `read` raise is judged already.
     """
 
@@ -46,8 +46,8 @@ class UpstreamCall(Protocol):
 class HttpUpstreamCall:
     """`ready` and `read` raise its failure; the code that makes a call has to close it.
 
-    answered: is told the content type of an answer that is none of an error, before its first byte.
-    path: where to, "" for where the backend is asked to chat; asker: who waits there for his turn; seen: for whom.
+    answered: called with the content type of a good response, before its first byte.
+    path: "" for the chat path of the backend; asker: the tenant in its queue; seen: the record of the request.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ def _opening(chosen: FormatChoice, *, opened: bool) -> FormatChoice:
 
 
 def _word(route: BackendRoute, request: Request) -> str:
-    """The operator's; but who is told of tools by us answers in our format."""
+    """Return the operator's format; a model that learns of tools from our prompt uses our format."""
     told = route.settings.tools == "prompt" and request.callable_tools
     return prompted.FORMAT if told else route.format
 

@@ -105,7 +105,7 @@ class ModelEntry:
 
 
 class ModelRegistry:
-    """failed: is told of attempts at a backend that have."""
+    """failed: called for failed attempts at a backend."""
 
     def __init__(self, config: Config, failed: FailureCallback) -> None:
         workers = config.server.workers

@@ -23,7 +23,7 @@ async def inline_request_files(
     tenant: str = "",
     seconds: float = _SECONDS,
 ) -> Request:
-    """The request with the text of its files instead of them; raises BadRequest for one that is none."""
+    """Return the request with the text of its files instead of them; raise BadRequest for an invalid file."""
     if not documents.has_files(request):
         return request
     whole = await _fetched(request, settings, ledger)

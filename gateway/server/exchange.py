@@ -24,7 +24,7 @@ from gateway.turn import EndResponse, Pipeline, PipelineAction, RoundFailed, Sen
 
 _log = logging.getLogger("gateway")
 StoreCallback = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
-_EXCERPT = 300  # bytes of an answer that is none, for the log
+_EXCERPT = 300  # bytes of an invalid response, for the log
 _T = TypeVar("_T")
 _LARGE = 4 << 10  # bytes that take tens of milliseconds to read at worst
 _LONG = 512  # bytes of their lines, on average: many short chunks take less
@@ -63,7 +63,7 @@ class Relay:
         self._unjudged = True  # it has not shown yet whether the backend answers
         self._excerpt = b""
         self._bytes = self._lines = 0  # that have come since the client was told something
-        self._heard: bytes | None = None  # said by who could not give it to the client
+        self._heard: bytes | None = None  # output that could not be written at once
         self._last = b""  # what is left to be told at the end
         self._call = attempts.call()
 

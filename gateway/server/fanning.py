@@ -22,7 +22,7 @@ class FanOutCall:
         self._clock = asyncio.get_running_loop().time
         self._waits: dict[asyncio.Future[bool], tuple[int, HttpUpstreamCall]] = {}
         self._data: bytes | None = None  # read, and not asked for yet
-        self._speaker: HttpUpstreamCall | None = None  # who has said that, unless it came to its end and is judged
+        self._speaker: HttpUpstreamCall | None = None  # its source, unless that has ended and was judged
         self._begun = False  # the answer has
         for _ in range(_AT_ONCE):
             self._begin()

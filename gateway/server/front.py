@@ -1,4 +1,4 @@
-"""Where requests enter: a question for a model goes straight to who answers it, all else to its route."""
+"""Dispatch requests: model requests go straight to their handler, all others to FastAPI's routes."""
 
 from functools import cached_property, partial
 from math import inf
@@ -67,7 +67,7 @@ class GatewayApp(FastAPI):
 class ModelEndpoint:
     """POST a question to a model, as plain ASGI.
 
-    crowd: who is in this process; where that is too much, others are refused before anything of them is read.
+    crowd: the concurrent requests; above the limit others are refused before anything of them is read.
     read: makes a question of a body, for a tenant; reply: what the client gets for it.
     """
 

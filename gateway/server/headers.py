@@ -1,4 +1,4 @@
-"""The headers of a request, found by their names: all who look for one share a dict of them."""
+"""Find headers of a request by name; all lookups share a dict of them."""
 
 from collections.abc import MutableMapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Two calls for one answer: another backend is asked where the first takes its time, and who speaks first gives it."""
+"""Hedge a slow backend: call a second one, and use the response that begins first."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

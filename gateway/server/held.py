@@ -14,7 +14,7 @@ class Held(Struct):
 
     @property
     def stack(self) -> AsyncExitStack:
-        """Takes what is to be held; there is none before there is something."""
+        """The exit stack, created when the first resource needs it."""
         if self._stack is None:
             self._stack = AsyncExitStack()
         return self._stack

@@ -41,7 +41,7 @@ ResponseHandler = Callable[[Send], Awaitable[bool]]  # True if it came to a good
 
 
 class IdempotencyKey(Struct, frozen=True):
-    """A tenant's key for one request, and who may be the one to answer it."""
+    """A tenant's key for one request, and the lease to answer it."""
 
     store: Database
     tenant: str
@@ -99,7 +99,7 @@ async def replay_or_run(key: IdempotencyKey, answer: ResponseHandler, http: Http
 
 
 async def _first(key: IdempotencyKey, answer: ResponseHandler, send: Send) -> None:
-    """The last word goes out when the answer is kept: who has all of it gets all of it again."""
+    """Send the last piece after the response is stored, so that a client that has all of it gets all of it again."""
     tape, kept = ResponseCapture(send), None
     holding = asyncio.create_task(key.hold())
     try:

@@ -59,7 +59,7 @@ class MetadataCache:
         return _of(model, await self._told(ASKS.get(self._kind, ()), model))
 
     def told(self, model: str) -> ModelMetadata:
-        """Return what the server has told of a model by now, without asking it."""
+        """Return the known metadata of a model, without asking the server."""
         keys = [_key(ask, model, _NO_SETTINGS) for ask in ASKS.get(self._kind, ())]
         return _of(model, [answer for key in keys if (answer := self._answer(key)) is not None])
 

@@ -63,7 +63,7 @@ class WorkerServer(uvicorn.Server):
         try:
             self._settings.certify(config)
             await self._generations.renew(config)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who are here are answered as before
+        except Exception as error:  # noqa: BLE001 - the running application stays as it is
             _log.error("the new configuration cannot be served; the one before it is", exc_info=error)
         else:
             self._settings.follow(config)

@@ -46,7 +46,7 @@ _HEAD_TOO_LARGE = (
 )
 _name = itemgetter(0)
 _LENGTHS = (b"content-length", b"transfer-encoding")
-_LAST_WORDS = 5  # seconds, beyond the drain, for those who are told that it is over
+_LAST_WORDS = 5  # seconds, beyond the drain, for the last messages to clients
 
 
 class ServerConfig(uvicorn.Config):
@@ -89,7 +89,7 @@ class ServerConfig(uvicorn.Config):
             self._certificates.renew(config.server.tls)
 
     def follow(self, config: Config) -> None:
-        """From the next connection on; who is cut off for not reading, from now on."""
+        """Apply new settings from the next connection on; the write timeout applies at once."""
         self.ws_max_size = config.limits.body_bytes
         self.ws_ping_interval = config.stream.keepalive_seconds or None
         self.client_seconds = config.stream.client_seconds
@@ -124,7 +124,7 @@ class SlowClientProtocol(asyncio.Protocol):
             self._unread = asyncio.get_running_loop().call_later(seconds, self._look, left)
 
     def _look(self, left: int) -> None:
-        """Much may be left for long: who takes some of it is only slow."""
+        """Reset the timer if the client took some data, however little."""
         if self.transport.get_write_buffer_size() < left:
             self._wait()
         else:
@@ -193,7 +193,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
         path = url.path.decode("ascii")
         scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, url.path
         scope["query_string"] = url.query or b""
-        # Who expects a 100 and is refused will send no body, and who is not has sent a large one.
+        # A client that expects a 100 and is refused sends no body; without that it has sent a large one.
         stays = version != "1.0" and not (self.expect_100_continue or self.config.leaving)
         self._enter(FastRequestCycle(self, stays and parser.should_keep_alive()))
 
@@ -286,7 +286,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
             self._unsent = self.loop.call_later(self.config.request_seconds, self._miss)
 
     def _miss(self) -> None:
-        if self.flow.read_paused:  # it is us who do not read
+        if self.flow.read_paused:  # the gateway does not read
             self._expect()
         else:
             self.transport.close()

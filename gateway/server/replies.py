@@ -1,8 +1,8 @@
-"""Answers as they are sent: ready bytes, whole or as they come.
+"""Send responses: ready bytes, whole or piece by piece.
 
-The headers of a stream are those of sse-starlette, the sending is our own: who watches the client and keeps it alive is
-the exchange.  Without the library's own tasks for that, and a lock and a time limit around every piece, a stream costs
-half as much (`docs/decisions/003-streams-without-tasks.md`).
+The headers of a stream are those of sse-starlette.  The sending is our own, as the relay watches the client and sends
+keep-alives.  Without the library's tasks for that, and a lock and a time limit around each piece, a stream costs half
+as much (`docs/decisions/003-streams-without-tasks.md`).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping

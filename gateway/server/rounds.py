@@ -69,7 +69,7 @@ class UpstreamRound(Struct, frozen=True):
     def call(
         self, source: RoundSource | None, answered: Callable[[str], None], asker: QueueIdentity, seen: RequestRecord
     ) -> UpstreamCall:
-        """Put it to its backend; `source`: what it has opened; `answered`: is told of what type the answer is."""
+        """Call its backend; `source`: opened by it; `answered`: called with the content type of the response."""
         backend, path = self.route.backend, self._dialect.path
         if isinstance(source, FanOut):
             return FanOutCall(

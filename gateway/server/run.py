@@ -35,7 +35,7 @@ def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | No
 
 
 def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher) -> None:
-    from gateway.server.process import make_server  # noqa: PLC0415 - who keeps workers needs nothing of it
+    from gateway.server.process import make_server  # noqa: PLC0415 - the supervisor does not need it
 
     async def news() -> Config | None:
         return await asyncio.to_thread(watch.news) if watch.due else None

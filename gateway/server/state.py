@@ -166,7 +166,7 @@ class StoredContext:
 
 
 class ReadOnlyContext(StoredContext):
-    """For those who add nothing: a conversation is not held, and may grow meanwhile."""
+    """Context for requests that store nothing: a conversation is not locked, and may grow meanwhile."""
 
     async def origin(self, draft: ResponseDraft, _: str, __: Held) -> Predecessor:
         return await self._found(draft)
@@ -187,7 +187,7 @@ async def input_items(draft: ResponseDraft, origin: Predecessor) -> list[Item]:
 async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject) -> StoredConversation | None:
     """Let go of the conversation that was held for a response; None if that is no part of it.
 
-    One that failed is none, and as soon as anybody hears the end others may go on from the conversation.
+    A failed response is no part of it.  After the end is visible, other requests may continue the conversation.
     """
     if not origin.conversation:
         return None

@@ -32,7 +32,7 @@ class RetryPolicy:
 
     sticky: what requests have in common that should meet at the same backend.
     faithful: no other model will do, as what it says of tokens or vectors is true of itself alone.
-    served: the model that is asked; asker: who asks it.
+    served: the requested model; asker: the tenant.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class RetryPolicy:
         self.asker = QueueIdentity(key.name, _WEIGHTS[key.priority], alone) if key else QueueIdentity(alone=alone)
         self._budget, self._left = served.budget, served.settings.retries
         self._tried: list[str] = []
-        self._last = served.any  # who was asked last
+        self._last = served.any  # the last target
 
     @property
     def instead(self) -> bool:
@@ -72,7 +72,7 @@ class RetryPolicy:
         return way if way and self._budget.again() else None
 
     def beside(self) -> Target | None:
-        """Another backend of the same model, for who does not want to wait for the one that was asked."""
+        """Return another backend of the same model, for a hedge."""
         way = self._other()
         return way if way and self._budget.again() else None
 

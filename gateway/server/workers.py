@@ -103,7 +103,7 @@ def run_worker(config: Config, sock: socket, pipe: Connection, file: Path | None
     # A terminal tells all processes, and it is for one of them to decide.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
     logs.configure_logging()
-    from gateway.server.process import make_server  # noqa: PLC0415 - who keeps the workers needs nothing of it
+    from gateway.server.process import make_server  # noqa: PLC0415 - the supervisor does not need it
     from gateway.server.telemetry.shared import SharedFolder  # noqa: PLC0415
 
     queue: SimpleQueue[Config] = SimpleQueue()
@@ -125,4 +125,4 @@ def run_worker(config: Config, sock: socket, pipe: Connection, file: Path | None
     server.run([sock])
     remove_orphan(
         file
-    )  # who keeps the workers is gone: it would have ended this one by a signal, which goes no further
+    )  # the supervisor is gone; it would have sent a signal, which does not return from here

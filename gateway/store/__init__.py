@@ -10,10 +10,10 @@ Reading order:
     driver          SQLite in a thread
     engines         SQLite and PostgreSQL
     threads         lists of items that grow and branch: what all the others are made of
-    conversations   a thread with a name, and who is at work on it
+    conversations   a thread with a name, and its lease
     responses       ranges of threads, and what they go on from
-    jobs            who is at work on a response that outlives the connection of its client
-    logs            what those who follow it are told
+    jobs            leases of responses that outlive the connection of their client
+    logs            the events of jobs
     completions     stored chat completions
     keys            requests that are sent twice and answered once
     thoughts        the reasoning that clients do not send back

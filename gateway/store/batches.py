@@ -43,7 +43,7 @@ class GroupCommit(Generic[_One]):
     async def _settle(self, batch: _Waiting[_One]) -> None:
         try:
             await self._write([one for one, _ in batch])
-        except Exception as error:  # noqa: BLE001 - those who wait get it
+        except Exception as error:  # noqa: BLE001 - the waiting tasks get it
             if len(batch) > 1 and not isinstance(error, StoreFailed):
                 for alone in batch:  # so that only one gets it
                     await self._settle([alone])

@@ -42,7 +42,7 @@ _FAILURES = (
 
 
 class Writers:
-    """Transactions that write in this process take turns, so that those who wait do so in their order."""
+    """Let writing transactions of this process take turns, in the order of their arrival."""
 
     def __init__(self, most: int) -> None:
         self._turns, self._waiting = asyncio.Semaphore(most), 0
@@ -142,7 +142,7 @@ _Engines = tuple[AsyncEngine, AsyncEngine]  # for reading, for writing
 
 
 def _sqlite(rest: str) -> _Engines:
-    """One connection writes, so that those who wait get their turn in order; SQLite would let them try at random."""
+    """Create engines of which one connection writes, so that turns are in order; SQLite would try at random."""
     url, one = f"sqlite+aiosqlite://{rest}", {"pool_size": 1, "max_overflow": 0}
     # A transaction that begins by reading and then writes fails at once where another one wrote in between.
     writes = _file(url, "BEGIN IMMEDIATE", **one)

@@ -149,7 +149,7 @@ _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 
 async def notify(db: AsyncConnection, channel: str, payloads: Collection[str]) -> None:
-    """Tell those who listen, once the transaction is done; with SQLite nobody does."""
+    """Notify listening processes when the transaction commits; with SQLite there are none."""
     if payloads and db.dialect.name == "postgresql":
         rows = [{"channel": channel, "payload": payload} for payload in payloads]
         await db.execute(_NOTIFY, rows)

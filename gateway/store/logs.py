@@ -27,7 +27,7 @@ _APPEND = upserts(events, lambda insert: insert.on_conflict_do_nothing())
 
 
 async def append(db: AsyncConnection, rows: Sequence[tuple[str, LogRow]]) -> None:
-    """Rows of any responses; one that is there already stays as it is, so that who is not sure may do it again."""
+    """Add rows of any responses; existing rows stay as they are, so that a repetition is harmless."""
     said = [
         {"response": id, "first": row.first, "last": row.last, "data": row.data, "packed": False} for id, row in rows
     ]

@@ -5,7 +5,7 @@ conversation, the messages of a chat completion.  A response is a range of a thr
 two responses go on from the same one, the second begins a thread of its own, whose parent is the first one's up to that
 place.  So each item is kept once, extending a chain costs what is added, and a page of it is a range of an index.
 
-A response that is not finished has a thread of its own, and a *job*, which says who is at work on it: all three have
+A response that is not finished has a thread of its own, and a *job* with its lease: all three have
 the same id.  What its followers are told is a log: rows of *events*, each of them some that follow each other.
 
 A body is JSON in UTF-8, as bytes: so its length is what it takes, and PostgreSQL does not mind a NUL in it.
@@ -152,7 +152,7 @@ keys = Table(
     Column("tenant", IdType, primary_key=True),
     Column("key", IdType, primary_key=True),
     Column("digest", IdType, nullable=False),  # of the request
-    Column("holder", IdType, nullable=False),  # who answers it,
+    Column("holder", IdType, nullable=False),  # the holder of its lease,
     Column("held_until", BigInteger, nullable=False),  # and until when nobody else does
     Column("valid_until", BigInteger, nullable=False),
     Column("status", Integer),  # null: it is being answered

@@ -1,4 +1,4 @@
-"""Tools for a model whose server or template has none: they are told of in words, and so are past calls and outputs.
+"""Describe tools in the prompt, for a model whose server or template has none; past calls and outputs too.
 
 Signatures stand in <tools> and a call in <tool_call>, as Hermes models know it and most others follow; the answer is
 read in that format.  An output is a line of the user's: in tags of its own it has small models answer with outputs.

@@ -435,7 +435,7 @@ def _is_text(details: object) -> bool:
 
 
 def _bare_error(payload: bytes) -> object:
-    """Return a payload that is an error without saying so; None if it is none."""
+    """Return a payload that is an error without a label; None for any other."""
     try:
         said = json.decode(mended(payload))
     except (DecodeError, RecursionError):

@@ -11,7 +11,7 @@ _LEAST = -9999.0  # stands for −∞ and NaN, which JSON cannot say
 def read_logprobs(said: object, text: str, most: int | None = None) -> dict[str, tuple[Logprob, ...]]:
     """By the field they belong to, "content" or "refusal".
 
-    text: what a bare number is about; most: how many other tokens are told of with each, None: as many as came.
+    text: what a bare number is about; most: other tokens per token, None: all that came.
     """
     match said:
         case {"tokens": list(tokens), **rest}:

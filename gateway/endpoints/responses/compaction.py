@@ -26,7 +26,7 @@ class SummaryEncoder:
         return "".join(self._said).strip()
 
     def item(self) -> JsonObject:
-        """The summary, sealed; raises UpstreamInvalid where there is none."""
+        """Return the encrypted summary; raise UpstreamInvalid if there is none."""
         if not self.text:
             raise UpstreamInvalid("The model was asked for a summary and said nothing.")
         sealed = self._edge.seal(StoredReasoning(self.text))

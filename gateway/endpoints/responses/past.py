@@ -26,7 +26,7 @@ class HistoryRules(Struct, frozen=True):
     """How an input is read.
 
     open: `encrypted_content` → the thought that the gateway sealed in it; None if it did not.
-    model: who will answer, and gets back what it signed itself.
+    model: the model of the response, which gets back its own signatures.
     all_turns: thoughts from before the last user message are kept, too.
     repair_dangling_calls: a call without an output gets one, instead of an error.
     items: what references stand for, by id.
@@ -132,7 +132,7 @@ class History:
             self.approved[id] = ApprovedToolCall(id, call.named, call.said["function"]["arguments"])
 
     def made(self, id: str, output: Content) -> bool:
-        """The output of a call that was approved; False if this is none."""
+        """Set the output of an approved call; return False for other calls."""
         if id not in self._calls:
             return False
         self.approved.pop(id, None)

@@ -1,6 +1,6 @@
 """Pages as HTML, and what a browser may do with them: run the scripts and use the styles that come from here, no more.
 
-Whatever is put into a template is escaped.  Who renders pages waits for Jinja the first time, as few look at any.
+Whatever is put into a template is escaped.  The first page waits for the import of Jinja, as most gateways serve none.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "
 
 
 def render_overview(root: str, seen: Overview | None) -> str:
-    """The page `/`.  root: where the gateway is asked; seen: None for who may not see it, and is asked for a key."""
+    """The page `/`.  root: where the gateway is asked; seen: None for a client that has to send a key."""
     return _templates().get_template("overview.html").render(root=root, seen=seen, version=__version__)
 
 

@@ -5,7 +5,7 @@ clients follow, from whichever process they have reached.  Reading order:
 
     job         one answer on its way                                         ← start here
     scribe      the logs of all jobs of a process, written together
-    tail        the newest of a log, for those who follow it
+    tail        the newest rows of a log, for its subscribers
     following   what a follower gets
     watch       the log of a job that is at home in another process
     jobs        all jobs of a process: starting, holding, cancelling, ending them

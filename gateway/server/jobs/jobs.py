@@ -189,7 +189,7 @@ class JobManager:
                     await self._hold()
                 if looks and await self._orphaned():
                     await self._adopt()
-            except StoreFailed:  # who needs the store says so
+            except StoreFailed:  # the code that needs the store reports it
                 patient = now() + self._desk.lease.seconds
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HELD):
@@ -197,7 +197,7 @@ class JobManager:
             self._soon.clear()
 
     async def _hold(self) -> None:
-        """Say who is listening, and that this process is at work; see what others have said."""
+        """Store which subscribers exist and that this process works; read the state of other processes."""
         opened = dict(self._running)
         now, lease = self._desk.lease.times()
         if wanted := {id for id, job in opened.items() if job.wanted} | self._watches.keys():

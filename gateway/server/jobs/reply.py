@@ -26,7 +26,7 @@ class JobResponder:
         self._job, self._store, self._seconds = job, store, seconds
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """True if all went well; raises why the job was not accepted.  Who knows its id may leave."""
+        """Return True at a good end; raise the reason if the job was not accepted.  A client with its id may leave."""
         job = self._job
         with CancelOnDisconnect(receive):
             await asyncio.wait((job.accepted,))
@@ -45,7 +45,7 @@ class JobResponder:
 
 
 class JobEventsResponse(Response):
-    """For those who come later: what is behind an event that they have, and then what comes.
+    """Stream the events behind a given one to a client that returns, then the new ones.
 
     newest: the last event that is stored, or an older one.
     """

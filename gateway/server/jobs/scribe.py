@@ -24,7 +24,7 @@ _AGAIN = 1.0  # seconds until it is tried again
 
 
 class JobLost(Exception):
-    """Another process has taken the job, or it was deleted: it is none of ours any more."""
+    """Another process has taken the job, or it was deleted."""
 
 
 class LogWrite(Struct, eq=False):

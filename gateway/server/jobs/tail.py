@@ -1,4 +1,4 @@
-"""The newest rows of a log, and word of what is added: for all who follow it in this process."""
+"""Keep the newest rows of a log, and wake its subscribers in this process when rows are added."""
 
 import asyncio
 from collections import deque
@@ -54,6 +54,6 @@ class LogTail:
         return bool(done)
 
     def _tell(self) -> None:
-        """Wake those who wait now; who comes later waits for the next time."""
+        """Wake the tasks that wait now; later ones wait for the next time."""
         self._news.set_result(None)
         self._news = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""The log of a job that is at home in another process, or was: watched in the store, for all who follow it here."""
+"""Watch the log of another process's job in the store, for its subscribers here."""
 
 import asyncio
 import logging

@@ -2,7 +2,7 @@
 
 Reading order:
 
-    limits      who is let in, and what was used in the end                    ← start here
+    limits      admission by limits, and the final usage                    ← start here
     grant       the leave that is given, for as long as an answer takes
     windows     the arithmetic of one limit: how much is used, and when there is room again
     places      how many may be asked at a time

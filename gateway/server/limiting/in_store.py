@@ -86,7 +86,7 @@ class StoreCounter:
         while batch := self._next():
             try:
                 found = await self._stored(batch)
-            except Exception as error:  # noqa: BLE001 - those who wait get it
+            except Exception as error:  # noqa: BLE001 - the waiting requests get it
                 for asked in batch:
                     asked.fail(error)
             else:

@@ -15,7 +15,7 @@ from gateway.store.records import UsageSlot
 
 LimitUnit = Literal["requests", "tokens"]
 _MINUTE, _DAY = 60, 86_400
-_ROUNDING = 1e-6  # so that who comes back to the second is not early by the last digit of a number
+_ROUNDING = 1e-6  # so that a client that returns to the second is not early by a rounding error
 _RULES: tuple[tuple[str, LimitUnit, int], ...] = (
     ("requests_per_minute", "requests", _MINUTE),
     ("tokens_per_minute", "tokens", _MINUTE),

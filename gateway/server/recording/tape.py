@@ -34,11 +34,11 @@ _encoded = json.Encoder().encode
 _HEADERS = frozenset(
     (b"accept", b"content-type", b"openai-beta", b"user-agent", b"x-gateway-debug", b"x-gateway-strict")
 )
-_OTHERS = {"aliases", "backends", "fallback", "limits", "mcp"}  # settings that name others, or say who may ask
+_OTHERS = {"aliases", "backends", "fallback", "limits", "mcp"}  # settings that name other models, or concern access
 
 
 class RequestRecorder:
-    """Each method is told what has happened.  put: gives what is to be told of that call.
+    """Records the steps of a request.  put: returns the recorder of an upstream call.
 
     chosen: it is to be kept, if it is of the sort that is.  begun: when it began, as `perf_counter` has it.
     speaks: the call that was read last, 0 for none.

@@ -36,7 +36,7 @@ def mark_ended(file: Path | None) -> None:
 
 
 def remove_orphan(file: Path | None) -> None:
-    """Remove the folder that it is in, in the place of the one that made it, who is gone."""
+    """Remove the folder, in place of its creator, which is gone."""
     if file:
         rmtree(file.parent, ignore_errors=True)
 

@@ -1,6 +1,6 @@
 """Define the record of one request: written where a value becomes known, read at the end.
 
-It begins where the request enters, or where a turn of a WebSocket does, and ends when the last one who holds it lets go
+It begins where the request enters, or where a turn of a WebSocket does, and ends when the last holder lets go
 of it: a response that outlives its client's connection is held by its job.
 """
 
@@ -16,7 +16,7 @@ from gateway.events import Usage
 from gateway.ledger import Warnings
 from gateway.server.telemetry.metrics import GAPS
 
-if TYPE_CHECKING:  # they know who asks a backend, and that knows this
+if TYPE_CHECKING:  # those modules import this one
     from gateway.server.recording.tape import RequestRecorder
     from gateway.server.tracing.trace import Trace
 

@@ -1,4 +1,4 @@
-"""How much is done in a second, by the requests that are told of."""
+"""Count requests and tokens per second."""
 
 from collections.abc import Iterable
 from itertools import chain

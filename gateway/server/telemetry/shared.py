@@ -34,7 +34,7 @@ class SharedFolder:
 
     def __init__(self, file: Path) -> None:
         self._file, self._written = file, b""
-        self._wish, self._wished = file.with_name("wish"), 0  # touched by who wants to know; when it was last
+        self._wish, self._wished = file.with_name("wish"), 0  # touched to ask for snapshots; when it was last
 
     def write(self, snapshot: SharedMetrics) -> None:
         data = msgpack.encode(snapshot)

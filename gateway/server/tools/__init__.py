@@ -1,4 +1,4 @@
-"""The tools that run at the gateway: who has them, and how they are run between the rounds of an answer.
+"""Run tools at the gateway, between the rounds of a response.
 
 A Provider has tools for one answer and runs their calls; `Toolset` has those of all that the answer may use, and holds
 them to the limits.  `ToolRegistry` makes toolsets, and keeps what lasts longer than an answer.

@@ -17,7 +17,7 @@ _decode = json.Decoder(dict[str, Any]).decode
 
 
 class McpProvider:
-    """listed: what the client has been told of its tools before; own: the session is this answer's alone."""
+    """listed: the tool list that the client has; own: the session belongs to this response alone."""
 
     def __init__(
         self,

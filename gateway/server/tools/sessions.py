@@ -21,7 +21,7 @@ _CLOSED = "The session was closed."
 
 
 class McpSession:
-    """A session that is begun by who needs it first, and anew after it has ended; several may use it at a time."""
+    """A session that begins at its first use, and again after it has ended; several calls may share it."""
 
     def __init__(self, target: ToolServer, settings: config.McpSettings) -> None:
         self._target, self._settings = target, settings

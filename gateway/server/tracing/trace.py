@@ -92,7 +92,7 @@ class Trace:
     def running(
         self, due: Iterable[BuiltinToolRun], tell: Callable[[BuiltinToolResult], None]
     ) -> Callable[[BuiltinToolResult], None]:
-        """Tools begin to run now; what is told of each says when it has ended, and is told on."""
+        """Begin the span of a round of tools; each result ends the span of its call, and passes on."""
         runs = {run.id: ToolStep(name=run.ours.tool.name, call=run.id) for run in due}
         self.steps += runs.values()
 

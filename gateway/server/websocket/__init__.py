@@ -2,7 +2,7 @@
 
 Reading order:
 
-    entrance     who may open a connection                                    ← start here
+    entrance     admission of connections                                    ← start here
     sockets      all connections of a process
     connection   one of them: what comes in, what goes out, how it ends
     incoming     what a client may say

@@ -20,7 +20,7 @@ from gateway.server.websocket.lanes import ScheduledMessage, StreamScheduler
 from gateway.server.websocket.recent import RecentResponses
 
 _MOST_SECONDS = 3600.0
-_MOST_UNREAD = 64  # answers to what was not even taken; who asks on and does not read them is no client
+_MOST_UNREAD = 64  # responses that a client does not read while it sends on; beyond them it is cut off
 _GOING_AWAY = 1001
 _OLD = Problem(
     400,
