@@ -25,14 +25,14 @@ _NOBODY = QueueIdentity()
 
 
 class UpstreamCall(Protocol):
-    """One question to a backend, or what is to be used as one.
+    """An upstream call, or an object with the same use.
 
-    ready: waits until `read` need not, False after so many seconds, and then nothing is given up.  An ear may be given
-    what comes meanwhile.
-    read: what came since the last time, b"" at the end; to be asked for once `ready` has said yes.
-    over: that was all of it; False too where only another `read` can tell.
-    judge: called with the outcome: None for a response that has begun or ended well, else the reason why it is
-    none.  What `ready` and `read` raise is judged already.
+    ready: wait until `read` has data; False after so many seconds, without giving up.  A callback may take data
+    meanwhile.
+    read: return the data since the last call, b"" at the end; only after `ready` said yes.
+    over: True if that was all; False also if only another `read` can tell.
+    judge: report the outcome: None for a response that began or ended well, else the problem.  Errors that `ready` and
+    `read` raise are reported already.
     """
 
     def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> Awaitable[bool]: ...

@@ -123,6 +123,4 @@ def run_worker(config: Config, sock: socket, pipe: Connection, file: Path | None
 
     threading.Thread(target=listen, daemon=True).start()
     server.run([sock])
-    remove_orphan(
-        file
-    )  # the supervisor is gone; it would have sent a signal, which does not return from here
+    remove_orphan(file)  # the supervisor is gone; it would have sent a signal, which does not return from here
