@@ -24,6 +24,7 @@ from support.sdk_cases import (
 )
 from support.sse import payloads
 from support.upstream import COUNTS, DONE, END, RESET, chunk, frame, head, said, stream, whole
+from support.wait import DEADLINE
 
 pytestmark = pytest.mark.smoke
 
@@ -371,7 +372,9 @@ async def test_sdk_raises_for_an_error_in_a_stream_after_its_content():
 
 async def test_sdk_retries_after_a_503():
     async with listening(whole({"error": "busy"}, 503, retry_after="0"), whole(said("Hi"))) as site:
-        async with openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=1) as client:
+        async with openai.AsyncOpenAI(
+            base_url=f"{site.client.base_url}/v1", api_key="k", timeout=DEADLINE, max_retries=1
+        ) as client:
             answer = await client.chat.completions.create(model="m", messages=QUESTION)
         assert answer.choices[0].message.content == "Hi"
         assert len(site.upstream.posts) == 2

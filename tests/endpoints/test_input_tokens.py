@@ -11,6 +11,7 @@ import pytest
 
 from support.app import bearer, gateway, listening, problem
 from support.upstream import CLOSE, HANG, HELLO, KEY, head, said, whole
+from support.wait import DEADLINE
 
 BAD = "invalid_request_error"
 LLAMACPP, VLLM = "/v1/chat/completions/input_tokens", "/tokenize"
@@ -141,7 +142,9 @@ async def test_input_tokens_require_a_post():
 async def test_input_tokens_are_counted_for_the_sdk():
     async with listening(HELLO, **kind("llamacpp")) as site:
         site.upstream.shown[LLAMACPP] = whole({"input_tokens": 42})
-        async with openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none") as client:
+        async with openai.AsyncOpenAI(
+            base_url=f"{site.client.base_url}/v1", api_key="none", timeout=DEADLINE
+        ) as client:
             result = await client.responses.input_tokens.count(
                 model="m",
                 input=[{"role": "user", "content": "q"}],

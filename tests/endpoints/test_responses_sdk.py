@@ -27,6 +27,7 @@ from support.sdk_cases import (
     threaded,
 )
 from support.upstream import DONE, END, RESET, chunk, frame, head, said, stream, whole
+from support.wait import DEADLINE
 
 QUESTION = "What is the weather in Oslo and in Rome?"
 HERMES = {"format": "hermes_json"}
@@ -446,7 +447,9 @@ async def test_stream_error_is_an_error_event_and_a_failed_response():
 
 async def test_sdk_retries_after_a_503():
     async with listening(whole({"error": "busy"}, 503, retry_after="0"), whole(said("Hi"))) as site:
-        async with openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=1) as client:
+        async with openai.AsyncOpenAI(
+            base_url=f"{site.client.base_url}/v1", api_key="k", timeout=DEADLINE, max_retries=1
+        ) as client:
             answer = await client.responses.create(model="m", input=QUESTION)
         assert answer.output_text == "Hi"
         assert len(site.upstream.posts) == 2

@@ -13,6 +13,7 @@ from support.mcp_requests import calling
 from support.mcp_server import operators, toys
 from support.search_services import Searching, searching
 from support.threaded_gateway import listening, served
+from support.wait import DEADLINE
 from support.web_search import ASK, CITED, SEARCH
 
 TOYS = {"type": "mcp", "server_label": "toys", "require_approval": "never", "allowed_tools": ["echo"]}
@@ -31,7 +32,7 @@ async def test_sdk_reads_mcp_and_web_search_in_one_response(streamed):
         toys() as server,
         searching() as web,
         site_of(*script, tools={**operators(server), **web.tools()}) as site,
-        AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none", max_retries=0) as client,
+        AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none", timeout=DEADLINE, max_retries=0) as client,
     ):
         if streamed:
             async with client.responses.stream(**asked) as stream:
@@ -55,7 +56,7 @@ async def test_web_search_works_with_a_real_model():
         listening(Searching()) as web,
         served(parse(REAL.format(model=model, web=web), "real.yaml", {}, format_names())) as url,
     ):
-        async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", timeout=DEADLINE, max_retries=0) as client:
             response = await client.responses.create(
                 model="smollm2",
                 input="What is the capital of Norway?",

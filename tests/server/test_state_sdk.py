@@ -14,7 +14,7 @@ from openai.types.responses import Response, ResponseFunctionToolCallItem
 
 from support.app import listening
 from support.upstream import said, whole
-from support.wait import settled
+from support.wait import DEADLINE, settled
 
 USER = {"type": "message", "role": "user", "content": "Hi"}
 CALL = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
@@ -133,7 +133,7 @@ async def completions(client):
 
 
 def sdk(url):
-    return openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0)
+    return openai.AsyncOpenAI(base_url=url, api_key="k", timeout=DEADLINE, max_retries=0)
 
 
 STORIES = [responses, streams, conversations, completions, replays]

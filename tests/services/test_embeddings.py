@@ -13,7 +13,7 @@ import pytest
 
 from support.app import bearer, gateway, listening, problem
 from support.upstream import CLOSE, END, HANG, KEY, head, whole
-from support.wait import until
+from support.wait import DEADLINE, until
 
 BAD, LOST = "invalid_request_error", (502, "server_error", "upstream_error", None)
 COUNTS = {"prompt_tokens": 3, "total_tokens": 3}
@@ -238,7 +238,7 @@ async def test_sdk_gets_embeddings_in_both_encodings(theirs):
     script = embeddings_of(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
     async with listening(script) as site:
         url = f"{site.client.base_url}/v1"
-        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", timeout=DEADLINE, max_retries=0) as client:
             implied = await client.embeddings.create(model="m", input=["a", "b"])
             assert site.asked["encoding_format"] == "base64"
             plain = await client.embeddings.create(model="m", input=["a", "b"], encoding_format="float")

@@ -7,6 +7,7 @@ import openai
 from pydantic import BaseModel
 
 from support.upstream import COUNTS, RESET, call, chunk, frame, said, stream, whole
+from support.wait import DEADLINE
 
 USAGE = frame(choices=[], usage=COUNTS)
 
@@ -33,7 +34,9 @@ class City(BaseModel):
 
 def sdk(site, **more):
     """Return an async client of a site that does not retry."""
-    return openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=0, **more)
+    return openai.AsyncOpenAI(
+        base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=0, **{"timeout": DEADLINE, **more}
+    )
 
 
 def threaded(ask):

@@ -20,7 +20,7 @@ from support.conversations import assistant, user
 from support.responses import message_texts
 from support.sse import events
 from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
-from support.wait import until
+from support.wait import DEADLINE, until
 
 BAD = "invalid_request_error"
 COUNTER = "/v1/chat/completions/input_tokens"
@@ -217,7 +217,7 @@ async def test_compaction_fits_the_schema_of_open_responses():
 async def test_compaction_works_with_the_sdk():
     async with (
         listening(SUMMARY, ANSWER) as site,
-        openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none") as client,
+        openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none", timeout=DEADLINE) as client,
     ):
         compacted = await client.responses.compact(model="m", input=TALK, prompt_cache_key="key")
         output = [item.model_dump(exclude_unset=True, warnings=False) for item in compacted.output]
@@ -291,7 +291,7 @@ async def test_compaction_events_come_before_those_of_the_message():
 async def test_compaction_is_read_by_the_stream_of_the_sdk():
     async with (
         listening(SUMMARY, HELLO) as site,
-        openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none") as client,
+        openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none", timeout=DEADLINE) as client,
     ):
         asked = {"model": "m", "input": TALK, "context_management": compaction_at(1)}
         async with client.responses.stream(**asked) as answer:
