@@ -11,6 +11,7 @@ from support.responses_events import checked, checked_whole
 
 _CHUNK, _COMPLETION = TypeAdapter(ChatCompletionChunk), TypeAdapter(ChatCompletion)
 _TOLD = ": gateway-warnings "
+_RACE = "repaired:connection"  # the server's own time limit met a kept connection, which no case is about
 _SAME = ("id", "object", "created", "model")  # in every chunk
 
 
@@ -26,7 +27,7 @@ class Call(NamedTuple):
 
 
 class Answer:
-    """status; warnings: the ledger's entries; body: decoded, of a stream what it comes to.
+    """status; warnings: the ledger's entries, without those of a race; body: decoded, of a stream what it comes to.
 
     gate, question, stream: whom it is from, to what, and how that was asked for.
     """
@@ -36,7 +37,7 @@ class Answer:
         self.status = http.status_code
         told = [http.headers.get("x-gateway-warnings", "")]
         told += [block.removeprefix(_TOLD) for block in http.text.split("\n\n") if block.startswith(_TOLD)]
-        self.warnings = [entry for listed in told for entry in listed.split(", ") if entry]
+        self.warnings = [entry for listed in told for entry in listed.split(", ") if entry not in ("", _RACE)]
         self.body: Any = _body(question.path, http)
 
     def __repr__(self):
