@@ -93,7 +93,7 @@ class TaggedCall(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def stops(self) -> Markers:
-        """What may end a value."""
+        """Return the tags that may end a value."""
         return Markers(*self.keys, *self.value_ends, *self.call_ends)
 
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
@@ -123,7 +123,7 @@ class _TaggedParser:
         return (yield from self._arguments(tag or (yield from self._read.ahead("{"))))
 
     def _arguments(self, tag: str) -> ReadStep:
-        """All that stands behind the first tag or bracket."""
+        """Read all arguments behind the first tag or bracket."""
         if tag == "{" or tag in (self._tags.json or ()):
             return (yield from self._json())
         try:

@@ -53,7 +53,7 @@ class Tail:
         return ""
 
     def _ended(self, end: str) -> ReadStep:
-        """What may follow the value came; a bracket with a quote right behind it is inside the string."""
+        """Handle a mark that may follow the value; a bracket right before a quote is inside the string."""
         if end in _CLOSE and (yield from self._read.ahead(*_QUOTE)):
             self.text.append(end)
             return ""
@@ -82,7 +82,7 @@ class Tail:
         return (yield from self._group("(", "["))
 
     def _operand(self) -> ReadStep:
-        """What stands behind an operator; "" if no operand comes."""
+        """Read the operand behind an operator; return "" if none comes."""
         yield from self._run(_SPACE)
         word = yield from self._run(_WORD)
         if (not word or word.lower() in PREFIXES) and (string := (yield from self._string(word.lower()))):
@@ -115,7 +115,7 @@ class Tail:
         return "" if found in _INSIDE else found
 
     def _group(self, *brackets: str) -> ReadStep:
-        """All that stands in brackets; "" if none come."""
+        """Read a text in brackets; return "" if none comes."""
         if bracket := (yield from self._take(*brackets)):
             return (yield from Nesting(bracket).leave(self._read, self.text.append))
         return ""

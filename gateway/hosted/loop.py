@@ -108,7 +108,7 @@ class ToolLoop:
         return ()  # what is held comes with the results
 
     def _broken(self, failure: Failure) -> Iterable[Event]:
-        """What was said is told before it."""
+        """Yield the held output, then the failure."""
         self.running = False
         self._round.break_off()
         return [*self._shown([*self._released()]), failure]
@@ -162,7 +162,7 @@ class ToolLoop:
         return () if type(event) is Finish and self.goes_on else (event,)
 
     def _released(self) -> Iterator[Event]:
-        """What waited for results that are there."""
+        """Yield the events that waited for results which have arrived."""
         while self._open and self._open.result:
             yield self._open.close()
             self._open = None
@@ -182,7 +182,7 @@ class ToolLoop:
         return [*self._shown([*self._begun()]), *self._broken(Failure(problem))]
 
     def next(self, request: Request) -> Request:
-        """What the model is asked after the round; a choice that forces a call held for the one before."""
+        """Return the request after the round.  A forced choice held for the round before only."""
         self._rounds -= 1
         messages, left = self._round.after(request.messages), self._round.left(request.max_tokens)
         choice = request.tool_choice if request.tool_choice == "none" else None

@@ -32,11 +32,10 @@ class City(BaseModel):
     city: str
 
 
-def sdk(site, **more):
+def sdk(site, *, timeout=DEADLINE, **more):
     """Return an async client of a site that does not retry."""
-    return openai.AsyncOpenAI(
-        base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=0, **{"timeout": DEADLINE, **more}
-    )
+    base_url = f"{site.client.base_url}/v1"
+    return openai.AsyncOpenAI(base_url=base_url, api_key="k", max_retries=0, timeout=timeout, **more)
 
 
 def threaded(ask):
