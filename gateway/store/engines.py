@@ -5,7 +5,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ _WRITERS = 10  # at a time, where the database can do more than one
 _ANSWER = 30  # seconds that a server may take for one statement
 _AGAIN = 1.0  # seconds until a connection that listens is tried, or made, again
 _LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that is always the same
+_CLOSED = "The gateway's store is closed."
 _LOST = "The gateway's database file was deleted or replaced while it was in use: restart the gateway."
 _NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
 _PRIVATE = True  # an error goes to the log, and what clients and models say does not
@@ -77,6 +78,7 @@ class Engines:
         self._ready = False
         self._identity: tuple[int, int] | None = None  # of the file that was opened
         self._writers = Writers(1 if scheme.startswith("sqlite") else _WRITERS)
+        self._transactions, self._closed, self._idle = 0, False, asyncio.Event()
 
     @property
     def lost(self) -> bool:
@@ -86,6 +88,12 @@ class Engines:
     @asynccontextmanager
     async def transaction(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         """Raises StoreFailed."""
+        with self._counted():
+            async with self._begin(engine) as db:
+                yield db
+
+    @asynccontextmanager
+    async def _begin(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         try:
             if not self._ready:
                 await self._migrate()
@@ -121,8 +129,26 @@ class Engines:
             connection.terminate()
 
     async def dispose(self) -> None:
+        """Close all connections, once the open transactions have returned theirs; wait 5 seconds for these."""
+        self._closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT):
+                while self._transactions:
+                    self._idle.clear()
+                    await self._idle.wait()
         await self.reads.dispose()
         await self.writes.dispose()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        if self._closed:
+            raise StoreFailed(_CLOSED)
+        self._transactions += 1
+        try:
+            yield
+        finally:
+            self._transactions -= 1
+            self._idle.set()
 
     async def _migrate(self) -> None:
         """One process at a time; SQLite's transaction is a lock by itself."""

@@ -270,7 +270,6 @@ async def test_store_fails_if_all_connections_are_taken(store_url, monkeypatch):
 async def test_store_fails_with_503_if_its_file_is_deleted(tmp_path):
     database = Database(f"sqlite:///{tmp_path}/a.db")
     assert await count(database) == 0
-    await database.close()
     for file in tmp_path.iterdir():
         file.unlink()
     await failing(database)

@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 from sqlalchemy import bindparam, exc, insert, select, text, update
 
+from gateway.errors import StoreFailed
 from gateway.store import Database, responses
 from gateway.store.driver import connect
 from gateway.store.tables import threads as table
@@ -73,6 +74,20 @@ async def test_store_driver_holds_no_lock_after_a_failed_statement(file, tmp_pat
         other.execute("BEGIN IMMEDIATE")
         other.execute("ROLLBACK")
     assert remembered.tb
+
+
+async def test_store_that_closes_waits_for_its_transactions(tmp_path):
+    """A connection that comes back to a pool that was disposed of would stay open."""
+    database = Database(f"sqlite:///{tmp_path}/a.db")
+    async with database.writing() as db:
+        closing_database = asyncio.create_task(database.close())
+        await asyncio.sleep(0)
+        await db.execute(insert(table), ROWS)
+        assert not closing_database.done()
+    await closing_database
+    with pytest.raises(StoreFailed, match="is closed"):
+        async with database.reading():
+            pass
 
 
 async def test_store_driver_connection_that_is_stopped_while_closing_ends(tmp_path):

@@ -1,13 +1,18 @@
-"""Fail a unit test that opens a socket, starts a process, opens a store file or sleeps.
+"""Fail a unit test that opens a socket, starts a process, opens a store file or sleeps, and one that leaves a store open.
 
 CPython reports each of these to audit hooks, also where the code under test does it: https://docs.python.org/3/library/audit_events.html
 """
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from aiosqlite.core import _connection_worker_thread as _CONNECTION
+
+from support.wait import DEADLINE
 
 FORBIDDEN = {
     "os.exec",
@@ -73,6 +78,14 @@ def pure(test: str) -> Iterator[None]:
             f"{test} is a unit test by what it imports, but did {_GUARD.done[0]}: test at the seam below that, or add what "
             "it uses to USES in tests/support/tiers.py"
         )
+
+
+def assert_no_open_store(test: str) -> None:
+    """Fail the test that left a connection to SQLite open, and not the one in which it is collected as garbage."""
+    for thread in threading.enumerate():
+        if getattr(thread, "_target", None) is _CONNECTION:
+            thread.join(DEADLINE)  # it ends soon after the connection is closed
+            assert not thread.is_alive(), f"{test} left a store open"
 
 
 def install() -> None:

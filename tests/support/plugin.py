@@ -136,6 +136,14 @@ def pytest_runtest_call(item):
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    result = yield
+    if item.get_closest_marker("unit") is None:
+        guard.assert_no_open_store(item.nodeid)
+    return result
+
+
 class _Recorder:
     """Write how long the tests of a run took, and what came of them, where that is wanted for."""
 
