@@ -22,7 +22,7 @@ import uvloop
 
 from bench import compiled
 from bench.processes import free_port, running, wait_until_ready
-from gateway.server.client import ConnectionLost, ConnectionPool
+from gateway.server.upstream import ConnectionLost, ConnectionPool
 
 ROUNDS = 5
 LINES = 200

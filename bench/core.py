@@ -16,18 +16,18 @@ from msgspec.structs import replace
 
 from bench.figures import Figure
 from bench.traffic import Traffic, body
-from gateway.backends.openai.decode import ChatDecoder
-from gateway.calls import ParserSettings
-from gateway.endpoints import chat, responses
+from gateway.api import chat, responses
+from gateway.backends.openai.decoder import ChatDecoder
 from gateway.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
 from gateway.formats import FORMATS
-from gateway.formats.format import ParseContext
-from gateway.ledger import Warnings
-from gateway.normaliser import Normalizer
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.normalizer import Normalizer
+from gateway.pipeline.pipeline import Pipeline, ResponseEncoder
+from gateway.pipeline.tool_calls import ParserSettings
+from gateway.pipeline.upstream_reader import UpstreamReader
 from gateway.request import Request
-from gateway.server.recording.tape import RequestRecorder, record_rounds
-from gateway.turn import Pipeline, ResponseEncoder
-from gateway.upstream import UpstreamReader
+from gateway.server.observability.request_recorder import RequestRecorder, record_rounds
+from gateway.warnings import Warnings
 
 Feed = Callable[[bytes], object]
 

@@ -11,8 +11,8 @@ from statistics import median
 
 from bench.figures import Figure
 from gateway.formats import FORMATS
-from gateway.formats.format import FormatParser, ParseContext, ParserOutput
 from gateway.formats.markup import Markup
+from gateway.formats.parser import FormatParser, ParseContext, ParserOutput
 from gateway.formats.reader import TextReader
 
 _DELTA = 4  # characters, a token's

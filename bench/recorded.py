@@ -10,8 +10,8 @@ from starlette.types import Message
 
 from bench.core import NATIVE_TEXT, new_turn
 from bench.figures import Figure
-from gateway.server.recording.order import RecordingFolder, WriteOrder, packed
-from gateway.server.recording.tape import RequestRecorder, tee_send
+from gateway.server.observability.recording_writer import RecordingFolder, WriteOrder, packed
+from gateway.server.observability.request_recorder import RequestRecorder, tee_send
 
 _MOST = 0.4  # of a decoding: 1 µs where that takes 2.5
 _NAME = "core, a recorded chunk: more by"

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from bench.figures import Figure
-from gateway.store import Database, responses, threads
+from gateway.store import Database, item_lists, responses
 from gateway.store.records import ListPosition, StoredResponse
 
 _TIMES = 50  # each thing is done so often, and the median shown
@@ -118,14 +118,14 @@ async def _turn(database: Database, last: str) -> str:
 
 async def _context(database: Database, last: str) -> str:
     async with database.reading() as db:
-        await threads.read(db, await threads.ranges(db, (await _found(db, last)).behind))
+        await item_lists.read(db, await item_lists.ranges(db, (await _found(db, last)).behind))
     return last
 
 
 async def _page(database: Database, last: str, *, newest_first: bool) -> str:
     async with database.reading() as db:
         ranges = await responses.effective_input(db, await _found(db, last))
-        await threads.page(db, ranges, 20, newest_first=newest_first)
+        await item_lists.page(db, ranges, 20, newest_first=newest_first)
     return last
 
 

@@ -1,35 +1,28 @@
-"""From a local model server's bytes to an OpenAI client's bytes.
+"""Convert the bytes of a local model server to the bytes that an OpenAI client expects.
 
-Reading order, the way of one chunk:
+Reading order, the path of one chunk (docs/architecture.md has it step by step):
 
-    events              what a model can say                                          ← start here
-    framing             bytes → payloads
-    backends/openai     payload → raw events; request → upstream body
-    formats             text → thoughts and calls: reader.py is the only code that touches a text buffer, markup.py the
-                        loop that all families share, families/ a row for each, and beside them the grammars of calls
-    choice, calls       one order, one open call, one end
-    normaliser          one promise for all choices
-    translate           filters for what a backend cannot do
-    upstream            these together: bytes → promised events
-    fan                 several of these as the choices of one answer
-    endpoints/chat      body → request; events → chunks, or one body
-    endpoints/responses the same for the API of items: body → request; events → response.* events, or one Response
-    endpoints/completions
-                        the same for a text that is to be completed
-    services            what is no text at all: embeddings, ranks, tokens
-    documents, images   files in a request, as text; images that have to be sent themselves
-    shortening          a prompt that is too long, shorter
-    compaction          a conversation that a summary takes the place of
-    recollection        reasoning that a client did not send back, put in again
-    hosted              tools that run at the gateway: what the model says of them, what the client is told
-    recording           what happened to one request, as a file
-    turn                upstream and endpoint together: bytes → bytes
+    events              the events of a model's output                                   ← start here
+    sse                 bytes → payloads
+    backends            payload → raw events; request → upstream body.  kinds/ has a row for each kind of server
+    formats             text → reasoning and tool calls: reader.py is the only code that touches a text buffer,
+                        markup.py the loop that all families share, grammars/ the parsers of calls, families/ a row for
+                        each format
+    pipeline            upstream bytes → client bytes, over all rounds of a response: one order, one open call, one end
+    transforms          filters for what a backend cannot do
+    api                 body → request; events → chunks, response.* events or one body
+    builtin_tools       tools that run at the gateway
+    request, errors, warnings, config
+                        the vocabulary that all share
+    recording           the steps of one request, as a file
     routing             choice of backends, retries and queues
-    store               what lasts: responses, conversations, and all else that is looked up later
-    server              sockets, clock, processes: the only code that waits
+    doctor              test requests that find out what a server can do
+    store               stored responses, conversations, jobs and counts
+    server              sockets, clock and processes: the only code that waits
     replay              recordings played back, to a gateway or to any client
+    cli                 the commands
 
-All but the last three are pure and synchronous: ids and times are arguments.
+All but store, demo, server, replay and cli are pure and synchronous: ids and times are arguments.
 """
 
 __version__ = "0.1.0"

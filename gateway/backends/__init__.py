@@ -1,9 +1,8 @@
-"""Dialects in: how a request is put to a server, and how its answer becomes events.
+"""Speak the dialects of backends: a request becomes an upstream body, and an answer becomes events.
 
-A kind of server is a row in kinds/: what it is like, and what it makes of each field of a request (verdicts.py); a
-server that does less than its kind has another (ignores.py).  The rows as a page are docs/backends.md.  Everything
-that answers with chat completions shares the decoder in openai/; `dialect` is the way in which a kind is asked and
-answers, see dialects.py.
+A kind of server is a row in kinds/: its features, and a rule for each field of a request (field_rules.py).  A server
+that does less than its kind has another (ignored_fields.py).  The rows as a page are docs/backends.md.  All kinds that
+answer with chat completions share the decoder in openai/; `dialect` is the API of a kind, see dialects.py.
 """
 
 from gateway.backends.kind import Kind

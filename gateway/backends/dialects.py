@@ -5,13 +5,13 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from gateway.backends.ollama.body import ollama_body as native_body
-from gateway.backends.ollama.decode import OllamaDecoder as NativeDecoder
-from gateway.backends.ollama.think import FIELDS
-from gateway.backends.openai.body import BodyTarget, chat_body, requested_extra_fields, requested_top_logprobs
-from gateway.backends.openai.decode import ChatDecoder
-from gateway.ledger import Warnings
+from gateway.backends.ollama import FIELDS
+from gateway.backends.ollama import OllamaDecoder as NativeDecoder
+from gateway.backends.ollama import ollama_body as native_body
+from gateway.backends.openai.decoder import ChatDecoder
+from gateway.backends.openai.request_body import BodyTarget, chat_body, requested_extra_fields, requested_top_logprobs
 from gateway.request import Request
+from gateway.warnings import Warnings
 
 
 class Dialect(Struct, frozen=True):

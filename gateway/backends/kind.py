@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.backends.verdicts import PASSED, FieldRule, TranslatedRule
+from gateway.backends.field_rules import PASSED, FieldRule, TranslatedRule
 from gateway.request import Request
 
 

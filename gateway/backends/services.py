@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.backends import KINDS, Kind
-from gateway.backends.verdicts import (
+from gateway.backends.field_rules import (
     DROPPED,
     LOCAL,
     ONE_CHOICE,

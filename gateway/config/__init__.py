@@ -1,9 +1,10 @@
 """Parse the configuration.  Pure: text, file name, environment and the reader of files are arguments.
 
-document.py   YAML, variables and files: a text as plain data that knows its lines      ← faults.py
-schema.py     every key with its type and default
-words.py      what the schema refuses, in words
-check.py      what links the sections; all faults at once
+document      YAML, variables and files: a text as plain data that knows its lines      ← start here
+schema        every key with its type and default; tools.py has the built-in tools
+types         the types of single values
+validation    the links between sections; all errors at once, in words
+errors        the errors of a configuration
 """
 
 from collections.abc import Collection, Mapping
@@ -11,12 +12,8 @@ from io import StringIO
 
 from ruamel.yaml import YAML
 
-from gateway.config.check import CheckedValue, build_config, is_exposed, is_loopback
 from gateway.config.document import ConfigDocument, read_document
-from gateway.config.faults import ConfigError, ConfigFault, UnreadableFile
-from gateway.config.fetching import FetchSettings
-from gateway.config.recording import RecordingSettings
-from gateway.config.scalars import key_digest, parse_digest
+from gateway.config.errors import ConfigError, ConfigFault, UnreadableFile
 from gateway.config.schema import (
     ApiKey,
     AuthSettings,
@@ -27,6 +24,7 @@ from gateway.config.schema import (
     ModelSettings,
     QueueSettings,
     ReasoningSettings,
+    RecordingSettings,
     ResponsesSettings,
     RoleSettings,
     Scope,
@@ -35,8 +33,10 @@ from gateway.config.schema import (
     TargetSettings,
     TimeoutSettings,
     TlsSettings,
+    TracingSettings,
 )
 from gateway.config.tools import (
+    FetchSettings,
     FileSearchSettings,
     McpServerSettings,
     McpSettings,
@@ -44,7 +44,8 @@ from gateway.config.tools import (
     ToolSettings,
     WebSearchSettings,
 )
-from gateway.config.tracing import TracingSettings
+from gateway.config.types import key_digest, parse_digest
+from gateway.config.validation import CheckedValue, build_config, is_exposed, is_loopback
 
 __all__ = [
     "ApiKey",

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML, MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
-from gateway.config.faults import ConfigFault, KeyPath, UnreadableFile, dotted_path
+from gateway.config.errors import ConfigFault, KeyPath, UnreadableFile, dotted_path
 
 _TAG = "tag:yaml.org,2002:"
 _TYPED = {_TAG + name for name in ("bool", "float", "int", "null")}

@@ -1,16 +1,15 @@
-"""Everything an operator can write, with its defaults.  An attribute has the name of its key; every section is frozen.
+"""Define all configuration keys with their defaults.  An attribute has the name of its key; every section is frozen.
 
-A key without a value counts as left out.  What single values may be is in scalars.py, what a section means as a whole
-(a backend that is named but missing, who may listen where) in check.py.
+A key without a value counts as absent.  types.py defines the types of single values.  validation.py checks what links
+sections: a backend that is named but missing, a host that needs keys.
 """
 
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from gateway.config.fetching import FetchSettings
-from gateway.config.recording import RecordingSettings
-from gateway.config.scalars import (
+from gateway.config.tools import FetchSettings, ToolSettings
+from gateway.config.types import (
     CounterUrl,
     Digests,
     Endpoint,
@@ -25,13 +24,42 @@ from gateway.config.scalars import (
     Root,
     Seconds,
     Secret,
+    SettingsSection,
+    Share,
     StoreUrl,
+    Url,
     WholeNumber,
     config_error,
 )
-from gateway.config.section import SettingsSection
-from gateway.config.tools import ToolSettings
-from gateway.config.tracing import TracingSettings
+
+
+class RecordingSettings(SettingsSection):
+    """mode: which exchanges are written: those that fail, a share of all, those that ask for it by a header, or all.
+
+    directory: where to; the oldest go when there are more than `files`, or than `bytes` in all.
+    exchange_bytes: of one; what is beyond that is left out.  content: what clients and models say stays in it.
+    """
+
+    mode: Literal["off", "errors", "sample", "header", "all"] = "off"
+    share: Share = 0.01
+    directory: Annotated[str, Field(min_length=1)] = "recordings"
+    files: Annotated[WholeNumber, Field(ge=1)] = 1000
+    bytes: Annotated[WholeNumber, Field(ge=1)] = 1 << 30
+    exchange_bytes: Annotated[WholeNumber, Field(ge=1)] = 16 << 20
+    content: bool = False
+
+
+class TracingSettings(SettingsSection):
+    """url: where spans are sent, as OTLP over HTTP; None: as the environment says, else this machine's port 4318.
+
+    headers: that go with them; they may be secrets.  share: of the requests whose client does not say.
+    """
+
+    enabled: bool = False
+    url: Url | None = None
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    share: Share = 1
+
 
 KindName = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
 Scope = Literal["inference", "admin"]

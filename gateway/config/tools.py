@@ -1,11 +1,10 @@
-"""Define the configuration of the tools that run at the gateway."""
+"""Define the configuration of the tools that run at the gateway, and of fetched URLs."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from gateway.config.fetching import FetchSettings
-from gateway.config.scalars import (
+from gateway.config.types import (
     Name,
     Network,
     OptionalSecret,
@@ -13,11 +12,24 @@ from gateway.config.scalars import (
     Root,
     Seconds,
     ServerHost,
+    SettingsSection,
     Url,
     WholeNumber,
     config_error,
 )
-from gateway.config.section import SettingsSection
+
+
+class FetchSettings(SettingsSection):
+    """Limits for URLs in requests.  max_bytes, seconds: for all of a request.
+
+    ports: of public addresses; networks: may be fetched from as well, at any port.
+    """
+
+    fetch: bool = False
+    max_bytes: Annotated[WholeNumber, Field(ge=1)] = 20 << 20
+    seconds: Annotated[WholeNumber, Field(ge=1)] = 10
+    ports: tuple[Annotated[Port, Field(ge=1)], ...] = (80, 443)
+    networks: tuple[Network, ...] = ()
 
 
 class McpServerSettings(SettingsSection):

@@ -1,4 +1,4 @@
-"""The demo: a small real model in an embedded llama.cpp, for a machine on which no model server runs.
+"""Start the demo: a small real model in an embedded llama.cpp, for a machine on which no model server runs.
 
 It never starts by itself.  The server is a child process, see llamacpp.py.
 """

@@ -2,14 +2,13 @@
 
 Reading order:
 
-    lessons     conversations that lead a model to calls and thoughts
-    questions   what is asked, and its body
-    heard       the bytes of an answer → what was said
-    reading     texts → the family of formats that they are of
-    findings    all that was heard of one model; what a verdict is
-    probes      the verdicts, a row each: judged in answers and calls, with judging and advice
-    report      the verdicts as a table, and as data
-    settings    the same as a configuration
+    probe_requests   the requests, and the conversations that lead a model to calls and reasoning
+    probe_response   the bytes of an answer → its parts
+    findings         the results for one model, and the format family of its texts
+    checks           the verdicts, a row each, and their checks
+    verdicts         findings → verdicts, with advice
+    report           the verdicts as a table and as JSON
+    config_merge     the findings as a configuration
 
-gateway/server/examining.py asks, gateway/server/doctor.py is the command.
+gateway/cli/doctor_runner.py sends the requests, gateway/cli/doctor.py is the command.
 """

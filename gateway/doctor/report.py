@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.doctor.checks import newly_ignored_fields
 from gateway.doctor.findings import Findings, Verdict
-from gateway.doctor.probes import newly_ignored_fields
 
 _WIDTH = 100  # characters of a line
 

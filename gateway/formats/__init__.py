@@ -1,27 +1,45 @@
-"""How a model family writes thoughts and calls in plain text: one row each, in families/."""
+"""List all formats: how a model family writes reasoning and tool calls in plain text.  A row each, in families/.
+
+The configuration of a model may add a response template as a format of its own.
+"""
 
 from collections.abc import Mapping
 
-from gateway.formats import auto
 from gateway.formats.families import (
+    auto,
     channels,
-    custom,
-    elements,
     expressions,
     headers,
-    objects,
-    objects_special,
-    pairs,
+    json_objects,
+    key_value_tags,
     solar,
+    special_tokens,
+    xml_elements,
 )
 from gateway.formats.markup import Markup
-from gateway.formats.row import FormatSpec
+from gateway.formats.spec import FormatSpec
+
+ROWS: Mapping[str, FormatSpec] = {
+    "response_template": FormatSpec(
+        parse=None,
+        families="any that `models.*.response_template` describes, like Gemma 4 and Beam in their checkpoints",
+        example="It is sunny.",
+        aliases=("hf", "beam"),
+        special=True,
+        differs=(
+            "vLLM runs a template's patterns on the text, shows no arguments before a call is whole and drops one that "
+            "is cut or malformed.  Here a template becomes tags and grammars like those of the other formats, and its "
+            "calls stream and are repaired as theirs are."
+        ),
+    ),
+}
+
 
 _FAMILIES = {
-    **objects.ROWS,
-    **objects_special.ROWS,
-    **elements.ROWS,
-    **pairs.ROWS,
+    **json_objects.ROWS,
+    **special_tokens.ROWS,
+    **xml_elements.ROWS,
+    **key_value_tags.ROWS,
     **solar.ROWS,
     **headers.ROWS,
     **expressions.ROWS,
@@ -45,7 +63,7 @@ FORMATS: Mapping[str, FormatSpec] = {
         aliases=("deepseek_r1", "deepseek-r1", "deepseek-v3", "holo2"),
     ),
     **_FAMILIES,
-    **custom.ROWS,
+    **ROWS,
 }
 
 _ALIASES = {alias: name for name, row in FORMATS.items() for alias in row.aliases}

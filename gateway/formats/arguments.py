@@ -13,12 +13,12 @@ taken before has been passed on.
 import re
 from json import loads
 
-from gateway.formats import dialect
-from gateway.formats.format import FormatParser
+from gateway.formats import lenient_json
+from gateway.formats.argument_types import STRING, escape_json_string, to_json
 from gateway.formats.markers import Markers
+from gateway.formats.parser import FormatParser
 from gateway.formats.reader import SPACE, Malformed, ReadStep, TextReader, TextSink
-from gateway.formats.schema import STRING, escape_json_string, to_json
-from gateway.formats.shape import Shape
+from gateway.formats.schema_types import Shape
 
 _DEPTH = 100  # of values inside values
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
@@ -78,7 +78,7 @@ def encoded(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     if (yield from read.literal('"')):
         end = yield from read.characters(inner.feed)
     else:
-        end = yield from dialect.read_string_into(read, inner.feed)
+        end = yield from lenient_json.read_string_into(read, inner.feed)
     inner.close(cut=read.cut)
     read.mended |= inner.repaired
     if inner.rest.strip(TRAILING):
@@ -300,7 +300,7 @@ class _Writer:
             if (yield from read.clean(_both(self._put, pieces.append))):
                 self._key = loads("".join(pieces))
         elif (yield from read.ahead("'")):
-            end = yield from dialect.read_string_into(read, pieces.append)
+            end = yield from lenient_json.read_string_into(read, pieces.append)
             key = "".join(pieces)
             self._key = key if end else None
             self._repair(f'"{escape_json_string(key)}' + ('"' if end else ""))
@@ -325,7 +325,7 @@ class _Writer:
 
     def _python_string(self) -> ReadStep:
         self._repair('"')
-        if not (yield from dialect.read_string_into(self._read, lambda text: self._put(escape_json_string(text)))):
+        if not (yield from lenient_json.read_string_into(self._read, lambda text: self._put(escape_json_string(text)))):
             return ""
         self._put('"')
         return "whole"

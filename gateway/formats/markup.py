@@ -21,12 +21,12 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.formats import fenced, guided
-from gateway.formats.format import CallInReasoning, CallParser, Format, ParseContext, ParserOutput, recover_call
-from gateway.formats.held import HeldOutput
-from gateway.formats.json_call import FENCE
+from gateway.formats.grammars import bare_json, fenced_json
+from gateway.formats.grammars.json_calls import FENCE
 from gateway.formats.markers import ENDS, EndTokens, Markers
+from gateway.formats.parser import CallInReasoning, CallParser, Format, ParseContext, ParserOutput, recover_call
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reasoning_calls import HeldOutput
 
 _BLANKS = re.compile(r"[ \t]*")
 _INFO = re.compile(r"\w*")
@@ -215,12 +215,12 @@ class _MarkupParser:
 
     def _block(self) -> ReadStep:
         """A fence stands first: of a block of JSON that is a call, around a call, or in the text."""
-        read, opening = self._read, (yield from fenced.opening(self._read))
+        read, opening = self._read, (yield from fenced_json.opening(self._read))
         own = (yield from read.ahead(*self._markup.openings)) if self._markup.openings else ""
         if own or not (yield from read.ahead("{", "[")):
             read.marker = opening
             yield from self._fence(FENCE, fresh=True)
-        elif (yield from fenced.block(read, self._emit, self._context, opening)):
+        elif (yield from fenced_json.block(read, self._emit, self._context, opening)):
             self._called = True
         self._spoken = not self._called
         if self._called:
@@ -229,8 +229,8 @@ class _MarkupParser:
 
     def _guided(self) -> ReadStep:
         """A call has to come: JSON right here is one, whatever the family's tags are."""
-        mark = "" if self._called else (yield from guided.read_bracket(self._read, self._emit))
-        if mark and (yield from self._call(mark, self._emit.text, guided.CALLS)):
+        mark = "" if self._called else (yield from bare_json.read_bracket(self._read, self._emit))
+        if mark and (yield from self._call(mark, self._emit.text, bare_json.CALLS)):
             yield from self._begin()
         return ""
 

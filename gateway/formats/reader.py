@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator
 from operator import itemgetter
 
 from gateway.formats.markers import EndTokens, Markers
-from gateway.formats.passage import PassThrough, free_of
+from gateway.formats.plain_text import PassThrough, free_of
 
 ReadStep = Generator[PassThrough | None, None, str]
 TextSink = Callable[[str], None]

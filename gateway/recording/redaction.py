@@ -1,18 +1,22 @@
-"""Secrets and contents taken out of a recording, so that everything is still where it was.
+"""Remove secrets and contents from a recording, so that everything stays where it was.
 
 Letters become x or X, digits 1, all else of a text stays; each character takes as many bytes as before, so that cuts,
-JSON and markup are what they were.  The pieces of one text are looked at as one, however they came.
+JSON and markup are what they were.  The pieces of one text are looked at as one, however they came.  Words that parsing
+and error mapping need stay.
 """
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
-from typing import get_args
+from typing import Any, get_args
 
-from msgspec import DecodeError, json
+from msgspec import DecodeError, Struct, field, json
 from msgspec.structs import replace
 
 from gateway.events import Event
+from gateway.formats import FORMATS
+from gateway.formats.markers import END_TOKENS
 from gateway.recording.entries import (
     EndEntry,
     Recording,
@@ -24,8 +28,144 @@ from gateway.recording.entries import (
     UpstreamErrorEntry,
     UpstreamRequestEntry,
 )
-from gateway.recording.scan import JsonString, scan_strings
-from gateway.recording.vocabulary import markup_words, names_in_request
+
+_LINE = re.compile(r"[^\r\n]+")
+_FIELD = re.compile(r"(?:data|event|id|retry): ?|:")  # what a line of server-sent events begins with
+_TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"?|([{}\[\],:])|[^\s"{}\[\],:]+', re.DOTALL)
+_TELLING = frozenset(
+    (
+        "index", "choice", "call", "event", "type", "role", "item_id", "output_index", "content_index",
+        "summary_index",
+    )
+)  # fmt: skip
+
+
+class JsonContainer(Struct, eq=False):
+    """An object or a list.  path: to it, by names; marks: members of an object that tell it from others beside it."""
+
+    path: tuple[str, ...]
+    mapping: bool
+    key: str | None = None  # of the member that is being read
+    marks: dict[str, str] = field(default_factory=dict)
+
+
+class JsonString(Struct, eq=False):
+    """A string, without its quotes; a number or another bare word; or a line that is no JSON, which is nowhere.
+
+    name: of the member whose value it is; inside: the places around it, the innermost last.
+    """
+
+    start: int
+    end: int
+    name: str = ""
+    inside: tuple[JsonContainer, ...] = ()
+    bare: bool = False
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names on the way to it; what stands in a list has the list's."""
+        before = self.inside[-1].path if self.inside else ()
+        return (*before, self.name) if self.name else before
+
+    @property
+    def channel(self) -> tuple[object, ...]:
+        """Return the key that the pieces of one text share; to be called at the end of the scan."""
+        return (self.path, *(tuple(sorted(place.marks.items())) for place in self.inside if place.marks))
+
+
+def scan_strings(text: str) -> Iterator[JsonString]:
+    if text.lstrip()[:1] in ("{", "["):
+        yield from _json(text, 0, len(text))
+        return
+    for line in _LINE.finditer(text):
+        start = line.start()
+        prefix = _FIELD.match(text, start, line.end())
+        said = prefix.end() if prefix else start
+        if text[said : said + 1] in ("{", "["):
+            yield from _json(text, said, line.end())
+        elif not prefix or prefix[0].startswith("data"):
+            yield JsonString(said, line.end())
+
+
+def _json(text: str, start: int, end: int) -> Iterator[JsonString]:
+    inside: tuple[JsonContainer, ...] = ()
+    for token in _TOKEN.finditer(text, start, end):
+        string, sign = token[1], token[2]
+        here = inside[-1] if inside else None
+        if sign in ("{", "["):
+            inside = (*inside, JsonContainer(_path(here), sign == "{"))
+        elif sign in ("}", "]"):
+            inside = inside[:-1]
+        elif sign == ",":
+            if here:
+                here.key = None
+        elif string is not None and here and here.mapping and here.key is None:
+            here.key = _plain(string)
+        elif sign is None:
+            yield _value(token, here, inside)
+
+
+def _plain(name: str) -> str:
+    """Without escapes."""
+    if "\\" not in name:
+        return name
+    try:
+        return json.decode(f'"{name}"', type=str)
+    except DecodeError:
+        return name
+
+
+def _path(here: JsonContainer | None) -> tuple[str, ...]:
+    """To what begins here."""
+    if here is None:
+        return ()
+    return (*here.path, here.key) if here.key else here.path
+
+
+def _value(token: re.Match[str], here: JsonContainer | None, inside: tuple[JsonContainer, ...]) -> JsonString:
+    name, bare = here.key or "" if here else "", token[1] is None
+    if here and name in _TELLING:
+        here.marks[name] = token[0]
+    start, end = token.span(0 if bare else 1)
+    return JsonString(start, end, name, inside, bare)
+
+
+_WORD = re.compile(r"[^\W\d]{2,}")
+_PROSE = re.compile(r"get_weather|Paris|(?i:it is sunny|let me see)|city|days")  # of the formats' examples
+_SAID = (  # by servers that cannot answer, and in JSON and calls
+    "maximum context prompt length longer exceeds exceeded exceed available model number tokens token input window "
+    "size overflow greater requested inputs must less have limit reduce messages failed parse tools requires jinja "
+    "not supported missing tool unable generate parser function initialize samplers invalid json schema grammar found "
+    "does exist loaded loading such unknown server pinned overloaded only than too long n_keep n_ctx max_model_len "
+    "max_length max_tokens max_completion_tokens max_new_tokens max_seq_len completion requested passed output "
+    "input_ids type data signature thinking redacted_thinking true false null True False None"
+)
+
+
+@cache
+def markup_words() -> frozenset[str]:
+    """Return the words that models and servers write as markup."""
+    rows = FORMATS.values()
+    signs = " ".join([*END_TOKENS, *(sign for row in rows for sign in (*row.signs, *row.first))])
+    examples = _PROSE.sub(" ", " ".join(row.example for row in rows))
+    return frozenset(_WORD.findall(f"{signs} {examples} {_SAID}")) | {*END_TOKENS}
+
+
+def names_in_request(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
+    """The names in a request: of tools, of what they are called with, and the values that these may have."""
+    if isinstance(body, list):
+        for one in body:
+            yield from names_in_request(one)
+    elif isinstance(body, dict):
+        for name, value in body.items():
+            if name in ("properties", "$defs", "definitions") and isinstance(value, dict):
+                yield from value
+            elif name in ("name", "server_label") and isinstance(value, str) and "role" not in body:
+                yield value
+            elif name == "enum" and isinstance(value, list):
+                yield from (one for one in value if isinstance(one, str))
+            yield from names_in_request(value)
+
 
 _KEPT = frozenset(  # strings that are no content
     (

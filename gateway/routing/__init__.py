@@ -5,9 +5,9 @@ The member's FairQueue says when it begins.  The outcome goes back to `Health`. 
 """
 
 from gateway.routing.balancer import BackendLoad, Balancer, BalancerMember
-from gateway.routing.budget import RetryBudget
+from gateway.routing.fair_queue import FairQueue, QueueEntry
 from gateway.routing.health import AttemptToken, Health
-from gateway.routing.turnstile import FairQueue, QueueEntry
+from gateway.routing.retry_budget import RetryBudget
 
 __all__ = [
     "AttemptToken",

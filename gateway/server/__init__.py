@@ -1,4 +1,4 @@
-"""Sockets, clock, processes: the only code that waits."""
+"""Serve: sockets, clock and processes.  The only code that waits."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -14,25 +14,25 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from gateway import __version__
 from gateway.config import Config
-from gateway.server import failures, logs, openapi, routes
-from gateway.server.answer import Responder
-from gateway.server.asking import ModelRequestHandler
-from gateway.server.auth import Authenticator
-from gateway.server.body import counts_of
-from gateway.server.counting import TokenCounting
-from gateway.server.crowd import ConcurrencyLimit
-from gateway.server.directory import ModelRegistry
-from gateway.server.front import GatewayApp, ModelEndpoint
-from gateway.server.labels import RequestContextMiddleware
-from gateway.server.limiting import HEADERS, RateLimiter
-from gateway.server.protocols import STOPPING
-from gateway.server.reader import RequestParser
-from gateway.server.sealing import EncryptionKeys
-from gateway.server.strangers import AuthThrottle
-from gateway.server.sweeping import expire_forever
-from gateway.server.telemetry.telemetry import Telemetry
+from gateway.server import routes
+from gateway.server.conversations.encryption import EncryptionKeys
+from gateway.server.conversations.expiry import expire_forever
+from gateway.server.handler import GatewayApp, ModelEndpoint, ModelRequestHandler
+from gateway.server.http.protocol import STOPPING
+from gateway.server.http.request_reader import counts_of
+from gateway.server.limits import HEADERS, RateLimiter
+from gateway.server.middleware import error_responses
+from gateway.server.middleware.auth import Authenticator, AuthThrottle
+from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
+from gateway.server.middleware.request_context import RequestContextMiddleware
+from gateway.server.observability import logs
+from gateway.server.observability.telemetry import Telemetry
+from gateway.server.relay.model_request import RequestParser
+from gateway.server.relay.responder import Responder, TokenCounting
+from gateway.server.routes import openapi
 from gateway.server.tools import ToolRegistry
-from gateway.server.websocket import entrance
+from gateway.server.upstream.model_registry import ModelRegistry
+from gateway.server.websocket.endpoint import add_websocket, websocket_unsupported
 from gateway.store.database import Database
 
 _CHAT_PATH = "/v1/chat/completions"
@@ -62,10 +62,10 @@ def create_app(
     app.state.telemetry = telemetry or Telemetry()
     app.state.telemetry.follow(config)
     _add_questions(app)
-    entrance.add_websocket(app, _RESPONSES_PATH, config, door)
+    add_websocket(app, _RESPONSES_PATH, config, door)
     routes.add_routes(app, config, door)
     app.answer_head()
-    failures.add_handlers(app)
+    error_responses.add_handlers(app)
     _add_layers(app, config, door, crowd)
     return app
 
@@ -87,7 +87,7 @@ async def _living(
     state.workshop = workshop
     beside = [asyncio.create_task(expire_forever(store, config.store))]
     try:
-        async with telemetry.of(directory), directory.probing(), asking.jobs.at_work() as stopping:
+        async with telemetry.of(directory.backends), directory.probing(), asking.jobs.at_work() as stopping:
             beside.append(asyncio.create_task(state.sockets.close_when(stopping)))
             state.stopping = stopping
             yield {STOPPING: stopping.set}
@@ -168,5 +168,5 @@ def _add_questions(app: FastAPI) -> None:
     async def responses_by_websocket(request: Request) -> None:
         """Here are upgrades that the server in front of the application knows nothing of."""
         if request.headers.get("upgrade", "").lower() == "websocket":
-            raise entrance.websocket_unsupported()
+            raise websocket_unsupported()
         raise HTTPException(405, headers={"allow": "POST"})

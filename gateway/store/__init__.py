@@ -2,23 +2,21 @@
 
 Reading order:
 
-    tables          what there is                                             ← start here
-    migrations      how a database gets there
-    records         what others see of it
-    batches         what is written together
-    database        transactions
-    driver          SQLite in a thread
-    engines         SQLite and PostgreSQL
-    threads         lists of items that grow and branch: what all the others are made of
-    conversations   a thread with a name, and its lease
-    responses       ranges of threads, and what they go on from
-    jobs            leases of responses that outlive the connection of their client
-    logs            the events of jobs
-    completions     stored chat completions
-    keys            requests that are sent twice and answered once
-    thoughts        the reasoning that clients do not send back
-    uses            what keys and models use, which may be limited
-    sweep           deletes what was not used for long, or is too much
+    tables              the tables                                                ← start here
+    migrations          the steps from one schema to the next
+    records             stored values without SQL
+    database            transactions, and writes that share one
+    engines             SQLite and PostgreSQL
+    item_lists          lists of items that grow and branch: all others are made of them
+    conversations       a list with a name, and its lease
+    responses           ranges of lists, and the response that each continues
+    jobs                leases of responses that outlive the connection of their client
+    event_logs          the events of jobs
+    chat_completions    stored chat completions
+    idempotency_keys    requests that are sent twice and answered once
+    reasoning_memory    reasoning that clients do not send back
+    usage_counts        use of keys and models, which may be limited
+    expiry              deletes rows that are old or surplus
 
 All are functions over a connection (`async with database.writing() as db`), and look up per tenant: what another one
 has does not exist.  Jobs and logs are known by the id of their response, which is to be found first.  Times are
@@ -37,7 +35,8 @@ __all__ = ["Database"]
 
 # Run when something of them is used: a gateway that stores nothing does without SQLAlchemy (22 MB, 0.2 s).
 _WITH_SQL = (
-    "completions", "conversations", "jobs", "keys", "logs", "responses", "sweep", "thoughts", "threads", "uses",
+    "chat_completions", "conversations", "jobs", "idempotency_keys", "event_logs", "responses", "expiry",
+    "reasoning_memory", "item_lists", "usage_counts",
 )  # fmt: skip
 
 

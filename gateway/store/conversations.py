@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from sqlalchemy import BigInteger, bindparam, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store import threads
-from gateway.store.leases import lease_ended
+from gateway.store import item_lists
 from gateway.store.records import Item, ItemList, ItemRange, StoredConversation
-from gateway.store.tables import conversations, decode, encode
+from gateway.store.tables import conversations, decode, encode, lease_ended
 from gateway.store.tables import threads as all_threads
 
 _FIND = (
@@ -32,7 +31,7 @@ _CREATE = insert(conversations)
 async def create(
     db: AsyncConnection, tenant: str, id: str, metadata: dict[str, str], items: Sequence[Item], now: int
 ) -> None:
-    await threads.begin(db, ItemList(id, tenant, items, now))
+    await item_lists.begin(db, ItemList(id, tenant, items, now))
     said = {"created_at": now, "metadata": encode(metadata), "held_until": 0}
     await db.execute(_CREATE, {"id": id, "tenant": tenant, "thread": id, **said})
 
@@ -41,7 +40,7 @@ async def append(
     db: AsyncConnection, conversation: StoredConversation, items: Sequence[Item], now: int
 ) -> ItemRange | None:
     """Their range at its end, wherever that is by now; None if it was deleted for its age meanwhile."""
-    return await threads.extend(db, conversation.thread, items, now)
+    return await item_lists.extend(db, conversation.thread, items, now)
 
 
 _CHANGE = update(conversations).where(conversations.c.id == bindparam("this"))  # sets what it is executed with

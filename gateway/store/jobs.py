@@ -11,9 +11,8 @@ from sqlalchemy import ColumnElement, Select, bindparam, delete, exists, insert,
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from gateway.store.leases import LONGEST_MS
 from gateway.store.records import JobLeaseState, JobState, StoredJob
-from gateway.store.tables import jobs, requests
+from gateway.store.tables import LONGEST_MS, jobs, requests
 
 LAST = 1 << 15  # an attempt that none follows
 

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Select, bindparam, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store import threads
+from gateway.store import item_lists
 from gateway.store.records import (
     Item,
     ItemList,
@@ -62,13 +62,13 @@ async def _find(db: AsyncConnection, finding: Select[*tuple[Any, ...]], which: d
 
 async def response_object(db: AsyncConnection, kept: StoredResponse) -> dict[str, Any]:
     """The Response object as its client got it."""
-    output = await threads.read(db, [ItemRange(kept.thread, kept.output, kept.end)])
+    output = await item_lists.read(db, [ItemRange(kept.thread, kept.output, kept.end)])
     return {name: value for name, value in kept.body.items() if name != _WARNINGS} | {"output": output}
 
 
 async def effective_input(db: AsyncConnection, kept: StoredResponse) -> list[ItemRange]:
     """Return the whole input of the model: the chain before, and its own input; raise ItemsMissing as `ranges` does."""
-    return await threads.ranges(db, ListPosition(kept.thread, kept.output))
+    return await item_lists.ranges(db, ListPosition(kept.thread, kept.output))
 
 
 _SAVE = insert(responses)
@@ -77,7 +77,7 @@ _SAVE = insert(responses)
 async def begin(db: AsyncConnection, new: Sequence[NewResponse]) -> None:
     """Keep responses in threads of their own."""
     rests = [_rest(one.body) for one in new]
-    await threads.begin(db, *map(_thread, new, rests))
+    await item_lists.begin(db, *map(_thread, new, rests))
     await db.execute(_SAVE, [_new_row(one, rest) for one, rest in zip(new, rests, strict=True)])
 
 
@@ -134,11 +134,11 @@ async def finish(
     if kept is None:
         return False
     output, rest = body["output"], _rest(body)
-    input = await threads.read(db, [kept.input])
-    behind = conversation or await threads.parent_position(db, kept.thread)
+    input = await item_lists.read(db, [kept.input])
+    behind = conversation or await item_lists.parent_position(db, kept.thread)
     own = await _grow(db, behind, [*input, *output], now, len(rest))
     if own is None:
-        more = await threads.extend(db, kept.thread, output, now, len(rest) - len(encode(kept.body)))
+        more = await item_lists.extend(db, kept.thread, output, now, len(rest) - len(encode(kept.body)))
         assert more, "a response has a thread"
         own = ItemRange(kept.thread, kept.first, more.end)
     await db.execute(_FINISH, {"this": kept.id, **_row(own, len(input), rest)})
@@ -171,8 +171,8 @@ async def _grow(
 ) -> ItemRange | None:
     """The items' range in the thread that it goes on from, if that can grow."""
     if isinstance(behind, StoredConversation):
-        return await threads.extend(db, behind.thread, added, now, beside)
-    return await threads.append(db, behind, added, now, beside) if behind else None
+        return await item_lists.extend(db, behind.thread, added, now, beside)
+    return await item_lists.append(db, behind, added, now, beside) if behind else None
 
 
 _REMOVE_JOB = delete(jobs).where(jobs.c.id == bindparam("this"))
@@ -192,7 +192,7 @@ async def remove(db: AsyncConnection, kept: StoredResponse) -> None:
     if now := await find_locked(db, kept.id):
         owned = await db.scalar(_OWNED, {"this": now.thread})
         gone = ItemRange(now.thread, now.end, now.end) if owned else now.own
-        await threads.erase(db, gone, len(encode(now.body)) + await _log(db, now.id))
+        await item_lists.erase(db, gone, len(encode(now.body)) + await _log(db, now.id))
         await db.execute(_REMOVE, {"this": now.id})
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json
 
-from gateway.backends.openai import steps
+from gateway.backends.openai import body_encoder
 
 TEXTS = st.text(st.sampled_from('a"\\\n\x00é😀\u2028'), max_size=30)
 VALUES = st.recursive(
@@ -15,16 +15,16 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=4), st.integers(1, 9), st.integers(0, 3))
 def test_steps_encode_a_body_to_the_same_bytes(body, step, levels):
-    assert steps.encoded(body, step, levels) == json.encode(body)
+    assert body_encoder.encoded(body, step, levels) == json.encode(body)
 
 
 def test_steps_encode_what_is_nested_deeply():
     value = "x"
     for _ in range(590):
         value = [value]
-    assert steps.encoded({"a": value}) == json.encode({"a": value})
+    assert body_encoder.encoded({"a": value}) == json.encode({"a": value})
 
 
 def test_steps_encode_many_small_elements():
     messages = [{"role": "user", "content": f"{number}"} for number in range(250)]
-    assert steps.encoded({"messages": messages}) == json.encode({"messages": messages})
+    assert body_encoder.encoded({"messages": messages}) == json.encode({"messages": messages})

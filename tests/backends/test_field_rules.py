@@ -7,13 +7,12 @@ from typing import get_args, get_type_hints
 import pytest
 from openai.types.chat import ChatCompletionContentPartParam, completion_create_params
 
-from gateway.backends import KINDS, parts
+from gateway.api import chat
+from gateway.api.chat.schema import KNOWN
+from gateway.backends import KINDS, request_fields
 from gateway.backends.dialects import DIALECTS
-from gateway.backends.extensions import EXTENSIONS, field_rule
-from gateway.backends.openai.body import BodyTarget
-from gateway.backends.openai.continued import prefill_of
-from gateway.backends.openai.messages import MessagePolicy
-from gateway.backends.verdicts import (
+from gateway.backends.extra_fields import EXTENSIONS, field_rule
+from gateway.backends.field_rules import (
     LOCAL,
     OPENAI,
     DroppedRule,
@@ -23,11 +22,11 @@ from gateway.backends.verdicts import (
     TranslatedRule,
     UnenforcedRule,
 )
+from gateway.backends.openai.messages import MessagePolicy
+from gateway.backends.openai.request_body import BodyTarget, prefill_of
 from gateway.config import KindName
-from gateway.endpoints import chat
-from gateway.endpoints.chat.fields import KNOWN
 from gateway.errors import BadRequest
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.backend_requests import FIELDS, cases
 from support.paths import ROOT
 
@@ -168,4 +167,4 @@ def test_message_part_is_sent_as_the_kind_takes_it(part, otherwise, kind):
 
 def test_message_parts_of_the_api_have_a_verdict():
     types = {get_args(get_type_hints(part)["type"])[0] for part in get_args(ChatCompletionContentPartParam)}
-    assert types | {"refusal"} == parts.API.keys()
+    assert types | {"refusal"} == request_fields.API.keys()

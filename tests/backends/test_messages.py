@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.backends import KINDS, parts
+from gateway.backends import KINDS, request_fields
 from gateway.backends.openai.messages import MessagePolicy, convert_messages, order_messages
-from gateway.ledger import Warnings
 from gateway.request import Request
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.conversations import assistant, result, user
 from support.format_events import untraced
@@ -57,7 +57,8 @@ def test_messages_of_plain_text_are_not_changed(given, kind):
     request, ledger = Request(model="m", messages=(*given,)), Warnings()
     assert request.plain
     assert (
-        convert_messages(parts.convert_parts(request, KINDS[kind], ledger), MessagePolicy(names=False), ledger) == given
+        convert_messages(request_fields.convert_parts(request, KINDS[kind], ledger), MessagePolicy(names=False), ledger)
+        == given
     )
     assert not ledger.entries() and not [message for message in given if message.get("tool_calls")]
 

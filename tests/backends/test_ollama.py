@@ -6,8 +6,7 @@ from itertools import count
 import httpx
 import pytest
 
-from gateway.backends.ollama.decode import OllamaDecoder
-from gateway.calls import ParserSettings
+from gateway.backends.ollama import OllamaDecoder
 from gateway.errors import Problem
 from gateway.events import (
     ExtraField,
@@ -21,10 +20,11 @@ from gateway.events import (
     Usage,
 )
 from gateway.formats import FORMATS
-from gateway.formats.format import ParseContext
-from gateway.ledger import Warnings
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.tool_calls import ParserSettings
+from gateway.pipeline.upstream_reader import UpstreamReader
 from gateway.server.app import create_app
-from gateway.upstream import UpstreamReader
+from gateway.warnings import Warnings
 from support.app import Site, gateway, problem, settings
 from support.ollama import NAME, Turn, calls, ollama, says, thinks
 from support.ollama_gateway import CITY, FLAT, TOOLS, USER, site

@@ -6,11 +6,11 @@ import pytest
 
 from gateway.backends import KINDS
 from gateway.backends.dialects import DIALECTS
-from gateway.backends.openai.body import BodyTarget
 from gateway.backends.openai.messages import MessagePolicy
-from gateway.ledger import Warnings
+from gateway.backends.openai.request_body import BodyTarget
 from gateway.request import Request
-from gateway.translate import lower_request
+from gateway.transforms import lower_request
+from gateway.warnings import Warnings
 from support.app import HELLO_MESSAGES, problem
 from support.conversations import CONVERSATIONS, conversation
 from support.ollama import NAME, Turn, check_message, says

@@ -6,8 +6,8 @@ import pytest
 
 from browser.chromium import DESKTOP, PHONE, chromium, page_of, picture
 from gateway import config
-from gateway.server import logs
 from gateway.server.app import create_app
+from gateway.server.observability import logs
 from support.app import listening, running, settings
 from support.upstream import HANG, HELLO, chunk, head, whole
 

@@ -18,10 +18,17 @@ import httpx
 import pytest
 import typer
 
-from gateway import __version__, cli, demo
+from gateway import __version__, demo
+from gateway.cli import main
 from gateway.config import Config, ConfigError, parse
 from gateway.formats import FORMATS
-from gateway.server.source import ConfigSource, NoServerFound, read_config, resolve_config, startup_banner
+from gateway.server.process.config_source import (
+    ConfigSource,
+    NoServerFound,
+    read_config,
+    resolve_config,
+    startup_banner,
+)
 from support.cli import free_port, run, status_of
 from support.paths import ROOT
 from support.wait import until_blocking
@@ -381,13 +388,13 @@ def test_serve_command_refuses_a_wrong_configuration(written):
     ],
 )
 def test_cli_error_has_its_exit_code(error, code, capsys):
-    with pytest.raises(typer.Exit) as caught, cli.exit_on_error():
+    with pytest.raises(typer.Exit) as caught, main.exit_on_error():
         raise error
     assert caught.value.exit_code == code
     assert capsys.readouterr().err == (f"{error}\n" if code else "")
 
 
 def test_cli_interrupt_may_exit_with_1():
-    with pytest.raises(typer.Exit) as caught, cli.exit_on_error(interrupted=1):
+    with pytest.raises(typer.Exit) as caught, main.exit_on_error(interrupted=1):
         raise KeyboardInterrupt
     assert caught.value.exit_code == 1

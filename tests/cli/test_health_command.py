@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from gateway.server import alive as asking
-from gateway.server.certificates import Certificates
+from gateway.cli import healthcheck as asking
+from gateway.server.http.tls import Certificates
 from support.cli import free_port, run
 from support.paths import ROOT
 from support.tls import issue, serving, whole
@@ -96,7 +96,7 @@ def test_health_command_refuses_an_invalid_url(url):
 
 def test_health_command_imports_few_modules():
     script = (
-        "import sys; from gateway.cli import app; from gateway.server import alive;"
+        "import sys; from gateway.cli.main import app; from gateway.server import alive;"
         "print(sorted({'httpx', 'fastapi', 'pydantic', 'msgspec', 'asyncio', 'uvicorn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

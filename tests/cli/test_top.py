@@ -21,8 +21,17 @@ from msgspec import structs
 from rich.console import Console
 
 import gateway as gateway_package
-from gateway.server.console import top
-from gateway.server.console.document import (
+from gateway.cli import top
+from gateway.cli.top import (
+    OverviewClient,
+    OverviewUnavailable,
+    keyboard,
+    render_tables,
+    show_once,
+    strip_control_characters,
+    watch,
+)
+from gateway.server.admin.overview_model import (
     BackendView,
     ModelBackendView,
     ModelView,
@@ -30,9 +39,7 @@ from gateway.server.console.document import (
     ThroughputView,
     WorkersView,
 )
-from gateway.server.console.tables import render_tables, strip_control_characters
-from gateway.server.console.top import OverviewClient, OverviewUnavailable, keyboard, show_once, watch
-from gateway.server.telemetry.sight import FailureInfo
+from gateway.server.observability.snapshot import FailureInfo
 from support.app import bearer, gateway
 from support.cli import run
 from support.overview import KEYS, PATH, seen

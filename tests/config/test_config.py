@@ -20,7 +20,7 @@ from gateway.config import (
     key_digest,
     parse,
 )
-from gateway.server.source import read_config
+from gateway.server.process.config_source import read_config
 from support.paths import ROOT
 
 FORMATS = frozenset({"auto", "native", "hermes_json", "qwen_xml"})

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from gateway import demo
-from gateway.server.discover import DiscoveredServer, discover
+from gateway.server.upstream.discovery import DiscoveredServer, discover
 from support.cli import Terminal, status_of
 from support.paths import ROOT
 from support.wait import until_blocking

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from gateway.config import KindName, build_config
-from gateway.server.discover import PORTS, DiscoveredServer, discover, discovered_config, identify
+from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config, identify
 from support.wait import until
 
 LIST = '{"object": "list", "data": [{"id": "m1", "owned_by": "%s"}, {"id": "m2"}]}'

@@ -7,21 +7,20 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.backends import KINDS
-from gateway.backends.knowledge import ModelMetadata
+from gateway.backends.model_metadata import ModelMetadata
 from gateway.config import ConfigError, parse
-from gateway.doctor.advice import ADVICE, advice
-from gateway.doctor.findings import Findings
-from gateway.doctor.heard import ObservedMessage, ObservedToolCall, ProbeResponse, ProbeResponseReader
-from gateway.doctor.probes import PROBES, newly_ignored_fields, run_checks
-from gateway.doctor.questions import QUESTIONS, build_probe_body, matches_probe_schema, omitted_fields
-from gateway.doctor.reading import DetectedFormat, ObservedText, detect_format, parse_as
+from gateway.doctor.checks import PROBES, newly_ignored_fields, run_checks
+from gateway.doctor.config_merge import merge_config
+from gateway.doctor.findings import DetectedFormat, Findings, ObservedText, detect_format, parse_as
+from gateway.doctor.probe_requests import QUESTIONS, build_probe_body, matches_probe_schema, omitted_fields
+from gateway.doctor.probe_response import ObservedMessage, ObservedToolCall, ProbeResponse, ProbeResponseReader
 from gateway.doctor.report import ExaminedModel, ExaminedServer, report_json, report_table
-from gateway.doctor.settings import merge_config
+from gateway.doctor.verdicts import ADVICE, advice
 from gateway.errors import Problem
 from gateway.events import Usage
 from gateway.formats import FORMATS, format_names
-from gateway.formats.chosen import FormatChoice
-from gateway.ledger import Warnings
+from gateway.formats.selection import FormatChoice
+from gateway.warnings import Warnings
 from support.paths import ROOT
 from support.upstream import DONE, call, chunk, frame, said
 

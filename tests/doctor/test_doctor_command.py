@@ -7,15 +7,16 @@ import re
 
 import pytest
 
-from gateway import cli, config
+from gateway import config
+from gateway.cli import main
+from gateway.cli.doctor import DoctorOptions, examine_servers
+from gateway.cli.doctor_runner import ModelExaminer
 from gateway.config import parse
-from gateway.doctor.questions import QUESTIONS
+from gateway.doctor.probe_requests import QUESTIONS
 from gateway.formats import format_names
-from gateway.server.backend import Backend
-from gateway.server.discover import identify
-from gateway.server.doctor import DoctorOptions, examine_servers
-from gateway.server.examining import ModelExaminer
-from gateway.server.source import NoServerFound, read_config
+from gateway.server.process.config_source import NoServerFound, read_config
+from gateway.server.upstream.backend import Backend
+from gateway.server.upstream.discovery import identify
 from support.cli import RUNNER, Terminal
 from support.ollama import NAME, Turn, calls, ollama, says, thinks
 from support.upstream import CLOSE, DONE, HANG, HELLO, KEY, Upstream, call, chunk, head, list_of, stream, whole
@@ -25,7 +26,7 @@ LISTED = list_of("m")
 
 async def run(*words, **env):
     """Run the command in a thread; return exit code, standard output and standard error."""
-    done = await asyncio.to_thread(RUNNER.invoke, cli.app, ["doctor", *words], env=env, prog_name="gateway")
+    done = await asyncio.to_thread(RUNNER.invoke, main.app, ["doctor", *words], env=env, prog_name="gateway")
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout, done.stderr
 

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from openai import OpenAI
 
 from gateway import demo
-from gateway.backends.knowledge import ModelMetadata
+from gateway.backends.model_metadata import ModelMetadata
+from gateway.cli.doctor import DoctorOptions, examine_servers
 from gateway.config import parse
+from gateway.doctor.checks import PROBES
+from gateway.doctor.config_merge import merge_config
 from gateway.doctor.findings import Findings
-from gateway.doctor.probes import PROBES
-from gateway.doctor.settings import merge_config
 from gateway.formats import format_names
-from gateway.formats.chosen import FormatChoice
-from gateway.server.doctor import DoctorOptions, examine_servers
+from gateway.formats.selection import FormatChoice
 from support.threaded_gateway import served
 from support.worked_examples import TURNS
 

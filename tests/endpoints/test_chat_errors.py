@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from gateway.server import exchange
+from gateway.server.relay import relay
 from support.app import HELLO_MESSAGES, gateway, listening, on_both_loops, problem
 from support.sse import payloads, text_of
 from support.upstream import (
@@ -490,7 +490,7 @@ async def test_connection_lost_after_the_end_of_the_response_is_no_error(last, e
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("ask", ["chat", "respond"])
 async def test_response_does_not_wait_for_the_end_of_a_body_after_done(ask, streamed, monkeypatch):
-    monkeypatch.setattr(exchange, "_LAST_WAIT", 0.05)
+    monkeypatch.setattr(relay, "_LAST_WAIT", 0.05)
     async with gateway([*BEGUN, chunk(finish="stop"), DONE, HANG], backend={"timeouts": {"idle": 0}}) as site:
         answer = await getattr(site, ask)(stream=streamed)
         assert answer.status_code == 200 and "lo" in answer.text and '"error":{' not in answer.text
@@ -499,7 +499,7 @@ async def test_response_does_not_wait_for_the_end_of_a_body_after_done(ask, stre
 
 async def test_connection_is_kept_if_the_body_ends_late(monkeypatch):
     """The end of the body comes in a read of its own after [DONE]."""
-    monkeypatch.setattr(exchange, "_LAST_WAIT", 60)
+    monkeypatch.setattr(relay, "_LAST_WAIT", 60)
     async with gateway([*BEGUN, chunk(finish="stop"), DONE, silent(0.05), END], HELLO) as site:
         for text in ("Hello", "Hi"):
             assert text_of((await site.chat(stream=True)).text) == text

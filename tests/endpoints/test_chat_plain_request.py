@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json
 
-from gateway.endpoints.chat.fields import OPTIONAL
-from gateway.endpoints.chat.request import parse_chat
-from gateway.endpoints.checks import object_of
+from gateway.api.chat.parse import parse_chat
+from gateway.api.chat.schema import OPTIONAL
+from gateway.api.validation import object_of
 from gateway.errors import BadRequest
 from gateway.request import are_text_only
 

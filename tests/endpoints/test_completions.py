@@ -9,10 +9,10 @@ import json
 import pytest
 
 from gateway import events as ev
+from gateway.api import completions
 from gateway.backends.services import SERVICES
-from gateway.endpoints import completions
-from gateway.ledger import Warnings
-from gateway.translate.texts import LLAMA_ENDS, EchoFilter, Ending, StopFilter
+from gateway.transforms.text_filters import LLAMA_ENDS, EchoFilter, Ending, StopFilter
+from gateway.warnings import Warnings
 from support.app import bearer, gateway, listening, problem
 from support.sse import comments, payloads, text_of_stream
 from support.upstream import COUNTS, DONE, END, HANG, KEY, RESET, head, stream, whole

@@ -18,8 +18,8 @@ from gateway.events import (
     ToolInputDelta,
     Usage,
 )
-from gateway.ledger import Warnings
-from gateway.translate.continuous_usage import Continuous
+from gateway.transforms.continuous_usage import Continuous
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.sampling import places
 from support.sse import comments, payloads

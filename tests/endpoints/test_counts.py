@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.endpoints import chat, counts
-from gateway.endpoints.body import decode_body
-from gateway.endpoints.counts import Counts
+from gateway.api import chat
+from gateway.api.body import Counts, _counts, decode_body
 from gateway.errors import BadRequest, TooLarge
 
 TEXTS = st.sampled_from(["", "a,b", '[{"', "\\", '\\"', "é,\n", '":', "x" * 40]) | st.text(max_size=9)
@@ -33,7 +32,7 @@ def counted(value):
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]), st.integers(1, 60))
 def test_counts_are_exact_in_any_slices(value, ascii, indent, size):
     raw = json.dumps(value, ensure_ascii=ascii, indent=indent).encode("utf-8", "surrogatepass")
-    found = [*counts._counts(raw, size)]
+    found = [*_counts(raw, size)]
     assert (sum(all for all, _ in found), sum(numbers for _, numbers in found)) == counted(value)
 
 

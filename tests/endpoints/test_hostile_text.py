@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ledger import Warnings, safe_name
+from gateway.warnings import Warnings, safe_name
 from support.app import gateway
 from support.upstream import DONE, END, call, chunk, frame, head
 

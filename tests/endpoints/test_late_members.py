@@ -5,9 +5,9 @@ import json
 import pytest
 from msgspec import Raw
 
-from gateway.endpoints import chat, completions
+from gateway.api import chat, completions
 from gateway.events import ExtraField, Finish, TextDelta
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.sse import payloads
 
 HEAD = {"model": "m", "stream": True}

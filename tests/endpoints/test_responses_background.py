@@ -3,7 +3,7 @@
 import pytest
 from msgspec import Raw
 
-from gateway.endpoints.responses import LogReplay, ResponseHead, ResponseParams, created_events, log
+from gateway.api.responses import LogReplay, ResponseHead, ResponseParams, created_events, event_stream
 from gateway.errors import CANCELLED
 from gateway.events import ExtraField, Failure, Finish, TextDelta
 from gateway.request import Request
@@ -33,7 +33,7 @@ def resumed(number, events, **options):
 def test_background_response_is_queued_first():
     response, frames = opened()
     assert response == {**BEGUN, "background": True, "status": "queued"}
-    created, queued, begun = events_of(frames + log.DONE)
+    created, queued, begun = events_of(frames + event_stream.DONE)
     assert created == {"type": "response.created", "sequence_number": 0, "response": response}
     assert queued == {"type": "response.queued", "sequence_number": 1, "response": response}
     in_progress = {**response, "status": "in_progress"}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from pydantic import ValidationError
 
 from gateway.events import ReasoningDelta, RefusalDelta, TextDelta, ToolArgsDelta, ToolCallStart, ToolInputDelta
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.format_events import untraced
 from support.response_strategies import OPTIONS, answers
 from support.responses import (

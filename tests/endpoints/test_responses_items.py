@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseInputItemParam
 
 from gateway import config
+from gateway.api.responses import history
+from gateway.api.responses.input_items import ITEMS, HistoryRules, read_excerpt, read_input
 from gateway.backends import KINDS
-from gateway.backends.openai.body import BodyTarget, chat_body
-from gateway.backends.openai.continued import prefill_of
 from gateway.backends.openai.messages import MessagePolicy
-from gateway.endpoints.responses import parts
-from gateway.endpoints.responses.items import ITEMS, HistoryRules, read_excerpt, read_input
+from gateway.backends.openai.request_body import BodyTarget, chat_body, prefill_of
 from gateway.errors import BadRequest
 from gateway.formats import FORMATS
-from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate import lower_request
+from gateway.transforms import lower_request
+from gateway.warnings import Warnings
 from support.conversations import BLOCK, CONVERSATIONS, REDACTED, SEALED, conversation
 from support.format_events import untraced
 
@@ -580,9 +579,9 @@ def test_part_of_each_type_becomes_a_part_of_chat(part, expected):
 
 
 def test_part_types_all_have_a_case():
-    assert {part["type"] for part, _ in PARTS} == set(parts.MESSAGE)
-    assert set(parts.OUTPUT) < set(parts.MESSAGE)
-    assert set(parts.SPOKEN) - set(parts.MESSAGE) == {"refusal"}
+    assert {part["type"] for part, _ in PARTS} == set(history.MESSAGE)
+    assert set(history.OUTPUT) < set(history.MESSAGE)
+    assert set(history.SPOKEN) - set(history.MESSAGE) == {"refusal"}
 
 
 # Inputs that are refused: input, message, code, param
@@ -678,10 +677,10 @@ REFUSED = [
     # parts
     mistyped("input[0].content[0]", "an object", "a string", {"role": "user", "content": ["x"]}),
     lacking("input[0].content[0].type", part(text="x")),
-    not_among("input[0].content[0]", "smell", choices_text(parts.MESSAGE), part(type="smell")),
-    not_among("input[0].content[0]", "refusal", choices_text(parts.MESSAGE), part(type="refusal", refusal="x")),
-    not_among("input[0].content[0]", "input_image", choices_text(parts.SPOKEN), spoken([{"type": "input_image", "image_url": PNG}])),
-    not_among("input[1].output[0]", "input_audio", choices_text(parts.OUTPUT), fc("c1"), out("c1", [AUDIO])),
+    not_among("input[0].content[0]", "smell", choices_text(history.MESSAGE), part(type="smell")),
+    not_among("input[0].content[0]", "refusal", choices_text(history.MESSAGE), part(type="refusal", refusal="x")),
+    not_among("input[0].content[0]", "input_image", choices_text(history.SPOKEN), spoken([{"type": "input_image", "image_url": PNG}])),
+    not_among("input[1].output[0]", "input_audio", choices_text(history.OUTPUT), fc("c1"), out("c1", [AUDIO])),
     lacking("input[0].content[0].text", part(type="input_text")),
     lacking("input[0].content[0].refusal", spoken([{"type": "refusal"}])),
     lacking("input[0].content[0].image_url", part(type="input_image")),

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from openai.types.responses import ResponseCompactionCompactingEvent
 
-from gateway.endpoints.responses import LogReplay, final_event, log
-from gateway.endpoints.responses.shape import encode
+from gateway.api.responses import LogReplay, event_stream, final_event
+from gateway.api.responses.objects import encode
 from gateway.errors import CANCELLED, Problem
 from gateway.events import BuiltinItem, Failure, ReasoningDelta, RefusalDelta, TextDelta, ToolCallStart
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.format_events import untraced
 from support.response_strategies import OPTIONS, answers, hosted
 from support.responses import (
@@ -55,14 +55,16 @@ def ledger_with_warnings():
 def logged(events, **options):
     """Return the frames of a response, each event with the comment before it."""
     frames = []
-    for frame in encoded(events, ledger=ledger_with_warnings(), **options).removesuffix(log.DONE).split(b"\n\n")[:-1]:
+    for frame in (
+        encoded(events, ledger=ledger_with_warnings(), **options).removesuffix(event_stream.DONE).split(b"\n\n")[:-1]
+    ):
         comment = frames.pop() if frames and frames[-1].startswith(b":") else b""
         frames.append(comment + frame + b"\n\n")
     return frames
 
 
 def folded(pieces, **options):
-    (created, *_) = log.event_payloads(new_encoder(**options).start())
+    (created, *_) = event_stream.event_payloads(new_encoder(**options).start())
     fold = LogReplay(json.loads(created)["response"])
     for data in pieces:
         fold.feed(data)
@@ -73,14 +75,14 @@ def broken_off(frames, problem=DIED, **options):
     """End a log that breaks off; return its response."""
     fold = folded(frames, **options)
     record, end = fold.broken_off(problem)
-    response = checked(b"".join(frames) + end + fold.close(kept=True) + log.DONE)
+    response = checked(b"".join(frames) + end + fold.close(kept=True) + event_stream.DONE)
     assert response == json.loads(encode(record))
     return response
 
 
 def last_type(frames):
     """Return the type of the last event."""
-    return events_of(b"".join(frames) + log.DONE)[-1]["type"]
+    return events_of(b"".join(frames) + event_stream.DONE)[-1]["type"]
 
 
 # The end of a log that breaks off
@@ -96,7 +98,7 @@ def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
     fold = folded(frames, background=background)
     assert fold.told == len(frames)
     if fold.ended:
-        assert fold.ended == checked(b"".join(frames) + log.DONE, EXTRAS)
+        assert fold.ended == checked(b"".join(frames) + event_stream.DONE, EXTRAS)
         return
     problem = data.draw(st.sampled_from([DIED, CANCELLED]))
     failed = problem is DIED or (frames and last_type(frames) == "error")
@@ -111,7 +113,7 @@ def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
 @pytest.mark.parametrize("end", [STOP, LENGTH, BROKE])
 def test_log_end_keeps_complete_items_unchanged(operator, end):
     frames = logged([*EVERYTHING, end], operator=operator, logprobs=True)
-    *_, last = events_of(b"".join(frames) + log.DONE)
+    *_, last = events_of(b"".join(frames) + event_stream.DONE)
     whole = last["response"]["output"]
     for place in range(len(frames)):
         response = broken_off(frames[:place])
@@ -159,10 +161,10 @@ def test_log_end_keeps_a_tool_call_of_a_single_event_complete(kind):
 def test_log_end_keeps_a_compaction_complete(place):
     item = {"id": "cmp_1", "type": "compaction", "status": "completed", "encrypted_content": "gw1.A"}
     frames = logged([BuiltinItem(0, Raw(json.dumps(item).encode())), TextDelta(0, "a"), STOP])
-    ResponseCompactionCompactingEvent.model_validate(events_of(frames[3] + log.DONE)[0], strict=True)
+    ResponseCompactionCompactingEvent.model_validate(events_of(frames[3] + event_stream.DONE)[0], strict=True)
     record, end = folded(frames[:place]).broken_off(DIED)
     assert record["output"] == [item]
-    done, error = events_of(end + log.DONE)
+    done, error = events_of(end + event_stream.DONE)
     assert (done["type"], done["item"]) == ("response.output_item.done", item) and error["type"] == "error"
     assert [done["sequence_number"], error["sequence_number"]] == [place, place + 1]
 
@@ -204,9 +206,9 @@ def test_log_end_of_a_deleted_response_has_store_false():
     frames = logged([TextDelta(0, "a"), STOP])[:5]
     fold = folded(frames)
     record, end = fold.broken_off(DIED)
-    last = events_of(fold.close(kept=False) + log.DONE)[0]
+    last = events_of(fold.close(kept=False) + event_stream.DONE)[0]
     assert last["response"] == {**record, "store": False} and last["sequence_number"] == fold.told
-    assert fold.told == 5 + log.count_events(end)
+    assert fold.told == 5 + event_stream.count_events(end)
 
 
 def test_log_without_its_beginning_keeps_its_complete_items():
@@ -219,14 +221,14 @@ def test_log_without_its_beginning_keeps_its_complete_items():
         assert fold.said and record["output"] == [
             item for item, place in zip(whole, ends, strict=True) if place >= first
         ]
-        (error,) = events_of(end + log.DONE)
+        (error,) = events_of(end + event_stream.DONE)
         assert (error["type"], error["sequence_number"]) == ("error", len(frames) - 1)
     assert frames[2].startswith(b"event: response.in_progress") and folded(frames[2:3]).said
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
 def test_ending_event_has_the_status_of_the_response(status):
-    (event,) = events_of(final_event({"id": "resp_1", "status": status}, 7) + log.DONE)
+    (event,) = events_of(final_event({"id": "resp_1", "status": status}, 7) + event_stream.DONE)
     name = "failed" if status == "cancelled" else status
     assert event == {"type": f"response.{name}", "sequence_number": 7, "response": {"id": "resp_1", "status": status}}
 
@@ -247,17 +249,23 @@ def test_log_behind_a_number_has_only_later_events(data, events):
     first = data.draw(st.integers(0, len(frames)))
     some = frames[first : data.draw(st.integers(first, len(frames)))]
     joined = b"".join(some)
-    assert log.count_events(joined) == len(some)
+    assert event_stream.count_events(joined) == len(some)
     for after in range(-1, len(frames) + 1):
-        assert log.events_after(joined, first, after) == b"".join(some[max(after + 1 - first, 0) :])
+        assert event_stream.events_after(joined, first, after) == b"".join(some[max(after + 1 - first, 0) :])
 
 
 def test_log_comment_belongs_to_the_event_after_it():
     *_, last = logged([STOP])
-    number = json.loads(*log.event_payloads(last))["sequence_number"]
+    number = json.loads(*event_stream.event_payloads(last))["sequence_number"]
     comment, _ = last.split(b"event:")
     assert comment == b": gateway-warnings dropped:service_tier, renamed:tools.name\n\n"
-    assert log.events_after(comment, number, number - 1) == comment and log.events_after(comment, number, number) == b""
-    assert log.events_after(last, number, number - 1) == last and log.events_after(last, number, number) == b""
-    assert log.warning_comments(last) == ["dropped:service_tier", "renamed:tools.name"]
-    assert log.warning_comments(logged([STOP])[0]) == [] and log.count_events(comment) == 0
+    assert (
+        event_stream.events_after(comment, number, number - 1) == comment
+        and event_stream.events_after(comment, number, number) == b""
+    )
+    assert (
+        event_stream.events_after(last, number, number - 1) == last
+        and event_stream.events_after(last, number, number) == b""
+    )
+    assert event_stream.warning_comments(last) == ["dropped:service_tier", "renamed:tools.name"]
+    assert event_stream.warning_comments(logged([STOP])[0]) == [] and event_stream.count_events(comment) == 0

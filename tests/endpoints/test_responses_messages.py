@@ -6,10 +6,10 @@ import pytest
 from openai.types.responses import ResponsesServerEvent, ResponseSteerFailedEvent
 from pydantic import TypeAdapter
 
-from gateway.endpoints.responses import error_message, event_messages, steer_failed_message
 from gateway.errors import Problem
 from gateway.events import ReasoningDelta, RefusalDelta, TextDelta
-from gateway.ledger import Warnings
+from gateway.server.websocket.messages import error_message, event_messages, steer_failed_message
+from gateway.warnings import Warnings
 from support.responses import BROKE, KEEP_ALIVE, NESTED, STOP, call, encoded
 from support.responses_events import events_of
 

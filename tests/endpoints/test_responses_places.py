@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.endpoints.responses import has_parts, place
+from gateway.api.responses import has_parts, place
 from support.app import gateway, problem
 from support.upstream import HELLO
 

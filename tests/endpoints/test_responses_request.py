@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from gateway.endpoints import responses
-from gateway.endpoints.body import decode_body
+from gateway.api import responses
+from gateway.api.body import decode_body
 from gateway.errors import BadRequest, NotFound
-from gateway.ledger import Warnings
 from gateway.request import StoredReasoning, ToolName
+from gateway.warnings import Warnings
 
 SETTINGS = responses.ParseSettings(open=lambda _: None)
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": True}

@@ -11,10 +11,10 @@ import pytest
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.endpoints.responses.answer import ResponseBuilder
+from gateway.api.responses.encoder import ResponseBuilder
 from gateway.errors import Problem
 from gateway.events import Finish, Logprob, ReasoningDelta, RefusalDelta, TextDelta, ToolArgsDelta, ToolCallStart
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.responses import (
     BEGUN,
     BROKE,

@@ -9,11 +9,11 @@ from openai.types.responses import ToolParam
 from openai.types.responses.response_create_params import ToolChoice as SdkToolChoice
 from pydantic import TypeAdapter
 
-from gateway.endpoints.responses.tool_choice import parse_tool_choice
-from gateway.endpoints.responses.tools import TOOLS, parse_tools, tools_echo
+from gateway.api.responses.tool_choice import parse_tool_choice
+from gateway.api.responses.tools import TOOLS, parse_tools, tools_echo
 from gateway.errors import BadRequest
-from gateway.ledger import Warnings
 from gateway.request import Tool, ToolName
+from gateway.warnings import Warnings
 
 NOTHING = {"type": "object", "properties": {}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}

@@ -8,11 +8,10 @@ from openai.types.conversations import conversation_item_list
 from openai.types.responses import response_item_list
 from pydantic import TypeAdapter
 
-from gateway.endpoints.responses.added import complete_added_items
-from gateway.endpoints.responses.items import ITEMS, HistoryRules, resolve_references
-from gateway.endpoints.responses.stored import complete_item, visible_item
+from gateway.api.responses.input_items import ITEMS, HistoryRules, resolve_references
+from gateway.api.responses.stored_items import complete_added_items, complete_item, visible_item
 from gateway.errors import BadRequest, NotFound
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 
 PNG = "data:image/png;base64,AA=="
 CALLED = {"call_id": "c1", "name": "f"}

@@ -4,7 +4,7 @@ import pytest
 
 from endpoints.test_completions import OSLO
 from endpoints.test_completions import body as completed
-from gateway.backends.openai.limits import Excess, excess
+from gateway.backends.openai.error_mapping import Excess, excess
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.backends import circuit_state, fleet
 from support.sse import payloads

@@ -19,9 +19,9 @@ import httpx
 import pytest
 
 from gateway import demo
+from gateway.cli.doctor import DoctorOptions, examine_servers
+from gateway.doctor.checks import PROBES
 from gateway.doctor.findings import VerdictState
-from gateway.doctor.probes import PROBES
-from gateway.server.doctor import DoctorOptions, examine_servers
 from wire.cases import CASES
 from wire.gate import Gate, opened
 from wire.server import Ability, Left, Listed, Refused, Server

@@ -8,14 +8,14 @@ from collections import Counter, deque
 from contextlib import contextmanager
 from functools import cache
 
-from gateway.server.telemetry import counting
-from gateway.server.telemetry.recent import RecentRequests
-from gateway.server.telemetry.tally import MetricValues
-from gateway.store.driver import SqliteConnection
+from gateway.server.observability import metrics_collector
+from gateway.server.observability.metrics_store import MetricValues
+from gateway.server.observability.telemetry import RecentRequests
+from gateway.store.engines import SqliteConnection
 
 OURS = {"gateway", "fastapi", "starlette", "uvicorn"}  # packages that make something for a request
 # By what is counted first, up to what is remembered, and up to as many as there were transactions at a time.
-GROWING = {MetricValues, counting.MetricsCollector, RecentRequests, SqliteConnection}
+GROWING = {MetricValues, metrics_collector.MetricsCollector, RecentRequests, SqliteConnection}
 DATA = {str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset, deque}  # no numbers: those may be counts
 
 

@@ -19,8 +19,9 @@ from support.upstream import HELLO, SOON, call, chunk, stream
 from support.wait import until
 
 OF_A_REQUEST = (
-    *(f"gateway.{name}" for name in ("endpoints", "hosted", "ledger", "request", "turn")),
-    *(f"gateway.server.{name}" for name in ("attempts", "questions", "rounds", "tools.mcp", "tools.toolbox")),
+    *(f"gateway.{name}" for name in ("api", "builtin_tools", "warnings", "request", "pipeline.pipeline")),
+    *(f"gateway.server.relay.{name}" for name in ("attempts", "model_request", "rounds")),
+    *(f"gateway.server.tools.{name}" for name in ("mcp_session", "toolset")),
 )
 NOBODY = "http://127.0.0.1:9"
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.formats.arguments import Arguments
-from gateway.formats.shape import of_tool
+from gateway.formats.schema_types import of_tool
 from support import dirty_arguments
 from support.format_events import untraced
 from support.pipeline import cut, singly

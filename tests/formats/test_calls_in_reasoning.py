@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.events import Finish, ReasoningDelta, RefusalDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
-from gateway.formats.format import ParseContext
-from gateway.normaliser import Normalizer
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.normalizer import Normalizer
 from support.app import gateway
 from support.format_events import written
 from support.pipeline import TOOLS, grammatical, merge, setting

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.formats import dialect
-from gateway.formats.format import FormatParser
+from gateway.formats import lenient_json
+from gateway.formats.parser import FormatParser
 from gateway.formats.reader import Malformed, TextReader
 
 DEPTH = 100
@@ -14,7 +14,7 @@ DEPTH = 100
 def json_of(text):
     """Return what is passed on of a value, as JSON."""
     pieces, read = [], TextReader()
-    parse = FormatParser(read, dialect.read_value(read, pieces.append))
+    parse = FormatParser(read, lenient_json.read_value(read, pieces.append))
     for character in text:
         parse.feed(character)
     parse.close(cut=True)

@@ -9,10 +9,9 @@ import pytest
 
 from gateway.events import Finish, TextDelta
 from gateway.formats import FORMATS, canonical_name
-from gateway.formats.chosen import choice_by_name, choice_by_template
-from gateway.formats.profiles import find_profile, load_profiles
-from gateway.normaliser import Normalizer
-from gateway.server.learning import MetadataCache
+from gateway.formats.selection import choice_by_name, choice_by_template, find_profile, load_profiles
+from gateway.pipeline.normalizer import Normalizer
+from gateway.server.upstream.model_metadata import MetadataCache
 from support import ollama
 from support.app import gateway
 from support.pipeline import merge, setting

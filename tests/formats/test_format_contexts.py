@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.formats.format import ParseContext
-from gateway.ledger import Warnings
+from gateway.formats.parser import ParseContext
+from gateway.warnings import Warnings
 from support.format_events import said, written
 from support.pipeline import TOOLS, singly
 

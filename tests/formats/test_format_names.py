@@ -1,6 +1,6 @@
 """Test that names of formats that users and other servers rely on do not go away."""
 
-from gateway.config.check import BROUGHT
+from gateway.config.validation import BROUGHT
 from gateway.formats import FORMATS, canonical_name, format_names
 
 OURS = """

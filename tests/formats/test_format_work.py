@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.formats import FORMATS
-from gateway.formats.format import FormatParser, ParseContext
 from gateway.formats.markers import END_TOKENS
+from gateway.formats.parser import FormatParser, ParseContext
 from gateway.formats.reader import TextReader
 from support.encoders import ENCODERS
 from support.encoders.turn import Call, Calls, Said, Thought

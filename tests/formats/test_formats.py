@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from gateway.events import Finish, TextDelta, ToolArgsDelta, ToolCallEnd
 from gateway.formats import FORMATS, canonical_name, format_names
-from gateway.formats.format import ParseContext
 from gateway.formats.markers import END_TOKENS, Markers
 from gateway.formats.markup import Markup
-from gateway.ledger import Warnings
-from gateway.normaliser import Normalizer
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.normalizer import Normalizer
+from gateway.warnings import Warnings
 from support.encoders import ENCODERS
 from support.format_events import calls, said, strings, untraced, written
 from support.format_literals import all_tags, literals

@@ -1,8 +1,8 @@
 """Test what becomes of a call inside a thought, which is held until it is known what it is."""
 
-from gateway.formats.format import ParseContext
-from gateway.formats.held import HeldOutput
+from gateway.formats.parser import ParseContext
 from gateway.formats.reader import TextReader
+from gateway.formats.reasoning_calls import HeldOutput
 
 
 class Emit:

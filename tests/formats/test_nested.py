@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.formats.format import ParseContext
+from gateway.formats.parser import ParseContext
 from support.format_events import said, written
 from support.pipeline import singly
 

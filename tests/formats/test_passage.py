@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats import FORMATS
-from gateway.formats.format import FormatParser, ParseContext
 from gateway.formats.markers import EndTokens, Markers
-from gateway.formats.passage import free_of
+from gateway.formats.parser import FormatParser, ParseContext
+from gateway.formats.plain_text import free_of
 from gateway.formats.reader import TextReader
 
 STOPS = frozenset("<]^-\\")

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from ruamel.yaml import YAML
 
 from gateway.events import Finish, TextDelta
-from gateway.formats.format import ParseContext
-from gateway.formats.response_template import TemplateError, compile_template, find_template
-from gateway.ledger import Warnings
-from gateway.normaliser import Normalizer
+from gateway.formats.parser import ParseContext
+from gateway.formats.response_template.compiler import TemplateError, compile_template, find_template
+from gateway.pipeline.normalizer import Normalizer
+from gateway.warnings import Warnings
 from support.format_events import written
 from support.paths import ROOT
 from support.pipeline import TOOLS, cut, grammatical, merge, setting, singly

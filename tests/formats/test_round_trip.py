@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.formats.format import ParseContext
 from gateway.formats.markers import END_TOKENS
-from gateway.ledger import Warnings
+from gateway.formats.parser import ParseContext
+from gateway.warnings import Warnings
 from support.encoders import ENCODERS
 from support.encoders.turn import Call, Calls, Said, Thought, plain
 from support.format_events import calls, said, strings, untraced, written

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.format import ParseContext
-from gateway.formats.schema import ANY, JSON, STRING, argument_types, has_parameter, to_json, type_named
+from gateway.formats.argument_types import ANY, JSON, STRING, argument_types, has_parameter, to_json, type_named
+from gateway.formats.parser import ParseContext
 from support.format_events import said, written
 
 STRINGS = {"type": "string"}

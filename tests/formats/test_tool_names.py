@@ -6,7 +6,7 @@ import pytest
 
 from gateway.events import ToolCallStart
 from gateway.formats.tool_names import certain
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import said
 from support.pipeline import DONE, call, chunk, events_of, setting, singly

@@ -5,11 +5,11 @@ from msgspec.structs import replace
 
 from gateway.events import Finish, Logprob, ReasoningDelta, TextDelta
 from gateway.formats import FORMATS
-from gateway.formats.format import ParseContext
-from gateway.formats.held import HeldOutput
+from gateway.formats.parser import ParseContext
 from gateway.formats.reader import TextReader
-from gateway.ledger import Warnings
-from gateway.normaliser import Normalizer
+from gateway.formats.reasoning_calls import HeldOutput
+from gateway.pipeline.normalizer import Normalizer
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import written
 from support.pipeline import TOOLS, grammatical, merge, setting, singly

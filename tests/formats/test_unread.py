@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.events import Finish, Logprob, ReasoningDelta, RefusalDelta, TextDelta
-from gateway.formats.format import ParseContext
-from gateway.ledger import Warnings
-from gateway.normaliser import Normalizer
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.normalizer import Normalizer
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import written
 from support.pipeline import TOOLS, grammatical, merge, setting, singly

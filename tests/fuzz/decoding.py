@@ -9,15 +9,14 @@ from msgspec import json as fast
 from fuzz.framing import reference
 from fuzz.mutation import mutated
 from fuzz.target import Input, Target, begun, is_json
+from gateway.api import chat, completions, embeddings, rerank, tokenize
 from gateway.backends.dialects import DIALECTS
-from gateway.backends.openai.failures import problem_from_status
-from gateway.endpoints import chat, completions
+from gateway.backends.openai.error_mapping import problem_from_status
 from gateway.errors import UpstreamError
 from gateway.events import ExtraField, Failure, Usage
-from gateway.ledger import Warnings
-from gateway.services import embeddings, rerank, tokens
-from gateway.turn import Pipeline, RoundFailed, SendBytes, StoreResponse
-from gateway.upstream import UpstreamReader
+from gateway.pipeline.pipeline import Pipeline, RoundFailed, SendBytes, StoreResponse
+from gateway.pipeline.upstream_reader import UpstreamReader
+from gateway.warnings import Warnings
 from support.pipeline import TOOLS, grammatical, merge, setting
 from support.recorded_servers import CHAT, COMPLETIONS, EXCHANGES
 from support.responses import new_encoder
@@ -146,8 +145,8 @@ SERVICES = (
     embeddings.parse_embeddings(b'{"model": "m", "input": [[1, 2], [3]], "dimensions": 1}'),
     rerank.parse_rerank(b'{"model": "m", "query": "q", "documents": ["a", {"text": "b"}], "return_documents": true}'),
     rerank.parse_rerank(b'{"model": "m", "query": "q", "documents": ["a", "b", "c"], "top_n": 1}'),
-    tokens.parse_tokenize(b'{"model": "m", "prompt": "a"}'),
-    tokens.parse_detokenize(b'{"model": "m", "tokens": [1]}'),
+    tokenize.parse_tokenize(b'{"model": "m", "prompt": "a"}'),
+    tokenize.parse_detokenize(b'{"model": "m", "tokens": [1]}'),
 )
 
 

@@ -6,7 +6,7 @@ import httpx
 from httpx_sse import EventSource
 
 from fuzz.target import Input, Target, begun
-from gateway.framing import SSE, FrameTooLong, NDJSONDecoder
+from gateway.sse import SSE, FrameTooLong, NDJSONDecoder
 from support.sse_streams import CASES, LINES
 
 _BOM = b"\xef\xbb\xbf"

@@ -8,27 +8,25 @@ from msgspec import json as fast
 from fuzz.framing import reference
 from fuzz.mutation import mutated
 from fuzz.target import Input, Target, begun, is_json
-from gateway import documents
+from gateway.api import chat, completions, embeddings, rerank, responses, tokenize
+from gateway.api.body import decode_body
+from gateway.api.chat.schema import KNOWN
+from gateway.api.responses.input_items import ITEMS, HistoryRules, referenced_ids
+from gateway.api.responses.stored_items import complete_added_items
+from gateway.api.validation import check_metadata, list_of, object_, object_of
 from gateway.backends import KINDS
 from gateway.backends.dialects import DIALECTS
-from gateway.backends.openai import text
-from gateway.backends.openai.body import BodyTarget as Backend
+from gateway.backends.openai import request_body
 from gateway.backends.openai.messages import MessagePolicy
+from gateway.backends.openai.request_body import BodyTarget as Backend
 from gateway.backends.services import SERVICES
-from gateway.compaction import summary_request
-from gateway.endpoints import chat, completions, responses
-from gateway.endpoints.body import check_metadata, decode_body
-from gateway.endpoints.chat.fields import KNOWN
-from gateway.endpoints.checks import list_of, object_, object_of
-from gateway.endpoints.responses.added import complete_added_items
-from gateway.endpoints.responses.items import ITEMS, HistoryRules, referenced_ids
 from gateway.errors import ClientError
-from gateway.ledger import Warnings
 from gateway.request import StoredReasoning
-from gateway.services import embeddings, rerank, tokens
-from gateway.translate import call_ids, enforced, lower_request, prompted
-from gateway.translate.promises import EnforcementTerms, output_validation
-from gateway.translate.texts import stop_filters
+from gateway.transforms import attachments, lower_request, output_enforcement, past_tool_calls, prompted_tools
+from gateway.transforms.context_window import summary_request
+from gateway.transforms.output_validation import EnforcementTerms, output_validation
+from gateway.transforms.text_filters import stop_filters
+from gateway.warnings import Warnings
 from support.paths import TESTS
 
 _CHAT, _RESPONSES = "/v1/chat/completions", "/v1/responses"
@@ -78,9 +76,9 @@ def check_chat(given):
 def check_completion(given):
     asked, name = completions.parse_completion(given.content), given.choose(0, _KINDS)
     ledger, does = Warnings(), SERVICES[name].completions
-    text.prompts_to_echo(asked.request, does, ledger)
-    text.supports_suffix(asked.request, does)
-    assert is_json(text.completion_body(does, asked.request, _target(given), KNOWN, ledger))
+    request_body.prompts_to_echo(asked.request, does, ledger)
+    request_body.supports_suffix(asked.request, does)
+    assert is_json(request_body.completion_body(does, asked.request, _target(given), KNOWN, ledger))
     completions.completion_encoder(completions.CompletionHead("cmpl-1", 1, "m"), asked, ledger).start()
 
 
@@ -111,7 +109,7 @@ def check_rerank(given):
 
 @refusing
 def check_tokens(given):
-    _ask(given.choose(1, (tokens.parse_tokenize, tokens.parse_detokenize))(given.content), given)
+    _ask(given.choose(1, (tokenize.parse_tokenize, tokenize.parse_detokenize))(given.content), given)
 
 
 @refusing
@@ -129,14 +127,14 @@ def check_items(given):
 
 def _put(asked, given, ledger):
     """What becomes of a request on its way to a backend of some kind."""
-    asked, _ = documents.files_to_text(asked, lambda _: ("", True))
+    asked, _ = attachments.files_to_text(asked, lambda _: ("", True))
     request, _ = lower_request(asked, ledger)
     target = _target(given)
-    request = call_ids.convert_call_ids(request, given.choose(2, (None, "nine")), ledger)
+    request = past_tool_calls.convert_call_ids(request, given.choose(2, (None, "nine")), ledger)
     if target.prompted:
-        request = prompted.tools_to_prompt(request, ledger)
-    how = enforced.enforcement_means(target.kind, mute=target.mute, again=False)
-    request = enforced.enforce_output(request, target.kind, how, ledger)
+        request = prompted_tools.tools_to_prompt(request, ledger)
+    how = output_enforcement.enforcement_means(target.kind, mute=target.mute, again=False)
+    request = output_enforcement.enforce_output(request, target.kind, how, ledger)
     dialect = DIALECTS[target.kind.dialect]
     assert is_json(dialect.body(request, target, KNOWN, ledger))
     dialect.decoder(request, ledger)

@@ -5,9 +5,9 @@ import re
 
 from fuzz.target import Input, Target, begun
 from gateway.formats import FORMATS
-from gateway.formats.format import ParseContext
 from gateway.formats.markers import END_TOKENS
-from gateway.ledger import Warnings
+from gateway.formats.parser import ParseContext
+from gateway.warnings import Warnings
 from support.format_events import calls, said, written
 from support.format_literals import literals
 from support.paths import TESTS

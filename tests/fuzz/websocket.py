@@ -5,8 +5,8 @@ import json
 from fuzz.mutation import mutated
 from fuzz.requests import asks, check_refusal, refusing, words
 from fuzz.target import Target, begun
-from gateway.endpoints.body import decode_body
-from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, parse_message
+from gateway.api.body import decode_body
+from gateway.server.websocket.messages import CreateMessage, InvalidMessage, parse_message
 
 
 @refusing

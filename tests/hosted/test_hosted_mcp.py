@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.hosted import mcp as protocol
+from gateway.builtin_tools import mcp as protocol
 
 READS = {
     "name": "read",

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.builtin_tools import Sources, file_search, web_search
+from gateway.builtin_tools.citations import ChatCitationMarker, CitationMarker, CitedSource
+from gateway.builtin_tools.search_engines import ENGINES, SearchHit, SearchQuery, is_page, is_within
+from gateway.builtin_tools.untrusted_text import fenced, sanitize, strip_template_tokens, truncate
 from gateway.events import Annotation, ReasoningDelta, TextDelta, Usage
-from gateway.hosted import Sources, files, web
-from gateway.hosted.search import ENGINES, SearchHit, SearchQuery, is_page, is_within
-from gateway.hosted.sources import ChatCitationMarker, CitationMarker, CitedSource
-from gateway.hosted.untrusted import fenced, sanitize, strip_template_tokens, truncate
 
 OSLO = {"url": "https://no.example.org/oslo", "title": "Oslo", "content": "A town."}
 
@@ -183,8 +183,11 @@ def test_source_has_one_number():
 
 def test_web_page_without_a_title_has_its_address():
     known = Sources()
-    told = web.open_page_result(
-        web.make_page("https://a.example/", "", " text "), {"url": "https://a.example/"}, web.SearchScope({}), known
+    told = web_search.open_page_result(
+        web_search.make_page("https://a.example/", "", " text "),
+        {"url": "https://a.example/"},
+        web_search.SearchScope({}),
+        known,
     )
     assert (
         "[1] \nhttps://a.example/\ntext" in told.text and known.at("https://a.example/").title == "https://a.example/"
@@ -196,7 +199,7 @@ def test_web_page_without_a_title_has_its_address():
     [None, [], {}, {"data": 5}, {"data": [5, {}, {"file_id": 5}]}],
 )
 def test_file_search_ignores_passages_that_fit_no_schema(said):
-    assert [*files.read_passages(said)] == []
+    assert [*file_search.read_passages(said)] == []
 
 
 def test_file_search_passage_may_lack_optional_fields():
@@ -211,7 +214,7 @@ def test_file_search_passage_may_lack_optional_fields():
             }
         ]
     }
-    (passage,) = files.read_passages(said)
-    assert passage == files.FilePassage("f", "f", 0.0, "a", {"b": 1})
-    (passage,) = files.read_passages({"data": [{"file_id": "f", "content": 5, "attributes": []}]})
+    (passage,) = file_search.read_passages(said)
+    assert passage == file_search.FilePassage("f", "f", 0.0, "a", {"b": 1})
+    (passage,) = file_search.read_passages({"data": [{"file_id": "f", "content": 5, "attributes": []}]})
     assert (passage.text, passage.attributes) == ("", {})

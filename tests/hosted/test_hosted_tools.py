@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.endpoints import chat
-from gateway.errors import Problem
-from gateway.events import BuiltinItemEnd, Usage
-from gateway.hosted import (
+from gateway.api import chat
+from gateway.builtin_tools import (
     BuiltinToolResult,
     HiddenToolLoop,
     ToolLoop,
@@ -19,11 +17,13 @@ from gateway.hosted import (
     ToolRoundSource,
     with_builtin_tools,
 )
-from gateway.hosted import mcp as protocol
-from gateway.ledger import Warnings
+from gateway.builtin_tools import mcp as protocol
+from gateway.errors import Problem
+from gateway.events import BuiltinItemEnd, Usage
+from gateway.pipeline.pipeline import Pipeline, RoundFailed, SendBytes, StartCall, StoreResponse
 from gateway.request import ApprovedToolCall, Request, Tool, ToolName
-from gateway.translate import lower_request
-from gateway.turn import Pipeline, RoundFailed, SendBytes, StartCall, StoreResponse
+from gateway.transforms import lower_request
+from gateway.warnings import Warnings
 from support.pipeline import DONE, call, chunk, cut, payloads, setting, sse, upstream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole

@@ -372,7 +372,12 @@ async def test_mcp_tools_are_not_offered_to_other_models():
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
 async def test_mcp_response_leaves_no_garbage(streamed):
-    names = ("gateway.hosted", "gateway.turn", "gateway.server.tools.running", "gateway.server.tools.toolbox")
+    names = (
+        "gateway.builtin_tools",
+        "gateway.pipeline.pipeline",
+        "gateway.server.tools.toolset",
+        "gateway.server.tools.toolset",
+    )
     async with (
         toys() as server,
         gateway(*[calling(ECHO, ADD, text="Wait."), HELLO] * 3, tools=operators(server)) as site,

@@ -8,8 +8,8 @@ import pytest
 from starlette.responses import Response, StreamingResponse
 
 from gateway import config
-from gateway.server.tools.sessions import McpSession
-from gateway.server.tools.target import ToolServer, ToolServerError
+from gateway.server.tools.mcp_session import McpSession
+from gateway.server.tools.tool_server import ToolServer, ToolServerError
 from support.app import gateway, listening
 from support.jobs import ended, get, where
 from support.mcp_requests import ASKING, ECHO, MCP, calling, of_type
@@ -67,7 +67,7 @@ async def test_mcp_timeout_ends_a_slow_tool():
 
 @pytest.mark.parametrize("begun", [True, False], ids=["its answer", "nothing"])
 async def test_mcp_timeout_ends_a_held_call_and_keeps_the_session(begun, monkeypatch):
-    monkeypatch.setattr("gateway.server.tools.transport._GRACE", 0.0)
+    monkeypatch.setattr("gateway.server.tools.mcp_transport._GRACE", 0.0)
     over = asyncio.Event()
 
     async def forever():

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config, hosted
+from gateway import builtin_tools, config
+from gateway.builtin_tools import BuiltinTool, BuiltinToolResult, BuiltinToolRun, ToolLoop, ToolLoopLimits
 from gateway.errors import StoreFailed
 from gateway.events import BuiltinItemEnd, BuiltinItemStart, Finish, ToolCallEnd, ToolCallStart
-from gateway.hosted import BuiltinTool, BuiltinToolResult, BuiltinToolRun, ToolLoop, ToolLoopLimits
 from gateway.request import Tool
 from gateway.server import tools
 from gateway.server.tools import ToolOffer, ToolRoundCall, Toolset, ToolsetOptions
@@ -145,7 +145,7 @@ def test_hosted_item_has_the_fields_of_its_provider():
 )
 async def test_hosted_tools_cost_nothing_for_other_responses(said):
     """The request makes one check, creates nothing and imports no MCP package."""
-    folders, asked = tuple(str(Path(module.__file__).parent) for module in (hosted, tools)), set()
+    folders, asked = tuple(str(Path(module.__file__).parent) for module in (builtin_tools, tools)), set()
 
     def record_call(frame, event, _):
         if event == "call" and frame.f_code.co_filename.startswith(folders):

@@ -207,7 +207,7 @@ async def test_web_page_redirect_has_to_stay_in_the_allowed_domains(host, opened
 
 
 async def test_web_pages_are_not_offered_without_the_package(caplog, monkeypatch):
-    monkeypatch.setattr("gateway.server.tools.pages.PACKAGE", "no_such_package")
+    monkeypatch.setattr("gateway.server.tools.web_pages.PACKAGE", "no_such_package")
     async with searching() as web, gateway(HELLO, tools=web.tools()) as site:
         await site.respond(tools=[SEARCH])
         assert len(site.asked["tools"]) == 1 and "pip install 'gateway[web]'" in caplog.text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import calls, strings, written
 from support.pipeline import DONE, call, chunk, events_of, grammatical, setting, singly

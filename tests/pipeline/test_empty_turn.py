@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from gateway.empty_turn import EmptyTurn, Watched
-from gateway.endpoints import chat
+from gateway.api import chat
 from gateway.errors import CANCELLED, Problem
 from gateway.events import BuiltinItem, Raw, ReasoningDelta, RefusalDelta, TextDelta
-from gateway.ledger import Warnings
+from gateway.pipeline.empty_round import EmptyTurn, Watched
+from gateway.pipeline.pipeline import Pipeline, SendBytes, StartCall, StoreResponse
 from gateway.request import Request, Tool
-from gateway.translate.promises import FailedOutput
-from gateway.turn import Pipeline, SendBytes, StartCall, StoreResponse
+from gateway.transforms.output_validation import FailedOutput
+from gateway.warnings import Warnings
 from support.pipeline import DONE, call, chunk, payloads, setting, singly, sse, upstream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.framing import SSE, BodyBuffer, FrameTooLong, NDJSONDecoder
+from gateway.sse import SSE, BodyBuffer, FrameTooLong, NDJSONDecoder
 from support.pipeline import cut, singly
 from support.sse_streams import CASES, LINES
 

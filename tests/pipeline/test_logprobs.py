@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.events import Finish, Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.pipeline import DONE, call, chunk, events_of, grammatical, setting
 from support.upstream import chunk as upstream_chunk

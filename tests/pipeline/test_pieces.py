@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.events import Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
-from gateway.pieces import join
+from gateway.pipeline.text_pieces import join
 from support.pipeline import chunk, events_of, setting
 
 LIKELY = (Logprob("a", -1.0, None),)

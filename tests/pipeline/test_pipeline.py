@@ -25,7 +25,7 @@ from gateway.events import (
     TopLogprob,
     Usage,
 )
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, setting, singly, sse, upstream
 from support.sampling import examples
 

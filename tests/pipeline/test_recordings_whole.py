@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from gateway.backends.openai.body import requested_extra_fields
+from gateway.backends.openai.request_body import requested_extra_fields
 from gateway.events import ExtraField, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart, Usage
 from support.pipeline import grammatical, merge, payloads
 from support.recorded_servers import CHAT, EXCHANGES, asked, replay, responded

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.backends.ollama.decode import OllamaDecoder as Ollama
-from gateway.backends.openai import template
-from gateway.backends.openai.decode import ChatDecoder
-from gateway.backends.openai.template import RepeatedChunkDecoder
+from gateway.backends.ollama import OllamaDecoder as Ollama
+from gateway.backends.openai import repeat_decoder
+from gateway.backends.openai.decoder import ChatDecoder
+from gateway.backends.openai.repeat_decoder import RepeatedChunkDecoder
 from gateway.events import ReasoningDelta, TextDelta, ToolArgsDelta
-from gateway.framing import SSE
-from gateway.ledger import Warnings
+from gateway.sse import SSE
+from gateway.warnings import Warnings
 from support.pipeline import cut, setting, singly, upstream
 from support.sampling import examples
 
@@ -84,7 +84,7 @@ def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
     ],
 )
 def test_chunk_template_is_learned_from_the_first_chunk(shape, event):
-    known, decoded = template.RepeatedChunkDecoder(), []
+    known, decoded = repeat_decoder.RepeatedChunkDecoder(), []
     decode = ChatDecoder(Warnings()).decode
     known.learn(shape("one"), [event("one")], lambda data: decoded.append(data) or decode(data))
     assert len(decoded) == 1
@@ -95,7 +95,7 @@ def test_chunk_template_is_learned_from_the_first_chunk(shape, event):
 
 
 def test_chunk_template_is_not_learned_if_the_place_of_the_text_is_uncertain():
-    known = template.RepeatedChunkDecoder()
+    known = repeat_decoder.RepeatedChunkDecoder()
     data = payload({"content": "content"})  # the first such string is the key
     known.learn(data, [TextDelta(0, "content")], ChatDecoder(Warnings()).decode)
     assert known.event(data) is None
@@ -104,14 +104,14 @@ def test_chunk_template_is_not_learned_if_the_place_of_the_text_is_uncertain():
 
 
 def test_chunk_template_gives_up_if_chunks_have_no_common_form():
-    known, lessons = template.RepeatedChunkDecoder(), []
+    known, lessons = repeat_decoder.RepeatedChunkDecoder(), []
     for i in range(100):
         data = payload({"content": "word"}, at=i)
         assert known.event(data) is None
         known.learn(
             data, [TextDelta(0, "word")], lambda data: lessons.append(data) or ChatDecoder(Warnings()).decode(data)
         )
-    assert len(lessons) == template._PATIENCE
+    assert len(lessons) == repeat_decoder._PATIENCE
 
 
 # Several chunks in one read
@@ -195,7 +195,7 @@ def test_decoder_is_settled_if_a_template_is_known_or_given_up():
     assert decoder.settled
     decoder.decode(payload({"refusal": "word"}))
     assert not decoder.settled
-    for _ in range(template._PATIENCE):
+    for _ in range(repeat_decoder._PATIENCE):
         assert not ChatDecoder(Warnings()).settled
         decoder.decode(payload({"content": "word"}))
         decoder.decode(payload({"refusal": "word"}))

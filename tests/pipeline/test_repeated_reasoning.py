@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.events import Finish, Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.pipeline import DONE, call, chunk, events_of, setting, singly
 from support.sse import events, text_of

@@ -10,14 +10,14 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway import events as ev
-from gateway.endpoints import chat
-from gateway.endpoints.chat.stream import ChatStreamEncoder
-from gateway.endpoints.chat.whole import ChatBodyEncoder
+from gateway.api import chat
+from gateway.api.chat.stream import ChatStreamEncoder
+from gateway.api.chat.whole import ChatBodyEncoder
 from gateway.errors import CANCELLED, Problem
-from gateway.ledger import Warnings
+from gateway.pipeline.pipeline import EndResponse, RoundFailed, SendBytes, StartCall
 from gateway.request import Request
-from gateway.translate import close_filters, lower_request
-from gateway.turn import EndResponse, RoundFailed, SendBytes, StartCall
+from gateway.transforms import close_filters, lower_request
+from gateway.warnings import Warnings
 from support.pipeline import DONE, call, chunk, cut, payloads, singly, sse
 from support.sampling import examples
 from support.turns import FUNCTION, asked, make_turn

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
+from gateway.api import chat
 from gateway.backends import KINDS
-from gateway.backends.openai.body import BodyTarget
-from gateway.backends.openai.body import chat_body as upstream_body
-from gateway.backends.openai.decode import ChatDecoder
+from gateway.backends.openai.decoder import ChatDecoder
 from gateway.backends.openai.messages import MessagePolicy
-from gateway.endpoints import chat
+from gateway.backends.openai.request_body import BodyTarget
+from gateway.backends.openai.request_body import chat_body as upstream_body
 from gateway.events import ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
-from gateway.ledger import Warnings
-from gateway.turn import Pipeline, SendBytes
+from gateway.pipeline.pipeline import Pipeline, SendBytes
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, setting, sse, upstream
 from support.sampling import examples

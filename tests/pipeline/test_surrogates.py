@@ -17,7 +17,7 @@ from gateway.events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.pipeline import DONE, call, events_of, setting, singly
 from support.sse import events, payloads, text_of

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway.events import Failure, Finish, Logprob, ReasoningDelta, TextDelta, ToolCallStart, Usage
-from gateway.formats.format import ParseContext
-from gateway.ledger import Warnings
-from gateway.normaliser import Normalizer
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.normalizer import Normalizer
+from gateway.warnings import Warnings
 from support.pipeline import TOOLS, events_of, setting
 
 LIKELY = Logprob("Hi", -0.5, None)

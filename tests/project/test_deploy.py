@@ -11,9 +11,9 @@ import pytest
 from compose_spec import PyCompose
 from packaging.requirements import Requirement
 
-from gateway import cli
+from gateway.cli import main
+from gateway.cli.healthcheck import HERE
 from gateway.config import build_config, read_document
-from gateway.server.alive import HERE
 from support.deployment import LABELS, USER, config_of, documents, instructions, named, text_of
 from support.paths import ROOT
 
@@ -40,7 +40,7 @@ def test_container_image_health_check_is_a_gateway_command():
     _, _, check = dict(instructions(-1))["HEALTHCHECK"].partition("CMD ")
     *module, command = json.loads(check)
     assert module == json.loads(dict(instructions(-1))["ENTRYPOINT"])
-    assert command in [one.name or one.callback.__name__ for one in cli.app.registered_commands]
+    assert command in [one.name or one.callback.__name__ for one in main.app.registered_commands]
 
 
 def test_container_image_bases_are_pinned_and_replaceable():

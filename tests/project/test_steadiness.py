@@ -163,7 +163,7 @@ def test_mutants_report_names_what_make_test_misses(capsys):
 
 
 def test_check_finds_the_tests_that_import_a_module():
-    found = check.tests_of(ROOT / "gateway" / "framing.py")
+    found = check.tests_of(ROOT / "gateway" / "sse.py")
     assert TESTS / "pipeline" / "test_framing.py" in found
     assert check.tests_of(TESTS / "pipeline" / "test_framing.py") == [TESTS / "pipeline" / "test_framing.py"]
     assert check.tests_of(ROOT / "gateway" / "store" / "sqlite_or_other.py") == sorted(

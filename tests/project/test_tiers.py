@@ -32,7 +32,7 @@ def module(tmp_path):
     ("body", "tier"),
     [
         ("assert 1 + 1 == 2", Tier.unit),
-        ("from gateway.framing import Framing", Tier.unit),
+        ("from gateway.sse import Framing", Tier.unit),
         ("asyncio.open_connection('127.0.0.1', 1)", Tier.edge),
         ("gateway()", Tier.edge),
         ("subprocess.run(['ls'])", Tier.system),

@@ -23,8 +23,9 @@ from gateway.recording import (
 )
 from gateway.recording.entries import cause_of
 from gateway.server.app import create_app
-from gateway.server.recording import recorder, writer
-from gateway.server.recording.tape import RequestRecorder, record_rounds
+from gateway.server.observability import recorder
+from gateway.server.observability import recorder as recorder_module
+from gateway.server.observability.request_recorder import RequestRecorder, record_rounds
 from support.app import HELLO_MESSAGES, gateway, listening, settings
 from support.jobs import ended
 from support.mcp_server import operators, toys
@@ -321,7 +322,7 @@ async def test_recording_error_loses_one_recording_and_logs_no_content(tmp_path,
 async def test_recording_is_dropped_if_the_writer_is_too_slow(tmp_path, caplog, monkeypatch):
     async with gateway(HELLO, **recorded(tmp_path)) as site:
         await site.chat(headers={"x-request-id": "a"})
-        monkeypatch.setattr(writer, "_MOST", 1)
+        monkeypatch.setattr(recorder_module, "_MOST", 1)
         assert (await site.chat(headers={"x-request-id": "b"})).status_code == 200
     assert warnings_of(caplog) == ["a recording is lost: more come than can be written"]
     assert [one.id for one in recordings(tmp_path)] == ["a"]
@@ -349,7 +350,13 @@ async def test_recording_skips_a_job_taken_over_from_another_process(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-NAMES = ("gateway.recording", "gateway.server.recording", "gateway.server.tracing", "gateway.turn", "gateway.upstream")
+NAMES = (
+    "gateway.recording",
+    "gateway.server.observability",
+    "gateway.server.observability",
+    "gateway.pipeline.pipeline",
+    "gateway.pipeline.upstream_reader",
+)
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])

@@ -16,10 +16,9 @@ from msgspec import Raw
 
 from gateway.events import Annotation, TextDelta, Usage
 from gateway.recording import EndEntry, Recording, RequestEntry, UpstreamDataEntry
-from gateway.server.recording import writer, writing
-from gateway.server.recording.files import write_file
-from gateway.server.recording.order import RecordingFolder, WriteOrder, packed, unpacked
-from gateway.server.recording.writer import RecordingWriter
+from gateway.server.observability import recorder, recording_writer
+from gateway.server.observability.recorder import RecordingWriter
+from gateway.server.observability.recording_writer import RecordingFolder, WriteOrder, packed, unpacked, write_file
 from support.app import gateway
 from support.gateway_process import process
 from support.recordings import add, events, recorded, recordings
@@ -42,7 +41,7 @@ def order(folder, *said, id="1", files=9, size=1 << 20):
 
 
 def sent(*messages):
-    return b"".join(len(one).to_bytes(writing.LENGTH, "big") + one for one in messages)
+    return b"".join(len(one).to_bytes(recording_writer.LENGTH, "big") + one for one in messages)
 
 
 def warnings_of(caplog):
@@ -73,7 +72,7 @@ def test_writer_writes_in_order_and_reports_failures(tmp_path):
     unsound, last = packed(order(tmp_path, id="k3y")).replace(b"k3y", b"\xff\xff\xff"), packed(order(tmp_path, id="2"))
     failures = BytesIO()
     orders = sent(packed(order(tmp_path)), packed(order(tmp_path / "file")), unsound, b"?", last, last)
-    writing.main(BytesIO(orders[:-1]), failures)
+    recording_writer.main(BytesIO(orders[:-1]), failures)
     folder, text, nothing = failures.getvalue().decode().splitlines()
     assert folder in ("File exists", "Not a directory")
     assert text.startswith("UnicodeDecodeError in _failure, line ") and nothing.startswith(
@@ -103,7 +102,7 @@ def test_writer_process_ignores_signals_and_lowers_its_priority(tmp_path, monkey
     monkeypatch.setattr(signal, "signal", lambda number, how: ignored.append((number, how)))
     monkeypatch.setattr(os, "nice", hurry.append)
     monkeypatch.setattr(sys, "stdin", Standard)
-    runpy.run_path(writing.__file__, run_name="__main__")
+    runpy.run_path(recording_writer.__file__, run_name="__main__")
     assert ignored == [(signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_IGN)] and hurry == [10]
     assert len(recordings(tmp_path)) == 1
 
@@ -139,7 +138,7 @@ async def test_writer_process_that_dies_is_logged_and_replaced(tmp_path, caplog)
 async def test_writer_process_that_cannot_start_is_logged_and_retried(tmp_path, caplog, monkeypatch):
     async with gateway(HELLO, **recorded(tmp_path)) as site:
         with monkeypatch.context() as patch:
-            patch.setattr(writer, "_PROGRAM", (str(tmp_path / "none"),))
+            patch.setattr(recorder, "_PROGRAM", (str(tmp_path / "none"),))
             assert (await site.chat(headers={"x-request-id": "a"})).status_code == 200
             await until(lambda: len(warnings_of(caplog)), 1)
         await site.chat(headers={"x-request-id": "b"})
@@ -149,8 +148,8 @@ async def test_writer_process_that_cannot_start_is_logged_and_retried(tmp_path, 
 
 async def test_writer_process_that_hangs_is_killed_at_the_end(tmp_path, caplog, monkeypatch):
     before = others()
-    monkeypatch.setattr(writer, "_SECONDS", 0)
-    monkeypatch.setattr(writer, "_PROGRAM", (sys.executable, "-c", "import signal; signal.pause()"))
+    monkeypatch.setattr(recorder, "_SECONDS", 0)
+    monkeypatch.setattr(recorder, "_PROGRAM", (sys.executable, "-c", "import signal; signal.pause()"))
     some = RecordingWriter()
     assert some.write(packed(order(tmp_path)))
     await until(lambda: len(others()) > len(before))
@@ -162,7 +161,7 @@ async def test_writer_process_that_hangs_is_killed_at_the_end(tmp_path, caplog, 
 async def test_writer_process_inherits_no_secrets(tmp_path, monkeypatch):
     said = tmp_path / "said"
     program = f"import json, os, pathlib; pathlib.Path({str(said)!r}).write_text(json.dumps(dict(os.environ)))"
-    monkeypatch.setattr(writer, "_PROGRAM", (sys.executable, "-c", program))
+    monkeypatch.setattr(recorder, "_PROGRAM", (sys.executable, "-c", program))
     monkeypatch.setenv("GATEWAY_KEY", "s3cret")
     await RecordingWriter().end()
     assert {*json.loads(said.read_text())} <= {"PYTHONPATH", "LC_CTYPE"}

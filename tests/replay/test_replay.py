@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from gateway import __version__
+from gateway.cli import replay as command
 from gateway.recording import (
     EndEntry,
     PreparedEntry,
@@ -25,13 +26,11 @@ from gateway.recording import (
     redact,
     write_lines,
 )
-from gateway.replay import command
-from gateway.replay.driving import ReplayOptions, replayed
-from gateway.replay.meaning import Outcome, diff_outcomes, outcome_of
-from gateway.replay.player import MockBackend
-from gateway.replay.script import join_chunks as in_one_piece
-from gateway.replay.script import recorded_calls, split_every
-from gateway.server.learning import LearnedMetadata
+from gateway.replay.mock_backend import MockBackend, recorded_calls, split_every
+from gateway.replay.mock_backend import join_chunks as in_one_piece
+from gateway.replay.outcome import Outcome, diff_outcomes, outcome_of
+from gateway.replay.runner import ReplayOptions, replayed
+from gateway.server.upstream.model_metadata import LearnedMetadata
 from support.app import gateway
 from support.cli import run
 from support.format_events import untraced

@@ -2,11 +2,11 @@
 
 import pytest
 
+from gateway.cli.replay import load_golden
 from gateway.recording import parse_recording
-from gateway.replay.command import load_golden
-from gateway.replay.driving import ReplayOptions, replayed
-from gateway.replay.meaning import outcome_of
-from gateway.replay.script import join_chunks, split_every
+from gateway.replay.mock_backend import join_chunks, split_every
+from gateway.replay.outcome import outcome_of
+from gateway.replay.runner import ReplayOptions, replayed
 from support.paths import TESTS
 
 FILES = sorted((TESTS / "replays").glob("*.jsonl"))

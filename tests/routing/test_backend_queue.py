@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.config import QueueSettings
-from gateway.server.admission import BackendLimiter, QueueIdentity, Slot
+from gateway.server.upstream.slots import BackendLimiter, QueueIdentity, Slot
 from support.app import HELLO_MESSAGES, bearer, problem
 from support.backends import fleet
 from support.sse import comments, text_of

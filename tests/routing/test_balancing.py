@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.routing import Balancer, BalancerMember, FairQueue, Health
-from gateway.routing.ranking import RendezvousRanking
+from gateway.routing.balancer import RendezvousRanking
 from support.sampling import examples
 
 KEYS = [f"key {number}" for number in range(300)]

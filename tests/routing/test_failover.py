@@ -6,12 +6,12 @@ import gc
 import pytest
 
 from faults.memory import watched
-from gateway.server.answer import Responder
-from gateway.server.attempts import Attempts
-from gateway.server.exchange import Relay
-from gateway.server.questions import ModelRequest
-from gateway.server.ways import RetryPolicy
-from gateway.turn import Pipeline
+from gateway.pipeline.pipeline import Pipeline
+from gateway.server.relay.attempts import Attempts
+from gateway.server.relay.model_request import ModelRequest
+from gateway.server.relay.relay import Relay
+from gateway.server.relay.responder import Responder
+from gateway.server.relay.retry_policy import RetryPolicy
 from support.app import HELLO_MESSAGES, bearer, problem
 from support.backends import fleet
 from support.sse import comments, events, payloads, text_of

@@ -9,13 +9,13 @@ from html.parser import HTMLParser
 import pytest
 
 import gateway as gateway_package
-from gateway.server.console import page
+from gateway.server.admin import routes
 from support.app import bearer, gateway, problem
 from support.backends import fleet
 from support.paths import ROOT
 from support.upstream import HELLO, whole
 
-HERE = ROOT / "gateway" / "server" / "console"
+HERE = ROOT / "gateway" / "server" / "admin"
 KEYS = [
     {"name": "ann", "key": "ann-key"},
     {"name": "eve", "key": "eve-key", "scopes": ["admin"]},
@@ -125,7 +125,7 @@ async def test_admin_page_says_none_where_there_are_no_entries():
 
 
 async def test_admin_page_counts_the_models_it_leaves_out(monkeypatch):
-    monkeypatch.setattr("gateway.server.console.overview._MODELS", 1)
+    monkeypatch.setattr("gateway.server.admin.overview._MODELS", 1)
     async with gateway(HELLO, model=False, models=["a", "b", "c"], **ON) as site:
         assert "and 2 more" in (await read(site)).text
 
@@ -206,12 +206,12 @@ async def test_admin_page_assets_need_no_key(name, type):
 
 
 def test_admin_page_assets_exist_and_refer_to_no_other_site():
-    assert page.assets().keys() == {file.name for file in (HERE / "assets").iterdir()}
+    assert routes.assets().keys() == {file.name for file in (HERE / "assets").iterdir()}
     for file in (HERE / "templates").iterdir():
         text = file.read_text("utf-8")
-        assert {name for name in re.findall(r'"/assets/([^"]+)"', text)} <= page.assets().keys()
+        assert {name for name in re.findall(r'"/assets/([^"]+)"', text)} <= routes.assets().keys()
         assert "|safe" not in text.replace(" ", "") and "autoescape" not in text
-    for data, _ in page.assets().values():
+    for data, _ in routes.assets().values():
         assert not re.search(rb"https?://(?!www\.w3\.org/2000/svg)", data)
 
 

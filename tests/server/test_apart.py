@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gateway.server.apart import apart, later
+from gateway.server.worker_thread import apart, later
 from support.app import gateway
 from support.sse import text_of
 from support.upstream import chunk, stream
@@ -89,7 +89,7 @@ async def test_long_chunks_of_a_backend_are_read_apart(script, monkeypatch):
         threads.append(await apart(threading.current_thread))
         return await apart(work, *args)
 
-    monkeypatch.setattr("gateway.server.exchange.apart", spied)
+    monkeypatch.setattr("gateway.server.relay.relay.apart", spied)
     tools = [{"type": "function", "function": {"name": "f"}}]
     async with gateway(script, model={"format": "bare_json"}) as site:
         answer = await site.chat(stream=True, tools=tools)

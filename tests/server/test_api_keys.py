@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 from typer.testing import CliRunner
 
-from gateway.cli import app as commands
+from gateway.cli.main import app as commands
 from gateway.config import Config, ConfigError, dump_effective, parse
 from gateway.server.app import create_app
-from gateway.server.auth import Authenticator
-from gateway.server.paths import canonical, roots
-from gateway.server.strangers import AuthThrottle
+from gateway.server.http.paths import canonical, roots
+from gateway.server.middleware.auth import Authenticator, AuthThrottle
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, settings
 from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming
 from support.sse import text_of

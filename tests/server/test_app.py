@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gateway.server.app import create_app
-from gateway.server.backend import Backend
+from gateway.server.upstream.backend import Backend
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, running, settings, streaming
 from support.metrics import scrape
 from support.raw_requests import HEAD

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gateway.server.apart import parsed
+from gateway.server.worker_thread import parsed
 from support.app import gateway, problem
 from support.upstream import HELLO, chunk, stream
 

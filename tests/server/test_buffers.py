@@ -6,8 +6,8 @@ import json
 import pytest
 
 from gateway.errors import UpstreamUnavailable
-from gateway.server import buffers
-from gateway.server.buffers import Buffers, Room
+from gateway.server.http import memory
+from gateway.server.http.memory import Buffers, Room
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.upstream import HELLO, paused
 from support.wait import until
@@ -26,7 +26,7 @@ async def test_buffers_give_room_in_the_order_of_the_requests():
             await asyncio.sleep(0)
 
     store.taken = 60
-    size = buffers.FREE + 1
+    size = memory.FREE + 1
     first = asyncio.create_task(body("first", size))
     second = asyncio.create_task(body("second", size))
     await asyncio.sleep(0)
@@ -39,27 +39,27 @@ async def test_buffers_give_room_in_the_order_of_the_requests():
 async def test_buffers_do_not_count_small_bodies():
     store = Buffers()
     with Room(store, 1) as room:
-        await room.grow(buffers.FREE)
+        await room.grow(memory.FREE)
         assert store.taken == 0
 
 
 async def test_buffers_have_room_for_what_is_too_large_if_it_is_alone():
     store = Buffers()
     with Room(store, 1) as room:
-        await room.grow(buffers.FREE + 1)
-        assert store.taken == 3 * (buffers.FREE + 1)
-        await room.grow(buffers.FREE)
-        await room.grow(9 * buffers.FREE)
-        assert store.taken == 27 * buffers.FREE
+        await room.grow(memory.FREE + 1)
+        assert store.taken == 3 * (memory.FREE + 1)
+        await room.grow(memory.FREE)
+        await room.grow(9 * memory.FREE)
+        assert store.taken == 27 * memory.FREE
     assert store.taken == 0
 
 
 async def test_buffers_refuse_what_waits_too_long(monkeypatch):
-    monkeypatch.setattr(buffers, "_PATIENCE", 0.01)
+    monkeypatch.setattr(memory, "_PATIENCE", 0.01)
     store = Buffers()
     store.taken = 60
     with Room(store, 60) as room, pytest.raises(UpstreamUnavailable, match=r"limits\.memory_bytes"):
-        await room.grow(buffers.FREE + 1)
+        await room.grow(memory.FREE + 1)
     assert (store.taken, len(store._waiting)) == (60, 0)
 
 
@@ -85,7 +85,7 @@ async def test_buffers_forget_a_request_that_is_given_up(room):
 @pytest.mark.parametrize("path", ["chat/completions", "embeddings", "conversations"])
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_body_without_room_is_refused_while_others_are_answered(monkeypatch, path, chunked):
-    monkeypatch.setattr(buffers, "_PATIENCE", 0.05)
+    monkeypatch.setattr(memory, "_PATIENCE", 0.05)
     go = asyncio.Event()
     async with gateway(paused(go), HELLO, limits={"memory_bytes": LIMIT}) as site:
         first = asyncio.create_task(site.chat(BODY))

@@ -11,9 +11,8 @@ from backports import zstd
 from fastapi import Request
 
 from gateway.errors import BadRequest
-from gateway.server.body import read_body
-from gateway.server.buffers import Buffers, Room
-from gateway.server.encodings import ENCODINGS, STEP, ContentDecoder
+from gateway.server.http.memory import Buffers, Room
+from gateway.server.http.request_reader import ENCODINGS, STEP, ContentDecoder, read_body
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.upstream import HELLO
 

@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypdf import PdfReader, PdfWriter
 
-from gateway import config, documents
+from gateway import config
 from gateway.errors import BadRequest
-from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.server import pdf_pages, pdfs
-from gateway.server.documents import inline_request_files as read_beside
-from gateway.server.pdfs import Pdfs, joined
+from gateway.server.fetch import pdf_pages, pdf_reader
+from gateway.server.fetch.attachments import inline_request_files as read_beside
+from gateway.server.fetch.pdf_reader import Pdfs, joined
+from gateway.transforms import attachments
+from gateway.warnings import Warnings
 from support.app import gateway, problem
 from support.pdf import pdf, stream, words
 from support.sampling import examples
@@ -59,7 +60,7 @@ def request_with(*parts, role="user"):
 
 def read(part):
     """Return the text of a file part without the tags around it, and the outcome for the file."""
-    request, outcomes = documents.files_to_text(request_with(part), pdf_text)
+    request, outcomes = attachments.files_to_text(request_with(part), pdf_text)
     ((said,),) = (message["content"] for message in request.messages)
     assert said["type"] == "text"
     inner = said["text"].removeprefix(f'<file name="{part["file"]["filename"]}">').removesuffix("</file>")
@@ -131,7 +132,7 @@ def test_file_name_is_escaped_and_shortened():
         None: "file",
         "n" * 300: "n" * 255,
     }.items():
-        request, _ = documents.files_to_text(request_with(file(uri(b"Hello"), name)), pdf_text)
+        request, _ = attachments.files_to_text(request_with(file(uri(b"Hello"), name)), pdf_text)
         assert request.messages[0]["content"][0]["text"] == f'<file name="{written}">Hello</file>'
 
 
@@ -145,15 +146,15 @@ def test_file_parts_are_replaced_and_other_parts_stay():
         {"role": "user", "content": [file(uri(b"Hello")), image, file(uri(PNG), "p")], "name": "n"},
     )
     request = Request(model="m", messages=messages, stream=True)
-    assert documents.has_files(request)
-    got, outcomes = documents.files_to_text(request, pdf_text)
+    assert attachments.has_files(request)
+    got, outcomes = attachments.files_to_text(request, pdf_text)
     note = {"type": "text", "text": f'<file name="p">{NOTHING}</file>'}
     assert got.messages == (
         *messages[:2],
         {**messages[2], "content": [text, done]},
         {**messages[3], "content": [done, image, note]},
     )
-    assert outcomes == {"translated", "dropped"} and got.stream and not documents.has_files(got)
+    assert outcomes == {"translated", "dropped"} and got.stream and not attachments.has_files(got)
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -181,7 +182,7 @@ def test_file_part_with_an_error_is_refused_with_its_path(case):
         *request_with({"type": "text", "text": "q"}, {"type": "file", "file": said}).messages,
     )
     with pytest.raises(BadRequest) as caught:
-        documents.files_to_text(Request(model="m", messages=messages), pdf_text)
+        attachments.files_to_text(Request(model="m", messages=messages), pdf_text)
     found = caught.value.problem
     assert (found.status, found.code, found.param) == (400, code, f"messages[1].content[1].file.{member}")
     assert "Hello" not in found.message
@@ -282,7 +283,7 @@ def test_pdf_program_prints_a_line_for_each_page(monkeypatch, capsys):
 async def test_pdf_process_that_crashes_leaves_the_pages_before(monkeypatch, end):
     said = json.dumps("a") + "\n" + end
     program = f"import sys; sys.stdout.write({said!r}); sys.exit(1)"
-    monkeypatch.setattr(pdfs, "_COMMAND", (sys.executable, "-I", "-c", program))
+    monkeypatch.setattr(pdf_reader, "_COMMAND", (sys.executable, "-I", "-c", program))
     assert await Pdfs().text(TWO_PAGES * 100, "", 60) == ("a", False)
 
 
@@ -307,7 +308,7 @@ async def test_pdfs_are_read_a_few_at_a_time_and_fewer_of_a_client():
 
 @pytest.mark.parametrize("content", ["q", None, [{"type": "text", "text": "q"}], ["file"]])
 def test_request_without_files_is_recognized(content):
-    assert not documents.has_files(Request(model="m", messages=({"role": "user", "content": content},)))
+    assert not attachments.has_files(Request(model="m", messages=({"role": "user", "content": content},)))
 
 
 async def test_request_without_files_is_returned_unchanged():

@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from gateway.config import Config
-from gateway.server.run import run_gateway
+from gateway.server.process.supervisor import run_gateway
 from support.app import problem
 from support.raw_requests import request_bytes
 from support.serve_process import asked, config_of, first, living, refused, rest, streaming

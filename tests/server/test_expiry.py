@@ -4,8 +4,8 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 
 from gateway.config import StoreSettings
-from gateway.server.sweeping import expire_forever
-from gateway.store import Database, responses, threads
+from gateway.server.conversations.expiry import expire_forever
+from gateway.store import Database, item_lists, responses
 from support.wait import idle, until
 
 DAY = 86_400
@@ -46,7 +46,7 @@ async def test_expiry_deletes_the_oldest_responses_beyond_max_bytes(store, monke
     for day in (97, 98):
         await keep(store, f"resp_{day}", day * DAY)
     async with store.reading() as db:
-        size = await db.scalar(threads.threads.select().with_only_columns(threads.threads.c.bytes).limit(1))
+        size = await db.scalar(item_lists.threads.select().with_only_columns(item_lists.threads.c.bytes).limit(1))
     async with sweeping(store, max_bytes=size):
         await until(lambda: find(store, "resp_97"), None)
     assert await find(store, "resp_98")

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from openai.types import CompletionUsage
 
-from gateway.backends.openai.decode import ChatDecoder
-from gateway.calls import ParserSettings
+from gateway.backends.openai.decoder import ChatDecoder
 from gateway.errors import Problem
 from gateway.events import ExtraField, Failure, Finish, TextDelta, Usage
-from gateway.fan import FanOut
-from gateway.formats.format import ParseContext
-from gateway.ledger import Warnings
-from gateway.server.fanning import FanOutCall
-from gateway.upstream import UpstreamReader
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.fan_out import FanOut
+from gateway.pipeline.tool_calls import ParserSettings
+from gateway.pipeline.upstream_reader import UpstreamReader
+from gateway.server.relay.rounds import FanOutCall
+from gateway.warnings import Warnings
 from support.app import HELLO_MESSAGES, gateway, listening, overheard, problem, streaming
 from support.sse import payloads
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole

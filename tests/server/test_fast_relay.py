@@ -12,8 +12,8 @@ from gateway.config.schema import StreamSettings
 from gateway.errors import STOPPED
 from gateway.recording import ResponseDataEntry, UpstreamDataEntry
 from gateway.recording.entries import cause_of
-from gateway.server.exchange import Relay
-from gateway.server.telemetry.observation import RequestRecord
+from gateway.server.observability.request_record import RequestRecord
+from gateway.server.relay.relay import Relay
 from support.app import listening, streaming
 from support.raw_requests import asking
 from support.recordings import recordings

@@ -13,13 +13,12 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway.server.direct import FastRequestCycle, direct
-from gateway.server.labels import RequestContextMiddleware
-from gateway.server.presence import CancelOnDisconnect
-from gateway.server.protocols import HttpProtocol, ServerConfig
-from gateway.server.replies import EventStreamWriter
-from gateway.server.telemetry.telemetry import Telemetry
-from gateway.server.writing import CoalescingTransport
+from gateway.server.http.disconnect import CancelOnDisconnect
+from gateway.server.http.fast_send import CoalescingTransport, FastRequestCycle, direct
+from gateway.server.http.protocol import HttpProtocol, ServerConfig
+from gateway.server.http.response_writer import EventStreamWriter
+from gateway.server.middleware.request_context import RequestContextMiddleware
+from gateway.server.observability.telemetry import Telemetry
 from support.app import listening, settings
 from support.raw_requests import request_bytes
 from support.upstream import HANG, said, whole

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from gateway import config
 from gateway.errors import BadRequest
-from gateway.server.addresses import address_filter, is_public
-from gateway.server.fetching import Fetcher, FetchKind
-from gateway.server.guard import FetchFailed, SsrfGuard, resolved
+from gateway.server.fetch.fetcher import Fetcher, FetchKind
+from gateway.server.fetch.ssrf_guard import FetchFailed, SsrfGuard, address_filter, is_public, resolved
 from support.app import on_both_loops
 from support.wait import DEADLINE, idle
 from support.web import HERE, PNG, encrypted, endless, hanging, moved, names, page, web

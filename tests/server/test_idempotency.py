@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy import select
 
-from gateway.server.idempotency import IdempotencyKey
-from gateway.store import Database, keys
+from gateway.server.middleware.idempotency import IdempotencyKey
+from gateway.store import Database, idempotency_keys
 from gateway.store.records import IdempotencyState
 from gateway.store.tables import keys as all_keys
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, overheard, problem
@@ -249,7 +249,7 @@ async def lease_end(store):
 async def begin_old(store):
     """Store a key whose lease ends in a second; return that time."""
     async with store.writing() as db:
-        assert await keys.begin(db, "", "k", "digest", "one", int(now()) - 59) is IdempotencyState.NEW
+        assert await idempotency_keys.begin(db, "", "k", "digest", "one", int(now()) - 59) is IdempotencyState.NEW
     return await lease_end(store)
 
 
@@ -258,7 +258,7 @@ async def assert_renewed(store, before):
     after = await lease_end(store)
     assert after > before
     async with store.writing() as db:
-        assert await keys.begin(db, "", "k", "digest", "two", after - 1) is IdempotencyState.RUNNING
+        assert await idempotency_keys.begin(db, "", "k", "digest", "two", after - 1) is IdempotencyState.RUNNING
 
 
 async def test_idempotency_key_lease_is_renewed_until_the_response_ends(store):

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway import config, images
+from gateway import config
 from gateway.backends import KINDS
 from gateway.errors import BadRequest
-from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.server.images import inline_request_images
+from gateway.server.fetch.attachments import inline_request_images
+from gateway.transforms import attachments
+from gateway.warnings import Warnings
 from support.app import gateway, problem
 from support.format_events import untraced
 from support.upstream import HELLO, said, whole
@@ -250,18 +251,19 @@ async def test_image_fetch_ends_when_the_client_disconnects():
 )
 @untraced
 def test_image_of_any_bytes_is_inlined_unchanged(data):
-    if type := images.image_type(data):
-        assert images.image_data_url(data) == inline(data, type)
+    if type := attachments.image_type(data):
+        assert attachments.image_data_url(data) == inline(data, type)
         request = Request(model="m", messages=tuple(messages_with(image("http://x/"))))
-        inlined = images.inline_images(request, {"http://x/": data})
-        assert images.image_urls(inlined) == {} and inlined == replace(
+        inlined = attachments.inline_images(request, {"http://x/": data})
+        assert attachments.image_urls(inlined) == {} and inlined == replace(
             request, messages=tuple(messages_with(image(inline(data, type))))
         )
 
 
 def test_image_inlining_keeps_messages_without_images():
     request = Request(model="m", messages=({"role": "user", "content": "x"}, {"role": "assistant", "content": None}))
-    assert images.image_urls(request) == {} and Warnings().entries() == []
+    assert attachments.image_urls(request) == {} and Warnings().entries() == []
     assert [
-        one is other for one, other in zip(images.inline_images(request, {}).messages, request.messages, strict=True)
+        one is other
+        for one, other in zip(attachments.inline_images(request, {}).messages, request.messages, strict=True)
     ] == [True, True]

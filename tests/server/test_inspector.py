@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gateway.recording import Recording, RequestEntry, ResponseDataEntry, UpstreamDataEntry, parse_recording
-from gateway.server.console import exchanges, replaying
+from gateway.server.admin import inspector
 from support.app import bearer, gateway, listening, problem
 from support.upstream import HELLO, KEY, chunk, head, stream, whole
 from support.wait import until
@@ -151,7 +151,7 @@ async def test_inspector_picks_the_newest_of_equal_ids_or_the_given_start():
 
 
 async def test_inspector_entries_of_a_stream_are_read_page_by_page(monkeypatch):
-    monkeypatch.setattr(exchanges, "_ENTRIES", 3)
+    monkeypatch.setattr(inspector, "_ENTRIES", 3)
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, chunk(finish="stop"), *stream()[1:]]
     async with listening(script, **ON) as site:
@@ -211,12 +211,12 @@ def recording_of(*sizes):
 
 
 def test_inspector_page_of_entries_is_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(exchanges, "_LONGEST", 10)
-    monkeypatch.setattr(exchanges, "_BYTES", 20)
-    page = exchanges.entries_page(recording_of(11, 10, 1), -1, ())
+    monkeypatch.setattr(inspector, "_LONGEST", 10)
+    monkeypatch.setattr(inspector, "_BYTES", 20)
+    page = inspector.entries_page(recording_of(11, 10, 1), -1, ())
     assert [one.get("cut") for one in page.entries] == [11, None] and page.more and not page.over
     assert page.entries[0]["body"] == {"text": "a" * 10}
-    page = exchanges.entries_page(recording_of(1, 12, 1), 0, ())
+    page = inspector.entries_page(recording_of(1, 12, 1), 0, ())
     assert [(one["n"], one.get("cut")) for one in page.entries] == [(1, 12), (2, None), (3, None)]
     assert page.entries[0]["data"] == {"text": "r" * 10} and not page.more
 
@@ -263,12 +263,12 @@ async def test_inspector_replay_reports_why_it_is_impossible():
 
 
 async def test_inspector_replay_ends_at_its_timeout(monkeypatch, tmp_path):
-    monkeypatch.setattr(replaying, "_SECONDS", 0)
-    assert (await replaying.ReplayRunner().replay(b"", "auto")) == replaying.ReplayResult(
+    monkeypatch.setattr(inspector, "_SECONDS", 0)
+    assert (await inspector.ReplayRunner().replay(b"", "auto")) == inspector.ReplayResult(
         False, "It takes longer than 0 seconds."
     )
 
 
 async def test_inspector_replay_without_output_reports_a_failure(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert (await replaying.ReplayRunner().replay(b"", "auto")).report == "It cannot be replayed."
+    assert (await inspector.ReplayRunner().replay(b"", "auto")).report == "It cannot be replayed."

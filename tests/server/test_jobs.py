@@ -11,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, select, text, update
 
-from gateway.endpoints.responses import log
-from gateway.server.jobs.following import subscribe
-from gateway.server.jobs.lease import Lease
-from gateway.server.jobs.scribe import JobLost, LogWriter
-from gateway.server.jobs.tail import LogTail
-from gateway.store import Database, logs, responses
+from gateway.api.responses import event_stream
+from gateway.server.jobs.log_tail import LogTail, subscribe
+from gateway.server.jobs.log_writer import JobLost, Lease, LogWriter
+from gateway.store import Database, event_logs, responses
 from gateway.store.records import LogRow
 from gateway.store.tables import jobs
 from support.app import gateway, listening, problem
@@ -85,11 +83,11 @@ class Log:
         body = {"id": self.id, "status": "in_progress", "output": []}
         async with self.store.writing() as db:
             await responses.open(db, "", body, [{"id": "a"}], None, 0)
-            await logs.append(db, [(self.id, row) for row in self._known])
+            await event_logs.append(db, [(self.id, row) for row in self._known])
 
     async def add(self, row):
         async with self.store.writing() as db:
-            await logs.append(db, [(self.id, row)])
+            await event_logs.append(db, [(self.id, row)])
         self.tail.add(row)
 
     async def follow(self, after):
@@ -143,12 +141,12 @@ def test_subscriber_gets_each_later_event_once(tmp_path_factory, known, sizes, f
             await until(lambda after=after, reader=reader: reader.got, bytes_after(said, after))
         one.tail.end(whole=whole)
         for after, _, task in tasks:
-            assert await task == bytes_after(said, after) + (log.DONE if whole else b"")
+            assert await task == bytes_after(said, after) + (event_stream.DONE if whole else b"")
         assert one.tail.followers == 0
         await store.close()
 
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
-        patch.setattr("gateway.server.jobs.tail._MOST", most)
+        patch.setattr("gateway.server.jobs.log_tail._MOST", most)
         runner.run(run())
 
 
@@ -157,9 +155,9 @@ async def test_subscriber_before_the_trimmed_part_of_a_log_gets_no_end(store):
     one = Log(store, said)
     await one.begin()
     async with store.writing() as db:
-        await logs.trim(db, one.id, len(said[2].data))
+        await event_logs.trim(db, one.id, len(said[2].data))
     one.tail.end(whole=True)
-    assert await one.follow(1) == bytes_after(said, 1) + log.DONE
+    assert await one.follow(1) == bytes_after(said, 1) + event_stream.DONE
     assert await one.follow(0) == b""
 
 
@@ -178,15 +176,15 @@ async def test_subscriber_waits_for_a_failed_store_only_while_the_job_runs(tmp_p
     await one.add(said[1])
     await until(lambda: one.tail.followers, 1)
     one.tail.end(whole=True)
-    assert await waiting == bytes_after(said, -1) + log.DONE
+    assert await waiting == bytes_after(said, -1) + event_stream.DONE
     async with store.writing() as db:
         await db.execute(text("ALTER TABLE events RENAME TO gone"))
-    assert await one.follow(-1) == b"" and await one.follow(0) == bytes_after(said, 0) + log.DONE
+    assert await one.follow(-1) == b"" and await one.follow(0) == bytes_after(said, 0) + event_stream.DONE
     await store.close()
 
 
 def test_job_tail_keeps_the_newest_rows(monkeypatch):
-    monkeypatch.setattr("gateway.server.jobs.tail._MOST", 1000)
+    monkeypatch.setattr("gateway.server.jobs.log_tail._MOST", 1000)
     asyncio.run(_check_tail())
 
 
@@ -210,8 +208,8 @@ async def _check_tail():
 
 async def test_job_log_loses_events_if_the_store_fails_for_long(tmp_path, monkeypatch, caplog):
     """A subscriber from before gets all events; a later one gets those behind the gap."""
-    monkeypatch.setattr("gateway.server.jobs.scribe._MOST_LATE", 1000)
-    monkeypatch.setattr("gateway.server.jobs.scribe._AGAIN", 0.05)
+    monkeypatch.setattr("gateway.server.jobs.log_writer._MOST_LATE", 1000)
+    monkeypatch.setattr("gateway.server.jobs.log_writer._AGAIN", 0.05)
     script, gates = slowly(*SAID)
     url = f"sqlite:///{tmp_path}/a.db"
     store = Database(url)
@@ -269,7 +267,7 @@ async def test_job_programming_error_before_the_stream_answers_500(asked, monkey
     def broken(*_):
         raise RuntimeError("a secret of ours")
 
-    monkeypatch.setattr("gateway.server.heads.reject_if_strict", broken)
+    monkeypatch.setattr("gateway.server.relay.response_headers.reject_if_strict", broken)
     async with gateway(HELLO, **RESUMED) as site:
         answer = await site.respond(**asked)
     assert problem(answer)[0] == 500 and "secret" not in answer.text
@@ -356,7 +354,7 @@ async def test_job_taken_by_another_process_stores_nothing_here(store_url, store
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_job_taken_by_another_process_ends_at_its_next_write(streamed, store_url, store, monkeypatch):
     """The write is an event, or the end of the response."""
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 60.0)
     script, gates = slowly(chunk("Hi"), chunk(finish="stop"))
     async with gateway(script, **where(store_url)) as site:
         id = await (left_alone(site) if streamed else accepted(site))
@@ -391,7 +389,7 @@ async def test_job_taken_by_another_process_is_not_marked_as_ended(tmp_path):
 
 async def test_job_taken_by_another_process_is_not_taken_back(store_url, store, monkeypatch):
     """The client disconnects meanwhile."""
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 60.0)
     async with listening([HANG], **LISTS, **where(store_url)) as site:
         site.upstream.shown["/props"] = [HANG]
         asked = {"model": "m", "input": "a", "background": True}
@@ -407,7 +405,7 @@ async def test_job_taken_by_another_process_is_not_taken_back(store_url, store, 
 
 async def test_job_that_ends_during_a_lease_renewal_leaves_no_rows(tmp_path, monkeypatch):
     """The renewal waits for the store until the job has ended."""
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 60.0)
     path = f"sqlite:///{tmp_path}/a.db"
     store = Database(path)
     async with listening([HANG], **LISTS, **where(path)) as site:
@@ -445,7 +443,7 @@ async def abandon(site, store, id, **values):
 @pytest.fixture
 def soon(monkeypatch):
     """Let gateways look for jobs without a process more often."""
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 0.05)
 
 
 async def orphan(site, store, *, streamed=False, **values):
@@ -654,7 +652,7 @@ async def test_subscribers_at_another_gateway_share_one_watch(store_url):
 
 
 async def test_job_watch_waits_for_a_failed_store(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("gateway.server.jobs.scribe._AGAIN", 0.05)
+    monkeypatch.setattr("gateway.server.jobs.log_writer._AGAIN", 0.05)
     script, gates = slowly(*SAID)
     url = f"sqlite:///{tmp_path}/a.db"
     store = Database(url)
@@ -679,8 +677,8 @@ async def test_job_watch_waits_for_a_failed_store(tmp_path, monkeypatch, caplog)
 async def test_job_is_cancelled_through_another_gateway(store_url, monkeypatch):
     """PostgreSQL notifies the process of the job; with SQLite that process polls."""
     polls = store_url.startswith("sqlite")
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.1 if polls else 3600.0)
-    monkeypatch.setattr("gateway.server.jobs.jobs.Lease", partial(Lease, seconds=3600))
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 0.1 if polls else 3600.0)
+    monkeypatch.setattr("gateway.server.jobs.job_manager.Lease", partial(Lease, seconds=3600))
     async with gateway([HANG], **where(store_url)) as site, gateway(HELLO, **where(store_url)) as elsewhere:
         id = await accepted(site)
         await site.upstream.arrived.wait()
@@ -691,7 +689,7 @@ async def test_job_is_cancelled_through_another_gateway(store_url, monkeypatch):
 
 async def test_job_log_writes_do_not_wake_their_own_process(postgres, monkeypatch):
     """A process whose job adds to its log does not look for requests of others."""
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 60.0)
     url = postgres.create("unheard")
     script, gates = slowly(*SAID)
     async with listening(script, **where(url)) as site, asking(site, background=True) as first:

@@ -10,15 +10,12 @@ import pytest
 from sqlalchemy import select, update
 
 from gateway.errors import StoreFailed
-from gateway.server.jobs.desk import JobContext
-from gateway.server.jobs.following import subscribe
-from gateway.server.jobs.lease import Lease
-from gateway.server.jobs.scribe import JobLost, LogWriter
-from gateway.server.jobs.tail import LogTail
-from gateway.server.jobs.takeover import DIED, fail_job, recover_job
-from gateway.server.jobs.watch import RemoteLog
+from gateway.server.jobs.log_tail import LogTail, subscribe
+from gateway.server.jobs.log_writer import JobContext, JobLost, Lease, LogWriter
+from gateway.server.jobs.recovery import DIED, fail_job, recover_job
+from gateway.server.jobs.remote_log import RemoteLog
+from gateway.store import event_logs
 from gateway.store import jobs as all_jobs
-from gateway.store import logs
 from gateway.store import responses as all_responses
 from gateway.store.records import LogRow, StoredJob
 from gateway.store.tables import conversations, events, jobs, responses
@@ -950,7 +947,7 @@ async def test_subscriber_behind_a_packed_log_gets_each_event_once(store):
         watch = RemoteLog(desk, "r", -1)
         await until(lambda: watch.tail.last, 1)
         await desk.scribe.write("r", LogTail(), LogRow(2, 4, b"".join(frames[2:])), last=True)
-        await logs.pack(store, "r")
+        await event_logs.pack(store, "r")
         watch.wake()
         await until(lambda: watch.tail.over)
         for after in range(-1, 5):

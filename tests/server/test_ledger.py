@@ -1,6 +1,6 @@
 """Test the list of what was not passed as it came: each entry once, and not too many."""
 
-from gateway.ledger import Warnings
+from gateway.warnings import Warnings
 
 
 def test_ledger_names_all_entries_where_they_are_few():

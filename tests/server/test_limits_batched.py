@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from gateway.errors import StoreFailed
-from gateway.server.limiting import in_store
-from gateway.server.limiting.in_store import StoreCounter
+from gateway.server.limits import counters
+from gateway.server.limits.counters import StoreCounter
 from gateway.store import Database
 from gateway.store.records import UsageSlot
 from gateway.store.tables import uses
@@ -121,7 +121,7 @@ async def test_limit_batch_writes_nothing_if_all_requests_are_refused(held, coun
 
 
 async def test_limit_batch_has_a_maximum_size(held, counter, store, monkeypatch):
-    monkeypatch.setattr(in_store, "_MOST", 4)
+    monkeypatch.setattr(counters, "_MOST", 4)
     first = await start_transaction(held, counter)
     rest = [take(counter) for _ in range(10)]
     assert (await run(held, first, *rest))[-1] == {ONE: 11}
@@ -148,12 +148,12 @@ async def test_limit_batch_failure_reaches_only_its_own_requests(held, counter, 
 async def test_limit_batch_timeout_raises_store_failed(held, counter, store, monkeypatch):
     async with store.reading():
         pass  # it is all there
-    monkeypatch.setattr(in_store, "_LONGEST", 0.1)
+    monkeypatch.setattr(counters, "_LONGEST", 0.1)
     first = await start_transaction(held, counter)
     with pytest.raises(StoreFailed):
         await first
     held.go.set()
-    monkeypatch.setattr(in_store, "_LONGEST", 5.0)
+    monkeypatch.setattr(counters, "_LONGEST", 5.0)
     assert await counter.take({ONE: 1}, up_to(2)) == {ONE: 1}
 
 
@@ -234,7 +234,7 @@ async def test_limit_batch_close_fails_requests_at_its_timeout(held, counter, st
     first = await start_transaction(held, counter)
     rest = [take(counter), add(counter, 5)]
     await cancel(take(counter))
-    monkeypatch.setattr(in_store, "_LONGEST", 0.1)
+    monkeypatch.setattr(counters, "_LONGEST", 0.1)
     await counter.close()
     said = await asyncio.gather(first, *rest, return_exceptions=True)
     assert [type(one) for one in said] == [StoreFailed] * 3

@@ -11,10 +11,8 @@ import pytest
 from starlette.routing import Route
 
 from gateway import config
-from gateway.server import logs
-from gateway.server.telemetry import counting, metrics
-from gateway.server.telemetry.endpoints import OTHER, endpoint_label
-from gateway.server.telemetry.observation import StreamTiming
+from gateway.server.observability import logs, metrics, metrics_collector
+from gateway.server.observability.request_record import OTHER, StreamTiming, endpoint_label
 from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.jobs import ended
@@ -535,7 +533,7 @@ def test_metrics_show_an_ejected_backend_as_unhealthy():
         async with fleet([HELLO], [HELLO], together=True) as site:
             now = asyncio.get_running_loop().time()
             site.backend("b0").gate.health.eject(now)
-            return counting.backend_states(site.app.state.directory.backends, now)
+            return metrics_collector.backend_states(site.app.state.directory.backends, now)
 
     states = asyncio.run(ejected())
     assert states["gateway_backend_healthy"] == {("up",): [1], ("b0",): [0], ("b1",): [1]}

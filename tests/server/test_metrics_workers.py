@@ -4,10 +4,16 @@ import asyncio
 import os
 import signal
 
-from gateway.server.telemetry.folder import mark_ended, metrics_folder, remove_orphan
-from gateway.server.telemetry.metrics import DURATION, HEALTHY, IN_FLIGHT, QUEUE, REQUESTS, STORED
-from gateway.server.telemetry.shared import SharedFolder, SharedMetrics
-from gateway.server.telemetry.tally import MetricValues, sum_series
+from gateway.server.observability.metrics import DURATION, HEALTHY, IN_FLIGHT, QUEUE, REQUESTS, STORED
+from gateway.server.observability.metrics_store import (
+    MetricValues,
+    SharedFolder,
+    SharedMetrics,
+    mark_ended,
+    metrics_folder,
+    remove_orphan,
+    sum_series,
+)
 from support.metrics import scrape
 from support.overview import CHAT
 from support.serve_process import asked, config_of, first, living, rest, streaming

@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from gateway import config
-from gateway.backends.knowledge import ModelMetadata
-from gateway.server import learning, window
-from gateway.server.backend import Backend
-from gateway.server.learning import MetadataCache
+from gateway.backends.model_metadata import ModelMetadata
+from gateway.server.upstream import model_metadata, model_registry
+from gateway.server.upstream.backend import Backend
+from gateway.server.upstream.model_metadata import MetadataCache
 from support.app import gateway
 from support.backends import fleet
 from support.upstream import HANG, HELLO, Upstream, whole
@@ -115,11 +115,11 @@ async def test_model_list_has_only_what_all_backends_of_a_model_support():
 async def test_model_context_window_of_a_route_is_that_of_its_backend():
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         route = (await site.app.state.directory.find("m")).any
-        assert await window.context_length(route) is None
+        assert await model_registry.context_length(route) is None
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = whole(PROPS)
         route = (await site.app.state.directory.find("m")).any
-        assert await window.context_length(route) == 4096
+        assert await model_registry.context_length(route) == 4096
 
 
 async def test_model_list_does_not_wait_for_a_silent_backend(monkeypatch):
@@ -216,7 +216,7 @@ async def test_model_metadata_of_loaded_models_is_refreshed_sooner():
 
 
 async def test_model_metadata_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr(learning, "_MOST", 2)
+    monkeypatch.setattr(model_metadata, "_MOST", 2)
     server = Server()
     for model in "abc":
         assert (await server.learner.known(model)).window == 4096

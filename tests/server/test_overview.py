@@ -12,14 +12,18 @@ from gateway import config
 from gateway.errors import Problem
 from gateway.formats import FORMATS
 from gateway.routing import Health
-from gateway.server import logs
-from gateway.server.console import document, overview
-from gateway.server.console.document import Overview, format_duration
-from gateway.server.telemetry import recent
-from gateway.server.telemetry.observation import RequestRecord
-from gateway.server.telemetry.rates import compute_rates
-from gateway.server.telemetry.recent import RecentRequests
-from gateway.server.telemetry.sight import BackendCondition, FailureInfo, ModelRate, WorkerSnapshot
+from gateway.server.admin import overview, overview_model
+from gateway.server.admin.overview_model import Overview, format_duration
+from gateway.server.observability import logs, telemetry
+from gateway.server.observability.request_record import RequestRecord
+from gateway.server.observability.snapshot import (
+    BackendCondition,
+    FailureInfo,
+    ModelRate,
+    WorkerSnapshot,
+    compute_rates,
+)
+from gateway.server.observability.telemetry import RecentRequests
 from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.overview import CHAT, KEYS, PATH, seen
@@ -308,7 +312,7 @@ def observation(number=0, problem=None):
 
 def test_overview_keeps_the_last_records_and_failures_longer(monkeypatch):
     for name, most in (("_KEPT", 3), ("_KEPT_FAILED", 2), ("_TOLD", 1)):
-        monkeypatch.setattr(recent, name, most)
+        monkeypatch.setattr(telemetry, name, most)
     one = RecentRequests()
     going_on = [observation(number) for number in (90, 91)]
     for number, live in enumerate(going_on):
@@ -356,7 +360,7 @@ async def test_overview_document_matches_its_schema():
         await site.chat()
         decoded = msgspec_json.decode((await site.client.get(PATH)).content, type=Overview)
     assert decoded.requests[0].ended >= decoded.requests[0].arrived
-    assert isinstance(decoded.backends[0], document.BackendView)
+    assert isinstance(decoded.backends[0], overview_model.BackendView)
 
 
 @pytest.mark.parametrize(

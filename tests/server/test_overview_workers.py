@@ -2,9 +2,8 @@
 
 import asyncio
 
-from gateway.server.telemetry.folder import mark_ended
-from gateway.server.telemetry.shared import SharedFolder
-from gateway.server.telemetry.sight import WorkerSnapshot
+from gateway.server.observability.metrics_store import SharedFolder, mark_ended
+from gateway.server.observability.snapshot import WorkerSnapshot
 from support.overview import PATH
 from support.serve_process import asked, config_of, first, living, rest, streaming
 from support.upstream import DONE, END, HELLO, Upstream, chunk, head

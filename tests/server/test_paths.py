@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from gateway.server.paths import nearest
+from gateway.server.http.paths import nearest
 from support.app import HELLO_MESSAGES, gateway, listening
 from support.sse import events
 from support.upstream import HELLO, list_of, said, whole

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.server.discover import DiscoveredServer, discover
+from gateway.server.upstream.discovery import DiscoveredServer, discover
 from support.app import gateway
 from support.pipeline import payloads
 from support.recorded_servers import CHAT, EXCHANGES

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import httpx
 
 from gateway.server.app import create_app
-from gateway.server.crowd import ConcurrencyLimit
+from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
 from support.app import HELLO_MESSAGES, listening, problem, settings
 from support.jobs import ended
 from support.upstream import HELLO, Upstream, paused

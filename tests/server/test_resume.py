@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import func, select, true, update
 
 from gateway.store import Database
-from gateway.store.sweep import expire
+from gateway.store.expiry import expire
 from gateway.store.tables import events as all_events
 from gateway.store.tables import jobs
 from support.app import gateway, listening, problem
@@ -207,7 +207,7 @@ async def test_resume_stream_repeats_in_progress_while_the_backend_is_silent():
 
 
 async def test_resume_timeout_cancels_the_response(store_url, store, monkeypatch):
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 0.05)
     async with listening(stopping(4), **RESUMED, **where(store_url)) as site:
         begun = int(now() * 1000)
         async with asking(site) as first:
@@ -228,7 +228,7 @@ async def test_resume_timeout_cancels_the_response(store_url, store, monkeypatch
 
 
 async def test_resume_timeout_is_configurable(monkeypatch):
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 0.05)
     async with listening(stopping(4), responses={"resume_seconds": 1}) as site:
         begun = time.monotonic()
         async with asking(site) as first:
@@ -240,7 +240,7 @@ async def test_resume_timeout_is_configurable(monkeypatch):
 
 async def test_resume_timeout_is_extended_while_a_client_is_connected(store_url, store, monkeypatch):
     """The client waits before the first content, then follows, then another one resumes."""
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 0.05)
 
     async def wanted_again():
         await until(lambda: _is_wanted(store))
@@ -454,7 +454,7 @@ def checked_stored(data):
 @pytest.mark.parametrize("kind", KINDS)
 async def test_job_events_are_stored_after_a_store_failure(kind, tmp_path, monkeypatch, caplog):
     """A subscriber gets all events meanwhile."""
-    monkeypatch.setattr("gateway.server.jobs.scribe._AGAIN", 0.05)
+    monkeypatch.setattr("gateway.server.jobs.log_writer._AGAIN", 0.05)
     asked, settings = KINDS[kind]
     script, gates = slowly(*SAID)
     async with listening(script, **settings, **where(f"sqlite:///{tmp_path}/a.db")) as site:
@@ -506,7 +506,7 @@ async def test_subscriber_ahead_of_the_store_gets_no_event_twice(tmp_path, monke
 @pytest.mark.parametrize("kind", [*KINDS, "polled"])
 async def test_job_end_that_was_not_stored_is_stored_after_a_takeover(kind, tmp_path, monkeypatch):
     """The lease of the job ends although its process runs; a job without events is restarted."""
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
+    monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 0.05)
     asked, settings = KINDS.get(kind, ({"background": True, "stream": False}, {}))
     script, gates = slowly(*SAID)
     path = tmp_path / "a.db"
@@ -631,7 +631,7 @@ async def test_job_log_of_one_byte_keeps_no_events(store_url, store):
 
 async def test_subscriber_that_reads_too_slowly_is_disconnected(store_url, monkeypatch):
     """The next event is not kept any more: the stream has no end, and the client may resume."""
-    monkeypatch.setattr("gateway.server.jobs.tail._MOST", 2_000)
+    monkeypatch.setattr("gateway.server.jobs.log_tail._MOST", 2_000)
     script, gates = slowly(*tool_call_chunks(100))
     async with gateway(script, responses={"log_bytes": 80_000}, **where(store_url)) as site:
         id = await left_alone(site)

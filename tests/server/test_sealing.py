@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.config.schema import StoreSettings
 from gateway.request import StoredReasoning
-from gateway.server.sealing import EncryptionKeys, _make
+from gateway.server.conversations.encryption import EncryptionKeys, _make
 from support.sampling import examples
 
 SECRET = "sealing-secret-0123456789"
@@ -163,7 +163,7 @@ WORKER = """
 import sys
 from gateway.config.schema import StoreSettings
 from gateway.request import StoredReasoning
-from gateway.server.sealing import EncryptionKeys, _make
+from gateway.server.conversations.encryption import EncryptionKeys, _make
 sealer = EncryptionKeys(StoreSettings()).sealer("a")
 print(end="ready\\n", flush=True)
 sys.stdin.readline()

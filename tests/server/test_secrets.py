@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from gateway.config import LogSettings
-from gateway.server import logs
+from gateway.server.observability import logs
 from support.app import bearer, gateway, listening
 from support.jobs import ended
 from support.upstream import (

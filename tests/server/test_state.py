@@ -271,8 +271,8 @@ async def test_conversation_lock_is_renewed_while_a_response_runs(monkeypatch):
         await renew(db, id, holder, now_ms, lease_ms)
 
     monkeypatch.setattr(conversations, "renew", recorded)
-    monkeypatch.setattr("gateway.server.state.time", SimpleNamespace(time=lambda: clock.now))
-    monkeypatch.setattr("gateway.server.state._LEASE", 0.3)
+    monkeypatch.setattr("gateway.server.conversations.stored_context.time", SimpleNamespace(time=lambda: clock.now))
+    monkeypatch.setattr("gateway.server.conversations.stored_context._LEASE", 0.3)
     go_on = asyncio.Event()
     async with gateway(gated("Hi", go_on), whole(said("two"))) as site:
         id = await conversation(site)

@@ -23,10 +23,10 @@ from websockets.exceptions import InvalidStatus
 
 from gateway.config import BackendSettings as BackendConfig
 from gateway.config import Config, ConfigError
-from gateway.server.backend import Backend
-from gateway.server.certificates import Certificates
-from gateway.server.source import ConfigSource, read_config, resolve_config, startup_banner
-from gateway.server.watching import ConfigWatcher
+from gateway.server.http.tls import Certificates
+from gateway.server.process.config_source import ConfigSource, read_config, resolve_config, startup_banner
+from gateway.server.process.config_watcher import ConfigWatcher
+from gateway.server.upstream.backend import Backend
 from support.app import HELLO_MESSAGES, listening, on_both_loops
 from support.cli import run
 from support.serve_process import PATIENCE, first, rest, streaming

@@ -9,10 +9,9 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, server_attributes, url_attributes
 
 from gateway import config
-from gateway.server import logs
 from gateway.server.app import create_app
-from gateway.server.tracing import tracer
-from gateway.server.tracing.trace import TraceParent, parse_traceparent
+from gateway.server.observability import logs, tracer
+from gateway.server.observability.trace_context import TraceParent, parse_traceparent
 from support.app import gateway, listening, settings
 from support.mcp_server import operators, toys
 from support.otlp_collector import collecting
@@ -228,7 +227,7 @@ async def test_access_log_line_has_the_trace_id(collector, caplog):
 
 
 def test_tracing_without_its_packages_logs_what_to_install(caplog, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gateway.server.tracing.export", None)
+    monkeypatch.setitem(sys.modules, "gateway.server.observability.otlp_exporter", None)
     one = tracer.Tracer()
     one.follow(config.TracingSettings(enabled=True))
     assert "pip install 'gateway[otel]'" in caplog.text and one.begin("/v1/responses", []) is None

@@ -19,8 +19,8 @@ import pytest
 import trustme
 
 from gateway.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnreachable
-from gateway.server.alarm import DeadlineTimer
-from gateway.server.client import ConnectionLost, ConnectionPool
+from gateway.server.http.deadline_timer import DeadlineTimer
+from gateway.server.upstream import ConnectionLost, ConnectionPool
 from support.app import on_both_loops
 from support.upstream import arrived
 from support.wait import idle, until

@@ -11,8 +11,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from gateway.endpoints.counts import COUNTS
-from gateway.server.telemetry.telemetry import Telemetry
+from gateway.api.body import COUNTS
+from gateway.server.observability.telemetry import Telemetry
 from gateway.server.websocket import connection
 from support.app import gateway, listening
 from support.jobs import BAD

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.endpoints.counts import Counts
-from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, SteerMessage, parse_message
+from gateway.api.body import Counts
+from gateway.server.websocket.messages import CreateMessage, InvalidMessage, SteerMessage, parse_message
 from support.jobs import BAD
 
 DEEP = '{"type": "response.create", "input": ' + "[" * 100_000 + "]" * 100_000 + "}"

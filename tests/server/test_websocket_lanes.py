@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Problem
-from gateway.server.websocket.incoming import CreateMessage, InvalidMessage
-from gateway.server.websocket.lanes import MOST_NAMED, MOST_RUNNING, MOST_WAITING, StreamScheduler
+from gateway.server.websocket.messages import CreateMessage, InvalidMessage
+from gateway.server.websocket.stream_scheduler import MOST_NAMED, MOST_RUNNING, MOST_WAITING, StreamScheduler
 
 LIMIT = 1000
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.server.websocket.recent import RecentResponses, ResponseChain
+from gateway.server.websocket.recent_responses import RecentResponses, ResponseChain
 from support.app import listening
 from support.jobs import BAD, ended
 from support.stored import ANN, BOB, TENANTS

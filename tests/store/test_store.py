@@ -15,7 +15,7 @@ from sqlalchemy import exc, func, insert, select, text
 
 import gateway
 from gateway.errors import StoreFailed
-from gateway.store import Database, conversations, engines, threads
+from gateway.store import Database, conversations, engines, item_lists
 from gateway.store.engines import Writers
 from gateway.store.tables import as_stored, metadata
 from gateway.store.tables import threads as table
@@ -128,7 +128,7 @@ async def test_store_writers_wait_for_each_other(store):
     async def grow():
         async with store.writing() as db:
             there = await db.scalar(select(func.count()).select_from(table))
-            await threads.begin(db, threads.ItemList(f"t{there}-{id(db)}", "", (), 0))
+            await item_lists.begin(db, item_lists.ItemList(f"t{there}-{id(db)}", "", (), 0))
 
     await asyncio.gather(*(grow() for _ in range(12)))
     assert await count(store) == 12
@@ -345,8 +345,8 @@ async def test_store_accepts_any_id(store, id):
         assert await conversations.find(db, "t", id) is None
         found = await conversations.find(db, "t", "conv_1")
         assert found.metadata == {"a\0": "b\0"}
-        assert await threads.by_id(db, "t", [id]) == {id: {"id": id, "text": "\0"}}
-        assert await threads.find(db, "t", [found.items], id) == threads.ListPosition("conv_1", 0)
+        assert await item_lists.by_id(db, "t", [id]) == {id: {"id": id, "text": "\0"}}
+        assert await item_lists.find(db, "t", [found.items], id) == item_lists.ListPosition("conv_1", 0)
 
 
 async def test_store_error_does_not_show_parameters(store):

@@ -8,7 +8,7 @@ from sqlalchemy import exc
 
 from gateway.errors import StoreFailed
 from gateway.store import Database, responses
-from gateway.store.batches import GroupCommit
+from gateway.store.database import GroupCommit
 from gateway.store.records import NewResponse
 
 

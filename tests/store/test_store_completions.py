@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import func, select
 
-from gateway.store import completions, threads
+from gateway.store import chat_completions, item_lists
 from gateway.store.records import CompletionFilter
 from gateway.store.tables import items, labels
 
@@ -31,25 +31,25 @@ def completion(id, created=1, model="m", metadata=None):
 async def full(store):
     async with store.writing() as db:
         for made in MADE:
-            await completions.save(db, "t", completion(*made), MESSAGES, 0)
-        await completions.save(db, "other", completion("foreign"), [], 0)
+            await chat_completions.save(db, "t", completion(*made), MESSAGES, 0)
+        await chat_completions.save(db, "other", completion("foreign"), [], 0)
     return store
 
 
 async def test_stored_completion_is_returned_as_saved(full):
     async with full.reading() as db:
-        found = await completions.find(db, "t", "a")
+        found = await chat_completions.find(db, "t", "a")
         assert found.body == completion(*MADE[0])
-        said = await threads.page(db, [found.messages], 20, newest_first=False)
+        said = await item_lists.page(db, [found.messages], 20, newest_first=False)
         assert said == [{**message, "id": f"a-{place}"} for place, message in enumerate(MESSAGES)]
-        after = await threads.find(db, "t", [found.messages], "a-0")
-        assert await threads.page(db, [found.messages], 20, newest_first=False, behind=after) == said[1:]
+        after = await item_lists.find(db, "t", [found.messages], "a-0")
+        assert await item_lists.page(db, [found.messages], 20, newest_first=False, behind=after) == said[1:]
 
 
 async def test_stored_completion_is_hidden_from_other_tenants(full):
     async with full.reading() as db:
-        assert await completions.find(db, "", "a") is None
-        assert [one.id for one in await completions.page(db, "other", CompletionFilter(), 9)] == ["foreign"]
+        assert await chat_completions.find(db, "", "a") is None
+        assert [one.id for one in await chat_completions.page(db, "other", CompletionFilter(), 9)] == ["foreign"]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def test_stored_completions_are_filtered_and_paged_in_both_orders(full, wa
     async with full.reading() as db:
         for newest_first, expected in ((False, ids), (True, ids[::-1])):
             found, behind = [], None
-            while page := await completions.page(db, "t", wanted, 2, newest_first=newest_first, behind=behind):
+            while page := await chat_completions.page(db, "t", wanted, 2, newest_first=newest_first, behind=behind):
                 found += [one.id for one in page]
                 behind = page[-1]
             assert found == expected
@@ -80,20 +80,24 @@ async def test_stored_completions_are_filtered_and_paged_in_both_orders(full, wa
 
 async def test_stored_completion_metadata_is_replaced(full):
     async with full.writing() as db:
-        found = await completions.find(db, "t", "a")
-        changed = await completions.set_metadata(db, found, {"user": "9"})
-        assert changed == await completions.find(db, "t", "a")
+        found = await chat_completions.find(db, "t", "a")
+        changed = await chat_completions.set_metadata(db, found, {"user": "9"})
+        assert changed == await chat_completions.find(db, "t", "a")
         assert changed.body == {**found.body, "metadata": {"user": "9"}}
-        assert [one.id for one in await completions.page(db, "t", CompletionFilter(metadata={"user": "9"}), 9)] == ["a"]
-        assert [one.id for one in await completions.page(db, "t", CompletionFilter(metadata={"user": "1"}), 9)] == ["d"]
-        await completions.set_metadata(db, changed, {})
+        assert [
+            one.id for one in await chat_completions.page(db, "t", CompletionFilter(metadata={"user": "9"}), 9)
+        ] == ["a"]
+        assert [
+            one.id for one in await chat_completions.page(db, "t", CompletionFilter(metadata={"user": "1"}), 9)
+        ] == ["d"]
+        await chat_completions.set_metadata(db, changed, {})
         assert await db.scalar(select(func.count()).select_from(labels).where(labels.c.completion == "a")) == 0
 
 
 async def test_stored_completion_is_deleted_with_its_messages(full):
     async with full.writing() as db:
-        await completions.remove(db, "a")
-        assert await completions.find(db, "t", "a") is None
+        await chat_completions.remove(db, "a")
+        assert await chat_completions.find(db, "t", "a") is None
         for table, column in ((items, items.c.thread), (labels, labels.c.completion)):
             assert await db.scalar(select(func.count()).select_from(table).where(column == "a")) == 0
-        assert len(await completions.page(db, "t", CompletionFilter(), 9)) == len(MADE) - 1
+        assert len(await chat_completions.page(db, "t", CompletionFilter(), 9)) == len(MADE) - 1

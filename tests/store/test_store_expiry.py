@@ -11,19 +11,19 @@ from sqlalchemy import func, select
 
 from gateway.store import (
     Database,
-    completions,
+    chat_completions,
     conversations,
+    event_logs,
+    expiry,
+    idempotency_keys,
+    item_lists,
     jobs,
-    keys,
-    logs,
+    reasoning_memory,
     responses,
-    sweep,
     tables,
-    thoughts,
-    threads,
 )
+from gateway.store.expiry import expire as sweep_all
 from gateway.store.records import IdempotencyState
-from gateway.store.sweep import expire as sweep_all
 from support.sampling import examples
 
 TTL = 100
@@ -56,11 +56,11 @@ async def test_store_sweep_deletes_unused_rows_with_all_that_depend_on_them(stor
         await add(db, "more", 50, "extended")
         await add(db, "new", 50)
         await conversations.create(db, "t", "old conversation", {}, HERE, 0)
-        await completions.save(
+        await chat_completions.save(
             db, "t", {"id": "old completion", "created": 0, "model": "m", "metadata": {"a": "b"}}, HERE, 0
         )
-        await thoughts.save(db, "t", [("old", "a")], 0)
-        await thoughts.save(db, "t", [("new", "a")], 50)
+        await reasoning_memory.save(db, "t", [("old", "a")], 0)
+        await reasoning_memory.save(db, "t", [("new", "a")], 50)
     await sweep_all(store, 100, TTL, 0)
     assert (await rows(store))["responses"] == 4
     await sweep_all(store, 101, TTL, 0)
@@ -96,7 +96,7 @@ async def test_store_sweep_deletes_the_longest_unused_above_the_size_limit(store
     async with store.writing() as db:
         for number in range(10):
             await add(db, f"r{number}", number)
-        await thoughts.save(db, "t", [("old", "x" * 100)], 2)
+        await reasoning_memory.save(db, "t", [("old", "x" * 100)], 2)
         size = await db.scalar(select(func.sum(tables.threads.c.bytes)))
     await sweep_all(store, 100, 0, size + 100)
     assert len(await left(store)) == 10
@@ -114,26 +114,26 @@ async def test_store_sweep_keeps_rows_in_use_above_the_size_limit(store):
 
 async def test_store_sweep_deletes_expired_idempotency_keys(store):
     async with store.writing() as db:
-        await keys.begin(db, "t", "old", "d", "a", 0)
-        await keys.begin(db, "t", "new", "d", "a", 10)
+        await idempotency_keys.begin(db, "t", "old", "d", "a", 0)
+        await idempotency_keys.begin(db, "t", "new", "d", "a", 10)
     await sweep_all(store, 605, 0, 0)
     assert (await rows(store))["keys"] == 1
     async with store.writing() as db:
-        assert await keys.begin(db, "t", "new", "d", "a", 20) is IdempotencyState.NEW
+        assert await idempotency_keys.begin(db, "t", "new", "d", "a", 20) is IdempotencyState.NEW
 
 
 async def test_store_sweep_deletes_expired_event_logs(store):
-    said = logs.LogRow(0, 0, b"abc")
+    said = event_logs.LogRow(0, 0, b"abc")
     async with store.writing() as db:
         for id, now in [("expires", 100), ("lasts", 100), ("packed", 100), ("old", 0)]:
             await add(db, id, now)
-            await logs.append(db, [(id, said), (id, logs.LogRow(1, 1, b"def"))])
-        await logs.expire(db, "expires", 105)
-    await logs.pack(store, "packed")
+            await event_logs.append(db, [(id, said), (id, event_logs.LogRow(1, 1, b"def"))])
+        await event_logs.expire(db, "expires", 105)
+    await event_logs.pack(store, "packed")
 
     async def there():
         async with store.reading() as db:
-            return [id for id in ("expires", "lasts", "packed", "old") if await logs.read(db, id, -1, 9)]
+            return [id for id in ("expires", "lasts", "packed", "old") if await event_logs.read(db, id, -1, 9)]
 
     await sweep_all(store, 105, 0, 0)
     assert await there() == ["expires", "lasts", "packed", "old"]
@@ -148,11 +148,11 @@ async def test_store_sweep_counts_packed_event_logs(store):
     async with store.writing() as db:
         await add(db, "small", 1)
         await add(db, "large", 0)
-        await logs.append(db, [("large", logs.LogRow(0, 0, random.Random(7).randbytes(10_000)))])
+        await event_logs.append(db, [("large", event_logs.LogRow(0, 0, random.Random(7).randbytes(10_000)))])
         size = await db.scalar(select(func.sum(tables.threads.c.bytes)))
     await sweep_all(store, 100, 0, size)
     assert await left(store) == {"small", "large"}
-    await logs.pack(store, "large")
+    await event_logs.pack(store, "large")
     await sweep_all(store, 100, 0, size)
     assert await left(store) == {"small"}
 
@@ -176,15 +176,15 @@ async def test_store_sweep_spares_running_jobs_and_their_parents(store):
 
 
 async def test_store_sweep_limits_the_reasoning_memory_of_a_tenant(store, monkeypatch):
-    monkeypatch.setattr(sweep, "MOST", 3)
+    monkeypatch.setattr(expiry, "MOST", 3)
     async with store.writing() as db:
         for number in range(5):
-            await thoughts.save(db, "t", [(f"k{number}", "a")], number)
-        await thoughts.save(db, "other", [("k0", "a")], 0)
+            await reasoning_memory.save(db, "t", [(f"k{number}", "a")], number)
+        await reasoning_memory.save(db, "other", [("k0", "a")], 0)
     await sweep_all(store, 10, 0, 0)
     async with store.reading() as db:
-        assert [*await thoughts.find(db, "t", [f"k{number}" for number in range(5)])] == ["k2", "k3", "k4"]
-        assert await thoughts.find(db, "other", ["k0"])
+        assert [*await reasoning_memory.find(db, "t", [f"k{number}" for number in range(5)])] == ["k2", "k3", "k4"]
+        assert await reasoning_memory.find(db, "other", ["k0"])
 
 
 class Counting(Database):
@@ -203,7 +203,7 @@ class Counting(Database):
 
 async def test_store_sweep_uses_small_transactions(store_url, monkeypatch):
     """Each transaction deletes a few rows, or one longer thread."""
-    monkeypatch.setattr(sweep, "_ROWS", 10)
+    monkeypatch.setattr(expiry, "_ROWS", 10)
     database = Counting(store_url)
     database.counts = []
     async with database.writing() as db:
@@ -246,8 +246,8 @@ def test_store_sweep_breaks_no_live_thread_and_keeps_no_dead_one(store_url):
         used = {}
         async with database.writing() as db:
             for number, (at, onto) in enumerate(tree):
-                parent = threads.ListPosition(f"t{onto % number}", 0) if onto is not None and number else None
-                await threads.begin(db, threads.ItemList(f"t{number}", "t", (), at, parent))
+                parent = item_lists.ListPosition(f"t{onto % number}", 0) if onto is not None and number else None
+                await item_lists.begin(db, item_lists.ItemList(f"t{number}", "t", (), at, parent))
                 used[f"t{number}"] = at
                 if parent:
                     used[parent.thread] = at
@@ -257,7 +257,7 @@ def test_store_sweep_breaks_no_live_thread_and_keeps_no_dead_one(store_url):
         children = set()
         async with database.reading() as db:
             for id in stay:
-                line = await threads.ranges(db, threads.ListPosition(id, 0))
+                line = await item_lists.ranges(db, item_lists.ListPosition(id, 0))
                 children |= {one.thread for one in line[:-1]}
         assert all(used[id] >= 100 for id in stay - children)
         await database.close()

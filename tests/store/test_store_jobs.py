@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import func, select, text
 
-from gateway.store import Database, conversations, jobs, logs, migrations, responses, threads
+from gateway.store import Database, conversations, event_logs, item_lists, jobs, migrations, responses
 from gateway.store.records import ItemRange, ItemsMissing, JobLeaseState, JobState, ListPosition, LogRow, StoredJob
 from gateway.store.tables import events, items, requests
 from gateway.store.tables import threads as all_threads
@@ -33,7 +33,7 @@ async def left(db):
 
 async def item_ids(db, response):
     """Return the ids of all items up to the end of a response."""
-    return [item["id"] for item in await threads.read(db, await threads.ranges(db, response.behind))]
+    return [item["id"] for item in await item_lists.read(db, await item_lists.ranges(db, response.behind))]
 
 
 # holding
@@ -128,7 +128,7 @@ async def test_job_wanted_until_is_only_extended(store):
 async def test_response_removal_deletes_its_job_and_log(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
-        await logs.append(db, [("r", LogRow(0, 2, b"abc"))])
+        await event_logs.append(db, [("r", LogRow(0, 2, b"abc"))])
         assert await left(db) == [1, 1, 1]
         await responses.remove(db, await responses.find(db, "t", "r"))
         assert await left(db) == [0, 0, 0]
@@ -140,7 +140,7 @@ async def test_response_removal_deletes_its_job_and_log(store):
 async def test_response_that_is_forgotten_leaves_no_rows(store):
     async with store.writing() as db:
         await begin(db, "r")
-        await logs.append(db, [("r", LogRow(0, 2, b"abc"))])
+        await event_logs.append(db, [("r", LogRow(0, 2, b"abc"))])
         await responses.forget(db, "r")
         assert await responses.find(db, "t", "r") is None
         assert await left(db) == [0, 0, 0]
@@ -161,7 +161,7 @@ async def test_response_that_is_open_can_be_read_and_finished(store):
             "id": "r", "status": "completed", "model": "m", "output": numbered("r-out"),
         }  # fmt: skip
         assert (done.input, done.own) == (ItemRange("r", 0, 1), ItemRange("r", 0, 2))
-        assert await threads.read(db, await responses.effective_input(db, done)) == numbered("r-in")
+        assert await item_lists.read(db, await responses.effective_input(db, done)) == numbered("r-in")
         told, kept = await counted(db)
         assert told == kept
         assert await jobs.job_state(db, "r") is JobState.RUNNING
@@ -171,10 +171,10 @@ async def test_thread_of_an_open_response_takes_no_other_items(store):
     async with store.writing() as db:
         await begin(db, "r")
         found = await responses.find(db, "t", "r")
-        assert await threads.append(db, found.behind, numbered("x"), 0) is None
+        assert await item_lists.append(db, found.behind, numbered("x"), 0) is None
         done = await finish(db, "r")
         await jobs.end(db, "r", "a")
-        assert await threads.append(db, done.behind, numbered("x"), 0) == ItemRange("r", 2, 3)
+        assert await item_lists.append(db, done.behind, numbered("x"), 0) == ItemRange("r", 2, 3)
 
 
 async def test_job_chain_is_one_thread(store):
@@ -183,13 +183,13 @@ async def test_job_chain_is_one_thread(store):
         behind = None
         for number in range(5):
             await begin(db, f"r{number}", parent=behind)
-            await logs.append(db, [(f"r{number}", LogRow(0, 2, b"abc"))])
+            await event_logs.append(db, [(f"r{number}", LogRow(0, 2, b"abc"))])
             behind = (await finish(db, f"r{number}")).behind
             assert await jobs.end(db, f"r{number}", "a")
         last = await responses.find(db, "t", "r4")
-        assert await threads.ranges(db, last.behind) == [ItemRange("r0", 0, 10)]
+        assert await item_lists.ranges(db, last.behind) == [ItemRange("r0", 0, 10)]
         assert await item_ids(db, last) == [f"r{number}-{end}" for number in range(5) for end in ("in", "out")]
-        assert [row.data for row in await logs.read(db, "r4", -1, 9)] == [b"abc"]
+        assert [row.data for row in await event_logs.read(db, "r4", -1, 9)] == [b"abc"]
         await responses.remove(db, await responses.find(db, "t", "r2"))
         told, kept = await counted(db)
         assert told == kept
@@ -221,9 +221,9 @@ async def test_job_joins_its_conversation_at_its_end(store):
     async with store.writing() as db:
         found = await converse(db)
         await begin(db, "r", parent=found.behind)
-        await logs.append(db, [("r", LogRow(0, 2, b"abc"))])
+        await event_logs.append(db, [("r", LogRow(0, 2, b"abc"))])
         assert await item_ids(db, await responses.find(db, "t", "r")) == ["x", "r-in"]
-        assert await threads.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered("x")
+        assert await item_lists.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered("x")
         await conversations.append(db, found, numbered("y"), 0)  # a client's, meanwhile
         done = await finish(db, "r", found)
         assert (done.input, done.own) == (ItemRange("conv", 2, 3), ItemRange("conv", 2, 4))
@@ -236,7 +236,7 @@ async def test_job_joins_its_conversation_at_its_end(store):
         await responses.save(db, "t", {"id": "s", "output": []}, numbered("s-in"), done.behind, 0)
         assert await item_ids(db, await responses.find(db, "t", "s")) == ["x", "y", "r-in", "r-out", "s-in"]
         await responses.remove(db, done)
-        assert await threads.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered(
+        assert await item_lists.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered(
             "x", "y", "r-in", "r-out"
         )
         told, kept = await counted(db)
@@ -315,7 +315,7 @@ async def test_response_can_be_removed_while_its_job_writes(store_url):
                 assert await jobs.renew_leases(db, "a", 1, LEASE, ["r"])
                 removing = [asyncio.create_task(remove(database)) for database in (other, third)]
                 await idle(0.2)
-                await logs.append(db, [("r", LogRow(0, 2, b"abc"))])
+                await event_logs.append(db, [("r", LogRow(0, 2, b"abc"))])
                 if finished:
                     await finish(db, "r")
                     await jobs.end(db, "r", "a")
@@ -344,7 +344,7 @@ async def work(database, me, turn):
         async with database.writing() as db:
             held = await jobs.renew_leases(db, str(me), turn, LEASE, ids)
             assert {*held} == {*IDS[me::3]}
-            await logs.append(db, [(id, LogRow(turn, turn, b"abc")) for id in held])
+            await event_logs.append(db, [(id, LogRow(turn, turn, b"abc")) for id in held])
 
     async def want():
         async with database.writing() as db:

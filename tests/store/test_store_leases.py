@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.store import conversations, jobs, keys, responses
+from gateway.store import conversations, idempotency_keys, jobs, responses
 from gateway.store.records import IdempotencyState
 
 NOW, DAY, LEASE = 1_700_000_000, 86_400, 15_000
@@ -17,11 +17,11 @@ async def test_lease_lasts_for_its_time_and_never_for_a_day(store, later, free):
         assert await conversations.acquire(db, "conv_a", "dead", now_ms, LEASE)
         await responses.open(db, "", {"id": "resp_a", "status": "queued", "output": []}, [], None, NOW)
         await jobs.begin(db, "", "resp_a", b"{}", "dead", now_ms, LEASE)
-        assert await keys.begin(db, "", "key", "digest", "dead", NOW) is IdempotencyState.NEW
+        assert await idempotency_keys.begin(db, "", "key", "digest", "dead", NOW) is IdempotencyState.NEW
     async with store.writing() as db:
         assert await conversations.acquire(db, "conv_a", "next", then_ms, LEASE) == free
         assert await jobs.has_due(db, then_ms) == free
         assert bool(await jobs.claim(db, "next", then_ms, LEASE, 9)) == free
-        assert await keys.begin(db, "", "key", "digest", "next", NOW + later) is (
+        assert await idempotency_keys.begin(db, "", "key", "digest", "next", NOW + later) is (
             IdempotencyState.NEW if free else IdempotencyState.RUNNING
         )

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, func, select
 
-from gateway.store import Database, conversations, logs, responses
+from gateway.store import Database, conversations, event_logs, responses
 from gateway.store.records import LogRow
 from gateway.store.tables import events
 from gateway.store.tables import threads as all_threads
@@ -35,7 +35,7 @@ def rows(*lasts, size=0):
 async def keep(db, id, *added):
     if not await responses.find(db, "t", id):
         await responses.save(db, "t", {"id": id, "output": []}, numbered(f"{id}-in"), None, 0)
-    await logs.append(db, [(id, one) for one in added])
+    await event_logs.append(db, [(id, one) for one in added])
 
 
 async def everything(database, id, after=-1, most=9, pages=999):
@@ -49,7 +49,7 @@ async def everything(database, id, after=-1, most=9, pages=999):
 
 async def one_page(database, id, after, most):
     async with database.reading() as db:
-        return await logs.read(db, id, after, most)
+        return await event_logs.read(db, id, after, most)
 
 
 def behind(one, after):
@@ -68,49 +68,54 @@ async def test_event_log_is_read_from_any_event(store):
         await keep(db, "other", *rows(5, 20))
         await keep(db, "r", *log)
         for after, first in [(-1, 0), (0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (8, 2), (9, 3), (10, 4), (99, 4)]:
-            assert await logs.read(db, "r", after, 9) == log[first:]
-            assert await logs.read(db, "r", after, 1) == log[first : first + 1]
-        assert await logs.read(db, "none", -1, 9) == []
+            assert await event_logs.read(db, "r", after, 9) == log[first:]
+            assert await event_logs.read(db, "r", after, 1) == log[first : first + 1]
+        assert await event_logs.read(db, "none", -1, 9) == []
 
 
 async def test_event_log_rows_of_several_responses_are_added_at_once(store):
     async with store.writing() as db:
         for id in ("r", "s"):
             await keep(db, id)
-        await logs.append(db, [])
-        await logs.append(db, [("r", row(0, 1)), ("s", row(0, 3)), ("r", row(2, 2))])
-        assert await logs.read(db, "r", -1, 9) == rows(1, 2)
-        assert await logs.read(db, "s", -1, 9) == rows(3)
+        await event_logs.append(db, [])
+        await event_logs.append(db, [("r", row(0, 1)), ("s", row(0, 3)), ("r", row(2, 2))])
+        assert await event_logs.read(db, "r", -1, 9) == rows(1, 2)
+        assert await event_logs.read(db, "s", -1, 9) == rows(3)
 
 
 async def test_event_log_row_may_be_added_twice(store):
     async with store.writing() as db:
         await keep(db, "r", *rows(2, 3))
-        await logs.append(db, [("r", row(3, 3)), ("r", row(4, 4))])
-        assert await logs.read(db, "r", -1, 9) == rows(2, 3, 4)
+        await event_logs.append(db, [("r", row(3, 3)), ("r", row(4, 4))])
+        assert await event_logs.read(db, "r", -1, 9) == rows(2, 3, 4)
 
 
 async def test_event_log_page_has_about_a_megabyte(store):
     half, large = 1 << 19, 3 << 20
     async with store.writing() as db:
         await keep(db, "r", *rows(*range(6), size=half), row(6, 6, large), row(7, 7, large))
-        assert [one.last for one in await logs.read(db, "r", -1, 9)] == [0, 1]
-        assert [one.last for one in await logs.read(db, "r", 4, 9)] == [5, 6]
-        assert [one.last for one in await logs.read(db, "r", 6, 9)] == [7]
+        assert [one.last for one in await event_logs.read(db, "r", -1, 9)] == [0, 1]
+        assert [one.last for one in await event_logs.read(db, "r", 4, 9)] == [5, 6]
+        assert [one.last for one in await event_logs.read(db, "r", 6, 9)] == [7]
     assert (await everything(store, "r"))[1] == 5
 
 
 async def test_event_log_is_available_until_it_expires(store):
     async with store.writing() as db:
         await keep(db, "r")
-        assert await logs.newest_event(db, "r", 0) is None
-        assert await logs.newest_event(db, "r", 0) is None
+        assert await event_logs.newest_event(db, "r", 0) is None
+        assert await event_logs.newest_event(db, "r", 0) is None
         await keep(db, "r", *rows(2, 4))
-        assert await logs.newest_event(db, "r", FOREVER) is not None
-        assert await logs.newest_event(db, "r", FOREVER) == 4
-        await logs.expire(db, "r", 50)
-        assert [await logs.newest_event(db, "r", now) for now in (49, 50)] == [4, None]
-        assert [await logs.newest_event(db, "r", now) is None for now in (0, 49, 50, 51)] == [False, False, True, True]
+        assert await event_logs.newest_event(db, "r", FOREVER) is not None
+        assert await event_logs.newest_event(db, "r", FOREVER) == 4
+        await event_logs.expire(db, "r", 50)
+        assert [await event_logs.newest_event(db, "r", now) for now in (49, 50)] == [4, None]
+        assert [await event_logs.newest_event(db, "r", now) is None for now in (0, 49, 50, 51)] == [
+            False,
+            False,
+            True,
+            True,
+        ]
 
 
 async def test_event_log_packed_is_one_row_that_counts_in_its_thread(store):
@@ -118,34 +123,34 @@ async def test_event_log_packed_is_one_row_that_counts_in_its_thread(store):
         await keep(db, "other", *rows(3))
         await keep(db, "r", *rows(2, 3, 9, size=1000))
         loose, _ = await counted(db)
-    await logs.pack(store, "r")
+    await event_logs.pack(store, "r")
     async with store.writing() as db:
         for after in (-1, 0, 5, 8):
-            assert await logs.read(db, "r", after, 9) == [row(0, 9, size=1000)]
-        assert await logs.read(db, "r", 9, 9) == []
-        assert await logs.read(db, "other", -1, 9) == rows(3)
+            assert await event_logs.read(db, "r", after, 9) == [row(0, 9, size=1000)]
+        assert await event_logs.read(db, "r", 9, 9) == []
+        assert await event_logs.read(db, "other", -1, 9) == rows(3)
         size = await db.scalar(select(func.length(events.c.data)).where(events.c.packed))
         assert size < 1000
         assert await counted(db) == (loose + size, loose + size)
-        await logs.expire(db, "r", 50)
-        await logs.trim(db, "r", 0)
-        assert await logs.newest_event(db, "r", FOREVER) is not None and await logs.read(db, "r", 8, 9)
-    await logs.pack(store, "r")
+        await event_logs.expire(db, "r", 50)
+        await event_logs.trim(db, "r", 0)
+        assert await event_logs.newest_event(db, "r", FOREVER) is not None and await event_logs.read(db, "r", 8, 9)
+    await event_logs.pack(store, "r")
     async with store.writing() as db:
         assert await counted(db) == (loose + size, loose + size)
         await responses.remove(db, await responses.find(db, "t", "r"))
-        assert await logs.newest_event(db, "r", 0) is None
+        assert await event_logs.newest_event(db, "r", 0) is None
         told, kept = await counted(db)
         assert told == kept < loose
 
 
 async def test_event_log_may_be_empty_when_it_is_packed(store):
-    await logs.pack(store, "none")
+    await event_logs.pack(store, "none")
     async with store.writing() as db:
         await keep(db, "r")
-    await logs.pack(store, "r")
+    await event_logs.pack(store, "r")
     async with store.writing() as db:
-        assert await logs.newest_event(db, "r", 0) is None
+        assert await event_logs.newest_event(db, "r", 0) is None
 
 
 async def test_event_log_is_packed_in_the_conversation_of_its_response(store):
@@ -154,10 +159,10 @@ async def test_event_log_is_packed_in_the_conversation_of_its_response(store):
         await conversations.create(db, "t", "conv", {}, numbered("x"), 0)
         found = await conversations.find(db, "t", "conv")
         await begin(db, "r", parent=found.behind)
-        await logs.append(db, [("r", row(0, 50))])
+        await event_logs.append(db, [("r", row(0, 50))])
         assert await responses.finish(db, "t", {"id": "r", "output": numbered("out")}, found, 0)
         before = await db.scalar(select(all_threads.c.bytes))
-    await logs.pack(store, "r")
+    await event_logs.pack(store, "r")
     async with store.writing() as db:
         told, kept = await counted(db)
         assert told == kept > before
@@ -170,7 +175,7 @@ async def test_event_log_read_skips_earlier_rows_by_an_index(store):
         await keep(db, "r", *rows(*range(200)))
     with noted(store) as sent:
         async with store.writing() as db:
-            assert [one.first for one in await logs.read(db, "r", 150, 3)] == [151, 152, 153]
+            assert [one.first for one in await event_logs.read(db, "r", 150, 3)] == [151, 152, 153]
     async with store.writing() as db:
         asked = [one for one in sent if one[0].startswith("SELECT")]
         assert len(asked) == 2
@@ -197,10 +202,10 @@ class Interrupted(Database):
 
 async def test_event_log_that_changes_while_it_is_packed_stays_as_it_is(store_url):
     async def grow(db):
-        await logs.append(db, [("r", row(4, 4))])
+        await event_logs.append(db, [("r", row(4, 4))])
 
     async def shorten(db):
-        await logs.trim(db, "r", 4)
+        await event_logs.trim(db, "r", 4)
 
     async def remove(db):
         await responses.remove(db, await responses.find(db, "t", "r"))
@@ -210,9 +215,9 @@ async def test_event_log_that_changes_while_it_is_packed_stays_as_it_is(store_ur
         await keep(db, "r", *rows(2, 3))
     for change, left in [(grow, rows(2, 3, 4)), (shorten, [row(3, 3), row(4, 4)]), (remove, [])]:
         database.change = change
-        await logs.pack(database, "r")
+        await event_logs.pack(database, "r")
         async with database.reading() as db:
-            assert await logs.read(db, "r", -1, 9) == left
+            assert await event_logs.read(db, "r", -1, 9) == left
             told, kept = await counted(db)
             assert told == kept
     await database.close()
@@ -224,11 +229,11 @@ async def test_event_log_is_packed_by_one_of_several_databases(store_url):
         for number in range(10):
             await keep(db, f"r{number}", *rows(2, 3))
     for number in range(10):
-        await asyncio.gather(*(logs.pack(one, f"r{number}") for one in databases))
+        await asyncio.gather(*(event_logs.pack(one, f"r{number}") for one in databases))
     async with databases[0].reading() as db:
         told, kept = await counted(db)
         assert told == kept
-        assert await logs.read(db, "r9", -1, 9) == [row(0, 3)]
+        assert await event_logs.read(db, "r9", -1, 9) == [row(0, 3)]
     for one in databases:
         await one.close()
 
@@ -240,10 +245,10 @@ async def test_event_log_reader_gets_each_event_once_during_packing(store_url):
             await keep(db, id, *rows(*range(2, 600, 3)))
     before, pages = await everything(databases[0], "r", pages=5)
     assert (before, pages) == (numbers(0, 134), 5)
-    await logs.pack(databases[1], "r")
+    await event_logs.pack(databases[1], "r")
     assert await everything(databases[0], "r", 134) == (numbers(135, 599), 1)
     readers = (everything(databases[0], "s", after, most=2) for after in (-1, 0, 100))
-    _, *told = await asyncio.gather(logs.pack(databases[1], "s"), *readers)
+    _, *told = await asyncio.gather(event_logs.pack(databases[1], "s"), *readers)
     assert [events for events, _ in told] == [numbers(0, 599), numbers(1, 599), numbers(101, 599)]
     for one in databases:
         await one.close()
@@ -264,11 +269,11 @@ def test_event_log_page_equals_a_list_slice_and_trim_keeps_the_newest(store_url)
             await keep(db, "s", *log)
             for forgotten in (False, True):
                 if forgotten:
-                    await logs.trim(db, "r", keep_bytes)
+                    await event_logs.trim(db, "r", keep_bytes)
                     while sum(len(one.data) for one in log) > keep_bytes:
                         log.pop(0)
-                assert await logs.read(db, "r", after, most) == [one for one in log if one.last > after][:most]
-            assert len(await logs.read(db, "s", -1, 99)) == len(lengths)
+                assert await event_logs.read(db, "r", after, most) == [one for one in log if one.last > after][:most]
+            assert len(await event_logs.read(db, "s", -1, 99)) == len(lengths)
 
     with asyncio.Runner() as runner:
         database = Database(store_url)

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import func, select
 
-from gateway.store import Database, conversations, jobs, logs, responses, tables, threads
+from gateway.store import Database, conversations, event_logs, item_lists, jobs, responses, tables
 from gateway.store.records import LogRow
 from support.sampling import examples
 
@@ -111,7 +111,7 @@ class Machine(RuleBasedStateMachine):
         body = {"id": new.id, "output": [], "status": "queued", "tools": [1]}
         self.write(responses.open, self.tenant, body, [cell.body for cell in given], parent, self.now)
         self.write(jobs.begin, self.tenant, new.id, b"", "a", self.now, 1)
-        self.write(logs.append, [(new.id, LogRow(0, 2, b"abc" * 9)), (new.id, LogRow(3, 3, b"d"))])
+        self.write(event_logs.append, [(new.id, LogRow(0, 2, b"abc" * 9)), (new.id, LogRow(3, 3, b"d"))])
         return new
 
     @rule(target=running, count=FEW)
@@ -155,11 +155,11 @@ class Machine(RuleBasedStateMachine):
     @rule(one=running)
     def pack(self, one):
         if one[0].finished:
-            self.runner.run(logs.pack(self.database, one[0].id))
+            self.runner.run(event_logs.pack(self.database, one[0].id))
 
     @rule(one=running)
     def look_at_the_log(self, one):
-        told = b"".join(row.data for row in self.write(logs.read, one[0].id, -1, 9))
+        told = b"".join(row.data for row in self.write(event_logs.read, one[0].id, -1, 9))
         assert told == (b"abc" * 9 + b"d" if one[0].alive else b"")
 
     @rule(one=running)
@@ -232,8 +232,8 @@ class Machine(RuleBasedStateMachine):
         if talk.alive and left:
             cell = data.draw(st.sampled_from(left))
             found = self.find(conversations, talk.id)
-            place = self.write(threads.find, self.tenant, [found.items], cell.body["id"])
-            self.write(threads.remove, place)
+            place = self.write(item_lists.find, self.tenant, [found.items], cell.body["id"])
+            self.write(item_lists.remove, place)
             cell.removed = True
 
     @rule(talk=talks)
@@ -267,22 +267,22 @@ class Machine(RuleBasedStateMachine):
         assert (found is not None) == talk.alive
         if found:
             assert (found.end, found.metadata) == (len(talk.cells), {"a": "b"})
-            self.compare_whole(lambda db: threads.read(db, [found.items]), shown(talk.cells), talk.cells)
+            self.compare_whole(lambda db: item_lists.read(db, [found.items]), shown(talk.cells), talk.cells)
             self.compare_pages([found.items], talk.cells, newest_first, data)
 
     @rule(old=said)
     def look_up_items(self, old):
         ids = [cell.body["id"] for cell in old.chain]
         expected = {item["id"]: item for item in shown(old.chain)}
-        assert self.write(threads.by_id, self.tenant, ids) == expected
-        assert self.write(threads.by_id, "another", ids) == {}
+        assert self.write(item_lists.by_id, self.tenant, ids) == expected
+        assert self.write(item_lists.by_id, "another", ids) == {}
 
     async def context(self, db, found):
-        return await threads.read(db, await threads.ranges(db, found.behind))
+        return await item_lists.read(db, await item_lists.ranges(db, found.behind))
 
     def compare_whole(self, read, expected, cells):
         if any(cell.erased and not cell.removed for cell in cells):
-            with pytest.raises(threads.ItemsMissing):
+            with pytest.raises(item_lists.ItemsMissing):
                 self.write(read)
         else:
             assert self.write(read) == expected
@@ -294,11 +294,11 @@ class Machine(RuleBasedStateMachine):
         behind = None
         if start:
             after = expected[start - 1]["id"]
-            behind = self.write(threads.find, self.tenant, ranges, after)
-            assert self.write(threads.find, "another", ranges, after) is None
+            behind = self.write(item_lists.find, self.tenant, ranges, after)
+            assert self.write(item_lists.find, "another", ranges, after) is None
 
         async def page(db):
-            return await threads.page(db, ranges, limit, newest_first=newest_first, behind=behind)
+            return await item_lists.page(db, ranges, limit, newest_first=newest_first, behind=behind)
 
         assert self.write(page) == expected[start : start + limit]
 

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 import gateway
-from gateway.store import Database, conversations, jobs, responses, threads
+from gateway.store import Database, conversations, item_lists, jobs, responses
 from gateway.store.tables import items
 from gateway.store.tables import responses as all_responses
 from gateway.store.tables import threads as all_threads
@@ -49,7 +49,7 @@ async def ids(store, response):
     """Return the ids of all items up to the end of a response."""
     async with store.reading() as db:
         found = await responses.find(db, "t", response)
-        return [item["id"] for item in await threads.read(db, await threads.ranges(db, found.behind))]
+        return [item["id"] for item in await item_lists.read(db, await item_lists.ranges(db, found.behind))]
 
 
 def own(name, number):
@@ -77,7 +77,7 @@ async def test_thread_is_extended_by_one_of_all_forks(store, store_url):
             assert await ids(store, f"p{number}-{turn}") == ["i", "o", *own(f"p{number}", turn)]
     async with store.reading() as db:
         assert await db.scalar(select(func.count()).select_from(all_threads)) == _PROCESSES * 10
-        assert (await threads.ranges(db, threads.ListPosition("first", 7)))[0].end == 7
+        assert (await item_lists.ranges(db, item_lists.ListPosition("first", 7)))[0].end == 7
 
 
 async def test_conversation_has_one_holder_across_processes(store, store_url):
@@ -86,7 +86,7 @@ async def test_conversation_has_one_holder_across_processes(store, store_url):
     run(store_url, "hold", "conv", 15)
     async with store.reading() as db:
         found = await conversations.find(db, "t", "conv")
-        said = await threads.read(db, [found.items])
+        said = await item_lists.read(db, [found.items])
     assert len(said) == _PROCESSES * 15 * 2
     pairs = [said[place : place + 2] for place in range(0, len(said), 2)]
     assert all(a["name"] == b["name"] and (a["word"], b["word"]) == ("in", "out") for a, b in pairs)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
-from gateway.store import Database, conversations, responses, threads
+from gateway.store import Database, conversations, item_lists, responses
 from gateway.store.records import ItemRange, ItemsMissing, ListPosition, StoredConversation
 from gateway.store.tables import threads as all_threads
 from support.sampling import examples
@@ -37,7 +37,7 @@ async def test_response_is_returned_as_saved(store):
         await responses.save(db, "t", body, numbered("a"), None, 7)
         found = await responses.find(db, "t", "r")
         assert await responses.response_object(db, found) == body
-        assert await threads.read(db, await responses.effective_input(db, found)) == numbered("a")
+        assert await item_lists.read(db, await responses.effective_input(db, found)) == numbered("a")
         assert (found.before, found.own, found.behind) == (
             ListPosition("r", 0),
             ItemRange("r", 0, 2),
@@ -52,7 +52,7 @@ async def test_thread_holds_a_chain_until_it_branches(store):
         second = await save(db, "b", first.behind)
         third = await save(db, "c", first.behind)
         assert [one.thread for one in (first, second, third)] == ["a", "a", "c"]
-        assert await threads.ranges(db, third.behind) == [ItemRange("a", 0, 2), ItemRange("c", 0, 2)]
+        assert await item_lists.ranges(db, third.behind) == [ItemRange("a", 0, 2), ItemRange("c", 0, 2)]
 
 
 async def test_thread_of_a_chain_from_a_conversation_is_separate(store):
@@ -74,7 +74,7 @@ async def test_thread_that_was_deleted_breaks_its_continuations(store):
         with pytest.raises(ItemsMissing):
             await responses.effective_input(db, second)
         with pytest.raises(ItemsMissing):
-            await threads.ranges(db, first.behind)
+            await item_lists.ranges(db, first.behind)
 
 
 async def test_conversation_that_was_deleted_takes_no_more_items(store):
@@ -103,13 +103,13 @@ async def test_thread_paging_ends_although_an_id_is_there_twice(store):
         first = await responses.find(db, "t", "r")
         await save(db, "other", first.behind)
         await responses.save(db, "t", {"id": "s", "output": []}, numbered("b", "x", "c"), first.behind, 0)
-        ranges = await threads.ranges(db, (await responses.find(db, "t", "s")).behind)
+        ranges = await item_lists.ranges(db, (await responses.find(db, "t", "s")).behind)
 
         async def behind(newest_first):
-            place = await threads.find(db, "t", ranges, "x", newest_first=newest_first)
-            return place, await threads.page(db, ranges, 9, newest_first=newest_first, behind=place)
+            place = await item_lists.find(db, "t", ranges, "x", newest_first=newest_first)
+            return place, await item_lists.page(db, ranges, 9, newest_first=newest_first, behind=place)
 
-        assert await threads.find(db, "t", [ItemRange("r", 1, 2)], "x") is None
+        assert await item_lists.find(db, "t", [ItemRange("r", 1, 2)], "x") is None
         assert await behind(True) == (ListPosition("r", 0), [])
         assert await behind(False) == (ListPosition("s", 1), numbered("c"))
 
@@ -118,14 +118,14 @@ async def test_item_lookup_returns_the_newest_of_an_id(store):
     async with store.writing() as db:
         for now, (id, text) in enumerate([("a", "old"), ("b", "new")]):
             await responses.save(db, "t", {"id": id, "output": []}, [{"id": "x", "text": text}], None, now)
-        assert await threads.by_id(db, "t", ["x", "y"]) == {"x": {"id": "x", "text": "new"}}
+        assert await item_lists.by_id(db, "t", ["x", "y"]) == {"x": {"id": "x", "text": "new"}}
 
 
 async def test_item_lookup_takes_more_ids_than_a_statement(store):
     ids = [f"item{number}" for number in range(1200)]
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {}, numbered(*ids), 0)
-        assert await threads.by_id(db, "t", ids) == {id: {"id": id} for id in ids}
+        assert await item_lists.by_id(db, "t", ids) == {id: {"id": id} for id in ids}
 
 
 async def test_thread_size_is_the_sum_of_its_rows(store):
@@ -140,7 +140,7 @@ async def test_thread_size_is_the_sum_of_its_rows(store):
         assert told == kept > 0
         await responses.remove(db, second)
         await responses.remove(db, inside)
-        await threads.remove(db, ListPosition("conv", 0))
+        await item_lists.remove(db, ListPosition("conv", 0))
         less = await counted(db)
         assert less[0] == less[1] < kept
 
@@ -151,7 +151,7 @@ async def test_conversation_keeps_the_items_of_a_deleted_response(store):
         inside = await save(db, "r", await conversations.find(db, "t", "conv"))
         await responses.remove(db, inside)
         assert await responses.find(db, "t", "r") is None
-        assert await threads.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered(
+        assert await item_lists.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered(
             "a", "r-in", "r-out"
         )
 

@@ -5,7 +5,17 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import event
 
-from gateway.store import completions, conversations, jobs, keys, logs, responses, sweep, thoughts, threads
+from gateway.store import (
+    chat_completions,
+    conversations,
+    event_logs,
+    expiry,
+    idempotency_keys,
+    item_lists,
+    jobs,
+    reasoning_memory,
+    responses,
+)
 from gateway.store.records import CompletionFilter
 from support.statements import noted, plan
 
@@ -20,15 +30,15 @@ async def fill(db, chain=CHAIN):
     behind = None
     for number in range(chain):
         await responses.save(db, "t", response(f"r{number}"), [{"id": f"r{number}-in"}], behind, number)
-        behind = threads.ListPosition("r0", 2 * number + 2)
+        behind = item_lists.ListPosition("r0", 2 * number + 2)
         made = {"id": f"c{number}", "created": number, "model": "m", "metadata": {"a": "b"}}
-        await completions.save(db, "t", made, [{"role": "user"}], 0)
+        await chat_completions.save(db, "t", made, [{"role": "user"}], 0)
     await conversations.create(db, "t", "conv", {}, [{"id": "i"}], 0)
-    await responses.save(db, "t", response("branch"), [], threads.ListPosition("r0", 4), 0)
+    await responses.save(db, "t", response("branch"), [], item_lists.ListPosition("r0", 4), 0)
     for number in range(CHAIN):
         await responses.open(db, "t", response(f"j{number}"), [{"id": f"j{number}-in"}], None, 0)
         await jobs.begin(db, "t", f"j{number}", b"", "a", number, 1)
-        await logs.append(db, [(f"j{number}", logs.LogRow(at, at, b"abc")) for at in range(9)])
+        await event_logs.append(db, [(f"j{number}", event_logs.LogRow(at, at, b"abc")) for at in range(9)])
 
 
 async def extend(db, last=CHAIN - 1):
@@ -42,8 +52,8 @@ async def branch(db):
 
 async def page(db, last=CHAIN - 1, newest_first=True):
     ranges = await responses.effective_input(db, await responses.find(db, "t", f"r{last}"))
-    behind = await threads.find(db, "t", ranges, "r3-in", newest_first=newest_first)
-    assert len(await threads.page(db, ranges, 3, newest_first=newest_first, behind=behind)) == 3
+    behind = await item_lists.find(db, "t", ranges, "r3-in", newest_first=newest_first)
+    assert len(await item_lists.page(db, ranges, 3, newest_first=newest_first, behind=behind)) == 3
 
 
 async def page_from_the_oldest(db, last=CHAIN - 1):
@@ -52,26 +62,28 @@ async def page_from_the_oldest(db, last=CHAIN - 1):
 
 async def page_of_a_branch(db):
     ranges = await responses.effective_input(db, await responses.find(db, "t", "branch"))
-    assert len(await threads.page(db, ranges, 3, newest_first=True)) == 3
+    assert len(await item_lists.page(db, ranges, 3, newest_first=True)) == 3
 
 
 async def page_of_completions(db):
     for newest_first in (False, True):
-        behind = await completions.find(db, "t", "c20")
+        behind = await chat_completions.find(db, "t", "c20")
         assert (
-            len(await completions.page(db, "t", CompletionFilter(), 3, newest_first=newest_first, behind=behind)) == 3
+            len(await chat_completions.page(db, "t", CompletionFilter(), 3, newest_first=newest_first, behind=behind))
+            == 3
         )
         assert (
-            len(await completions.page(db, "t", CompletionFilter("m", {"a": "b"}), 3, newest_first=newest_first)) == 3
+            len(await chat_completions.page(db, "t", CompletionFilter("m", {"a": "b"}), 3, newest_first=newest_first))
+            == 3
         )
 
 
 async def describe(db):
-    await completions.set_metadata(db, await completions.find(db, "t", "c20"), {"c": "d"})
+    await chat_completions.set_metadata(db, await chat_completions.find(db, "t", "c20"), {"c": "d"})
 
 
 async def items(db):
-    await threads.by_id(db, "t", ["r3-in", "r4-in"])
+    await item_lists.by_id(db, "t", ["r3-in", "r4-in"])
 
 
 async def converse(db):
@@ -79,26 +91,26 @@ async def converse(db):
     await conversations.acquire(db, "conv", "a", 1, 2)
     await conversations.append(db, found, [{"id": "j"}], 1)
     await conversations.set_metadata(db, "conv", {})
-    await threads.remove(db, threads.ListPosition("conv", 0))
+    await item_lists.remove(db, item_lists.ListPosition("conv", 0))
     await conversations.release(db, "conv", "a")
     await conversations.remove(db, "conv")
 
 
 async def delete(db):
     await responses.remove(db, await responses.find(db, "t", "r3"))
-    await completions.remove(db, "c20")
+    await chat_completions.remove(db, "c20")
 
 
 async def repeat(db):
-    await keys.begin(db, "t", "k", "d", "a", 0)
-    await keys.renew(db, "t", "k", "a", 0)
-    await keys.finish(db, "t", "k", "a", keys.StoredAnswer(200, "", b""))
+    await idempotency_keys.begin(db, "t", "k", "d", "a", 0)
+    await idempotency_keys.renew(db, "t", "k", "a", 0)
+    await idempotency_keys.finish(db, "t", "k", "a", idempotency_keys.StoredAnswer(200, "", b""))
 
 
 async def remember(db):
-    await thoughts.save(db, "t", [("a", "b")], 0)
-    await thoughts.find(db, "t", ["a"])
-    await thoughts.touch(db, "t", ["a"], 9999)
+    await reasoning_memory.save(db, "t", [("a", "b")], 0)
+    await reasoning_memory.find(db, "t", ["a"])
+    await reasoning_memory.touch(db, "t", ["a"], 9999)
 
 
 async def hold(db):
@@ -121,21 +133,21 @@ async def finish(db):
 
 
 async def follow(db):
-    assert len(await logs.read(db, "j3", 4, 3)) == 3
-    assert await logs.newest_event(db, "j3", 0)
-    assert await logs.newest_event(db, "j3", 0) == 8
+    assert len(await event_logs.read(db, "j3", 4, 3)) == 3
+    assert await event_logs.newest_event(db, "j3", 0)
+    assert await event_logs.newest_event(db, "j3", 0) == 8
 
 
 async def put_away(db):
-    await logs.expire(db, "j3", 9)
-    await logs.trim(db, "j4", 9)
+    await event_logs.expire(db, "j3", 9)
+    await event_logs.trim(db, "j4", 9)
     await responses.find_locked(db, "j5")
     await responses.remove(db, await responses.find(db, "t", "j5"))
 
 
 async def sweep_away(db):
-    for kind in (sweep._THREADS, sweep._THOUGHTS, sweep._KEYS, sweep._EVENTS):
-        await sweep._unused(db, kind, 1)
+    for kind in (expiry._THREADS, expiry._THOUGHTS, expiry._KEYS, expiry._EVENTS):
+        await expiry._unused(db, kind, 1)
 
 
 def walks(plan):

@@ -22,13 +22,13 @@ import uvloop
 
 from gateway import config, formats
 from gateway.server.app import create_app
-from gateway.server.limiting import counters, in_store
-from gateway.server.protocols import STOPPING, ServerConfig
+from gateway.server.http.protocol import STOPPING, ServerConfig
+from gateway.server.limits import counters
 from support.upstream import KEY, Upstream
 from support.wait import DEADLINE, until
 
 # A deadline only ends what hangs: on a busy machine a store is opened later, and a limit holds nevertheless.
-counters._PATIENCE = in_store._LONGEST = DEADLINE
+counters._PATIENCE = counters._LONGEST = DEADLINE
 STORES, NUMBERS = tempfile.TemporaryDirectory(), itertools.count()
 atexit.register(STORES.cleanup)
 

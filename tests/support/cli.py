@@ -6,14 +6,14 @@ import socket
 import httpx
 from typer.testing import CliRunner
 
-from gateway import cli
+from gateway.cli import main
 
 RUNNER = CliRunner(env={"GATEWAY_CONFIG": None})
 
 
 def run(*words: str, **env: str | None) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
-    done = RUNNER.invoke(cli.app, words, env=env, prog_name="gateway")
+    done = RUNNER.invoke(main.app, words, env=env, prog_name="gateway")
     return done.exit_code, done.stdout, done.stderr
 
 

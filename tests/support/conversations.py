@@ -2,9 +2,9 @@
 
 import json
 
-from gateway.endpoints.responses.items import HistoryRules, read_input
-from gateway.ledger import Warnings
+from gateway.api.responses.input_items import HistoryRules, read_input
 from gateway.request import StoredReasoning
+from gateway.warnings import Warnings
 from support.paths import TESTS
 
 CONVERSATIONS = json.loads((TESTS / "endpoints" / "conversations.json").read_text())

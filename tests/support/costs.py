@@ -23,9 +23,9 @@ import starlette
 import uvicorn
 
 import gateway
-from gateway.ledger import Warnings
+from gateway.pipeline.pipeline import Pipeline
 from gateway.request import Request
-from gateway.turn import Pipeline
+from gateway.warnings import Warnings
 from support import upstream as scripted
 from support.app import listening
 from support.format_events import untraced

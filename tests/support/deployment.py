@@ -5,7 +5,7 @@ import re
 from ruamel.yaml import YAML
 
 from gateway.config import build_config, read_document
-from gateway.server.telemetry.metrics import METRICS
+from gateway.server.observability.metrics import METRICS
 from support.paths import ROOT
 
 USER = 65532

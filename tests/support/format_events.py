@@ -6,8 +6,8 @@ from functools import wraps
 from msgspec.structs import replace
 
 from gateway.events import Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
-from gateway.formats.format import ParseContext
-from gateway.normaliser import Normalizer
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.normalizer import Normalizer
 from support.pipeline import TOOLS, merge, setting
 
 OFFERED = ParseContext(TOOLS)

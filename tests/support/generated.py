@@ -11,8 +11,8 @@ from conformance import __main__ as conformance
 from conformance import page
 from conformance.parts import recordings
 from gateway.backends import KINDS
-from gateway.backends.page import kinds_page as backends_page
-from gateway.formats import FORMATS, catalogue
+from gateway.backends.docs_page import kinds_page as backends_page
+from gateway.formats import FORMATS, docs_page
 from support import backend_requests, recorded_servers
 from support.paths import ROOT
 
@@ -22,7 +22,7 @@ def pages() -> dict[Path, str]:
     docs = ROOT / "docs"
     return {
         docs / "backends.md": backends_page(),
-        docs / "formats.md": catalogue.formats_page(FORMATS),
+        docs / "formats.md": docs_page.formats_page(FORMATS),
         docs / "conformance.md": page.page(page.read()),
     }
 

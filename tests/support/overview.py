@@ -1,6 +1,6 @@
 """Ask a gateway for its overview."""
 
-from gateway.server.telemetry.sight import RequestSnapshot
+from gateway.server.observability.snapshot import RequestSnapshot
 
 CHAT, PATH = "/v1/chat/completions", "/admin/overview"
 

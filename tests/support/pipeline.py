@@ -5,8 +5,7 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from gateway.backends.openai.decode import ChatDecoder
-from gateway.calls import ParserSettings
+from gateway.backends.openai.decoder import ChatDecoder
 from gateway.events import (
     Event,
     Finish,
@@ -19,9 +18,10 @@ from gateway.events import (
     ToolInputDelta,
 )
 from gateway.formats import FORMATS
-from gateway.formats.format import ParseContext
-from gateway.ledger import Warnings
-from gateway.upstream import UpstreamReader
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.tool_calls import ParserSettings
+from gateway.pipeline.upstream_reader import UpstreamReader
+from gateway.warnings import Warnings
 
 DONE = b"data: [DONE]\n\n"
 TOOLS = {

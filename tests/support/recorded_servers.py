@@ -15,20 +15,20 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
-from gateway.backends.openai.body import requested_extra_fields
-from gateway.backends.openai.decode import ChatDecoder
-from gateway.backends.openai.failures import problem_from_status
-from gateway.calls import ParserSettings
-from gateway.endpoints import chat, completions
+from gateway.api import chat, completions
+from gateway.backends.openai.decoder import ChatDecoder
+from gateway.backends.openai.error_mapping import problem_from_status
+from gateway.backends.openai.request_body import requested_extra_fields
 from gateway.errors import Problem
 from gateway.events import Event
 from gateway.formats import FORMATS
-from gateway.formats.format import ParseContext
-from gateway.ledger import Warnings
-from gateway.translate import lower_request
-from gateway.translate.promises import EnforcementTerms, output_validation
-from gateway.turn import Pipeline, SendBytes, StoreResponse
-from gateway.upstream import UpstreamReader
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.pipeline import Pipeline, SendBytes, StoreResponse
+from gateway.pipeline.tool_calls import ParserSettings
+from gateway.pipeline.upstream_reader import UpstreamReader
+from gateway.transforms import lower_request
+from gateway.transforms.output_validation import EnforcementTerms, output_validation
+from gateway.warnings import Warnings
 from support.paths import TESTS
 from support.pipeline import merge
 from support.responses import new_encoder

@@ -6,11 +6,11 @@ from collections import Counter
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.endpoints.responses import EncoderInputs, ResponseHead, ResponseParams, response_encoder
+from gateway.api.responses import EncoderInputs, ResponseHead, ResponseParams, response_encoder
 from gateway.errors import Problem
 from gateway.events import Finish, Logprob, ToolArgsDelta, ToolCallEnd, ToolCallStart, ToolInputDelta, TopLogprob
-from gateway.ledger import Warnings
 from gateway.request import Request
+from gateway.warnings import Warnings
 from support.responses_events import checked, checked_whole
 
 OFFERED = {"type": "function", "name": "f", "description": None, "parameters": None, "strict": None}

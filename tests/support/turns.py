@@ -2,10 +2,10 @@
 
 import json
 
-from gateway.endpoints import chat
-from gateway.ledger import Warnings
-from gateway.translate import lower_request
-from gateway.turn import Pipeline
+from gateway.api import chat
+from gateway.pipeline.pipeline import Pipeline
+from gateway.transforms import lower_request
+from gateway.warnings import Warnings
 from support.pipeline import setting, upstream
 
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}

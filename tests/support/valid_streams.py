@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
+from gateway.api import chat
 from gateway.backends.dialects import DIALECTS
-from gateway.endpoints import chat
-from gateway.ledger import Warnings
-from gateway.turn import Pipeline, SendBytes, StoreResponse
-from gateway.upstream import UpstreamReader
+from gateway.pipeline.pipeline import Pipeline, SendBytes, StoreResponse
+from gateway.pipeline.upstream_reader import UpstreamReader
+from gateway.warnings import Warnings
 from support.pipeline import DONE, payloads, setting, sse
 from support.random_streams import SCHEMAS, stream
 from support.responses import new_encoder

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import httpx
 
 from gateway.server.app import create_app
-from gateway.server.telemetry.telemetry import Telemetry
+from gateway.server.observability.telemetry import Telemetry
 from support.app import Site, running, settings
 from support.upstream import HELLO, Upstream
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats import FORMATS
-from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate.call_ids import convert_call_ids
+from gateway.transforms.past_tool_calls import convert_call_ids
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import untraced
 from support.upstream import call, chunk, said, stream, whole

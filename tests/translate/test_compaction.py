@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import ResponseCompactionCompactingEvent
 
-from gateway.compaction import request_after_summary
-from gateway.endpoints.responses import EncoderInputs, SummaryEncoder
+from gateway.api.responses import EncoderInputs, SummaryEncoder
 from gateway.events import ReasoningDelta, TextDelta
-from gateway.ledger import Warnings
 from gateway.request import Request, StoredReasoning, summary_message
+from gateway.transforms.context_window import request_after_summary
+from gateway.warnings import Warnings
 from support.app import gateway, listening, problem
 from support.conversations import assistant, user
 from support.responses import message_texts

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.translate.effort import compile_budget, is_affordable
-from gateway.translate.forms import FormatValidator
+from gateway.transforms.schema_validator import FormatValidator, compile_budget, is_affordable
 
 
 def lattice(depth, word="anyOf"):

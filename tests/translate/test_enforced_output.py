@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.backends import KINDS
-from gateway.ledger import Warnings
 from gateway.request import Request, Tool, ToolName
-from gateway.translate import enforced
-from gateway.translate.promises import EnforcementTerms, output_validation
+from gateway.transforms import output_enforcement
+from gateway.transforms.output_validation import EnforcementTerms, output_validation
+from gateway.warnings import Warnings
 from support.app import gateway, problem
 from support.ollama import Turn, says
 from support.ollama_gateway import site
@@ -37,7 +37,7 @@ PROSE = stream(
 def test_tool_choice_is_enforced_by_the_means_of_the_kind():
     def means(kind, *, mute=False, raw=False):
         one = KINDS[kind].parsing_nothing() if raw else KINDS[kind]
-        return [enforced.enforcement_means(one, mute=mute, again=again) for again in (False, True)]
+        return [output_enforcement.enforcement_means(one, mute=mute, again=again) for again in (False, True)]
 
     assert means("openai") == means("vllm") == means("sglang") == means("lmstudio") == ["own", "schema"]
     assert means("llamacpp") == ["own", "schema"] and means("llamacpp", raw=True) == ["schema", "schema"]
@@ -56,16 +56,17 @@ def test_enforcement_changes_nothing_for_unbound_requests(tools, choice, rest, k
     messages = ({"role": "user", "content": "Hi"},)
     request, ledger = Request(model="m", messages=messages, tools=tools, tool_choice=choice, rest=rest), Warnings()
     done = [
-        enforced.enforce_output(request, KINDS[kind], how, ledger) is not request for how in ("own", "schema", "words")
+        output_enforcement.enforce_output(request, KINDS[kind], how, ledger) is not request
+        for how in ("own", "schema", "words")
     ]
     promise = output_validation(request, EnforcementTerms, ledger)
-    assert enforced.is_enforced(request) or not (any(done) or promise or ledger.entries())
+    assert output_enforcement.is_enforced(request) or not (any(done) or promise or ledger.entries())
 
 
 def enforced_request(*tools, choice="required", kind="ollama", how="schema", **fields):
     ledger = Warnings()
     request = Request(model="m", messages=(), tools=tools, tool_choice=choice, **fields)
-    return enforced.enforce_output(request, KINDS[kind], how, ledger), ledger.entries()
+    return output_enforcement.enforce_output(request, KINDS[kind], how, ledger), ledger.entries()
 
 
 def schema(*tools, **fields):

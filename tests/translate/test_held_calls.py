@@ -16,9 +16,9 @@ from gateway.events import (
     ToolInputDelta,
     Usage,
 )
-from gateway.ledger import Warnings
 from gateway.request import Request, Tool
-from gateway.translate.held_calls import SUBJECT, HeldCalls
+from gateway.transforms.invalid_calls import SUBJECT, HeldCalls
+from gateway.warnings import Warnings
 
 REQUEST = Request(model="m", messages=({"role": "user", "content": "q"},), tools=(Tool("f", {"name": "f"}),))
 LOST = Failure(Problem(502, "Lost.", "upstream_lost"))

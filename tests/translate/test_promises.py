@@ -20,9 +20,9 @@ from gateway.events import (
     ToolCallStart,
     Usage,
 )
-from gateway.ledger import Warnings
 from gateway.request import Request, Tool, ToolName
-from gateway.translate.promises import EnforcementTerms, output_validation
+from gateway.transforms.output_validation import EnforcementTerms, output_validation
+from gateway.warnings import Warnings
 
 TOOLS = (Tool("f", {"name": "f"}),)
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ledger import Warnings
 from gateway.request import Request, Tool
-from gateway.translate import prompted
+from gateway.transforms import prompted_tools
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.responses_events import checked
 from support.upstream import HELLO, chunk, said, stream, whole
@@ -41,7 +41,7 @@ def output(id, content="rain"):
 def messages_and_warnings(*messages, **fields):
     """Return the translated messages and the warnings."""
     ledger = Warnings()
-    request = prompted.tools_to_prompt(Request(model="m", messages=messages, **fields), ledger)
+    request = prompted_tools.tools_to_prompt(Request(model="m", messages=messages, **fields), ledger)
     return [*request.messages], ledger.entries()
 
 

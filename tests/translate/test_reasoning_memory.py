@@ -10,11 +10,11 @@ from sqlalchemy import select
 
 from gateway.errors import Problem
 from gateway.events import Failure, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart, Usage
-from gateway.ledger import Warnings
-from gateway.recollection import ReasoningCapture, find_missing_reasoning, restore_reasoning
 from gateway.request import Request
+from gateway.store import reasoning_memory as kept
 from gateway.store import tables
-from gateway.store import thoughts as kept
+from gateway.transforms.reasoning_memory import ReasoningCapture, find_missing_reasoning, restore_reasoning
+from gateway.warnings import Warnings
 from support.app import bearer, gateway, listening, overheard
 from support.conversations import assistant, user
 from support.sse import events, payloads, text_of

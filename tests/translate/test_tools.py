@@ -27,9 +27,9 @@ from gateway.events import (
     ToolInputDelta,
     Usage,
 )
-from gateway.ledger import Warnings
 from gateway.request import Request, Tool, ToolName
-from gateway.translate import apply_filters, close_filters, custom_input, lower_request, naming, shims
+from gateway.transforms import apply_filters, close_filters, custom_tools, lower_request, tool_names, tool_shims
+from gateway.warnings import Warnings
 from support.pipeline import chunk, cut, events_of, grammatical, merge, singly
 from support.sampling import EXAMPLES, examples
 
@@ -179,7 +179,7 @@ CALLED = st.builds(lambda name: past_call(name=name, arguments="{}"), st.sampled
 def test_functions_need_no_translation(tools, calls, choice):
     """Callers may skip the translation of plain functions."""
     request, ledger = request_with(*tools, calls=calls, tool_choice=choice), Warnings()
-    for lower in (naming.lower_tool_names, custom_input.lower_custom_tools, shims.lower_shim_tools):
+    for lower in (tool_names.lower_tool_names, custom_tools.lower_custom_tools, tool_shims.lower_shim_tools):
         assert lower(request, ledger) == (request, [])
     assert lower_request(request, ledger) == (request, []) and ledger.entries() == []
 
@@ -397,7 +397,7 @@ def test_custom_tool_arguments_beside_the_input_are_dropped(arguments, entries):
 @settings(max_examples=examples(8 * EXAMPLES))
 @given(st.text("ab0|()[]{}^$.*+?\\-&,"))
 def test_custom_tool_pattern_is_a_regex_of_the_same_meaning(regex):
-    if pattern := custom_input._pattern(regex):
+    if pattern := custom_tools._pattern(regex):
         assert re.compile(pattern).pattern == f"^({regex.removeprefix('^').removesuffix('$')})$"
 
 

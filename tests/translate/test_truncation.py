@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.request import Request
-from gateway.shortening import truncated_versions
+from gateway.transforms.context_window import truncated_versions
 
 
 def request_with(*roles, shorten=True):

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from gateway.backends.field_rules import OPENAI
 from gateway.backends.kind import Kind
 from gateway.backends.kinds import llamacpp, lmstudio, ollama, sglang, transformers, vllm
-from gateway.backends.verdicts import OPENAI
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {

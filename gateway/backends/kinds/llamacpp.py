@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from gateway.backends.field_rules import ALONE, AS_A_FORM, LOCAL, RenamedRule, TranslatedRule
 from gateway.backends.gbnf import schema_to_gbnf
 from gateway.backends.kind import FORMAT, Kind, TokenCounter, parts_passed
-from gateway.backends.verdicts import ALONE, AS_A_FORM, LOCAL, RenamedRule, TranslatedRule
 from gateway.request import Request
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from gateway.backends.field_rules import ALONE, DROPPED, LOCAL, ONE_CHOICE, RenamedRule, TranslatedRule
 from gateway.backends.kind import LEFT_OUT, Kind, parts_passed
-from gateway.backends.verdicts import ALONE, DROPPED, LOCAL, ONE_CHOICE, RenamedRule, TranslatedRule
 from gateway.request import Request
 
 

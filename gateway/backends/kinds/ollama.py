@@ -2,8 +2,7 @@
 
 from types import MappingProxyType
 
-from gateway.backends.kind import LEFT_OUT, Kind, format_unless_call_forced
-from gateway.backends.verdicts import (
+from gateway.backends.field_rules import (
     AS_A_FORM,
     CUT_HERE,
     DROPPED,
@@ -13,6 +12,7 @@ from gateway.backends.verdicts import (
     RenamedRule,
     TranslatedRule,
 )
+from gateway.backends.kind import LEFT_OUT, Kind, format_unless_call_forced
 
 KIND = Kind(
     fields=MappingProxyType(

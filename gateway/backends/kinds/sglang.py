@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from gateway.backends.field_rules import LOCAL, RenamedRule, TranslatedRule
 from gateway.backends.kind import FORMAT, Kind, parts_passed
-from gateway.backends.verdicts import LOCAL, RenamedRule, TranslatedRule
 from gateway.request import Request
 
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.kind import Kind, parts_passed
-from gateway.backends.verdicts import (
+from gateway.backends.field_rules import (
     AS_A_FORM,
     CUT_HERE,
     CUT_OFF,
@@ -17,6 +16,7 @@ from gateway.backends.verdicts import (
     RenamedRule,
     TranslatedRule,
 )
+from gateway.backends.kind import Kind, parts_passed
 from gateway.request import Request
 
 

@@ -2,8 +2,8 @@
 
 from types import MappingProxyType
 
+from gateway.backends.field_rules import LOCAL, RenamedRule
 from gateway.backends.kind import FORMAT, Kind, TokenCounter, parts_passed
-from gateway.backends.verdicts import LOCAL, RenamedRule
 
 KIND = Kind(
     fields=MappingProxyType(

@@ -1,13 +1,15 @@
-"""Tokens, from whatever names and types a server has for them (the promise of `events.Usage`)."""
+"""Read token counts under all names and types that servers use, or estimate them (see `events.Usage`)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.backends.openai.wire import LenientNumber, TokenDetails, WireUsage
+from gateway.errors import UpstreamInvalid
 from gateway.events import Usage
+from gateway.warnings import Warnings
 
 _NO_DETAILS = TokenDetails()
 _MOST = (1 << 53) - 1  # what is above that is no exact number in JavaScript
@@ -93,3 +95,31 @@ class UsageTotal(Struct):
                 self.before = self.before + other if self.before else other
             self.stated, self.finished = usage, False
         return usage + self.before if self.before else usage
+
+
+def list_entries(said: Any, *names: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
+    """The objects of the list that is the answer, or that it has by one of these names."""
+    lists = [said, *(said.get(name) for name in names)] if isinstance(said, dict) else [said]
+    found = next((one for one in lists if isinstance(one, list)), None)
+    if found is None or not all(isinstance(entry, dict) for entry in found):
+        raise UpstreamInvalid(f"The backend's answer has no list of '{names[0]}'.")
+    yield from found
+
+
+def service_usage(said: Any, characters: int, ledger: Warnings) -> dict[str, int]:  # noqa: ANN401 - decoded JSON
+    """The tokens that were read: as the backend says, else estimated."""
+    counts = said.get("usage") if isinstance(said, dict) else None
+    counts = counts if isinstance(counts, dict) else {}
+    known = count_value(counts.get("prompt_tokens")) or count_value(counts.get("total_tokens"))
+    if not known:
+        ledger.note("estimated", "usage")
+    count = known or estimate_tokens_from_characters(characters)
+    return {"prompt_tokens": count, "total_tokens": count}
+
+
+CHARACTERS_PER_TOKEN = 4
+
+
+def estimate_tokens_from_characters(characters: int) -> int:
+    """How many tokens so many characters may be."""
+    return -(-characters // CHARACTERS_PER_TOKEN)

@@ -1,9 +1,84 @@
-"""The types of a chat completion, chunked or whole, as wide as servers really write them."""
+"""Define the types of a chat completion, streamed and whole, as wide as servers write them.
 
-from collections.abc import Sequence
+Log-probabilities and signatures are read out of them here.  LiteLLM has `thinking_blocks` in a message and
+`provider_specific_fields` in a call or its function; Google's own endpoint has `extra_content` in a call.  Signatures
+go back to the upstream unchanged.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, json
+
+from gateway.events import Logprob, TopLogprob
+
+_LEAST = -9999.0  # stands for −∞ and NaN, which JSON cannot say
+
+
+def read_logprobs(said: object, text: str, most: int | None = None) -> dict[str, tuple[Logprob, ...]]:
+    """By the field they belong to, "content" or "refusal".
+
+    text: what a bare number is about; most: other tokens per token, None: all that came.
+    """
+    match said:
+        case {"tokens": list(tokens), **rest}:
+            return {"content": _columns(tokens, rest, most)}
+        case {**fields}:
+            return {field: _entries(fields.get(field), most) for field in ("content", "refusal")}
+        case list():
+            return {"content": _entries(said, most)}
+        case bool() | None:
+            return {}
+        case int() | float():
+            return {"content": (Logprob(text, _number(said), _bytes(text)),)}
+    return {}
+
+
+def _entries(said: object, most: int | None) -> tuple[Logprob, ...]:
+    return tuple(_entry(one, most) for one in said if isinstance(one, Mapping)) if isinstance(said, list) else ()
+
+
+def _entry(said: Mapping[str, Any], most: int | None) -> Logprob:
+    token = _token(said)
+    return Logprob(token.token, token.logprob, token.bytes, tuple(_candidates(said.get("top_logprobs"))[:most]))
+
+
+def _columns(tokens: list[Any], said: Mapping[object, Any], most: int | None) -> tuple[Logprob, ...]:
+    """The shape of the legacy completions: one list per property."""
+    chances, tops = said.get("token_logprobs") or [], said.get("top_logprobs") or []
+    return tuple(
+        Logprob(
+            str(token),
+            _number(chances[i] if i < len(chances) else None),
+            _bytes(str(token)),
+            tuple(_candidates(tops[i] if i < len(tops) else None)[:most]),
+        )
+        for i, token in enumerate(tokens)
+    )
+
+
+def _candidates(said: object) -> list[TopLogprob]:
+    if isinstance(said, Mapping):  # {token: logprob}
+        return [TopLogprob(str(token), _number(chance), _bytes(str(token))) for token, chance in said.items()]
+    return [_token(one) for one in said if isinstance(one, Mapping)] if isinstance(said, list) else []
+
+
+def _token(said: Mapping[str, Any]) -> TopLogprob:
+    token = str(said.get("token", said.get("text", "")))
+    raw = said.get("bytes")
+    own = isinstance(raw, list) and all(isinstance(byte, int) for byte in raw)
+    return TopLogprob(token, _number(said.get("logprob")), tuple(raw) if own and raw is not None else _bytes(token))
+
+
+def _number(said: object) -> float:
+    if isinstance(said, int | float) and not isinstance(said, bool) and said >= _LEAST:
+        return float(said)
+    return _LEAST
+
+
+def _bytes(token: str) -> tuple[int, ...]:
+    return tuple(token.encode("utf-8", "replace"))
+
 
 LenientNumber = int | float | str | bool | None
 
@@ -135,3 +210,36 @@ class PlainChunk(WireChunk, forbid_unknown_fields=True, gc=False):
     output_tokens: None = None
     tokens_evaluated: None = None
     tokens_predicted: None = None
+
+
+class SignedBlock(Struct, frozen=True):
+    """A piece of a thought.  `signature`: the one that ends here, as in `events.Reasoning`."""
+
+    text: str
+    signature: str = ""
+
+
+def signed_blocks(said: object) -> Iterator[SignedBlock]:
+    """The pieces of `thinking_blocks`; what is no such piece is none."""
+    for one in said if isinstance(said, list) else ():
+        match one:
+            case {"type": "redacted_thinking", "data": str(data)} if data:
+                yield SignedBlock("", _encode(type="redacted_thinking", data=data))
+            case {"type": "thinking", "signature": str(signature), **rest} if signature:
+                yield SignedBlock(str(rest.get("thinking") or ""), _encode(type="thinking", signature=signature))
+            case {"type": "thinking", "thinking": str(text)} if text:
+                yield SignedBlock(text)
+
+
+def signature_of_call(call: WireToolCall) -> str:
+    """The signature of a call, "" for none."""
+    function = call.function.provider_specific_fields if call.function else None
+    for said in (call.provider_specific_fields, function, call.extra_content):
+        match said:
+            case {"thought_signature": str(signature)} | {"google": {"thought_signature": str(signature)}} if signature:
+                return signature
+    return ""
+
+
+def _encode(**said: str) -> str:
+    return json.encode(said).decode()

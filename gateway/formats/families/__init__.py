@@ -1,1 +1,1 @@
-"""One row per format, in files by the grammar that their calls have."""
+"""List the rows of all formats, in files by the grammar of their calls."""

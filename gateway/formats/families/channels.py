@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from gateway.formats import functionary32
-from gateway.formats.harmony import harmony_format
+from gateway.formats.grammars import channels
+from gateway.formats.grammars.channels import MUSE
+from gateway.formats.grammars.harmony import harmony_format
+from gateway.formats.grammars.nested import NestedCall
 from gateway.formats.markup import THINK, Markup
-from gateway.formats.muse import MUSE
-from gateway.formats.nested import NestedCall
-from gateway.formats.row import FormatSpec
+from gateway.formats.spec import FormatSpec
 
 _M3 = "]<]minimax[>["
 
@@ -43,7 +43,7 @@ ROWS: Mapping[str, FormatSpec] = {
         signs=("chat_format=llm-jp-harmony-v1",),
     ),
     "functionary32": FormatSpec(
-        parse=functionary32.functionary32,
+        parse=channels.functionary32,
         families="Functionary 3.2",
         example='all\nLet me see.>>>get_weather\n{"city": "Paris", "days": 3}',
         signs=(">>>all",),

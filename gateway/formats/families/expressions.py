@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from gateway.formats import json_call
-from gateway.formats.families.elements import QWEN
-from gateway.formats.format import CallParser, ParseContext, ParserOutput, by_next_token
-from gateway.formats.gemma import GemmaCall
+from gateway.formats.families.xml_elements import QWEN
+from gateway.formats.grammars import json_calls
+from gateway.formats.grammars.gemma import GemmaCall
+from gateway.formats.grammars.pythonic import Pythonic
 from gateway.formats.markup import Markup
-from gateway.formats.pythonic import Pythonic
+from gateway.formats.parser import CallParser, ParseContext, ParserOutput, by_next_token
 from gateway.formats.reader import ReadStep, TextReader
-from gateway.formats.row import FormatSpec
+from gateway.formats.spec import FormatSpec
 
 
 def _twice(tag: str, call: CallParser) -> Mapping[str, CallParser]:
@@ -26,7 +26,7 @@ def _json_if_asked(read: TextReader, emit: ParserOutput, context: ParseContext) 
     """LFM2 writes calls as JSON where its system prompt says so."""
     yield from read.peek()
     json = yield from read.ahead("{", "[{", "[ {")
-    return (yield from (json_call.tagged_calls if json else _LFM2.tagged)(read, emit, context))
+    return (yield from (json_calls.tagged_calls if json else _LFM2.tagged)(read, emit, context))
 
 
 ROWS: Mapping[str, FormatSpec] = {

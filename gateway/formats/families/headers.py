@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from itertools import product
 
-from gateway.formats import json_call, python_tag
-from gateway.formats.format import by_next_token
-from gateway.formats.headed import HeadedCall
+from gateway.formats.grammars import json_calls, pythonic
+from gateway.formats.grammars.headed import HeadedCall
 from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import THINK, Markup
-from gateway.formats.row import FormatSpec
+from gateway.formats.parser import by_next_token
+from gateway.formats.spec import FormatSpec
 
 
 def _spelled(*tags: str) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ _MISTRAL = Markup(
     thoughts={"[THINK]": ("[/THINK]",), **THINK},
     calls={
         "[TOOL_CALLS]": by_next_token(
-            {"[": json_call.tagged_calls, "{": json_call.tagged_calls},
+            {"[": json_calls.tagged_calls, "{": json_calls.tagged_calls},
             HeadedCall(separators=("[ARGS]",), bare=True, id_mark="[CALL_ID]"),
         )
     },
@@ -132,7 +132,7 @@ ROWS: Mapping[str, FormatSpec] = {
         parse=Markup(
             calls={
                 "<function=": HeadedCall(separators=(">",), ends=("</function>",)),
-                python_tag.TAG: python_tag.calls("functionary31"),
+                pythonic.TAG: pythonic.calls("functionary31"),
             },
             after=("</function>",),
         ),

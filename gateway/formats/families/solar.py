@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping
 
-from gateway.formats.format import ParseContext, ParserOutput, start_call
-from gateway.formats.json_call import read_arguments
+from gateway.formats.grammars.json_calls import read_arguments
+from gateway.formats.grammars.tagged import TaggedCall
 from gateway.formats.markup import Markup
+from gateway.formats.parser import ParseContext, ParserOutput, start_call
 from gateway.formats.reader import Malformed, ReadStep, TextReader
-from gateway.formats.row import FormatSpec
-from gateway.formats.tagged import TaggedCall
+from gateway.formats.spec import FormatSpec
 
 _BEGIN, _NAME, _ARGS, _END = (f"<|tool_call:{part}|>" for part in ("begin", "name", "args", "end"))
 _ID = re.compile(r"[\w.:-]*")

@@ -1,13 +1,13 @@
-"""Responses that outlive the connection of their client.
+"""Run responses that outlive the connection of their client.
 
-A *job* is the gateway's own client of an answer, and one that does not leave: what it is sent goes into a log, which
-clients follow, from whichever process they have reached.  Reading order:
+A *job* is the gateway's own client of a response, and one that does not leave.  Its events go into a log, which
+subscribers follow, from any process.  Reading order:
 
-    job         one answer on its way                                         ← start here
-    scribe      the logs of all jobs of a process, written together
-    tail        the newest rows of a log, for its subscribers
-    following   what a follower gets
-    watch       the log of a job that is at home in another process
-    jobs        all jobs of a process: starting, holding, cancelling, ending them
-    takeover    jobs whose process has died
+    job             one background response                                       ← start here
+    log_writer      writes the logs of all jobs of a process together
+    log_tail        the newest rows of a log, and the events for a subscriber
+    remote_log      the log of a job that runs in another process
+    job_responses   the HTTP responses for the client of a job
+    job_manager     all jobs of a process: start, hold, cancel, end
+    recovery        jobs whose process has died
 """

@@ -9,20 +9,19 @@ from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Scope
 
+from gateway.api.responses import event_stream, storable_body
 from gateway.config import Config, ModelSettings
-from gateway.endpoints.responses import log, storable_body
 from gateway.errors import CANCELLED, GatewayError, Problem, StoreFailed
 from gateway.events import Failure
-from gateway.server.answer import Responder
-from gateway.server.jobs.desk import JobContext
-from gateway.server.jobs.scribe import JobLost
-from gateway.server.jobs.tail import LogTail
-from gateway.server.questions import JobPlan, ModelRequest
-from gateway.server.telemetry.observation import record_of
-from gateway.server.ways import RetryPolicy
-from gateway.store import jobs, logs, responses
+from gateway.pipeline.pipeline import ResponseEncoder
+from gateway.server.jobs.log_tail import LogTail
+from gateway.server.jobs.log_writer import JobContext, JobLost
+from gateway.server.observability.request_record import record_of
+from gateway.server.relay.model_request import JobPlan, ModelRequest
+from gateway.server.relay.responder import Responder
+from gateway.server.relay.retry_policy import RetryPolicy
+from gateway.store import event_logs, jobs, responses
 from gateway.store.records import LogRow
-from gateway.turn import ResponseEncoder
 
 _WELL = ("completed", "incomplete")
 _OURS = b"x-gateway-"
@@ -156,8 +155,8 @@ class BackgroundJob:
             raise JobLost
         if not data:
             return
-        last, data = data.endswith(log.DONE), data.removesuffix(log.DONE)
-        row = LogRow(self._told, self._told + log.count_events(data) - 1, data)
+        last, data = data.endswith(event_stream.DONE), data.removesuffix(event_stream.DONE)
+        row = LogRow(self._told, self._told + event_stream.count_events(data) - 1, data)
         self._told = row.last + 1
         over = last and bool(self.status)  # where it could not be stored, the next process tries again
         if self.streamed:
@@ -175,7 +174,7 @@ class BackgroundJob:
             self._logged = self._desk.most_bytes // 2
             with suppress(StoreFailed):  # the next time may be early enough
                 async with self._desk.store.writing() as db:
-                    await logs.trim(db, self.id, self._logged)
+                    await event_logs.trim(db, self.id, self._logged)
 
     # failures
 

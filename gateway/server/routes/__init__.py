@@ -3,24 +3,11 @@
 from fastapi import FastAPI
 
 from gateway.config import Config
-from gateway.server.auth import Authenticator
-from gateway.server.routes import (
-    completions,
-    console,
-    conversations,
-    embeddings,
-    health,
-    inspector,
-    metrics,
-    models,
-    rerank,
-    responses,
-    tokenize,
-)
+from gateway.server.admin import routes as admin
+from gateway.server.middleware.auth import Authenticator
+from gateway.server.routes import chat_completions, conversations, health, metrics, model_services, models, responses
 
-_RESOURCES = (
-    models, responses, conversations, completions, embeddings, rerank, tokenize, health, metrics, console, inspector,
-)  # fmt: skip
+_RESOURCES = (models, responses, conversations, chat_completions, model_services, health, metrics, admin)
 
 
 def add_routes(app: FastAPI, config: Config, door: Authenticator) -> None:

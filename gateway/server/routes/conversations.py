@@ -6,23 +6,21 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 
+from gateway.api.responses.input_items import HistoryRules, Item, referenced_ids
+from gateway.api.responses.stored_items import complete_added_items, duplicate_item_error, visible_item
+from gateway.api.validation import check_metadata, list_of, object_, object_of
 from gateway.config import Config
-from gateway.endpoints.body import check_metadata
-from gateway.endpoints.checks import list_of, object_, object_of
-from gateway.endpoints.responses.added import complete_added_items, duplicate_item_error
-from gateway.endpoints.responses.items import HistoryRules, Item, referenced_ids
-from gateway.endpoints.responses.stored import visible_item
 from gateway.errors import NotFound
-from gateway.ledger import Warnings
-from gateway.server.auth import Authenticator
-from gateway.server.body import read_fields
+from gateway.server.conversations.stored_context import conversation_locked_error, conversation_not_found
+from gateway.server.http.request_reader import read_fields
+from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.ids import new_id
-from gateway.server.json import JsonBytesResponse
-from gateway.server.routes import query
-from gateway.server.routes.items import item_page
-from gateway.server.state import conversation_locked_error, conversation_not_found
-from gateway.store import conversations, threads
+from gateway.server.middleware.auth import Authenticator
+from gateway.server.routes import pagination
+from gateway.server.routes.pagination import item_page
+from gateway.store import conversations, item_lists
 from gateway.store.records import ItemRange, ListPosition, StoredConversation
+from gateway.warnings import Warnings
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -85,28 +83,28 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ITEMS)
     async def list_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """The items of a conversation."""
-        tenant, page = await door.tenant(request), query.page_params(request)
-        show = partial(visible_item, include=query.include_params(request))
+        tenant, page = await door.tenant(request), pagination.page_params(request)
+        show = partial(visible_item, include=pagination.include_params(request))
         async with app.state.store.reading() as db:
             return JsonBytesResponse(await item_page(db, tenant, [(await _found(db, tenant, id)).items], page, show))
 
     @app.post(_ITEMS)
     async def create_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """Add items to the end of a conversation."""
-        tenant, include = await door.tenant(request), query.include_params(request)
+        tenant, include = await door.tenant(request), pagination.include_params(request)
         body = await read_fields(request, config, _EXTEND)
         items = await _items(app, tenant, body["items"])
         async with app.state.store.writing() as db:
             await _extend(db, tenant, id, items)
-        return JsonBytesResponse(query.list_object([visible_item(item, include) for item in items]))
+        return JsonBytesResponse(pagination.list_object([visible_item(item, include) for item in items]))
 
     @app.get(_ITEM)
     async def retrieve_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
         """One item of a conversation."""
-        tenant, include = await door.tenant(request), query.include_params(request)
+        tenant, include = await door.tenant(request), pagination.include_params(request)
         async with app.state.store.reading() as db:
             at = await _place(db, await _found(db, tenant, id), tenant, item_id)
-            (item,) = await threads.read(db, [ItemRange(at.thread, at.end, at.end + 1)])
+            (item,) = await item_lists.read(db, [ItemRange(at.thread, at.end, at.end + 1)])
         return JsonBytesResponse(visible_item(item, include))
 
     @app.delete(_ITEM)
@@ -115,7 +113,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
         tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             conversation = await _found(db, tenant, id)
-            await threads.remove(db, await _place(db, conversation, tenant, item_id))
+            await item_lists.remove(db, await _place(db, conversation, tenant, item_id))
         return JsonBytesResponse(conversation.shown())
 
 
@@ -126,7 +124,7 @@ async def _found(db: "AsyncConnection", tenant: str, id: str) -> StoredConversat
 
 
 async def _place(db: "AsyncConnection", conversation: StoredConversation, tenant: str, item_id: str) -> ListPosition:
-    if place := await threads.find(db, tenant, [conversation.items], item_id):
+    if place := await item_lists.find(db, tenant, [conversation.items], item_id):
         return place
     raise NotFound(f"Item with id '{item_id}' not found.")
 
@@ -134,7 +132,7 @@ async def _place(db: "AsyncConnection", conversation: StoredConversation, tenant
 async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
     """Return the client's items in full."""
     async with app.state.store.reading() as db:
-        known = await threads.by_id(db, tenant, referenced_ids(given))
+        known = await item_lists.by_id(db, tenant, referenced_ids(given))
     approves = app.state.workshop.runs is not None
     rules = HistoryRules(app.state.keyring.sealer(tenant).open, Warnings(), model="", items=known, approves=approves)
     return complete_added_items(given, "items", rules, new_id)
@@ -148,7 +146,7 @@ async def _extend(db: "AsyncConnection", tenant: str, id: str, items: list[Item]
     if not held:
         raise conversation_locked_error()
     for item in items:
-        if await threads.find(db, tenant, [conversation.items], item["id"]):
+        if await item_lists.find(db, tenant, [conversation.items], item["id"]):
             raise duplicate_item_error(item["id"], "items")
     await conversations.append(db, conversation, items, int(now))
     await conversations.release(db, id, holder)

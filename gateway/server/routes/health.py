@@ -7,8 +7,8 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
 from gateway.config import Config
-from gateway.server.auth import Authenticator
-from gateway.server.backend import Backend
+from gateway.server.middleware.auth import Authenticator
+from gateway.server.upstream.backend import Backend
 
 _READY_SECONDS = 1.0
 

@@ -1,14 +1,59 @@
-"""/metrics: what the gateway has counted, for Prometheus."""
+"""Serve /metrics in Prometheus's text format.
+
+Its library is imported with the first request, as that takes as long as 400 requests.
+"""
 
 import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from gateway.config import Config
-from gateway.server.auth import Authenticator
-from gateway.server.telemetry.exposition import prometheus_text
-from gateway.server.telemetry.telemetry import Telemetry
+from gateway.server.middleware.auth import Authenticator
+from gateway.server.observability.metrics import METRICS, LabelValues, Metric
+from gateway.server.observability.metrics_store import SeriesByMetric
+from gateway.server.observability.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric as Family
+
+
+def prometheus_text(series: SeriesByMetric, accept: str) -> tuple[bytes, str]:
+    """In the format that is accepted best, and its content type."""
+    from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see above
+
+    encode, content_type = choose_encoder(accept)
+    return encode(_MetricFamilies(series)), content_type
+
+
+class _MetricFamilies:
+    """A collector of the library."""
+
+    def __init__(self, series: SeriesByMetric) -> None:
+        self._series = series
+
+    def collect(self) -> Iterator["Family"]:
+        return (_family(one, self._series.get(one.name, {}).items()) for one in METRICS)
+
+
+def _family(metric: Metric, series: Iterable[tuple[LabelValues, list[float]]]) -> "Family":
+    from prometheus_client import core  # noqa: PLC0415 - see above
+    from prometheus_client.utils import floatToGoString  # noqa: PLC0415
+
+    if metric.kind == "histogram":
+        histogram = core.HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, (*counts, total) in series:
+            below = zip(map(floatToGoString, metric.bounds), accumulate(counts), strict=True)
+            histogram.add_metric(labels, [*below], total)
+        return histogram
+    made = core.CounterMetricFamily if metric.kind == "counter" else core.GaugeMetricFamily
+    family = made(metric.name, metric.help, labels=metric.labels)
+    for labels, (value,) in series:
+        family.add_metric(labels, value)
+    return family
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:

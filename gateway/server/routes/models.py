@@ -1,19 +1,63 @@
-"""/v1/models: what clients may ask for, and what is known of it."""
+"""Serve /v1/models, also in the shape that Codex reads (`?client_version=…`).
+
+Codex requires all fields of its `ModelInfo`.  They have the defaults of Codex; the gateway sets what it knows better.
+"""
 
 import asyncio
+from collections.abc import Set
 from typing import Any
 
 from fastapi import FastAPI, Request
 from msgspec import Struct
 
-from gateway.backends.knowledge import ModelMetadata
+from gateway.backends.model_metadata import ModelMetadata
 from gateway.config import Config
-from gateway.endpoints import catalogue
 from gateway.errors import NotFound
-from gateway.server import window
-from gateway.server.auth import Authenticator, may_use_model
-from gateway.server.backend import ListedModel
-from gateway.server.directory import ModelRegistry
+from gateway.server.middleware.auth import Authenticator, may_use_model
+from gateway.server.upstream import model_registry
+from gateway.server.upstream.backend import ListedModel
+from gateway.server.upstream.model_registry import ModelRegistry
+
+# Codex has instructions for the models it knows, and takes these for the others.
+_INSTRUCTIONS = """\
+You are a coding agent in a terminal, at work with a user in their workspace.
+
+- Find out before you act: read the files that matter, and search for what you need to know. Do not guess.
+- Go on until the task is done. Ask only where you cannot decide, or where something could be lost.
+- Make the smallest change that solves the problem at its root, in the style of the code around it. Leave alone what \
+has nothing to do with it, and never undo what the user has changed.
+- Use the tools that you are offered, with exactly the arguments they describe. Read their output before you go on.
+- Run the tests, or whatever shows that your work is right, where you can. Say honestly what you could not check.
+- Follow the instructions of AGENTS.md files for all files below the directory they are in.
+- Be brief. Say at the end what you changed and where, and what is left to do.
+"""
+
+
+def codex_model(model: str, place: int, window: int | None, abilities: Set[str] | None) -> dict[str, Any]:
+    """`place`: in the list, from 0; the first is what Codex offers first."""
+    sees = abilities is None or "vision" in abilities
+    return {
+        "slug": model,
+        "display_name": model,
+        "description": None,
+        "supported_reasoning_levels": [],
+        "shell_type": "unified_exec",
+        "visibility": "list",
+        "supported_in_api": True,
+        "priority": place,
+        "availability_nux": None,
+        "upgrade": None,
+        "base_instructions": _INSTRUCTIONS,
+        "supports_reasoning_summaries": False,
+        "support_verbosity": False,
+        "default_verbosity": None,
+        "apply_patch_tool_type": None,
+        "truncation_policy": {"mode": "bytes", "limit": 10_000},
+        "supports_parallel_tool_calls": True,
+        "context_window": window,
+        "experimental_supported_tools": [],
+        "input_modalities": ["text", "image"] if sees else ["text"],
+    }
 
 
 class _ListedModelInfo(Struct, frozen=True):
@@ -55,13 +99,13 @@ def add(app: FastAPI, _: Config, door: Authenticator) -> None:
 
 
 async def _known(directory: ModelRegistry, listed: ListedModel) -> _ListedModelInfo:
-    return _ListedModelInfo(listed, await window.metadata_of_model(await directory.find(listed.id)))
+    return _ListedModelInfo(listed, await model_registry.metadata_of_model(await directory.find(listed.id)))
 
 
 def _catalogue(found: list[_ListedModelInfo]) -> list[dict[str, Any]]:
     """Return the models for Codex, which wants models that chat."""
     chatting = [model for model in found if "embeddings" not in (model.known.abilities or ())]
     return [
-        catalogue.codex_model(model.listed.id, place, model.known.window, model.known.abilities)
+        codex_model(model.listed.id, place, model.known.window, model.known.abilities)
         for place, model in enumerate(chatting)
     ]

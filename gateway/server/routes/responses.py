@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from gateway.api.responses.stored_items import visible_item
 from gateway.config import Config
-from gateway.endpoints.responses.stored import visible_item
 from gateway.errors import BadRequest, NotFound
-from gateway.server.auth import Authenticator
-from gateway.server.heads import WARNINGS
-from gateway.server.jobs.reply import JobEventsResponse
-from gateway.server.json import JsonBytesResponse
-from gateway.server.routes import query
-from gateway.server.routes.items import item_page
-from gateway.store import logs, responses
+from gateway.server.http.response_writer import JsonBytesResponse
+from gateway.server.jobs.job_responses import JobEventsResponse
+from gateway.server.middleware.auth import Authenticator
+from gateway.server.relay.response_headers import WARNINGS
+from gateway.server.routes import pagination
+from gateway.server.routes.pagination import item_page
+from gateway.store import event_logs, responses
 from gateway.store.records import ItemRange, ItemsMissing, StoredResponse
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
     @app.get(_PATH)
     async def retrieve_response(request: Request, id: str) -> Response:
         """A response that was stored; or its events, behind one of them, and those that are to come."""
-        tenant, asked = await door.tenant(request), query.parameters(request)
+        tenant, asked = await door.tenant(request), pagination.parameters(request)
         async with app.state.store.reading() as db:
             kept = await _found(db, tenant, id)
             if not asked.get("stream"):
@@ -52,8 +52,8 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
     @app.get(f"{_PATH}/input_items")
     async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
         """List the input of the model: the chain before a response, and its own input."""
-        tenant, page = await door.tenant(request), query.page_params(request)
-        show = partial(visible_item, include=query.include_params(request))
+        tenant, page = await door.tenant(request), pagination.page_params(request)
+        show = partial(visible_item, include=pagination.include_params(request))
         async with app.state.store.reading() as db:
             given = await _given(db, await _found(db, tenant, id))
             return JsonBytesResponse(await item_page(db, tenant, given, page, show))
@@ -91,10 +91,10 @@ def _shown(
 
 async def _newest(db: "AsyncConnection", kept: StoredResponse, after: int) -> int:
     """Return its newest stored event; raise BadRequest if it cannot be followed from the requested one."""
-    newest = await logs.newest_event(db, kept.id, int(time.time()))
+    newest = await event_logs.newest_event(db, kept.id, int(time.time()))
     if newest is None:
         raise BadRequest(_NO_EVENTS, param="stream")
-    rows = await logs.read(db, kept.id, after, 1)
+    rows = await event_logs.read(db, kept.id, after, 1)
     if rows and rows[0].first > after + 1:
         raise BadRequest(_FORGOTTEN.format(rows[0].first - 1), code="events_expired", param="starting_after")
     return newest

@@ -1,11 +1,10 @@
 """Run tools at the gateway, between the rounds of a response.
 
-A Provider has tools for one answer and runs their calls; `Toolset` has those of all that the answer may use, and holds
-them to the limits.  `ToolRegistry` makes toolsets, and keeps what lasts longer than an answer.
+A Provider has tools for one response and runs their calls.  `Toolset` has the tools of all providers that the response
+may use, and applies their limits.  `ToolRegistry` makes toolsets, and keeps what lasts longer than a response.
 """
 
-from gateway.server.tools.running import ToolRoundCall, Used
-from gateway.server.tools.toolbox import ToolOffer, ToolProvider, Toolset, ToolsetOptions
-from gateway.server.tools.workshop import ToolRegistry
+from gateway.server.tools.tool_registry import ToolRegistry
+from gateway.server.tools.toolset import ToolOffer, ToolProvider, ToolRoundCall, Toolset, ToolsetOptions, Used
 
 __all__ = ["ToolOffer", "ToolProvider", "ToolRegistry", "ToolRoundCall", "Toolset", "ToolsetOptions", "Used"]

@@ -1,12 +1,11 @@
-"""/v1/responses over a WebSocket: each response is answered as over HTTP, and its events are messages.
+"""Serve /v1/responses over a WebSocket: each response runs as over HTTP, and its events are messages.
 
 Reading order:
 
-    entrance     admission of connections                                    ← start here
-    sockets      all connections of a process
-    connection   one of them: what comes in, what goes out, how it ends
-    incoming     what a client may say
-    lanes        what runs at once, and what waits for what
-    answering    one response on its way
-    recent       responses that are not stored, as long as their connection lasts
+    endpoint           admission of connections, and all connections of a process     ← start here
+    connection         one of them: messages in, messages out, its end
+    messages           the messages of clients, and those to them
+    stream_scheduler   which requests of a connection run, and which wait
+    response_task      one response that runs
+    recent_responses   responses that are not stored, while their connection lasts
 """

@@ -9,15 +9,21 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.config import ApiKey
-from gateway.endpoints.responses import error_message, steer_failed_message
 from gateway.errors import Problem
-from gateway.server.apart import parsed
-from gateway.server.asking import ModelRequestHandler
-from gateway.server.presence import CancelOnDisconnect
-from gateway.server.websocket.answering import ResponseTask, WebSocketClient
-from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, SteerMessage, parse_message
-from gateway.server.websocket.lanes import ScheduledMessage, StreamScheduler
-from gateway.server.websocket.recent import RecentResponses
+from gateway.server.handler import ModelRequestHandler
+from gateway.server.http.disconnect import CancelOnDisconnect
+from gateway.server.websocket.messages import (
+    CreateMessage,
+    InvalidMessage,
+    SteerMessage,
+    error_message,
+    parse_message,
+    steer_failed_message,
+)
+from gateway.server.websocket.recent_responses import RecentResponses
+from gateway.server.websocket.response_task import ResponseTask, WebSocketClient
+from gateway.server.websocket.stream_scheduler import ScheduledMessage, StreamScheduler
+from gateway.server.worker_thread import parsed
 
 _MOST_SECONDS = 3600.0
 _MOST_UNREAD = 64  # responses that a client does not read while it sends on; beyond them it is cut off

@@ -11,7 +11,7 @@ import sys
 
 from sqlalchemy import Engine, Pool, event
 
-from gateway import cli
+from gateway.cli import main
 
 _ANSWERS = ("INSERT INTO responses", "INSERT INTO completions")
 
@@ -42,4 +42,4 @@ watch = Watch(sys.argv.pop(1))
 event.listen(Engine, "before_cursor_execute", watch.executing)
 event.listen(Engine, "commit", watch.committing)
 event.listen(Pool, "checkin", watch.returned)
-cli.main()
+main.main()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine, event
 
-from gateway import cli
-from gateway.server.jobs import jobs, watch
-from gateway.server.jobs.lease import SECONDS, Lease
+from gateway.cli import main
+from gateway.server.jobs import job_manager, remote_log
+from gateway.server.jobs.log_writer import SECONDS, Lease
 
 options = json.loads(sys.argv.pop(1))
 
@@ -27,7 +27,7 @@ def executing(_, __, statement, *___):
 
 if "statements" in options:
     event.listen(Engine, "before_cursor_execute", executing)
-jobs._HELD, jobs._ORPHANS = 0.1, 1
-jobs.Lease = partial(Lease, seconds=options.get("lease", SECONDS))
-watch._SELDOM = options.get("looks", 600)
-cli.main()
+job_manager._HELD, job_manager._ORPHANS = 0.1, 1
+job_manager.Lease = partial(Lease, seconds=options.get("lease", SECONDS))
+remote_log._SELDOM = options.get("looks", 600)
+main.main()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvicorn
 
-from gateway import cli
+from gateway.cli import main
 
 _PAUSE = 0.001  # seconds between two looks at the clock
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
@@ -59,4 +59,4 @@ async def watched_startup(server, sockets=None):
 
 
 uvicorn.Server.startup = watched_startup
-cli.main()
+main.main()

@@ -1,0 +1,181 @@
+"""Decode a request body once, with limits on its values: some bodies cost a thousand times what their bytes suggest.
+
+Decoding takes time for each value, and nothing else runs meanwhile.  So the values are counted before it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import DecodeError, Struct, json
+
+from gateway.api.validation import too_long, wrong_type
+from gateway.errors import BadRequest, TooLarge
+
+_SLICE = 256 << 10  # bytes that are looked at in one step, which takes about a millisecond
+_FOR_AN_ITEM = 8  # values
+_NUMBERS = 1_000_000  # in lists
+_ESCAPES = 8 << 20  # backslashes: some take 5 ns each to read
+_MARKS = (b",", b"[", b"{")
+_WHITE_SPACE = b" \t\r\n"
+_OTHER = re.compile(rb"[^\\]")
+_DIGITS = bytes.maketrans(b"-123456789", b"0000000000")
+
+
+class Counts(Struct, frozen=True):
+    """The limits of one body.
+
+    items: messages of a chat completion, and items of a response.
+    parts: parts of the content of one message or item.
+    """
+
+    items: int = 20_000
+    parts: int = 2_000
+
+    @property
+    def values(self) -> int:
+        """Members of objects and elements of lists, but for numbers in lists."""
+        return _FOR_AN_ITEM * self.items
+
+    def check_raw(self, raw: bytes) -> None:
+        """Raise TooLarge for JSON with more values than that, or too many escapes.  raw: any bytes, JSON or not."""
+        if len(raw) > _ESCAPES and _count(raw, b"\\") > _ESCAPES:
+            raise TooLarge(f"The request body has more than {_ESCAPES} backslashes.")
+        if len(raw) <= self.values or _most_values(raw) <= self.values:
+            return
+        values = numbers = 0
+        for counted, of_them in _counts(raw):
+            values, numbers = values + counted - of_them, numbers + of_them
+            if values > self.values:
+                limit = f"{self.values} values, {_FOR_AN_ITEM} for each of the gateway's 'limits.items'"
+                raise TooLarge(f"The request body has more than {limit}.")
+            if numbers > _NUMBERS:
+                raise TooLarge(f"The request body has more than {_NUMBERS} numbers in lists.")
+
+    def check_lists(self, body: Mapping[str, Any]) -> None:
+        """Raise BadRequest for too many items, or too many parts of an item."""
+        for name, value in body.items():
+            if type(value) is list:
+                _check_list(value, name, self.items, "items")
+                for i, item in enumerate(value):
+                    if type(item) is dict:
+                        self._check_parts(item, f"{name}[{i}]")
+
+    def _check_parts(self, item: dict[str, Any], param: str) -> None:
+        for name, value in item.items():
+            if type(value) is list:
+                _check_list(value, f"{param}.{name}", self.parts, "parts")
+
+
+def _check_list(value: list[Any], param: str, most: int, limit: str) -> None:
+    if len(value) > most and type(value[0]) not in (int, float):
+        raise too_long(value, param, most, f"the gateway's 'limits.{limit}'")
+
+
+COUNTS = Counts()
+
+
+def _most_values(raw: bytes) -> int:
+    """Return how many values there are at most, also if no text has a comma or a bracket in it."""
+    return sum(_count(raw, each) for each in _MARKS)
+
+
+def _count(raw: bytes, mark: bytes) -> int:
+    return sum(raw.count(mark, start, start + _SLICE) for start in range(0, len(raw), _SLICE))
+
+
+def _counts(raw: bytes, size: int = _SLICE) -> Iterator[tuple[int, int]]:
+    """Yield the number of values in each slice, and how many of them are numbers in a list."""
+    last = b""
+    for outside in _outside_strings(raw, size):
+        marks = outside.translate(_DIGITS, _WHITE_SPACE)
+        numbers = (last + marks).count(b",0") + (last + marks).count(b"[0")
+        last = marks[-1:] or last
+        yield sum(marks.count(each) for each in _MARKS), numbers
+
+
+def _outside_strings(raw: bytes, size: int) -> Iterator[bytes]:
+    """Yield what stands outside of the strings, slice by slice."""
+    inside = 0
+    for piece in _slices(raw, size):
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        yield b"".join(parts[inside::2])
+        inside ^= (len(parts) - 1) & 1
+
+
+def _slices(raw: bytes, size: int) -> Iterator[bytes]:
+    """Yield the pieces of it, none of which ends with a backslash."""
+    start = 0
+    while start < len(raw):
+        found = _OTHER.search(raw, start + size - 1)
+        end = found.end() if found else len(raw)
+        yield raw[start:end]
+        start = end
+
+
+_DEPTH_SLICE = 1 << 20  # bytes that are looked at in one step
+_DEEPEST = 600  # lists and objects in each other: what else is done with a body goes a little deeper than reading it
+_decode = json.Decoder().decode
+_SURROGATES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+
+
+def decode_body(raw: bytes, counts: Counts = COUNTS) -> dict[str, Any]:
+    """Return a client's body without its null members, which count as absent.
+
+    Raise BadRequest for what is no object, and TooLarge for too many values.
+    """
+    size = len(raw)
+    if size <= counts.items and size <= counts.parts:
+        return known(raw)
+    counts.check_raw(raw)
+    body = known(raw)
+    counts.check_lists(body)
+    return body
+
+
+def known(raw: bytes) -> dict[str, Any]:
+    """Return a body that was let in before, likewise."""
+    try:
+        body = _decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"We could not parse the JSON body of your request. ({fault(raw, error)})") from None
+    if len(raw) > _DEEPEST and _opens_often(raw) and _is_deep([body]):
+        raise BadRequest(f"The JSON body of your request is nested more than {_DEEPEST} levels deep.")
+    if not isinstance(body, dict):
+        raise wrong_type(body, "body", "an object")
+    return {name: value for name, value in body.items() if value is not None} if None in body.values() else body
+
+
+def fault(raw: bytes, error: Exception) -> str:
+    """Return why JSON could not be parsed; the parser calls half a surrogate pair truncated data."""
+    found = next((escape for escape in _SURROGATES.finditer(raw) if escape[1]), None)
+    if not found:
+        return f"The parser said: {error}."
+    place = f"{found[1].decode()} at byte {found.start()}"
+    return f"A string has the lone surrogate {place}. Half of a surrogate pair is no text."
+
+
+def _opens_often(raw: bytes) -> bool:
+    """Return whether so many lists and objects may begin in it that they may be too deep in each other.
+
+    They are counted by what is left without them, which takes a fifth of what `count` does.
+    """
+    opened = 0
+    for start in range(0, len(raw), _DEPTH_SLICE):
+        piece = raw[start : start + _DEPTH_SLICE]
+        opened += 2 * len(piece) - len(piece.replace(b"[", b"")) - len(piece.replace(b"{", b""))
+        if opened > _DEEPEST:
+            return True
+    return False
+
+
+def _is_deep(level: list[Any]) -> bool:
+    """Level by level, of lists and objects alone: a tenth of what it takes to read them."""
+    depth = 0
+    while level and depth < _DEEPEST:
+        inner = [list(one.values()) if type(one) is dict else one for one in level]
+        level = [each for one in inner for each in one if type(each) is dict or type(each) is list]
+        depth += 1
+    return bool(level)

@@ -1,0 +1,23 @@
+"""Serve /v1/chat/completions: a body in, chunks or one body out."""
+
+from collections.abc import Callable
+
+from gateway.api.chat.parse import ChatParams, parse_chat
+from gateway.api.chat.stream import ChatStreamEncoder, FunctionCallStreamEncoder, StoredChatStream
+from gateway.api.chat.whole import ChatBodyEncoder
+from gateway.api.completion_encoder import CompletionHead
+from gateway.warnings import Warnings
+
+__all__ = ["ChatParams", "CompletionHead", "chat_encoder", "parse_chat"]
+
+
+def chat_encoder(
+    head: CompletionHead, asked: ChatParams, ledger: Warnings, padding: Callable[[], str]
+) -> ChatStreamEncoder | ChatBodyEncoder | StoredChatStream:
+    """The encoder that fits what was asked."""
+    whole = ChatBodyEncoder(head, asked, ledger)
+    if not asked.request.stream:
+        return whole
+    kind = FunctionCallStreamEncoder if asked.functions else ChatStreamEncoder
+    stream = kind(head, asked, ledger, padding if asked.obfuscation else None)
+    return StoredChatStream(stream, whole) if asked.store else stream

@@ -1,0 +1,181 @@
+"""Parse the body of a chat completion into a neutral Request and the settings of its encoder.
+
+The deprecated `functions`, `function_call` and role `function` become tools, a tool choice and tool messages.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.api.body import COUNTS, Counts, decode_body
+from gateway.api.chat.schema import besides_messages as check_besides
+from gateway.api.chat.schema import body as check_body
+from gateway.api.validation import ResolvedToolChoice, check_stream_options, resolve_tool_choice, unknown_tool_error
+from gateway.errors import BadRequest
+from gateway.request import Message, Request, Tool, ToolName, are_large, are_text_only
+
+
+def functions_to_tools(body: dict[str, Any]) -> bool:
+    """Put tools in the place of functions; True if the client speaks the old way."""
+    functions, choice = body.pop("functions", None), body.pop("function_call", None)
+    if functions and body.get("tools"):
+        raise BadRequest("'functions' and 'tools' cannot both be given.", param="functions")
+    if functions:
+        body["tools"] = [{"type": "function", "function": function} for function in functions]
+        if choice is not None and "tool_choice" not in body:
+            named = isinstance(choice, dict)
+            body["tool_choice"] = {"type": "function", "function": choice} if named else choice
+        return True
+    return False
+
+
+def function_messages_to_tools(messages: list[Message]) -> list[Message]:
+    """Past function calls get ids, and their results name them."""
+    modern: list[Message] = []
+    open_calls: dict[str, str] = {}  # name → id of the last call
+    for i, message in enumerate(messages):
+        if isinstance(called := message.get("function_call"), dict):
+            id = f"call_function_{i}"
+            open_calls[str(called.get("name"))] = id
+            rest = {key: value for key, value in message.items() if key != "function_call"}
+            modern.append({**rest, "tool_calls": [{"id": id, "type": "function", "function": called}]})
+        elif message["role"] == "function":
+            modern.append(_result(message, open_calls.get(message["name"]), f"messages[{i}]"))
+        else:
+            modern.append(message)
+    return modern
+
+
+def _result(message: Message, id: str | None, param: str) -> Message:
+    if id is None:
+        raise BadRequest(f"No call of the function '{message['name']}' precedes its result.", param=f"{param}.name")
+    return {"role": "tool", "tool_call_id": id, "content": message.get("content") or ""}
+
+
+class ChatParams(Struct, frozen=True, kw_only=True):
+    """A chat completion as it was asked for.
+
+    functions: the client speaks the old way, before tools.
+    role: of the answer; another than "assistant" where the client lets the model continue its own message.
+    service_tier: the client wants to hear one.
+    store: the completion is to be stored.
+    """
+
+    request: Request
+    functions: bool = False
+    role: str = "assistant"
+    service_tier: bool = False
+    store: bool = False
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The words that it is to be stored with."""
+        said: dict[str, str] = self.request.rest.get("metadata") or {}
+        return said
+
+    @property
+    def include_usage(self) -> bool:
+        """A count at the end of a stream."""
+        return self._of_stream("include_usage")
+
+    @property
+    def continuous_usage(self) -> bool:
+        """One with each chunk."""
+        return self._of_stream("continuous_usage_stats")
+
+    @property
+    def obfuscation(self) -> bool:
+        """Padding that hides lengths."""
+        return self._of_stream("include_obfuscation")
+
+    def _of_stream(self, name: str) -> bool:
+        return (self.request.rest.get("stream_options") or {}).get(name) is True
+
+
+def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
+    """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
+    body = decode_body(raw, counts)
+    said = body.get("messages")
+    simple = (
+        type(said) is list and len(said) > 0 and are_text_only(said)
+    )  # then there is nothing more to look for in them
+    (check_besides if simple else check_body)(body, "")
+    functions = functions_to_tools(body)
+    _check_together(body)
+    messages = body.pop("messages") if simple else _modern(body.pop("messages"))
+    tools, (choice, allowed) = _tools(body)
+    store, _ = body.pop("store", False), body.pop("modalities", None)
+    request = Request(
+        model=body.pop("model"),
+        messages=tuple(messages),
+        tools=tools,
+        tool_choice=choice,
+        allowed=allowed,
+        max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+        n=body.pop("n", 1),
+        stream=body.pop("stream", False),
+        large=are_large(messages, len(raw)),
+        rest=body,
+    )
+    return ChatParams(
+        request=request,
+        functions=functions,
+        role=messages[-1]["role"] if body.get("add_generation_prompt") is False else "assistant",
+        service_tier="service_tier" in body,
+        store=store,
+    )
+
+
+def _modern(messages: list[Message]) -> list[Message]:
+    """The messages of which some may have to do with calls."""
+    modern = function_messages_to_tools(messages)
+    _check_results(modern)
+    return modern
+
+
+def _check_together(body: dict[str, Any]) -> None:
+    check_stream_options(body)
+    if "top_logprobs" in body and not body.get("logprobs"):
+        message = "The 'top_logprobs' parameter is only allowed when 'logprobs' is enabled."
+        raise BadRequest(message, param="top_logprobs")
+
+
+def _check_results(messages: list[Message]) -> None:
+    called: set[object] = set()
+    for i, message in enumerate(messages):
+        if calls := message.get("tool_calls"):
+            called.update(call.get("id") for call in calls)
+        if message["role"] == "tool" and message["tool_call_id"] not in called:
+            text = "messages with role 'tool' must be a response to a preceding message with 'tool_calls'."
+            raise BadRequest(f"Invalid parameter: {text}", param=f"messages[{i}].role")
+
+
+def _check_names(tools: Sequence[Tool]) -> None:
+    """Raise BadRequest for a second tool of a name: a call could mean either."""
+    names: set[str] = set()
+    for i, tool in enumerate(tools):
+        if tool.name in names:
+            param = f"tools[{i}].{tool.kind}.name"
+            message = f"Invalid '{param}': there are two tools of the name '{tool.name}'."
+            raise BadRequest(message, code="invalid_value", param=param)
+        names.add(tool.name)
+
+
+def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], ResolvedToolChoice]:
+    """Take the offered tools and the tool choice out of the body."""
+    if "tools" not in body and "tool_choice" not in body:
+        return (), (None, None)
+    given, chosen = body.pop("tools", None), body.pop("tool_choice", None)
+    tools = tuple(Tool(tool[tool["type"]]["name"], tool[tool["type"]], tool["type"]) for tool in given or ())
+    _check_names(tools)
+    offered = {tool.name for tool in tools}
+
+    def find(chosen: dict[str, Any]) -> ToolName:
+        inner = chosen.get(str(chosen.get("type")))
+        name = str(inner.get("name") if isinstance(inner, dict) else chosen.get("name"))
+        if name not in offered:
+            raise unknown_tool_error(name)
+        return ToolName(name)
+
+    return tools, resolve_tool_choice(chosen, tools, find)

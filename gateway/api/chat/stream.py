@@ -1,0 +1,217 @@
+"""Encode events as chat.completion.chunk frames (`spec.md` A4).
+
+The stream of a completion that is stored is folded beside it into the stored object.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from gateway import events as ev
+from gateway.api.chat.parse import ChatParams
+from gateway.api.chat.whole import ChatBodyEncoder
+from gateway.api.completion_encoder import CompletionHead, StreamEncoder, encode, flat_tool_name, logprobs_object
+from gateway.api.signatures import ThinkingBlocks, call_signature
+from gateway.events import Event
+from gateway.warnings import Warnings
+
+# The commonest frames in one piece, and pieces of many; in all others `_delta` puts the same together.
+_TEXT = b'%b{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}%b'
+_ARGUMENTS = (
+    b'%b{"index":%d,"delta":{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
+    b',"logprobs":null,"finish_reason":null}%b'
+)
+_GAP = b"\0"  # which JSON has nowhere
+
+
+class ChatStreamEncoder(StreamEncoder):
+    """`pad` makes the padding of a chunk, where the client asked for it."""
+
+    def __init__(
+        self, head: CompletionHead, asked: ChatParams, ledger: Warnings, pad: Callable[[], str] | None = None
+    ) -> None:
+        said = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
+        tier = {"service_tier": "default"} if asked.service_tier else {}
+        super().__init__(
+            {**said, **tier}, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage
+        )
+        self._asked, self._pad, self._bare = asked, pad, pad is None
+        self._thought = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in head.reasoning)
+        self._thoughts = len(head.reasoning)
+        self._opened = 0  # choices whose role the client knows
+        self._calls: dict[int, int] = {}  # by choice: the last call the client has seen
+        self._blocks: dict[int, ThinkingBlocks] = defaultdict(ThinkingBlocks)  # by choice
+
+    def start(self) -> bytes:
+        return self._open(0)
+
+    def record(self) -> None:
+        """A stream is not stored by itself; `StoredChatStream` folds it."""
+
+    def close(self, *, kept: bool) -> bytes:
+        return self._end(whole=self._opened >= self._asked.request.n)
+
+    def _open(self, last: int) -> bytes:
+        """The role, once per choice, in ascending order: the SDKs store choices by position."""
+        first, self._opened = self._opened, last + 1
+        role = b'{"role":%b,"content":"","refusal":null}' % encode(self._asked.role)
+        return b"".join(self._delta(choice, role) for choice in range(first, self._opened))
+
+    def _delta(self, choice: int, delta: bytes, reason: bytes = b"null", more: bytes = b'"logprobs":null') -> bytes:
+        if choice >= self._opened:
+            return self._open(choice) + self._delta(choice, delta, reason, more)
+        tail = self._tail
+        if self._waiting:
+            more += self._extras(choice)
+            if inside := self._extras(choice, inside=True):
+                delta = delta[:-1] + inside[delta == b"{}" :] + b"}"
+            tail = self._ending()
+        parts = (self._head, choice, delta, more, reason, tail)
+        frame = b'%b{"index":%d,"delta":%b,%b,"finish_reason":%b}%b' % parts
+        return frame if self._pad is None else b'%b,"obfuscation":%b}\n\n' % (frame[:-3], encode(self._pad()))
+
+    def _text(self, e: ev.TextDelta) -> bytes:
+        if self._bare and e.choice < self._opened and not (e.logprobs or self._waiting):
+            return _TEXT % (self._head, e.choice, encode(e.text), self._tail)  # almost always
+        if e.logprobs:
+            return self._delta(e.choice, b'{"content":%b}' % encode(e.text), more=_logprobs(content=e.logprobs))
+        return self._delta(e.choice, b'{"content":%b}' % encode(e.text))
+
+    def _texts(self, events: Sequence[ev.TextDelta]) -> bytes:
+        choice = events[0].choice
+        if self._bare and choice < self._opened and not self._waiting:
+            said = [encode(e.text) for e in events if e.choice == choice and not e.logprobs]
+            if len(said) == len(events):
+                return _frames(_TEXT % (self._head, choice, _GAP, self._tail), said)
+        return b"".join([self._text(e) for e in events])
+
+    def _reasoning(self, e: ev.ReasoningDelta) -> bytes:
+        said = self._delta(e.choice, self._thought % ((encode(e.text),) * self._thoughts)) if e.text else b""
+        block = self._blocks[e.choice].add(e)
+        if not block:
+            return said
+        signed = {"index": self._blocks[e.choice].count - 1, **block}  # by which the SDKs tell blocks apart
+        return said + self._delta(e.choice, b'{"thinking_blocks":[%b]}' % encode(signed))
+
+    def _refusal(self, e: ev.RefusalDelta) -> bytes:
+        more = _logprobs(refusal=e.logprobs) if e.logprobs else b'"logprobs":null'
+        return self._delta(e.choice, b'{"refusal":%b}' % encode(e.text), more=more)
+
+    def _annotation(self, e: ev.Annotation) -> bytes:
+        return self._delta(e.choice, b'{"annotations":[%b]}' % e.json)
+
+    def _media(self, e: ev.Media) -> bytes:
+        return self._delta(e.choice, encode({e.member: [e.json]}))
+
+    def _tool_start(self, e: ev.ToolCallStart) -> bytes:
+        self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
+        empty = {"name": flat_tool_name(e), "arguments" if e.kind == "function" else "input": ""}
+        call = {"index": self._calls[e.choice], "id": e.id, "type": e.kind, e.kind: empty, **call_signature(e)}
+        return self._delta(e.choice, b'{"tool_calls":[%b]}' % encode(call))
+
+    def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
+        call, said = self._calls[e.choice], encode(e.json)
+        if self._bare and not self._waiting:  # its role is known, as the call has begun
+            return _ARGUMENTS % (self._head, e.choice, call, said, self._tail)
+        return self._delta(e.choice, b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (call, said))
+
+    def _several_args(self, events: Sequence[ev.ToolArgsDelta]) -> bytes:
+        choice = events[0].choice
+        if self._bare and not self._waiting:
+            said = [encode(e.json) for e in events if e.choice == choice]
+            if len(said) == len(events):  # of one call, as no other has begun between them
+                return _frames(_ARGUMENTS % (self._head, choice, self._calls[choice], _GAP, self._tail), said)
+        return b"".join([self._tool_args(e) for e in events])
+
+    def _tool_input(self, e: ev.ToolInputDelta) -> bytes:
+        call = b'{"tool_calls":[{"index":%d,"custom":{"input":%b}}]}'
+        return self._delta(e.choice, call % (self._calls[e.choice], encode(e.text)))
+
+    def _finish(self, e: ev.Finish) -> bytes:
+        return self._delta(e.choice, b"{}", encode(e.reason))
+
+    def _frame_of(self, choice: int) -> bytes:
+        return self._delta(choice, b"{}")
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
+        **StreamEncoder._arms,
+        ev.TextDelta: _text,
+        ev.ReasoningDelta: _reasoning,
+        ev.RefusalDelta: _refusal,
+        ev.Annotation: _annotation,
+        ev.Media: _media,
+        ev.BuiltinItem: StreamEncoder._nothing,
+        ev.ToolCallStart: _tool_start,
+        ev.ToolArgsDelta: _tool_args,
+        ev.ToolInputDelta: _tool_input,
+        ev.ToolCallEnd: StreamEncoder._nothing,
+        ev.Finish: _finish,
+        ev.BuiltinItemStart: StreamEncoder._nothing,
+        ev.BuiltinArgsDelta: StreamEncoder._nothing,
+        ev.BuiltinRunStart: StreamEncoder._nothing,
+        ev.BuiltinItemEnd: StreamEncoder._nothing,
+    }
+    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
+        ev.TextDelta: _texts,
+        ev.ToolArgsDelta: _several_args,
+    }
+
+
+class FunctionCallStreamEncoder(ChatStreamEncoder):
+    """For clients from before tools: one call, in `function_call`."""
+
+    def _tool_start(self, e: ev.ToolCallStart) -> bytes:
+        self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
+        if self._calls[e.choice]:
+            self._ledger.note("dropped", "tool_calls")
+            return b""
+        if e.signature:
+            self._ledger.note("dropped", "tool_calls.provider_specific_fields")
+        called = {"name": flat_tool_name(e), "arguments": ""}
+        return self._delta(e.choice, b'{"function_call":%b}' % encode(called))
+
+    def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
+        if self._calls[e.choice]:
+            return b""
+        return self._delta(e.choice, b'{"function_call":{"arguments":%b}}' % encode(e.json))
+
+    def _finish(self, e: ev.Finish) -> bytes:
+        return super()._finish(ev.Finish(e.choice, "function_call") if e.reason == "tool_calls" else e)
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
+        **ChatStreamEncoder._arms, ev.ToolCallStart: _tool_start, ev.ToolArgsDelta: _tool_args, ev.Finish: _finish,
+    }  # fmt: skip
+    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {ev.TextDelta: ChatStreamEncoder._texts}
+
+
+def _frames(frame: bytes, said: list[bytes]) -> bytes:
+    """The frame with each of these in its gap.  They may be large, and are copied once."""
+    before, after = frame.split(_GAP)
+    said[0] = before + said[0]
+    said[-1] += after
+    return (after + before).join(said)
+
+
+def _logprobs(content: tuple[ev.Logprob, ...] = (), refusal: tuple[ev.Logprob, ...] = ()) -> bytes:
+    return b'"logprobs":' + encode(logprobs_object(content, refusal))
+
+
+class StoredChatStream:
+    def __init__(self, shown: ChatStreamEncoder, fold: ChatBodyEncoder) -> None:
+        self._shown, self._fold = shown, fold
+
+    def start(self) -> bytes:
+        return self._shown.start()
+
+    def encode(self, *events: Event) -> bytes:
+        self._fold.encode(*events)
+        return self._shown.encode(*events)
+
+    def keep_alive(self) -> bytes:
+        return self._shown.keep_alive()
+
+    def record(self) -> dict[str, Any] | None:
+        return self._fold.record()
+
+    def close(self, *, kept: bool) -> bytes:
+        return self._shown.close(kept=kept)

@@ -1,0 +1,167 @@
+"""Fold events into one chat.completion object (`spec.md` A3)."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from msgspec import Raw, Struct, field
+
+from gateway import events as ev
+from gateway.api.chat.parse import ChatParams
+from gateway.api.completion_encoder import BodyEncoder, CompletionHead, flat_tool_name, logprobs_object, usage_object
+from gateway.api.signatures import ThinkingBlocks, call_signature
+from gateway.events import join_extra, joined
+
+
+def listed_message(message: dict[str, Any]) -> dict[str, Any]:
+    """As the API lists it: with all its fields, and a text apart from a list of parts."""
+    content = message.get("content")
+    said = {"content": None, "content_parts": content} if isinstance(content, list) else {"content_parts": None}
+    return {"content": None, "refusal": None, "name": None, **message, **said}
+
+
+class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
+    def _begun(self) -> "_ChatChoice":
+        return _ChatChoice()
+
+    def record(self) -> dict[str, Any] | None:
+        return self._completion() if self._asked.store and not self._failed else None
+
+    def _completion(self) -> dict[str, Any]:
+        choices = [choice.body(index, self._asked, self._head) for index, choice in self._sorted()]
+        if self._asked.functions:
+            self._note_what_functions_lack()
+        head = self._head
+        said: dict[str, Any] = {"id": head.id, "object": "chat.completion", "created": head.created}
+        said["model"] = head.model
+        if self._asked.service_tier:
+            said["service_tier"] = "default"
+        said["choices"], said["usage"] = choices, usage_object(self._usage)
+        said |= self._extras
+        return said
+
+    def _note_what_functions_lack(self) -> None:
+        calls = [choice.calls for choice in self._choices.values() if choice.calls]
+        if any(len(each) > 1 for each in calls):
+            self._ledger.note("dropped", "tool_calls")
+        if any(each[0][0].signature for each in calls):
+            self._ledger.note("dropped", "tool_calls.provider_specific_fields")
+
+
+class _ChatChoice(Struct, eq=False):
+    _texts: list[str] = []
+    _parts: list[Any] = []  # content that is no text, and the text before it
+    _images: list[Raw] = []
+    _thoughts: list[str] = []
+    _blocks: ThinkingBlocks = field(default_factory=ThinkingBlocks)
+    _signed: list[dict[str, Any]] = []
+    _refusals: list[str] = []
+    _annotations: list[Raw] = []
+    calls: list[tuple[ev.ToolCallStart, list[str]]] = []
+    _content_logprobs: list[ev.Logprob] = []
+    _refusal_logprobs: list[ev.Logprob] = []
+    _reason: str = "stop"
+    _extras: dict[str, Raw] = {}
+    _inside: dict[str, Raw] = {}  # members of the message
+
+    def add(self, event: ev.Event) -> None:
+        self._arms[type(event)](self, event)
+
+    def body(self, index: int, asked: ChatParams, head: CompletionHead) -> dict[str, Any]:
+        calls = [_call(start, "".join(pieces)) for start, pieces in self.calls]
+        content: Any = [*self._parts, *self._text_part()] if self._parts else "".join(self._texts)
+        if not content and calls:
+            content = None
+        message: dict[str, Any] = {"role": asked.role, "content": content, "refusal": "".join(self._refusals) or None}
+        if self._thoughts:
+            message |= dict.fromkeys(head.reasoning, "".join(self._thoughts))
+        if self._signed:
+            message["thinking_blocks"] = self._signed
+        message["annotations"] = self._annotations
+        if self._images:
+            message["images"] = self._images
+        message |= self._inside
+        reason = self._reason
+        if asked.functions and calls:
+            message["function_call"] = calls[0]["function"]
+            reason = "function_call" if reason == "tool_calls" else reason
+        elif calls:
+            message["tool_calls"] = calls
+        likely, refused = self._content_logprobs, self._refusal_logprobs
+        chances = logprobs_object(likely, refused) if likely or refused else None
+        said = {"index": index, "message": message, "logprobs": chances, "finish_reason": reason}
+        said |= self._extras
+        return said
+
+    def _text(self, e: ev.TextDelta) -> None:
+        self._texts.append(e.text)
+        self._content_logprobs += e.logprobs
+
+    def _reasoning(self, e: ev.ReasoningDelta) -> None:
+        if e.text:
+            self._thoughts.append(e.text)
+        if block := self._blocks.add(e):
+            self._signed.append(block)
+
+    def _refusal(self, e: ev.RefusalDelta) -> None:
+        self._refusals.append(e.text)
+        self._refusal_logprobs += e.logprobs
+
+    def _annotation(self, e: ev.Annotation) -> None:
+        self._annotations.append(e.json)
+
+    def _media(self, e: ev.Media) -> None:
+        if e.member == "images":
+            self._images.append(e.json)
+        else:
+            self._parts += [*self._text_part(), e.json]
+
+    def _text_part(self) -> list[dict[str, str]]:
+        """Take the text since the last other part, as a part."""
+        text, self._texts = "".join(self._texts), []
+        return [{"type": "text", "text": text}] if text else []
+
+    def _tool_start(self, e: ev.ToolCallStart) -> None:
+        self.calls.append((e, []))
+
+    def _tool_args(self, e: ev.ToolArgsDelta) -> None:
+        self.calls[-1][1].append(e.json)
+
+    def _tool_input(self, e: ev.ToolInputDelta) -> None:
+        self.calls[-1][1].append(e.text)
+
+    def _finish(self, e: ev.Finish) -> None:
+        self._reason = e.reason
+
+    def _extra(self, e: ev.ExtraField) -> None:
+        if e.inside:
+            self._inside[e.name] = joined(self._inside.get(e.name), e.json)
+        else:
+            self._extras[e.name] = join_extra(self._extras.get(e.name), e.json)
+
+    def _nothing(self, _: ev.Event) -> None:
+        pass
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        ev.TextDelta: _text,
+        ev.ReasoningDelta: _reasoning,
+        ev.RefusalDelta: _refusal,
+        ev.Annotation: _annotation,
+        ev.Media: _media,
+        ev.BuiltinItem: _nothing,
+        ev.ToolCallStart: _tool_start,
+        ev.ToolArgsDelta: _tool_args,
+        ev.ToolInputDelta: _tool_input,
+        ev.ToolCallEnd: _nothing,
+        ev.Finish: _finish,
+        ev.ExtraField: _extra,
+        ev.BuiltinItemStart: _nothing,
+        ev.BuiltinArgsDelta: _nothing,
+        ev.BuiltinRunStart: _nothing,
+        ev.BuiltinItemEnd: _nothing,
+    }
+
+
+def _call(start: ev.ToolCallStart, said: str) -> dict[str, Any]:
+    field = "arguments" if start.kind == "function" else "input"
+    called = {"name": flat_tool_name(start), field: said}
+    return {"id": start.id, "type": start.kind, start.kind: called, **call_signature(start)}

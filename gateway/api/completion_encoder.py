@@ -1,0 +1,221 @@
+"""Share what the encoders of chat and legacy completions have in common, whole and streamed.
+
+An API adds what it writes of a choice.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from msgspec import Raw, Struct, json
+
+from gateway import events as ev
+from gateway.events import IN_EACH, Logprob, ToolCallStart, Usage, forward, join_extra, joined
+from gateway.request import Request, ToolName
+from gateway.warnings import Warnings
+
+encode: Callable[[Any], bytes] = json.Encoder().encode
+
+
+class CompletionHead(Struct, frozen=True):
+    """The members that are the same in all of a response.  `created` in Unix seconds; `model` as the client named it.
+
+    reasoning: the fields that carry the model's reasoning.
+    """
+
+    id: str
+    created: int
+    model: str
+    reasoning: tuple[str, ...] = ("reasoning_content",)
+
+
+def usage_object(counted: Usage) -> dict[str, Any]:
+    read = {"cached_tokens": counted.cached}
+    if counted.kept:
+        read["cache_write_tokens"] = counted.kept
+    return {
+        "prompt_tokens": counted.prompt,
+        "completion_tokens": counted.completion,
+        "total_tokens": counted.prompt + counted.completion,
+        "prompt_tokens_details": read,
+        "completion_tokens_details": {"reasoning_tokens": counted.reasoning},
+    }
+
+
+def logprobs_object(content: Sequence[Logprob], refusal: Sequence[Logprob]) -> dict[str, Any]:
+    return {"content": content or None, "refusal": refusal or None}
+
+
+def flat_tool_name(start: ToolCallStart) -> str:
+    """In chat a name has no namespace of its own."""
+    return ToolName(start.name, start.namespace).flat
+
+
+_NOTHING = ev.Usage(0, 0)
+
+
+class BodyChoice(Protocol):
+    def add(self, event: Any) -> None:  # noqa: ANN401 - any event of a choice
+        ...
+
+
+class HasRequest(Protocol):
+    @property
+    def request(self) -> Request: ...
+
+
+_Asked = TypeVar("_Asked", bound=HasRequest)
+_Choice = TypeVar("_Choice", bound=BodyChoice)
+
+
+class BodyEncoder(ABC, Generic[_Asked, _Choice]):
+    def __init__(self, head: CompletionHead, asked: _Asked, ledger: Warnings) -> None:
+        self._head, self._asked, self._ledger = head, asked, ledger
+        self._choices: dict[int, _Choice] = {}
+        self._usage = _NOTHING
+        self._extras: dict[str, Raw] = {}
+        self._failed = False
+
+    def start(self) -> bytes:
+        return b""
+
+    def keep_alive(self) -> bytes:
+        return b""
+
+    def encode(self, *events: ev.Event) -> bytes:
+        for event in events:
+            if type(event) is ev.Usage:
+                self._usage = event
+            elif type(event) is ev.Failure:
+                self._failed = True
+            else:
+                self._take(event)
+        return b""
+
+    def _take(self, event: Any) -> None:  # noqa: ANN401 - any other event
+        if type(event) is ev.ExtraField:
+            forward(event, self._ledger)
+        if event.choice is None:
+            self._extras[event.name] = event.json
+            return
+        choice = self._choices.get(event.choice)
+        if choice is None:
+            choice = self._choices[event.choice] = self._begun()
+        choice.add(event)
+
+    def close(self, *, kept: bool) -> bytes:
+        """The body; a failure has none."""
+        return b"" if self._failed else encode(self._completion())
+
+    @abstractmethod
+    def _begun(self) -> _Choice:
+        """One of which nothing is said yet."""
+
+    @abstractmethod
+    def _completion(self) -> dict[str, Any]: ...
+
+    def _sorted(self) -> list[tuple[int, _Choice]]:
+        """The choices in their order; that some are missing is listed."""
+        if len(self._choices) < self._asked.request.n:
+            self._ledger.note("unenforced", "n")
+        return sorted(self._choices.items())
+
+
+_Place = tuple[int | None, bool]  # of a member: its choice, and True within the choice's message
+
+
+class StreamEncoder(ABC):
+    """head: the members of each frame, but for its choices.
+
+    include_usage, continuous_usage: a count at the end, with each chunk.
+    """
+
+    def __init__(
+        self, head: Mapping[str, Any], ledger: Warnings, *, include_usage: bool, continuous_usage: bool
+    ) -> None:
+        self._members = {**head}
+        self._head = self._opening()
+        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
+        self._ledger, self._include, self._continuous = ledger, include_usage, continuous_usage
+        self._waiting: dict[_Place, dict[str, Raw]] = {}  # members of the next frame
+        self._usage = ev.Usage(0, 0)
+        self._failed = False
+
+    def encode(self, *events: ev.Event) -> bytes:
+        kind = type(events[0])
+        arm = self._arms[kind]
+        if len(events) == 1:
+            return arm(self, events[0])
+        run = self._runs.get(kind)
+        return run(self, events) if run else b"".join([arm(self, event) for event in events])
+
+    def keep_alive(self) -> bytes:
+        return b": keep-alive\n\n"
+
+    def _end(self, *, whole: bool) -> bytes:
+        """`whole`: there are as many choices as were asked for.  After an error there is only the end of the body."""
+        if self._failed:
+            return b""
+        if not whole:
+            self._ledger.note("unenforced", "n")
+        rest = self._rest() if self._waiting else b""
+        told = self._ledger.untold()
+        comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
+        count = b""
+        if self._include:
+            parts = self._head, self._extras(None), encode(usage_object(self._usage))
+            count = b'%b]%b,"usage":%b}\n\n' % parts
+        return rest + comment + count + b"data: [DONE]\n\n"
+
+    def _rest(self) -> bytes:
+        """Return frames of the members that still wait, but for those that the last count takes along."""
+        places = sorted({choice for choice, _ in self._waiting if choice is not None})
+        frames = b"".join([self._frame_of(choice) for choice in places])
+        return frames + self._head + self._ending() if self._waiting and not self._include else frames
+
+    @abstractmethod
+    def _frame_of(self, choice: int) -> bytes:
+        """Return a frame that brings nothing of a choice but what waits for it."""
+
+    def _opening(self) -> bytes:
+        return b"data: " + encode(self._members)[:-1] + b',"choices":['
+
+    def _ending(self) -> bytes:
+        """Return the end of a frame, with what waits for a place beside the choices."""
+        return b"]" + self._extras(None) + self._tail[1:] if (None, False) in self._waiting else self._tail
+
+    def _extras(self, choice: int | None, *, inside: bool = False) -> bytes:
+        """Return the members that wait for the next frame of a choice."""
+        waiting = self._waiting.pop((choice, inside), None)
+        return b"," + encode(waiting)[1:-1] if waiting else b""
+
+    def _counted(self, e: ev.Usage) -> bytes:
+        self._usage = e
+        if self._continuous:
+            self._tail = b'],"usage":%b}\n\n' % encode(usage_object(e))
+        return b""
+
+    def _extra(self, e: ev.ExtraField) -> bytes:
+        forward(e, self._ledger)
+        if e.choice is None and e.asked:  # at once: it may be all that comes for long, like the progress of a prompt
+            return b"%b],%b%b" % (self._head, encode({e.name: e.json})[1:-1], self._tail[1:])
+        if e.choice is None and e.name in IN_EACH:
+            self._members[e.name] = e.json
+            self._head = self._opening()
+            return b""
+        waiting = self._waiting.setdefault((e.choice, e.inside), {})
+        join = joined if e.inside else join_extra
+        waiting[e.name] = e.json if e.choice is None else join(waiting.get(e.name), e.json)
+        return b""
+
+    def _failure(self, e: ev.Failure) -> bytes:
+        self._failed = True
+        return b"data: %b\n\n" % e.problem.body()
+
+    def _nothing(self, _: ev.Event) -> bytes:
+        return b""
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
+        ev.Usage: _counted, ev.ExtraField: _extra, ev.Failure: _failure,
+    }  # fmt: skip
+    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {}  # what takes several at once

@@ -1,0 +1,130 @@
+"""/v1/embeddings: texts in, vectors out, as numbers or in base64, whichever of them the backend gives."""
+
+import struct
+from base64 import b64decode, b64encode
+from math import hypot
+from typing import Any, ClassVar, TypedDict
+
+from msgspec import DecodeError, Raw, Struct, json
+
+from gateway.api.body import COUNTS, Counts, decode_body
+from gateway.api.validation import (
+    TextInput,
+    check_nonempty_texts,
+    integer_between,
+    object_of,
+    one_of,
+    string,
+    text_characters,
+    text_list,
+)
+from gateway.backends.openai.usage import list_entries, service_usage
+from gateway.backends.services import BackendServices
+from gateway.errors import UpstreamInvalid
+from gateway.warnings import Warnings
+
+_check = object_of(
+    {"model": string, "input": check_nonempty_texts},
+    {"dimensions": integer_between(1), "encoding_format": one_of("float", "base64"), "user": string},
+)
+_KNOWN = frozenset(("model", "input", "dimensions", "encoding_format", "user"))
+_vector = json.Decoder(str | list[float]).decode
+
+
+class _EmbeddingEntry(TypedDict, total=False):
+    """The vector as it came: of thousands most are passed on so, and no step takes long that cannot be interrupted."""
+
+    index: Any
+    embedding: Raw
+
+
+class _EmbeddingResponse(TypedDict, total=False):
+    data: list[_EmbeddingEntry]
+    usage: Any
+    error: Any
+
+
+_decode = json.Decoder(_EmbeddingResponse | list[_EmbeddingEntry]).decode
+
+
+class EmbeddingsRequest(Struct, frozen=True):
+    """`rest`: all fields but the model; `texts`: each of its input."""
+
+    does: ClassVar[str] = "make embeddings"
+    place: ClassVar[str] = "input"
+    model: str
+    texts: list[TextInput]
+    rest: dict[str, Any]
+
+    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
+        if not services.embeddings:
+            return None
+        passed = {name: value for name, value in self.rest.items() if name not in services.unheard}
+        for name in passed.keys() - _KNOWN:
+            ledger.note("forwarded", name)
+        return services.embeddings, json.encode({"model": model, **passed})
+
+    def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        return _decode(raw)
+
+    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        vectors: list[Any] = [None] * len(self.texts)
+        for place, entry in enumerate(list_entries(said, "data")):
+            index = entry.get("index", place)
+            if not isinstance(index, int) or index not in range(len(vectors)) or vectors[index] is not None:
+                raise UpstreamInvalid(f"The backend gave an embedding of what was not asked for: number {index}.")
+            vectors[index] = self._shown(entry.get("embedding", Raw(b"null")), ledger)
+        if None in vectors:
+            raise UpstreamInvalid(f"The backend gave no embedding of text {vectors.index(None)}.")
+        data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+        return {
+            "object": "list",
+            "data": data,
+            "model": self.model,
+            "usage": service_usage(said, text_characters(self.texts), ledger),
+        }
+
+    def _shown(self, given: Raw, ledger: Warnings) -> Raw:
+        """A vector in the encoding, and with the dimensions, that the client asked for."""
+        wanted: int | None = self.rest.get("dimensions")
+        encoding = "base64" if self.rest.get("encoding_format") == "base64" else "float"
+        try:
+            said = _vector(given)
+            if not wanted and encoding == ("base64" if isinstance(said, str) else "float"):
+                return given
+            numbers = _numbers(said)
+            if wanted and wanted != len(numbers):
+                ledger.note("emulated" if wanted < len(numbers) else "unenforced", "dimensions")
+                numbers = _cut(numbers, wanted)
+            return Raw(json.encode(_packed(numbers) if encoding == "base64" else numbers))
+        except (DecodeError, ValueError, struct.error, OverflowError):
+            message = "The backend gave an embedding that is no list of numbers, nor base64 of one."
+            raise UpstreamInvalid(message) from None
+
+
+def parse_embeddings(raw: bytes, counts: Counts = COUNTS) -> EmbeddingsRequest:
+    body = decode_body(raw, counts)
+    _check(body, "")
+    return EmbeddingsRequest(
+        body["model"], text_list(body["input"]), {name: body[name] for name in body if name != "model"}
+    )
+
+
+def _numbers(said: str | list[float]) -> list[float]:
+    """Base64 is of little-endian numbers of 32 bits."""
+    if isinstance(said, list):
+        return said
+    raw = b64decode(said, validate=True)
+    return [*struct.unpack(f"<{len(raw) // 4}f", raw)]
+
+
+def _packed(numbers: list[float]) -> str:
+    return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+
+def _cut(numbers: list[float], dimensions: int) -> list[float]:
+    """Return its beginning, scaled to length one again, as OpenAI's own models do."""
+    if dimensions > len(numbers):
+        return numbers
+    length = hypot(*numbers[:dimensions]) or 1.0
+    return [number / length for number in numbers[:dimensions]]

@@ -1,0 +1,94 @@
+"""/v1/rerank, as Cohere and Jina have it: documents in, how much each has to do with a query out, the best first."""
+
+from math import isfinite
+from typing import Any, ClassVar, TypeGuard
+
+from msgspec import Struct, json
+
+from gateway.api.body import COUNTS, Counts, decode_body
+from gateway.api.validation import boolean, integer_between, list_of, object_, object_of, string
+from gateway.backends.openai.usage import list_entries, service_usage
+from gateway.backends.services import BackendServices
+from gateway.errors import UpstreamInvalid
+from gateway.warnings import Warnings
+
+
+def _document(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if not isinstance(value, str):
+        object_(value, param)
+
+
+_REQUIRED = {"model": string, "query": string, "documents": list_of(_document, least=1)}
+_OPTIONAL = {"top_n": integer_between(1), "return_documents": boolean}
+_check = object_of(_REQUIRED, _OPTIONAL)
+
+
+class RerankRequest(Struct, frozen=True):
+    """`rest`: all other fields, which a backend may know."""
+
+    does: ClassVar[str] = "rank documents"
+    place: ClassVar[str] = "documents"
+    model: str
+    query: str
+    documents: list[str | dict[str, Any]]
+    top_n: int | None
+    shown: bool
+    rest: dict[str, Any]
+
+    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
+        """Documents of text alone are sent as that, which every server takes."""
+        if not services.rerank:
+            return None
+        sent = [document if (text := _text(document)) is None else text for document in self.documents]
+        if sent != self.documents:
+            ledger.note("translated", "documents")
+        for name in self.rest:
+            ledger.note("forwarded", name)
+        most = {} if self.top_n is None else {"top_n": self.top_n}
+        return services.rerank, json.encode(
+            {"model": model, "query": self.query, "documents": sent, **most, **self.rest}
+        )
+
+    def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        return json.decode(raw)
+
+    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        scores: dict[int, float] = {}
+        for entry in list_entries(said, "results", "data"):
+            index, score = entry.get("index"), entry.get("relevance_score", entry.get("score"))
+            if not isinstance(index, int) or index not in range(len(self.documents)) or not _is_number(score):
+                raise UpstreamInvalid("The backend ranked what is no document, or without a score.")
+            scores[index] = score
+        best = sorted(scores.items(), key=lambda scored: -scored[1])[: self.top_n]
+        characters = sum(len(self.query) + len(str(document)) for document in self.documents)
+        return {
+            "object": "list",
+            "model": self.model,
+            "results": [self._result(index, score) for index, score in best],
+            "usage": service_usage(said, characters, ledger),
+        }
+
+    def _result(self, index: int, score: float) -> dict[str, Any]:
+        document = self.documents[index]
+        shown = {"document": {"text": document} if isinstance(document, str) else document} if self.shown else {}
+        return {"index": index, "relevance_score": score, **shown}
+
+
+def parse_rerank(raw: bytes, counts: Counts = COUNTS) -> RerankRequest:
+    body = decode_body(raw, counts)
+    _check(body, "")
+    rest = {name: value for name, value in body.items() if name not in _REQUIRED and name not in _OPTIONAL}
+    shown = body.get("return_documents", False)
+    return RerankRequest(body["model"], body["query"], body["documents"], body.get("top_n"), shown, rest)
+
+
+def _text(document: str | dict[str, Any]) -> str | None:
+    """Return the text of a document that holds nothing else."""
+    match document:
+        case {"text": str(text), **rest} if not rest:
+            return text
+    return None
+
+
+def _is_number(score: object) -> TypeGuard[float]:
+    return isinstance(score, int | float) and not isinstance(score, bool) and isfinite(score)

@@ -1,0 +1,354 @@
+"""Encode events as output items, and these as response.* events or one Response object (`spec.md` C1, C4, C5)."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+from msgspec import Raw, json
+
+from gateway import events as ev
+from gateway.api.responses import event_stream, objects
+from gateway.api.responses.event_stream import DONE, EventWriter, NullEventWriter
+from gateway.api.responses.objects import JsonObject, encode
+from gateway.api.responses.output_items import (
+    HOSTED,
+    BuiltinCallItem,
+    CompleteItem,
+    ItemStatus,
+    MessageItem,
+    ReasoningItem,
+    ToolCallItem,
+)
+from gateway.api.responses.params import Carrier, EncoderInputs, ResponseHead, ResponseParams
+from gateway.api.responses.stored_items import visible_item
+from gateway.events import Event, join_extra
+from gateway.request import StoredReasoning
+from gateway.warnings import Warnings
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class ResponseBuilder:
+    """The automaton (`spec.md` C2, C6): at most one item is open, and an item ends where another begins.
+
+    begun: the Response as long as it is in progress.
+    """
+
+    def __init__(
+        self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs, frames: EventWriter
+    ) -> None:
+        self._asked, self._ledger, self._edge, self._frames = asked, ledger, edge, frames
+        self._model, self._carrier = head.model, _carrier(head, asked)
+        self.begun = event_stream.in_progress_response(head, asked)
+        self._end: JsonObject = {}  # how it ended
+        self._output: list[JsonObject] = []  # items that have ended
+        self._open: MessageItem | ReasoningItem | ToolCallItem | BuiltinCallItem | None = None
+        self._start: ev.ToolCallStart | None = None  # the last call
+        self._blank: list[ev.TextDelta] = []  # white space that a message may begin with
+        self._refused = False
+        self._usage: JsonObject | None = None
+        self._extras: dict[str, Raw] = {}
+        self._citations: list[JsonObject] = []  # of the whole text: where each belongs is unknown
+
+    def take(self, *events: ev.Event) -> None:
+        """Take events of one type."""
+        first, *rest = events
+        arm = self._arms[type(first)]
+        arm(self, first)
+        if rest and ev.are_texts(rest) and type(self._open) is MessageItem and not self._asked.logprobs:
+            self._open.text(*[e.text for e in rest])  # almost always
+        else:
+            for event in rest:
+                arm(self, event)
+
+    @property
+    def failed(self) -> bool:
+        return self._end.get("status") in ("failed", "cancelled")
+
+    def record(self) -> JsonObject | None:
+        """Return the Response at its end, to be stored; None if it is not stored."""
+        return self._response(self._output, kept=True) if self._asked.kept else None
+
+    def response(self, *, kept: bool) -> JsonObject:
+        """The Response at its end as its client sees it, and whether it can be asked for again."""
+        return self._response(list(map(self._seen, self._output)), kept=kept)
+
+    def _response(self, output: list[JsonObject], *, kept: bool) -> JsonObject:
+        stored = {"store": kept and self._asked.echo["store"]}
+        return {**self.begun, **self._end, **stored, "output": output, "usage": self._usage, **self._extras}
+
+    def _seen(self, item: JsonObject) -> JsonObject:
+        """Of what is done here, what the client has asked to see."""
+        return visible_item(item, self._asked.include) if item["type"] in HOSTED else item
+
+    # what is open
+
+    def _message(self) -> MessageItem:
+        """The open message, or a new one."""
+        if type(self._open) is MessageItem:
+            return self._open
+        self._end_item()
+        self._open = message = MessageItem(self._frames, len(self._output), self._edge.new_id("msg_"))
+        return message
+
+    def _end_item(self, status: ItemStatus = "completed") -> None:
+        if self._open:
+            self._output.append(self._open.close(status))
+            self._open = None
+
+    def _tell(self, item: JsonObject) -> None:
+        self._output.append(CompleteItem(self._frames, len(self._output), item).close("completed"))
+
+    # text
+
+    def _text(self, e: ev.TextDelta) -> None:
+        if type(self._open) is MessageItem:
+            self._say(self._open, e)
+        elif e.text.strip():
+            self._begin_text(e)
+        else:
+            self._blank.append(e)
+
+    def _begin_text(self, *texts: ev.TextDelta) -> MessageItem:
+        """The message, which begins with the white space that was held back."""
+        message = self._message()
+        for e in (*self._blank, *texts):
+            self._say(message, e)
+        self._blank.clear()
+        return message
+
+    def _say(self, message: MessageItem, e: ev.TextDelta) -> None:
+        if e.logprobs and self._asked.logprobs:
+            message.likely(e.text, e.logprobs)
+        else:
+            message.text(e.text)
+
+    def _end_text(self) -> None:
+        """The answer ends: white space is text as well."""
+        if any([e.text for e in self._blank]):
+            self._begin_text()
+        self._drop_blank()
+
+    def _drop_blank(self) -> None:
+        """Drop blank text before another item, so that no empty message arises."""
+        if not self._blank:
+            return
+        if any([e.text for e in self._blank]):
+            self._ledger.note("dropped", "content")
+        elif self._asked.logprobs:
+            self._ledger.note("dropped", "logprobs")
+        self._blank.clear()
+
+    def _refusal(self, e: ev.RefusalDelta) -> None:
+        self._drop_blank()
+        if e.logprobs and self._asked.logprobs:
+            self._ledger.note("dropped", "logprobs")
+        self._refused = True
+        self._message().refuse(e.text)
+
+    def _annotation(self, e: ev.Annotation) -> None:
+        annotation = objects.url_citation(e.json)
+        if annotation is None:
+            self._ledger.note("dropped", "annotations")
+            return
+        self._begin_text().annotate(annotation)
+
+    def _media(self, e: ev.Media) -> None:
+        if not (image := objects.image(e.json)):
+            self._ledger.note("dropped", e.member)
+            return
+        self._drop_blank()
+        self._end_item()
+        self._tell({"id": self._edge.new_id("ig_"), "type": "image_generation_call", "status": "completed", **image})
+
+    # reasoning
+
+    def _reasoning(self, e: ev.ReasoningDelta) -> None:
+        self._drop_blank()
+        self._thinking().think(e)
+
+    def _thinking(self) -> ReasoningItem:
+        if type(self._open) is ReasoningItem:
+            return self._open
+        self._end_item()
+        place = self._frames, len(self._output), self._edge.new_id("rs_")
+        self._open = thinking = ReasoningItem(*place, self._carrier, self._seal)
+        return thinking
+
+    def _seal(self, text: str, blocks: list[dict[str, Any]]) -> str | None:
+        if blocks or self._asked.sealed:
+            return self._edge.seal(StoredReasoning(text, tuple(blocks), self._model))
+        return None
+
+    # calls
+
+    def _tool_start(self, e: ev.ToolCallStart) -> None:
+        self._drop_blank()
+        self._end_item()
+        self._start = e
+        if e.kind in ("function", "custom"):
+            self._open = ToolCallItem(self._frames, len(self._output), objects.tool_call_item(e, self._edge.new_id))
+
+    def _tool_args(self, e: ev.ToolArgsDelta) -> None:
+        if type(self._open) is ToolCallItem:
+            self._open.piece(e.json)
+        else:
+            assert self._start
+            self._tell({**objects.tool_call_item(self._start, self._edge.new_id), **json.decode(e.json)})
+
+    def _tool_input(self, e: ev.ToolInputDelta) -> None:
+        assert isinstance(self._open, ToolCallItem)
+        self._open.piece(e.text)
+
+    def _tool_end(self, e: ev.ToolCallEnd) -> None:
+        """A call that was cut stays open: how the answer goes on tells whether that was its end."""
+        if e.complete:
+            self._end_item()
+
+    def _hosted_tool(self, e: ev.BuiltinItem) -> None:
+        self._drop_blank()
+        self._end_item()
+        self._tell(json.decode(e.item))
+
+    def _hosted_start(self, e: ev.BuiltinItemStart) -> None:
+        self._drop_blank()
+        self._end_item()
+        self._open = BuiltinCallItem(
+            self._frames, len(self._output), json.decode(e.item), partial(visible_item, include=self._asked.include)
+        )
+
+    def _hosted_args(self, e: ev.BuiltinArgsDelta) -> None:
+        assert isinstance(self._open, BuiltinCallItem)
+        self._open.piece(e.json)
+
+    def _hosted_run(self, _: ev.BuiltinRunStart) -> None:
+        assert isinstance(self._open, BuiltinCallItem)
+        self._open.run()
+
+    def _hosted_end(self, e: ev.BuiltinItemEnd) -> None:
+        assert isinstance(self._open, BuiltinCallItem)
+        self._output.append(self._open.end(json.decode(e.item)))
+        self._open = None
+
+    # the end
+
+    def _cite(self) -> None:
+        """Give the last text what it cites."""
+        if self._citations and type(self._open) is not MessageItem:
+            self._ledger.note("dropped", "citations")
+            return
+        for citation in self._citations:
+            self._message().annotate(citation)
+
+    def _finish(self, e: ev.Finish) -> None:
+        self._end_text()
+        self._cite()
+        if not self._open and not self._output and self._asked.request.generates:
+            self._message().text("")
+        reason = _INCOMPLETE.get(e.reason)
+        if not reason or (reason == "content_filter" and self._refused):
+            self._end_item()
+            self._end = {"status": "completed", "completed_at": self._edge.now()}
+        else:
+            self._end_item("incomplete")
+            self._end = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+
+    def _failure(self, e: ev.Failure) -> None:
+        self._end_text()
+        self._end_item("incomplete")
+        self._end = event_stream.write_failed(self._frames, e.problem)
+
+    def _counted(self, e: ev.Usage) -> None:
+        self._usage = objects.response_usage(e)
+
+    def _extra(self, e: ev.ExtraField) -> None:
+        if e.asked:
+            self._extras[e.name] = join_extra(self._extras.get(e.name), e.json)
+        elif e.name == "service_tier" and e.choice is None:
+            self._extras[e.name] = e.json
+        elif e.name == "citations":
+            self._citations = objects.citations(e.json)
+        else:
+            self._ledger.note("dropped", e.name)
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        ev.TextDelta: _text,
+        ev.ReasoningDelta: _reasoning,
+        ev.RefusalDelta: _refusal,
+        ev.Annotation: _annotation,
+        ev.Media: _media,
+        ev.BuiltinItem: _hosted_tool,
+        ev.ToolCallStart: _tool_start,
+        ev.ToolArgsDelta: _tool_args,
+        ev.ToolInputDelta: _tool_input,
+        ev.ToolCallEnd: _tool_end,
+        ev.Finish: _finish,
+        ev.Usage: _counted,
+        ev.ExtraField: _extra,
+        ev.Failure: _failure,
+        ev.BuiltinItemStart: _hosted_start,
+        ev.BuiltinArgsDelta: _hosted_args,
+        ev.BuiltinRunStart: _hosted_run,
+        ev.BuiltinItemEnd: _hosted_end,
+    }
+
+
+def _carrier(head: ResponseHead, asked: ResponseParams) -> Carrier:
+    """The operator's word holds where it hides reasoning, or already gives what the client wants; else the client's."""
+    if not asked.carrier or head.carrier == "hidden" or (head.carrier, asked.carrier) == ("both", "summary"):
+        return head.carrier
+    return asked.carrier
+
+
+class ResponseStreamEncoder:
+    def __init__(self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
+        self._frames = EventWriter(edge.pad if asked.obfuscation else None, head.told)
+        self._answer = ResponseBuilder(head, asked, ledger, edge, self._frames)
+        self._ledger, self._told, self._started = ledger, head.told, False
+
+    def start(self) -> bytes:
+        """The beginning, unless it has been told."""
+        self._started = True
+        if not self._told:
+            event_stream.write_in_progress(self._frames, self._answer.begun)
+        return self._frames.taken()
+
+    def encode(self, *events: Event) -> bytes:
+        self._answer.take(*events)
+        return self._frames.taken()
+
+    def keep_alive(self) -> bytes:
+        self._frames.put("response.in_progress", response=self._answer.begun)
+        return self._frames.taken()
+
+    def record(self) -> JsonObject | None:
+        """Nothing before the client has heard of it."""
+        return self._answer.record() if self._started else None
+
+    def close(self, *, kept: bool) -> bytes:
+        told = self._ledger.untold() if self._started else ""  # what never began is heard by nobody
+        comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
+        event_stream.write_final(self._frames, self._answer.response(kept=kept))
+        return comment + self._frames.taken() + DONE
+
+
+class ResponseBodyEncoder:
+    def __init__(self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
+        self._answer = ResponseBuilder(head, asked, ledger, edge, NullEventWriter())
+
+    def start(self) -> bytes:
+        return b""
+
+    def encode(self, *events: Event) -> bytes:
+        self._answer.take(*events)
+        return b""
+
+    def keep_alive(self) -> bytes:
+        return b""
+
+    def record(self) -> JsonObject | None:
+        """A failure is an error of its own, and nothing that anybody could ask for."""
+        return None if self._answer.failed else self._answer.record()
+
+    def close(self, *, kept: bool) -> bytes:
+        return b"" if self._answer.failed else encode(self._answer.response(kept=kept))

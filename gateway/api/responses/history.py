@@ -1,0 +1,377 @@
+"""Convert input items, which hold one thing each, to chat messages, which hold several.
+
+The rules are B2 (content parts) and T1–T4, T7 of B3 in `spec.md`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.api.validation import (
+    ParamCheck,
+    check_exclusive,
+    missing_parameter,
+    object_of,
+    one_of,
+    string,
+    string_of,
+    wrong_type,
+    wrong_value,
+)
+from gateway.errors import BadRequest
+from gateway.request import LEADING, ApprovedToolCall, Message, StoredReasoning, ToolName, summary_message
+from gateway.warnings import Warnings
+
+ContentPart = dict[str, Any]
+Content = str | list[ContentPart]
+PartConverter = Callable[[ContentPart, str], ContentPart]
+
+_LONGEST = 10_485_760  # characters: the limits of the Open Responses specification
+_FEW = 16  # members, of which none can be too many
+long = string_of(_LONGEST)
+_url = string_of(20_971_520)
+_ANY_PART = object_of({"type": string})
+_IMAGE = object_of({}, {"detail": one_of("low", "high", "auto", "original")})
+_AUDIO = object_of({"input_audio": object_of({"data": string, "format": string})})
+_FILE: Mapping[str, ParamCheck] = {"file_data": string_of(33_554_432), "file_url": _url}
+
+
+def convert_content(value: object, param: str, among: Mapping[str, PartConverter]) -> Content:
+    """Return a text, or parts of these types as a chat message has them; a text part that is alone is its text."""
+    if value is None:
+        raise missing_parameter(param)
+    if isinstance(value, str):
+        long(value, param)
+        return value
+    if not isinstance(value, list):
+        raise wrong_type(value, param, "one of a string or array of objects")
+    read = [_part(one, f"{param}[{i}]", among) for i, one in enumerate(value)]
+    return read[0]["text"] if len(read) == 1 and read[0]["type"] == "text" else read
+
+
+def assistant_text(value: object, param: str) -> str:
+    """Return the text of one message of the assistant."""
+    said = convert_content(value, param, SPOKEN)
+    return said if isinstance(said, str) else "".join(part["text"] for part in said)
+
+
+def text_part(text: str) -> ContentPart:
+    return {"type": "text", "text": text}
+
+
+def _part(value: Any, param: str, among: Mapping[str, PartConverter]) -> ContentPart:  # noqa: ANN401 - decoded JSON
+    if type(value) is not dict or type(value.get("type")) is not str:
+        _ANY_PART(value, param)
+    read = among.get(value["type"])
+    if not read:
+        raise wrong_value(value["type"], param, among)
+    return read(value, param)
+
+
+def _text(name: str) -> PartConverter:
+    check = object_of({name: long})
+
+    def read(part: ContentPart, param: str) -> ContentPart:
+        text = part.get(name)
+        if type(text) is not str or len(text) > _LONGEST or len(part) > _FEW:
+            check(part, param)
+        return text_part(part[name])
+
+    return read
+
+
+def _image(part: ContentPart, param: str) -> ContentPart:
+    _refuse(part, param, "file_id", instead="image_url")
+    _IMAGE(part, param)
+    image = {"url": _flat(part, param, "image_url")}
+    if detail := part.get("detail"):
+        image["detail"] = "high" if detail == "original" else detail
+    return {"type": "image_url", "image_url": image}
+
+
+def _video(part: ContentPart, param: str) -> ContentPart:
+    return {"type": "video_url", "video_url": {"url": _flat(part, param, "video_url")}}
+
+
+def _audio(part: ContentPart, param: str) -> ContentPart:
+    _AUDIO(part, param)
+    return {"type": "input_audio", "input_audio": part["input_audio"]}
+
+
+def _file(part: ContentPart, param: str) -> ContentPart:
+    _refuse(part, param, "file_id", instead="file_data")
+    check_exclusive(part, param, _FILE)
+    where = next((name for name in _FILE if part.get(name) is not None), "file_data")
+    object_of({where: _FILE[where]}, {"filename": string})(part, param)
+    given = {name: part[name] for name in (where, "filename") if part.get(name) is not None}
+    return {"type": "file", "file": given}
+
+
+def _flat(part: ContentPart, param: str, name: str) -> str:
+    """A URL; clients that know chat completions write it as an object."""
+    nested = isinstance(part.get(name), dict)
+    check: ParamCheck = object_of({"url": _url}) if nested else _url
+    object_of({name: check})(part, param)
+    url: str = part[name]["url"] if nested else part[name]
+    return url
+
+
+def _refuse(part: ContentPart, param: str, name: str, instead: str) -> None:
+    """Raise BadRequest for what would have to be stored here."""
+    if part.get(name) is not None:
+        message = f"'{param}.{name}' is not supported: send the content itself as '{instead}'."
+        raise BadRequest(message, code="unsupported_value", param=f"{param}.{name}")
+
+
+_TEXTS = {name: _text("text") for name in ("input_text", "output_text", "text", "summary_text", "reasoning_text")}
+SPOKEN: Mapping[str, PartConverter] = {**_TEXTS, "refusal": _text("refusal")}
+OUTPUT: Mapping[str, PartConverter] = {**_TEXTS, "input_image": _image, "input_file": _file}
+MESSAGE: Mapping[str, PartConverter] = {
+    **OUTPUT,
+    "input_audio": _audio,
+    "input_video": _video,
+    "computer_screenshot": _image,
+}
+
+
+Item = dict[str, Any]
+
+_NO_OUTPUT = "[no output]"
+_UNDECIDED = "This call was not made: the user has not approved it."
+_REFUSED = "This call was not made: the user did not approve it."
+_UNKNOWN = "It is not known what came of this call."
+
+
+class HistoryRules(Struct, frozen=True):
+    """How an input is read.
+
+    open: `encrypted_content` → the thought that the gateway sealed in it; None if it did not.
+    model: the model of the response, which gets back its own signatures.
+    all_turns: thoughts from before the last user message are kept, too.
+    repair_dangling_calls: a call without an output gets one, instead of an error.
+    items: what references stand for, by id.
+    approves: there may be calls that are to be approved.
+    """
+
+    open: Callable[[str], StoredReasoning | None]
+    ledger: Warnings
+    model: str
+    all_turns: bool = False
+    repair_dangling_calls: bool = False
+    items: Mapping[str, Item] = {}
+    approves: bool = False
+
+
+class PastToolCall(Struct):
+    """A call of the past: the type of its item, and what a message says of it.
+
+    cut: it did not come to its end, so it may be that nobody answered it.
+    """
+
+    type: str
+    id: str
+    named: ToolName
+    said: dict[str, Any]
+    cut: bool
+    output: Content | None = None
+
+
+class _AssistantTurn(Struct):
+    """Items that become one message of the assistant, and the outputs of its calls in the order of their arrival."""
+
+    thoughts: list[Item] = []
+    texts: list[str] = []
+    calls: list[PastToolCall] = []
+    answered: list[PastToolCall] = []
+
+    @property
+    def over(self) -> bool:
+        """True if what the assistant says next is another message: it has seen all outputs."""
+        return bool(self.calls) and len(self.answered) == len(self.calls)
+
+
+class History:
+    """Takes what the items say in their order.
+
+    tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
+    lists: what servers have listed, by their labels; approved: calls that are to be made, by their ids.
+    """
+
+    def __init__(self, rules: HistoryRules) -> None:
+        self.rules = rules
+        self.lists: dict[str, list[dict[str, Any]]] = {}
+        self.approved: dict[str, ApprovedToolCall] = {}
+        self.tools: list[tuple[dict[str, Any], str]] = []
+        self.settings: dict[str, dict[str, Any]] = {}
+        self._said: list[Message | _AssistantTurn] = []
+        self._calls: dict[str, tuple[_AssistantTurn, PastToolCall]] = {}
+        self._open: dict[ToolName, dict[str, PastToolCall]] = {}
+
+    def add(self, message: Message) -> None:
+        """A message that is not the assistant's."""
+        self._said.append(message)
+
+    def offer(self, tools: Iterable[dict[str, Any]], param: str) -> None:
+        """Definitions of tools that may be called from here on, from the item at this path."""
+        self.tools += [(tool, f"{param}.tools[{i}]") for i, tool in enumerate(tools)]
+
+    def say(self, text: str) -> None:
+        self._group().texts.append(text)
+
+    def think(self, item: Item) -> None:
+        self._group().thoughts.append(item)
+
+    def call(self, call: PastToolCall, also: str | None = None) -> None:
+        """A call, whose output will name its id, or the other one that it has `also`."""
+        group = self._group()
+        group.calls.append(call)
+        self._open.setdefault(call.named, {})[call.id] = call
+        self._calls[also or call.id] = self._calls[call.id] = group, call
+
+    def only_open(self, named: ToolName) -> str | None:
+        """The id of the one call of that name that waits for its output."""
+        waiting = self._open.get(named, {})
+        return next(iter(waiting)) if len(waiting) == 1 else None
+
+    def answer(self, id: str, type: str, output: Content) -> None:
+        """The output of a call, from an item of this type; it belongs to its call, wherever it stands."""
+        if id not in self._calls:
+            message = f"No tool call found for {type.replace('_', ' ')} with call_id {id}."
+            raise BadRequest(message, param="input")
+        if self._calls[id][1].output is not None:
+            self.rules.ledger.note("dropped", f"input.{type}")
+        self._answered(id, output)
+
+    def decide(self, id: str, *, approve: bool, reason: str) -> None:
+        """Approve or refuse a call; its output follows once it was made."""
+        if id not in self._calls:
+            raise BadRequest(f"No approval request found with id '{id}'.", param="input")
+        _, call = self._calls[id]
+        self._answered(id, "" if approve else f"{_REFUSED} {reason}".strip())
+        if approve:
+            self.approved[id] = ApprovedToolCall(id, call.named, call.said["function"]["arguments"])
+
+    def made(self, id: str, output: Content) -> bool:
+        """Set the output of an approved call; return False for other calls."""
+        if id not in self._calls:
+            return False
+        self.approved.pop(id, None)
+        self._answered(id, output)
+        return True
+
+    def settle(self) -> None:
+        """Calls that were approved by now and have no output are not made again."""
+        for id in self.approved:
+            self._answered(id, _UNKNOWN)
+        self.approved.clear()
+
+    def _answered(self, id: str, output: Content) -> None:
+        group, call = self._calls[id]
+        if call.output is None:
+            group.answered.append(call)
+            self._open[call.named].pop(call.id, None)
+        call.output = output
+
+    def compact(self, text: str) -> None:
+        """A summary stands for all that was said before it, but not for what the model was told to do."""
+        self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in LEADING]
+        self.add(summary_message(text))
+
+    def messages(self) -> list[Message]:
+        """Return all of it, which is not kept: thousands of calls take megabytes.
+
+        Raise BadRequest for a call that was never answered.
+        """
+        users = (i for i, one in enumerate(self._said) if isinstance(one, dict) and one["role"] == "user")
+        last = -1 if self.rules.all_turns else max(users, default=-1)
+        said, self._said, self._calls, self._open = deque(self._said), [], {}, {}
+        messages: list[Message] = []
+        i = 0
+        while said:
+            one = said.popleft()
+            messages += self._turn(one, thoughts=i > last) if isinstance(one, _AssistantTurn) else [one]
+            i += 1
+        return messages
+
+    def _group(self) -> _AssistantTurn:
+        last = self._said[-1] if self._said else None
+        if isinstance(last, _AssistantTurn) and not last.over:
+            return last
+        group = _AssistantTurn()
+        self._said.append(group)
+        return group
+
+    def _turn(self, group: _AssistantTurn, *, thoughts: bool) -> Iterable[Message]:
+        calls = [call for call in group.calls if self._settled(group, call)]
+        if not (group.texts or calls):
+            if group.thoughts:
+                self.rules.ledger.note("dropped", "input.reasoning")
+            return
+        text = "\n\n".join(filter(None, group.texts)) if group.texts else None
+        message: Message = {"role": "assistant", "content": text}
+        if thoughts:
+            message |= self._thought(group.thoughts)
+        elif group.thoughts:
+            self.rules.ledger.note("dropped", "input.reasoning")
+        if calls:
+            message["tool_calls"] = [call.said for call in calls]
+        yield message
+        for call in group.answered:
+            yield {"role": "tool", "tool_call_id": call.id, "content": call.output}
+
+    def _settled(self, group: _AssistantTurn, call: PastToolCall) -> bool:
+        """True for a call with an output; False for one that needs none, as it was cut."""
+        if call.output is not None:
+            return True
+        if call.type == "mcp_approval_request":
+            return self._closed(group, call, _UNDECIDED)
+        if call.cut:
+            self.rules.ledger.note("dropped", f"input.{call.type}")
+            return False
+        if not self.rules.repair_dangling_calls:
+            message = f"No tool output found for {call.type.replace('_', ' ')} {call.id}."
+            raise BadRequest(message, param="input")
+        self.rules.ledger.note("repaired", f"input.{call.type}")
+        return self._closed(group, call, _NO_OUTPUT)
+
+    def _closed(self, group: _AssistantTurn, call: PastToolCall, output: str) -> bool:
+        call.output = output
+        group.answered.append(call)
+        return True
+
+    def _thought(self, items: Iterable[Item]) -> Message:
+        """The thoughts as fields of the message that they led to."""
+        texts: list[str] = []
+        blocks: list[dict[str, Any]] = []
+        for item in items:
+            opened = self._opened(item.get("encrypted_content"))
+            sealed = opened.text if opened else ""
+            texts.append(_joined(item.get("content")) or sealed or _joined(item.get("summary")))
+            if opened and opened.model == self.rules.model:
+                blocks += opened.blocks
+        said = {"reasoning_content": "\n\n".join(filter(None, texts)), "thinking_blocks": blocks}
+        return {name: value for name, value in said.items() if value}
+
+    def _opened(self, sealed: str | None) -> StoredReasoning | None:
+        opened = self.rules.open(sealed) if sealed else None
+        if sealed and not opened:
+            self.rules.ledger.note("dropped", "input.reasoning.encrypted_content")
+        return opened
+
+
+class HistoryExcerpt(History):
+    """Items that go on from others, which are not here: so an output may be that of an earlier call."""
+
+    def answer(self, id: str, type: str, output: Content) -> None:
+        if id in self._calls:
+            super().answer(id, type, output)
+
+    def decide(self, id: str, *, approve: bool, reason: str) -> None:
+        if id in self._calls:
+            super().decide(id, approve=approve, reason=reason)
+
+
+def _joined(parts: list[ContentPart] | None) -> str:
+    return "\n\n".join(part["text"] for part in parts or ())

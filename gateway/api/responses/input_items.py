@@ -1,0 +1,289 @@
+"""The input of a response as chat messages: each type of item, what is required of it and what becomes of it."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.api.responses import history, input_calls
+from gateway.api.responses.history import History, HistoryExcerpt, HistoryRules, Item
+from gateway.api.validation import (
+    ParamCheck,
+    integer_between,
+    list_of,
+    missing_parameter,
+    object_,
+    object_of,
+    one_of,
+    string,
+    string_of,
+    wrong_value,
+)
+from gateway.errors import BadRequest, NotFound
+from gateway.request import ApprovedToolCall, Message
+
+__all__ = [
+    "HistoryRules",
+    "InputMessages",
+    "Item",
+    "ends_with_compaction_trigger",
+    "read_excerpt",
+    "read_input",
+    "referenced_ids",
+    "resolve_references",
+]
+
+# Items of a provider's own, `slug:type`; the name of one is fit for a header.
+_EXTENSION = re.compile(r"[\w.-]{1,32}:[\w.-]{1,64}", re.ASCII)
+
+
+class InputMessages(Struct, frozen=True):
+    """An input as messages and settings.
+
+    tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
+    lists: what servers have listed, by their labels; approved: calls that may be made now.
+    """
+
+    messages: tuple[Message, ...]
+    tools: list[tuple[dict[str, Any], str]]
+    settings: dict[str, dict[str, Any]]
+    lists: dict[str, list[dict[str, Any]]]
+    approved: tuple[ApprovedToolCall, ...]
+
+
+def read_input(
+    input: str | list[Any], instructions: str | list[Any] | None, before: Sequence[Item], rules: HistoryRules
+) -> InputMessages:
+    """`before`: the items that the input goes on from.  Raise BadRequest for what the API does not allow."""
+    told, said = History(rules), History(rules)
+    _read(told, instructions or [], "instructions", role="system")
+    for item in before:
+        _read_known(said, item)
+    said.settle()
+    _read(said, input, "input", role="user")
+    messages = said.messages()
+    if not messages:
+        raise missing_parameter("input")
+    tools, settings = [*told.tools, *said.tools], {**told.settings, **said.settings}
+    approved = tuple(said.approved.values())
+    return InputMessages((*told.messages(), *messages), tools, settings, said.lists, approved)
+
+
+def read_excerpt(given: list[Any], param: str, rules: HistoryRules) -> HistoryExcerpt:
+    """Read items that follow others.  Raise BadRequest for items that no input may have."""
+    past = HistoryExcerpt(rules)
+    _read(past, given, param, role="user")
+    return past
+
+
+def _listed(input: str | list[Any]) -> list[Item]:
+    """A text is one message of the user's."""
+    return [{"role": "user", "content": input}] if isinstance(input, str) else input
+
+
+def resolve_references(input: str | list[Any], known: Mapping[str, Item]) -> list[Item]:
+    """The items of an input, and instead of a reference what it stands for."""
+    return [known[item["id"]] if _is_reference(item) else item for item in _listed(input)]
+
+
+def referenced_ids(input: str | list[Any]) -> frozenset[str]:
+    """The ids of items that the input does not hold but refers to."""
+    found = (item["id"] for item in _listed(input) if isinstance(item, dict) and _is_reference(item))
+    return frozenset(id for id in found if isinstance(id, str))
+
+
+def _read(past: History, given: str | list[Any], param: str, role: str) -> None:
+    """A text is a message of that role."""
+    if isinstance(given, str):
+        past.add({"role": role, "content": history.convert_content(given, param, {})})
+        return
+    for i, item in enumerate(given):
+        _read_item(past, item, f"{param}[{i}]")
+
+
+def _read_item(past: History, item: Item, param: str) -> None:
+    type = _type(item, param)
+    if (id := item.get("id")) is not None:
+        _ID(id, f"{param}.id")
+    if row := ITEMS.get(type):
+        row.check(item, param)
+        row.read(past, item, param)
+    elif _EXTENSION.fullmatch(type):
+        input_calls.dropped_item(past, item, param)
+    else:
+        raise wrong_value(type, param, ITEMS)
+
+
+def _read_known(past: History, item: Item) -> None:
+    """Read an item that the gateway had before: it was checked when it came."""
+    row = ITEMS.get(item.get("type", "message"))
+    (row.read if row else input_calls.dropped_item)(past, item, "input")
+
+
+def _type(item: Item, param: str) -> str:
+    """The type, which may be left out where the item can only be a message, or a reference."""
+    object_(item, param)
+    if item.get("type") is None and item.get("role") is not None:
+        return "message"
+    if _is_reference(item):
+        return "item_reference"
+    _TYPED(item, param)
+    type: str = item["type"]
+    return type
+
+
+def _message(past: History, item: Item, param: str) -> None:
+    content, path = item.get("content"), f"{param}.content"
+    if item["role"] == "assistant":
+        past.say(history.assistant_text(content, path))
+    else:
+        past.add({"role": item["role"], "content": history.convert_content(content, path, history.MESSAGE)})
+
+
+def _reasoning(past: History, item: Item, _: str) -> None:
+    past.think(item)
+
+
+def _compaction(past: History, item: Item, param: str) -> None:
+    opened = past.rules.open(item["encrypted_content"])
+    if not opened:
+        param = f"{param}.encrypted_content"
+        message = f"Invalid value for '{param}': this gateway did not make it, or its key is gone."
+        raise BadRequest(message, code="invalid_encrypted_content", param=param)
+    past.compact(opened.text)
+
+
+def _reference(past: History, item: Item, param: str) -> None:
+    """Read the item that a reference stands for."""
+    if not (found := past.rules.items.get(item["id"])):
+        hint = "Items are not kept when `store` is false: send the item itself, or leave it out."
+        raise NotFound(f"Item with id '{item['id']}' not found. {hint}", param=param)
+    _read_item(past, found, param)
+
+
+def _is_reference(item: Item) -> bool:
+    if item.get("id") is None:
+        return False
+    alone = (value is None for name, value in item.items() if name != "id")
+    return item.get("type") == "item_reference" or all(alone)
+
+
+def _tools(past: History, item: Item, param: str) -> None:
+    past.offer(item["tools"], param)
+
+
+def _configuration(past: History, item: Item, _: str) -> None:
+    for name in ("reasoning", "text"):
+        if item.get(name) is not None:
+            past.settings[name] = {**past.settings.get(name, {}), **item[name]}
+
+
+def ends_with_compaction_trigger(input: str | list[Any]) -> bool:
+    """True if all before its last item is to be compacted."""
+    last = _listed(input)[-1:]
+    return bool(last) and isinstance(last[0], dict) and last[0].get("type") == "compaction_trigger"
+
+
+def _misplaced(_: History, item: Item, param: str) -> None:
+    message = f"'{param}' is not supported: an item of type '{item['type']}' has to be the last one of the input."
+    raise BadRequest(message, code="unsupported_value", param=param)
+
+
+def _refused(_: History, item: Item, param: str) -> None:
+    raise input_calls.unsupported_item_error(item, param)
+
+
+class _InputItemType(Struct, frozen=True):
+    check: ParamCheck
+    read: Callable[[History, Item, str], None]
+
+
+_TEXTS = list_of(object_of({"text": history.long}))
+_SIGNED = {"provider_specific_fields": object_}
+_CALLED = {"namespace": string, **_SIGNED}
+_NAMED = {"call_id": string, "name": string, "namespace": string}
+_SEARCH = {"call_id": string, "id": string, "execution": one_of("server", "client"), **_SIGNED}
+_OUTCOME = object_of({"type": one_of("exit", "timeout")}, {"exit_code": integer_between()})
+_RAN = object_of({}, {"stdout": string, "stderr": string, "outcome": _OUTCOME})
+_LISTED = {"input_schema": object_, "description": string, "annotations": object_}
+_ANYTHING = object_of({})
+_TYPED = object_of({"type": string})
+_ID = string_of(512)
+
+ITEMS: dict[str, _InputItemType] = {
+    "message": _InputItemType(object_of({"role": one_of("user", "assistant", "system", "developer")}), _message),
+    "reasoning": _InputItemType(
+        object_of({}, {"summary": _TEXTS, "content": _TEXTS, "encrypted_content": string}), _reasoning
+    ),
+    "function_call": _InputItemType(
+        object_of({"call_id": string, "name": string, "arguments": string}, _CALLED),
+        input_calls.function_call_item("function", "arguments"),
+    ),
+    "function_call_output": _InputItemType(object_of({}, _NAMED), input_calls.call_output_item),
+    "custom_tool_call": _InputItemType(
+        object_of({"call_id": string, "name": string, "input": string}, _CALLED),
+        input_calls.function_call_item("custom", "input"),
+    ),
+    "custom_tool_call_output": _InputItemType(object_of({}, _NAMED), input_calls.call_output_item),
+    "tool_search_call": _InputItemType(object_of({"arguments": object_}, _SEARCH), input_calls.tool_search_item),
+    "tool_search_output": _InputItemType(
+        object_of({"tools": list_of(object_)}, _SEARCH), input_calls.tool_search_output_item
+    ),
+    "local_shell_call": _InputItemType(
+        object_of({"call_id": string, "action": object_}, {"id": string, **_SIGNED}),
+        input_calls.shim_call_item("local_shell"),
+    ),
+    "local_shell_call_output": _InputItemType(
+        object_of({"id": string, "output": string}, {"call_id": string}), input_calls.local_shell_output_item
+    ),
+    "shell_call": _InputItemType(
+        object_of({"call_id": string, "action": object_}, _SIGNED), input_calls.shim_call_item("shell")
+    ),
+    "shell_call_output": _InputItemType(
+        object_of({"call_id": string, "output": list_of(_RAN)}), input_calls.shell_output_item
+    ),
+    "apply_patch_call": _InputItemType(
+        object_of({"call_id": string, "operation": object_}, _SIGNED), input_calls.shim_call_item("apply_patch")
+    ),
+    "apply_patch_call_output": _InputItemType(
+        object_of({"call_id": string, "status": one_of("completed", "failed")}, {"output": string}),
+        input_calls.patch_output_item,
+    ),
+    "additional_tools": _InputItemType(object_of({"tools": list_of(object_)}), _tools),
+    "configuration_update": _InputItemType(object_of({}, {"reasoning": object_, "text": object_}), _configuration),
+    "compaction": _InputItemType(object_of({"encrypted_content": string}), _compaction),
+    "item_reference": _InputItemType(object_of({"id": string}), _reference),
+    # what the server did itself
+    "file_search_call": _InputItemType(
+        object_of({"id": string, "queries": list_of(string)}, {"results": list_of(object_)}),
+        input_calls.file_search_item,
+    ),
+    "code_interpreter_call": _InputItemType(
+        object_of({"id": string}, {"code": string, "outputs": list_of(object_of({}, {"logs": string}))}),
+        input_calls.code_interpreter_item,
+    ),
+    "mcp_call": _InputItemType(
+        object_of(
+            {"id": string, "server_label": string, "name": string, "arguments": string},
+            {"output": string, "approval_request_id": string},
+        ),
+        input_calls.mcp_call_item,
+    ),
+    "web_search_call": _InputItemType(
+        object_of({}, {"results": list_of(object_), "action": object_of({"type": string})}), input_calls.web_search_item
+    ),
+    "image_generation_call": _InputItemType(_ANYTHING, input_calls.dropped_item),
+    "mcp_list_tools": _InputItemType(
+        object_of({"server_label": string, "tools": list_of(object_of({"name": string}, _LISTED))}),
+        input_calls.mcp_list_item,
+    ),
+    "mcp_approval_request": _InputItemType(_ANYTHING, input_calls.approval_request_item),
+    "mcp_approval_response": _InputItemType(_ANYTHING, input_calls.approval_response_item),
+    "compaction_trigger": _InputItemType(_ANYTHING, _misplaced),
+    # what nobody here can go on with
+    "computer_call": _InputItemType(_ANYTHING, _refused),
+    "computer_call_output": _InputItemType(_ANYTHING, _refused),
+    "program": _InputItemType(_ANYTHING, _refused),
+    "program_output": _InputItemType(_ANYTHING, _refused),
+}

@@ -1,0 +1,171 @@
+"""The log of an answer that broke off, read again: what was said, and the end that it has to be given."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import json
+
+from gateway.api.responses import event_stream
+from gateway.api.responses.event_stream import EventWriter, NullEventWriter, count_events, event_payloads, events_after
+from gateway.api.responses.objects import JsonObject
+from gateway.api.responses.output_items import (
+    HOSTED,
+    BuiltinCallItem,
+    CompleteItem,
+    ItemStatus,
+    MessageItem,
+    ReasoningItem,
+    ReasoningTextPart,
+    ToolCallItem,
+)
+from gateway.errors import Problem
+from gateway.events import Logprob, TopLogprob
+
+_STATUSES = {"invalid_request_error": 400, "rate_limit_error": 429}
+_STATUSES_TOLD: dict[str, ItemStatus] = {"completed": "completed", "failed": "failed"}
+_Item = MessageItem | ReasoningItem | ToolCallItem | BuiltinCallItem | CompleteItem
+
+
+class LogReplay:
+    """feed*, then, unless it has `ended`, broken_off and close.
+
+    accepted: the Response as it was before anything was told.
+    told: the number of the event that comes next; said: the log has more than that the response is in progress.
+    ended: the Response of its last event, if the log has that.
+    """
+
+    def __init__(self, accepted: JsonObject) -> None:
+        self.told, self.said = 0, False
+        self.ended: JsonObject | None = None
+        self._begun: JsonObject = {**accepted, "status": "in_progress"}
+        self._record: JsonObject = {}
+        self._frames = EventWriter()
+        self._output: list[JsonObject] = []  # items that have ended
+        self._open: _Item | None = None
+        self._closed = 0  # how many events of its end are told
+        self._status: ItemStatus = "incomplete"  # of the open item, unless that is told
+        self._problem: Problem | None = None  # that is told
+
+    def feed(self, data: bytes) -> None:
+        """Whole frames, as they follow each other.  Of what stands before the first of them nothing is known."""
+        for payload in event_payloads(data):
+            self._take(json.decode(payload))
+        self._frames.taken()  # it is told
+
+    def broken_off(self, problem: Problem) -> tuple[JsonObject, bytes]:
+        """The Response to be stored, and the events that lead to it; what was open is incomplete."""
+        self._frames.go_on(0)
+        event_stream.write_in_progress(self._frames, self._begun)
+        said = self._untold(0)
+        self._frames.go_on(first := self.told - self._closed)
+        if self._open:
+            self._output.append(self._open.close(self._status))
+        end = (
+            event_stream.write_failed(NullEventWriter(), self._problem)
+            if self._problem
+            else event_stream.write_failed(self._frames, problem)
+        )
+        said += self._untold(first)
+        self._record = {**self._begun, **end, "output": self._output}
+        return self._record, said
+
+    def close(self, *, kept: bool) -> bytes:
+        """The last event, and whether the response can be asked for again."""
+        return event_stream.final_event({**self._record, "store": kept and self._record["store"]}, self.told)
+
+    def _untold(self, first: int) -> bytes:
+        """Return the written events numbered from this on, without those in the log."""
+        new = events_after(self._frames.taken(), first, self.told - 1)
+        self.told += count_events(new)
+        return new
+
+    def _take(self, event: JsonObject) -> None:
+        number, response = event["sequence_number"], event.get("response")
+        self.said |= number > self.told  # nobody knows what it was that is missing
+        self.told = number + 1
+        if response and response["status"] in ("queued", "in_progress"):
+            return
+        self.said = True
+        match event["type"]:
+            case "response.output_item.added":
+                self._open = _opened(self._frames, event["output_index"], event["item"])
+            case "response.output_item.done":
+                self._output.append(event["item"])
+                self._open, self._closed, self._status = None, 0, "incomplete"
+            case "error":
+                self._problem = _problem(event["error"])
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self.ended = response
+            case type:
+                self._within(type, event)
+
+    def _within(self, type: str, event: JsonObject) -> None:
+        """Of the open item.  What belongs to its end is counted, as all of that will be told again."""
+        item = self._open
+        if isinstance(item, MessageItem) and type == "response.content_part.done":
+            item.ended(event["part"])
+            self._closed = 0
+        elif isinstance(item, BuiltinCallItem) and (told := _STATUSES_TOLD.get(type.rpartition(".")[2])):
+            self._closed, self._status = self._closed + 1, told
+        elif self._closed or (item and type.endswith(".done")):
+            self._closed += 1
+        elif isinstance(item, MessageItem):
+            _say(item, event)
+        elif isinstance(item, ReasoningItem):
+            self._think(item, event)
+        elif isinstance(item, ToolCallItem | BuiltinCallItem) and "delta" in event:
+            item.piece(event["delta"])
+
+    def _think(self, item: ReasoningItem, event: JsonObject) -> None:
+        """The first part tells where the reasoning goes."""
+        if "part" in event and event["part"]["type"] == ReasoningTextPart.type:
+            self._open = item = ReasoningItem(self._frames, event["output_index"], event["item_id"], "text", _unsealed)
+        item.text(event.get("delta", ""))
+
+
+def _opened(frames: EventWriter, index: int, item: JsonObject) -> _Item:
+    match item["type"]:
+        case "message":
+            return MessageItem(frames, index, item["id"])
+        case "reasoning":
+            return ReasoningItem(frames, index, item["id"], "both" if "content" in item else "summary", _unsealed)
+        case "function_call" | "custom_tool_call":
+            return ToolCallItem(frames, index, item)
+    return (BuiltinCallItem if item["type"] in HOSTED else CompleteItem)(frames, index, item)
+
+
+def _say(message: MessageItem, event: JsonObject) -> None:
+    """A part that begins says nothing yet."""
+    match event:
+        case {"annotation": annotation}:
+            message.annotate(annotation)
+        case {"part": {"type": "refusal"}} | {"type": "response.refusal.delta"}:
+            message.refuse(event.get("delta", ""))
+        case _:
+            _say_text(message, event)
+
+
+def _say_text(message: MessageItem, event: JsonObject) -> None:
+    text = event.get("delta", "")
+    if said := event.get("logprobs"):
+        message.likely(text, tuple(map(_logprob, said)))
+    else:
+        message.text(text)
+
+
+def _logprob(said: JsonObject) -> Logprob:
+    """As events have it: without bytes."""
+    return Logprob(said["token"], said["logprob"], None, tuple(map(_candidate, said["top_logprobs"])))
+
+
+def _candidate(said: JsonObject) -> TopLogprob:
+    return TopLogprob(said["token"], said["logprob"], None)
+
+
+def _unsealed(text: str, blocks: Iterable[dict[str, Any]]) -> None:
+    """Seal nothing: a half thought cannot be continued."""
+
+
+def _problem(error: JsonObject) -> Problem:
+    """As it was when it was told, but for the exact status."""
+    return Problem(_STATUSES.get(error["type"], 500), error["message"], error["code"], error["param"])

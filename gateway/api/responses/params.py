@@ -1,0 +1,230 @@
+"""Define and check the parameters of a response (`spec.md` B1, B6, B7)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gateway.api.validation import (
+    ParamCheck,
+    boolean,
+    check_metadata,
+    check_moderation,
+    check_stop,
+    integer_between,
+    list_of,
+    number_between,
+    object_,
+    object_of,
+    one_of,
+    string,
+    string_of,
+    wrong_type,
+)
+from gateway.errors import BadRequest
+from gateway.request import ApprovedToolCall, Request, StoredReasoning
+
+Carrier = Literal["summary", "text", "both", "hidden"]
+
+
+class BuiltinToolParams(Struct, frozen=True):
+    """The tools that are to run at the gateway.
+
+    definitions: of tools, secrets included.  lists: what servers have listed before, by their labels.
+    approved: calls that may be made now.  most: calls, at most; None: the client did not say.
+    """
+
+    definitions: tuple[dict[str, Any], ...] = ()
+    lists: Mapping[str, list[dict[str, Any]]] = {}
+    approved: tuple[ApprovedToolCall, ...] = ()
+    most: int | None = None
+
+
+class ResponseParams(Struct, frozen=True, kw_only=True):
+    """echo: the fields of the Response object that only repeat the request, all of them (`spec.md` C1).
+
+    kept: it is to be stored, or added to a conversation.
+    background: it is answered also where nobody waits; streamed: its client wants it as it comes.
+    compact_above: a prompt of more tokens is to be compacted first; None: whatever its length, it is not.
+    carrier: where the client wants to see the reasoning; None: it did not say.
+    sealed: reasoning items carry it in `encrypted_content`.
+    include: what it wants to see of items besides what they always show.
+    logprobs: each token's chances go with the text; obfuscation: padding hides the lengths of deltas.
+    """
+
+    request: Request
+    hosted: BuiltinToolParams = BuiltinToolParams()
+    echo: dict[str, Any]
+    kept: bool = False
+    background: bool = False
+    streamed: bool = False
+    compact_above: int | None = None
+    carrier: Literal["summary", "text"] | None = None
+    sealed: bool = False
+    include: frozenset[str] = frozenset()
+    logprobs: bool = False
+    obfuscation: bool = False
+
+
+class ResponseHead(Struct, frozen=True):
+    """The members that are the same in all of a response.  `created` in Unix seconds; `model` as the client named it.
+
+    carrier: where the model's reasoning goes, as the operator has it.
+    told: how many events the client has been told already, from its beginning on.
+    """
+
+    id: str
+    created: int
+    model: str
+    carrier: Carrier = "summary"
+    told: int = 0
+
+
+class EncoderInputs(Struct, frozen=True):
+    """The functions that an encoder needs, as it is pure.
+
+    new_id: a prefix → an id; now: Unix seconds; seal: a thought → `encrypted_content`; pad: padding of a delta.
+    """
+
+    new_id: Callable[[str], str]
+    now: Callable[[], int]
+    seal: Callable[[StoredReasoning], str]
+    pad: Callable[[], str]
+
+
+_INCLUDES = (
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+    "reasoning.content",  # the gateway's own: reasoning as text rather than as a summary
+)
+INCLUDE = list_of(one_of(*_INCLUDES))
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_SUMMARY = one_of("auto", "concise", "detailed")
+# What cannot be done at all; each says so instead of doing something else.
+_UNSUPPORTED = {
+    "prompt": "'prompt' is not supported: this gateway stores no prompts. Send its text as 'instructions' or 'input'.",
+}
+_NOT_STORED = "An answer in the background is fetched from the store: 'background' needs 'store' to be true."
+_EXCLUSIVE = (
+    "Mutually exclusive parameters: Ensure you are only providing one of: 'previous_response_id' or 'conversation'."
+)
+
+
+# Times that an answer may take; all are answered at once.
+_WINDOWS = ("2h", "8h")
+_WINDOW = "background_options.completion_window"
+
+
+def _text_or_items(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if not isinstance(value, str | list):
+        raise wrong_type(value, param, "one of a string or array of objects")
+
+
+def _conversation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if not isinstance(value, str):
+        object_of({"id": string})(value, param)
+
+
+def _tool_choice(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if not isinstance(value, str):
+        object_of({"type": string})(value, param)
+
+
+def _format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    object_of({"type": one_of("text", "json_object", "json_schema")})(value, param)
+    if value["type"] == "json_schema":
+        object_of({"name": string_of(64), "schema": object_}, {"strict": boolean, "description": string})(value, param)
+
+
+_MANAGED = object_of({"type": one_of("compaction")}, {"compact_threshold": integer_between(1)})
+REASONING = object_of(
+    {},
+    {
+        "effort": one_of(*_EFFORTS),
+        "summary": _SUMMARY,
+        "generate_summary": _SUMMARY,
+        "context": one_of("auto", "current_turn", "all_turns"),
+        "mode": one_of("standard", "pro"),
+    },
+)
+TEXT = object_of({}, {"format": _format, "verbosity": one_of("low", "medium", "high")})
+REQUIRED: dict[str, ParamCheck] = {"model": string}
+OPTIONAL: dict[str, ParamCheck] = {
+    "access_programs": object_,
+    "background": boolean,
+    "background_options": object_of({}, {"completion_window": one_of("soonest", *_WINDOWS), "continuation_id": string}),
+    "client_metadata": object_,
+    "context_management": list_of(_MANAGED),
+    "conversation": _conversation,
+    "frequency_penalty": number_between(-2, 2),
+    "generate": boolean,
+    "image": object_,
+    "include": INCLUDE,
+    "input": _text_or_items,
+    "instructions": _text_or_items,
+    "max_output_tokens": integer_between(1),
+    "max_tool_calls": integer_between(1),
+    "metadata": check_metadata,
+    "moderation": check_moderation,
+    "parallel_tool_calls": boolean,
+    "personality": string,
+    "presence_penalty": number_between(-2, 2),
+    "previous_response_id": string,
+    "prompt_cache_key": string,
+    "prompt_cache_options": object_,
+    "prompt_cache_retention": string,
+    "reasoning": REASONING,
+    "safety_identifier": string_of(128),
+    "service_tier": string,
+    "store": boolean,
+    "stream": boolean,
+    "stream_id": string,
+    "stream_options": object_of({}, {"include_obfuscation": boolean}),
+    "temperature": number_between(0, 2),
+    "text": TEXT,
+    "tool_choice": _tool_choice,
+    "tools": list_of(object_, most=128),
+    "top_logprobs": integer_between(0, 20),
+    "top_p": number_between(0, 1),
+    "truncation": one_of("auto", "disabled"),
+    "user": string,
+}
+
+# Fields of a chat completion that the gateway itself acts upon, wherever they come from.
+_OF_CHAT = {"stop": check_stop}
+
+_check = object_of(REQUIRED, {**OPTIONAL, **_OF_CHAT})
+KNOWN = frozenset((*REQUIRED, *OPTIONAL, *_UNSUPPORTED))
+
+
+def check_params(body: dict[str, Any], min_output_tokens: int) -> None:
+    """Raise BadRequest for what the API does not allow, or the gateway cannot do."""
+    _check(body, "")
+    for name, message in _UNSUPPORTED.items():
+        if body.get(name):
+            raise BadRequest(message, code="unsupported_parameter", param=name)
+    if body.get("background") and body.get("store") is False:
+        raise BadRequest(_NOT_STORED, param="background")
+    _check_background(body)
+    if "previous_response_id" in body and "conversation" in body:
+        raise BadRequest(_EXCLUSIVE, code="mutually_exclusive_parameters")
+    if "max_output_tokens" in body:
+        integer_between(min_output_tokens)(body["max_output_tokens"], "max_output_tokens")
+
+
+def _check_background(body: dict[str, Any]) -> None:
+    """Raise BadRequest for options of a background response that this request cannot have."""
+    options = body.get("background_options") or {}
+    if unknown := options.keys() - {"completion_window", "continuation_id"}:
+        param = f"background_options.{min(unknown)}"
+        raise BadRequest(f"Unknown parameter: '{param}'.", code="unknown_parameter", param=param)
+    window = options.get("completion_window")
+    if window in _WINDOWS and (not body.get("background") or body.get("stream")):
+        message = f"'{_WINDOW}' of '{window}' needs 'background' to be true and 'stream' to be false."
+        raise BadRequest(message, code="invalid_value", param=_WINDOW)

@@ -1,0 +1,86 @@
+"""/v1/tokenize and /v1/detokenize: a text, or a conversation, as its model's tokens, and tokens as a text."""
+
+from typing import Any, ClassVar
+
+from msgspec import Struct, json
+
+from gateway.api.body import COUNTS, Counts, decode_body
+from gateway.api.validation import boolean, integer_between, list_of, missing_parameter, object_, object_of, string
+from gateway.backends.services import BackendServices
+from gateway.errors import BadRequest, UpstreamInvalid
+from gateway.warnings import Warnings
+
+_encodes = object_of(
+    {"model": string}, {"prompt": string, "messages": list_of(object_, least=1), "add_special_tokens": boolean}
+)
+_decodes = object_of({"model": string, "tokens": list_of(integer_between(0))})
+
+
+class TokenizeRequest(Struct, frozen=True):
+    does: ClassVar[str] = "tokenize texts"
+    place: ClassVar[str] = "prompt"
+    model: str
+    rest: dict[str, Any]
+
+    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
+        """Servers differ in their default for special tokens."""
+        names = services.tokenize
+        if not names:
+            return None
+        if "messages" in self.rest and "messages" not in names:
+            message = "This model's backend tokenizes texts only: send 'prompt' instead of 'messages'."
+            raise BadRequest(message, code="unsupported_value", param="messages")
+        for name in self.rest.keys() - names.keys():
+            ledger.note("dropped", name)
+        special = {"add_special_tokens": True} if "prompt" in self.rest else {}
+        said = {"model": model, **special, **self.rest}
+        return "/tokenize", json.encode({names[name]: value for name, value in said.items() if name in names})
+
+    def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        return json.decode(raw)
+
+    def answer(self, said: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        found = said.get("tokens") if isinstance(said, dict) else None
+        if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
+            raise UpstreamInvalid("The backend's answer has no list of tokens.")
+        longest = said.get("max_model_len")
+        return {"tokens": found, "count": len(found), **({"max_model_len": longest} if longest else {})}
+
+
+class DetokenizeRequest(Struct, frozen=True):
+    does: ClassVar[str] = "put tokens into text"
+    place: ClassVar[str] = "tokens"
+    model: str
+    tokens: list[int]
+
+    def ask(self, services: BackendServices, model: str, _: Warnings) -> tuple[str, bytes] | None:
+        if not services.tokenize:
+            return None
+        return "/detokenize", json.encode({"model": model, "tokens": self.tokens})
+
+    def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        return json.decode(raw)
+
+    def answer(self, said: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        """As vLLM has it."""
+        texts = [said.get(name) for name in ("prompt", "content", "text")] if isinstance(said, dict) else []
+        text = next((text for text in texts if isinstance(text, str)), None)
+        if text is None:
+            raise UpstreamInvalid("The backend's answer has no text.")
+        return {"prompt": text}
+
+
+def parse_tokenize(raw: bytes, counts: Counts = COUNTS) -> TokenizeRequest:
+    body = decode_body(raw, counts)
+    _encodes(body, "")
+    if "prompt" not in body and "messages" not in body:
+        raise missing_parameter("prompt")
+    if "prompt" in body and "messages" in body:
+        raise BadRequest("Only one of 'prompt' and 'messages' can be given.", code="invalid_value", param="messages")
+    return TokenizeRequest(body.pop("model"), body)
+
+
+def parse_detokenize(raw: bytes, counts: Counts = COUNTS) -> DetokenizeRequest:
+    body = decode_body(raw, counts)
+    _decodes(body, "")
+    return DetokenizeRequest(body["model"], body["tokens"])

@@ -1,0 +1,163 @@
+"""Fields that the API does not have: what each is called elsewhere, and what it is in the API's own words."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import DecodeError, json
+
+from gateway.backends import KINDS, Kind
+from gateway.backends.field_rules import (
+    DROPPED,
+    OPENED,
+    PASSED,
+    FieldRule,
+    FieldTranslator,
+    PassedRule,
+    RenamedRule,
+    TranslatedRule,
+)
+from gateway.request import Request
+
+# One meaning, many names; of those that a kind takes, the first is the one to use.
+_MEANINGS = (
+    ("repetition_penalty", "repeat_penalty"),
+    ("typical_p", "typical"),
+    ("max_completion_tokens", "max_tokens", "num_predict", "n_predict", "max_new_tokens"),
+    ("min_tokens", "min_new_tokens"),
+    ("num_ctx", "n_ctx"),
+    ("thinking_token_budget", "thinking_budget_tokens", "reasoning_budget_tokens", "thinking_budget"),
+    ("enable_thinking", "chat_template_kwargs.enable_thinking", "think"),
+    ("grammar", "ebnf", "structured_outputs.grammar", "guided_grammar"),
+    ("regex", "structured_outputs.regex", "guided_regex"),
+    ("structured_outputs.choice", "guided_choice"),
+)
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {name: tuple(other for other in names if other != name) for names in _MEANINGS for name in names}
+)
+_OBJECTS = ("chat_template_kwargs", "structured_outputs")
+_TOLD = PassedRule | RenamedRule | TranslatedRule
+_SWITCH = "chat_template_kwargs.enable_thinking"  # as most templates have it
+
+
+def _schema(value: object, _: Request) -> Mapping[str, Any]:
+    """A JSON schema, or the text of one; "json" for any JSON."""
+    if value == "json":
+        return {"response_format": {"type": "json_object"}}
+    if isinstance(value, str):
+        try:
+            value = json.decode(value)
+        except (DecodeError, RecursionError):
+            return {}
+    if not isinstance(value, dict):
+        return {}
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": value}}}
+
+
+def _think(value: object, _: Request) -> Mapping[str, Any]:
+    """Ollama's: a level, or a switch."""
+    return {_SWITCH: value} if isinstance(value, bool) else {"reasoning_effort": value}
+
+
+def _reasoning(value: object, _: Request) -> Mapping[str, Any]:
+    """OpenRouter's: an effort, a budget, or a switch."""
+    match value:
+        case {"effort": str(effort)}:
+            return {"reasoning_effort": effort}
+        case {"max_tokens": int(budget)}:
+            return {"thinking_token_budget": budget}
+        case {"enabled": bool(switch)}:
+            return {_SWITCH: switch}
+    return {}
+
+
+def _thinking(value: object, _: Request) -> Mapping[str, Any]:
+    """Anthropic's: a switch with a budget."""
+    match value:
+        case {"type": "disabled"}:
+            return {_SWITCH: False}
+        case {"type": "enabled", "budget_tokens": int(budget)}:
+            return {_SWITCH: True, "thinking_token_budget": budget}
+        case {"type": "enabled"}:
+            return {_SWITCH: True}
+    return {}
+
+
+# What means the same in other fields, of which a kind may know some.
+_IN_OTHER_WORDS: Mapping[str, tuple[FieldTranslator, tuple[str, ...]]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("format", "guided_json", "json_schema", "structured_outputs.json"), (_schema, ("response_format",))
+        ),
+        "think": (_think, ("reasoning_effort", _SWITCH)),
+        "reasoning": (_reasoning, ("reasoning_effort", "thinking_token_budget", _SWITCH)),
+        "thinking": (_thinking, (_SWITCH, "thinking_token_budget")),
+    }
+)
+_FORMED = {name.partition(".")[0] for name, (_, others) in _IN_OTHER_WORDS.items() if others == ("response_format",)}
+_PATTERNS, _CHOICES = ("regex", "guided_regex"), ("guided_choice",)
+FORMS = frozenset(("response_format", *_FORMED, *_PATTERNS, *_CHOICES))
+EXTENSIONS: frozenset[str] = frozenset().union(
+    *(kind.extensions for kind in KINDS.values()), _OTHER_NAMES, _IN_OTHER_WORDS, _OBJECTS
+) - frozenset(KINDS["openai"].fields)
+
+
+def requested_response_format(request: Request) -> Mapping[str, Any] | None:
+    """The form that a request wants its answer in, in whatever words it says so."""
+    if FORMS.isdisjoint(request.rest):
+        return None
+    forms = (_form(name, value, request) for name, value in request.rest.items())
+    return next((form for form in forms if form is not None), None)
+
+
+def text_form(request: Request) -> tuple[str, dict[str, Any]] | None:
+    """Return the field that says what text an answer has to be, and that as a schema of the text."""
+    for name, value in request.rest.items():
+        opened = value if name == "structured_outputs" and isinstance(value, dict) else {}
+        texts = value if name in _CHOICES else opened.get("choice")
+        pattern = value if name in _PATTERNS else opened.get("regex")
+        if isinstance(texts, list):
+            return name, {"enum": [text.strip() for text in texts if isinstance(text, str)]}
+        if isinstance(pattern, str):
+            return name, {"type": "string", "pattern": f"^(?:{pattern})$"}
+    return None
+
+
+def without_response_format(request: Request) -> dict[str, Any]:
+    """The rest of a request that says nothing of such a form."""
+    return {name: value for name, value in request.rest.items() if _form(name, value, request) is None}
+
+
+def _form(name: str, value: object, request: Request) -> Mapping[str, Any] | None:
+    if name == "structured_outputs" and isinstance(value, dict):
+        name, value = f"{name}.json", value.get("json")
+    into, others = _IN_OTHER_WORDS.get(name, (None, ()))
+    found = into(value, request).get("response_format") if into and others == ("response_format",) else None
+    return value if name == "response_format" and isinstance(value, dict) else found
+
+
+def field_rule(name: str, kind: Kind) -> FieldRule:
+    """Of any field, known or not."""
+    if found := kind.fields.get(name):
+        return found
+    if kind.forwards == "all" or _takes(kind, name):
+        return PASSED
+    if name in _IN_OTHER_WORDS:
+        return _in_other_words(*_IN_OTHER_WORDS[name], kind)
+    if other := next((other for other in _OTHER_NAMES.get(name, ()) if _takes(kind, other)), None):
+        return RenamedRule(other)
+    if name in _OBJECTS:
+        return OPENED
+    known = name in EXTENSIONS or name.partition(".")[0] in EXTENSIONS
+    return DROPPED if known or kind.forwards == "none" else PASSED
+
+
+def _in_other_words(into: FieldTranslator, others: tuple[str, ...], kind: Kind) -> FieldRule:
+    """A translation into those that the kind can be told; if there is none, it fares as the first of them."""
+    found = {other: field_rule(other, kind) for other in others}
+    told = [one.to if isinstance(one, RenamedRule) else other for other, one in found.items() if isinstance(one, _TOLD)]
+    return TranslatedRule(", ".join(f"`{name}`" for name in told), into) if told else found[others[0]]
+
+
+def _takes(kind: Kind, name: str) -> bool:
+    return name.partition(".")[0] in kind.extensions or isinstance(kind.fields.get(name), PassedRule)

@@ -1,0 +1,53 @@
+"""Fields that a server takes and does nothing about: its kind as it is then, so that nothing is left to its silence."""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway.backends.field_rules import AS_A_FORM, CUT_HERE, CUT_OFF, DROPPED, IN_WORDS, ONE_CHOICE, FieldRule
+from gateway.backends.kind import Kind
+from gateway.backends.services import BackendServices
+
+# A field → what becomes of it, and of those that mean nothing without it …
+IGNORED: Mapping[str, Mapping[str, FieldRule]] = MappingProxyType(
+    {
+        "frequency_penalty": {"frequency_penalty": DROPPED},
+        "logit_bias": {"logit_bias": DROPPED},
+        "logprobs": {"logprobs": DROPPED, "top_logprobs": DROPPED},
+        "n": {"n": ONE_CHOICE},
+        "parallel_tool_calls": {"parallel_tool_calls": CUT_HERE},
+        "presence_penalty": {"presence_penalty": DROPPED},
+        "reasoning_effort": {"reasoning_effort": DROPPED},
+        "response_format": {"response_format": IN_WORDS},
+        "seed": {"seed": DROPPED},
+        "stop": {"stop": CUT_OFF},
+        "tool_choice": {"tool_choice": AS_A_FORM},
+        "top_logprobs": {"top_logprobs": DROPPED},
+    }
+)
+# … and what else is otherwise with the kind.
+_OTHERWISE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {"n": {"counts_one": False}, "stop": {"keeps_stops": True}}
+)
+
+
+def with_ignored_fields(kind: Kind, names: Collection[str]) -> Kind:
+    """The kind of a server that does nothing about these fields."""
+    fields = {**kind.fields, **{field: verdict for name in names for field, verdict in IGNORED[name].items()}}
+    unparsed = {field: verdict for field, verdict in kind.unparsed.items() if field not in names}
+    otherwise = {what: value for name in names for what, value in _OTHERWISE.get(name, {}).items()}
+    return replace(kind, fields=MappingProxyType(fields), unparsed=MappingProxyType(unparsed), **otherwise)
+
+
+def is_known_to_ignore(kind: Kind, name: str) -> bool:
+    """True for a kind that is known to do nothing about a field."""
+    return all(kind.fields[field] == verdict for field, verdict in IGNORED[name].items())
+
+
+def services_with_ignored_fields(does: BackendServices, names: Collection[str]) -> BackendServices:
+    """Return the APIs besides chat; a server with one choice at a time gets one text at a time."""
+    completions = does.completions
+    several, kind = completions.several and "n" not in names, with_ignored_fields(completions.kind, names)
+    return replace(does, completions=replace(completions, kind=kind, several=several))

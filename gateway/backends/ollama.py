@@ -1,0 +1,230 @@
+"""Convert requests and answers of Ollama's /api/chat (api/types.go: ChatRequest, Options, ChatResponse).
+
+The gateway does not use Ollama's /v1, which loses too much: it forces sampling parameters, makes several messages of
+one, truncates prompts without a report, and hides errors in the middle of an answer.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from msgspec import Raw, Struct, field, json
+
+from gateway.backends.openai import unknown_fields, wire
+from gateway.backends.openai.decoder import ChatDecoder as Chunks
+from gateway.backends.openai.decoder import unread
+from gateway.backends.openai.error_mapping import problem_from_error_object
+from gateway.backends.openai.repeat_decoder import RepeatedChunkDecoder
+from gateway.backends.openai.request_body import BodyTarget, upstream_messages, upstream_tools
+from gateway.backends.openai.usage import count_value
+from gateway.backends.openai.wire import LenientNumber, WireMessage
+from gateway.backends.request_fields import request_fields
+from gateway.events import Event, Failure
+from gateway.request import Message, Request
+from gateway.warnings import Warnings
+
+
+def ollama_messages(said: Sequence[Message]) -> Iterator[Message]:
+    """From messages as a chat completion has them, their arguments objects and their reasoning in `thinking`."""
+    names: dict[str, str] = {}  # of the calls so far, by id
+    for message in said:
+        calls = message.get("tool_calls") or []
+        names |= {call["id"]: call["function"]["name"] for call in calls}
+        content = message.get("content") or ""
+        text, media = (content, []) if isinstance(content, str) else _parts(content)
+        given = {
+            "role": message["role"],
+            "content": text,
+            "thinking": message.get("thinking"),
+            "images": media,
+            "tool_calls": [_call(index, call) for index, call in enumerate(calls)],
+            **_about(message, names),
+        }
+        yield {name: value for name, value in given.items() if value or name == "content"}
+
+
+def _about(message: Message, names: dict[str, str]) -> dict[str, Any]:
+    """Which call a result is of."""
+    if message["role"] != "tool":
+        return {}
+    id = message["tool_call_id"]
+    return {"tool_call_id": id, "tool_name": names.get(id)}
+
+
+def _call(index: int, call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    arguments = Raw(function["arguments"].encode())
+    return {"id": call["id"], "function": {"index": index, "name": function["name"], "arguments": arguments}}
+
+
+def _parts(parts: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
+    """The text, and the media in base64: images, which have data URLs by now, and audio."""
+    texts, media = [], []
+    for part in parts:
+        if part["type"] == "text":
+            texts.append(part["text"])
+        elif part["type"] == "image_url":
+            media.append(part["image_url"]["url"].partition(",")[2])
+        else:
+            media.append(part["input_audio"]["data"])
+    return "\n".join(texts), media
+
+
+_LEVELS: Mapping[str, str | bool] = {
+    "none": False, "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "max", "max": "max",
+}  # fmt: skip
+_SWITCHES = ("enable_thinking", "thinking")  # as the templates of models have it
+FIELDS = frozenset(("think", "reasoning_effort", "reasoning", "chat_template_kwargs", *_SWITCHES))
+
+
+def think_field(said: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
+    """The field for what is said in FIELDS.  A model that cannot think would refuse to be asked for it."""
+    field, wanted = _wanted(said, ledger)
+    if wanted is None:
+        return {}
+    if wanted is not False and not target.thinks:
+        ledger.note("dropped", field)
+        return {}
+    if wanted is False and "gpt-oss" in target.model:  # thinks always, on a level
+        ledger.note("unenforced", field)
+        return {"think": "low"}
+    return {"think": wanted}
+
+
+def _wanted(said: Mapping[str, Any], ledger: Warnings) -> tuple[str, Any]:
+    """Which field decides, and what it asks for; None: nothing."""
+    switch = _switch(said.get("chat_template_kwargs"), ledger)
+    effort = said.get("reasoning_effort")
+    level = _LEVELS.get(effort) if isinstance(effort, str) else None
+    if "think" in said:
+        return "think", said["think"]
+    if switch is False or (switch and not level):
+        return "chat_template_kwargs", switch
+    if level and level != effort:
+        ledger.note("translated", "reasoning_effort")
+    return "reasoning_effort", level
+
+
+def _switch(settings: object, ledger: Warnings) -> bool | None:
+    """None for settings of which none is a switch; others have no effect here."""
+    given = settings if isinstance(settings, dict) else {}
+    switches = [given[name] for name in _SWITCHES if isinstance(given.get(name), bool)]
+    if settings is not None and len(switches) < max(len(given), 1):
+        ledger.note("dropped", "chat_template_kwargs")
+    if switches:
+        ledger.note("translated", "chat_template_kwargs")
+    return switches[0] if switches else None
+
+
+_encode = json.Encoder().encode
+_OWN = frozenset(("format", "keep_alive", "logprobs", "options", "shift", "top_logprobs", "truncate"))
+_OPTIONS = frozenset(
+    ("frequency_penalty", "presence_penalty", "seed", "stop", "temperature", "top_p",
+     # its own
+     "draft_num_predict", "main_gpu", "min_p", "num_batch", "num_ctx", "num_gpu", "num_keep", "num_predict",
+     "num_thread", "repeat_last_n", "repeat_penalty", "top_k", "typical_p", "use_mmap")
+)  # fmt: skip
+
+
+def ollama_body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
+    """`known` are the fields of the API; all others are Ollama's own, or are dropped.
+
+    A prompt that is too long shall be refused and not be truncated, unless the client wants it so.
+    """
+    said = request_fields(request, target.kind, known, ledger)
+    own, options = _places(said, ledger)
+    given = {
+        "model": target.model,
+        "messages": [*ollama_messages(upstream_messages(request, target, ledger))],
+        "stream": request.stream,
+        "truncate": False,
+        **_tools(request, target),
+        **_format(said.get("response_format"), ledger),
+        **think_field(said, target, ledger),
+        **own,
+    }
+    return _encode({**given, "options": options} if options else given)
+
+
+def _places(said: Mapping[str, Any], ledger: Warnings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields with a place of their own, and the options; the client's own `options` win."""
+    own = {name: value for name, value in said.items() if name in _OWN}
+    options = {name: value for name, value in said.items() if name in _OPTIONS}
+    if isinstance(options.get("stop"), str):
+        options["stop"] = [options["stop"]]
+    given = own.pop("options", {})
+    if isinstance(given, dict):
+        return own, options | given
+    ledger.note("dropped", "options")
+    return own, options
+
+
+def _format(said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    match said:
+        case {"type": "json_schema", "json_schema": {"schema": schema}}:
+            return {"format": schema}
+        case {"type": "json_object" | "json_schema"}:
+            return {"format": "json"}
+        case {"type": kind} if kind != "text":
+            ledger.note("dropped", "response_format")
+    return {}
+
+
+def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
+    tools = upstream_tools(request, target)
+    return {"tools": tools} if tools else {}
+
+
+class OllamaChunk(Struct):
+    message: WireMessage | None = None
+    done: bool | None = None
+    done_reason: Any = None
+    prompt_eval_count: LenientNumber = None
+    eval_count: LenientNumber = None
+    logprobs: Any = None
+    error: Any = None
+
+
+_decode = json.Decoder(OllamaChunk).decode
+_object = json.Decoder(dict[str, Raw]).decode
+_READ = frozenset((*OllamaChunk.__struct_fields__, "model", "created_at"))  # the gateway writes its own
+
+
+class OllamaDecoder(Chunks):
+    """Each call is whole and is numbered here: what Ollama gives as its index differs from parser to parser."""
+
+    _template: RepeatedChunkDecoder = field(
+        default_factory=lambda: RepeatedChunkDecoder(0)
+    )  # each line has a time of its own
+    _calls: int = 0
+
+    def _decoded(self, payload: bytes) -> list[Event]:
+        line = self._read(payload, _decode)
+        if isinstance(line, Failure):
+            return [line]
+        if line.error:
+            return [Failure(problem_from_error_object(line.error))]
+        return self.read(self._chunk(line), unread(payload, _unread))
+
+    def _chunk(self, line: OllamaChunk) -> wire.WireChunk:
+        for call in (line.message and line.message.tool_calls) or ():
+            call.index, self._calls = self._calls, self._calls + 1
+        reason = None
+        if line.done:
+            self.done, reason = True, line.done_reason or "stop"
+        choice = wire.WireChoice(delta=line.message, logprobs=line.logprobs or None, finish_reason=reason)
+        return wire.WireChunk(choices=[choice], usage=self._counts(line))
+
+    def _counts(self, line: OllamaChunk) -> wire.WireUsage | None:
+        """A prompt that was in the cache is not counted: it has to be estimated."""
+        prompt, written = count_value(line.prompt_eval_count), count_value(line.eval_count)
+        if prompt:
+            return wire.WireUsage(prompt_tokens=prompt, completion_tokens=written)
+        self.written = written
+        return None
+
+
+def _unread(payload: bytes) -> unknown_fields.Unread:
+    line = _object(payload)
+    return unknown_fields.Unread(
+        unknown_fields.unread(line, _READ), [({}, unknown_fields.of_message(line.get("message")))]
+    )

@@ -1,0 +1,1 @@
+"""Speak the dialect of OpenAI with backends: request bodies, decoder, errors."""

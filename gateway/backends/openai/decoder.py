@@ -1,0 +1,501 @@
+"""Chat completions, chunked or whole, as vLLM, llama.cpp and many others send them: payload in, raw events out.
+
+There is one tolerant decoder, and no second one with another meaning.
+"""
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from itertools import repeat
+from typing import TypeVar
+
+from msgspec import DecodeError, Raw, Struct, field, json
+
+from gateway.backends.openai import unknown_fields, wire
+from gateway.backends.openai.error_mapping import problem_from_error_object
+from gateway.backends.openai.json_repair import Halves, mended
+from gateway.backends.openai.repeat_decoder import FrameDelimiters, RepeatedChunkDecoder
+from gateway.backends.openai.repeated_reasoning import Contents
+from gateway.backends.openai.unknown_fields import NOTHING, Members, Unread
+from gateway.backends.openai.usage import UsageTotal, count_value, usage_from_counts, usage_from_timings
+from gateway.backends.openai.wire import SignedBlock, read_logprobs, signature_of_call, signed_blocks
+from gateway.errors import Problem
+from gateway.events import (
+    Annotation,
+    Event,
+    ExtraField,
+    Failure,
+    Finish,
+    Media,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStart,
+    Usage,
+)
+from gateway.warnings import Warnings
+
+_Decoded = TypeVar("_Decoded")
+_decode = json.Decoder(wire.WireChunk).decode
+_decode_plain = json.Decoder(wire.PlainChunk).decode
+_part = json.Decoder(wire.WirePart | str).decode
+_string = json.Decoder(str).decode
+_DONE = b"[DONE]"
+_IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+_LONGEST_DOUBLE = 308  # digits before its point
+_NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # of each choice
+NO_MESSAGE = Problem(502, "The backend's answer is no chat completion: a choice has no message.", "upstream_error")
+_TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # types of parts
+
+
+class ChatDecoder(Struct, eq=False):
+    """Raw events of the payloads of one answer.
+
+    n: how many choices were asked for; more are dropped, and a single one is choice 0 whatever the backend calls it.
+    wanted: the members beyond the API that the client asked for.
+    tops: of how many other tokens with each token it asked to hear; None: of all that come.
+    counted: the tokens, as far as the backend has said.
+    passed: the last value of each member that says the same in many chunks, by its choice.
+    written: the tokens of the answer where it has counted only these.
+    done: it has said that this was all.
+    """
+
+    _ledger: Warnings
+    n: int = 1
+    _wanted: Set[str] = frozenset()
+    _tops: int | None = None
+    _places: dict[int, int | None] = {}  # the backend's index → ours
+    _total: UsageTotal = field(default_factory=UsageTotal)
+    _template: RepeatedChunkDecoder = field(default_factory=RepeatedChunkDecoder)
+    _unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
+    _passed: dict[tuple[int | None, str], bytes] = {}
+    _met: set[int] = set()  # choices that have brought a message, however empty
+    _customs: dict[int, int] = {}  # by choice: its open custom call
+    _plain: bool = True  # so far every member of each chunk was one that is read
+    _halves: Halves | None = None
+    _contents: Contents | None = None  # once there is reasoning
+    _decoded_size: int = 0
+    _texted: bool = False
+    _likely: bool = False  # text has come with log-probabilities
+    written: int = 0
+    counted: Usage | None = None
+    done: bool = False
+
+    @property
+    def said(self) -> int:
+        """Characters of text, reasoning and arguments so far."""
+        return self._decoded_size + self._template.said
+
+    def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
+        """The events of the payloads that stand in data from this place on and are ones known but for their texts, and
+        where these end.
+        """
+        events, until = self._template.run(data, at, around)
+        if self._unsigned:
+            self._remember(events)
+        return events, until
+
+    @property
+    def known(self) -> Event | None:
+        """Return the event of the last chunk without its text, if its form is known by now."""
+        return self._template.known
+
+    def alone(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
+        """Reads data that is one chunk of that form, of at most so many bytes; None where it is anything else."""
+        read = self._template.alone(most)
+        if not isinstance(self._template.known, ReasoningDelta):
+            return read
+
+        def told(data: bytes) -> Sequence[Event] | None:
+            events = read(data)
+            self._remember(events or ())
+            return events
+
+        return told
+
+    @property
+    def unlikely(self) -> bool:
+        """Return True if the client asked for log-probabilities, and text came without them."""
+        return self._tops is not None and self._texted and not self._likely
+
+    @property
+    def empty(self) -> bool:
+        """Return True if no choice has brought a message."""
+        return not self._met
+
+    @property
+    def settled(self) -> bool:
+        """Return True if the next payload cannot continue a run of the learnt form."""
+        return self._template.settled
+
+    def decode(self, payload: bytes) -> list[Event]:
+        """Return the events of a payload; an unreadable one is a Failure."""
+        if known := self._template.event(payload):
+            self._remember([known])
+            return [known]
+        if payload == _DONE:
+            self.done = True
+            return self.rest()
+        events = self._decoded(payload)
+        if self._halves and self._halves.due:
+            events = self._halves.joined(events)
+        if self._unsigned:
+            self._contents = self._contents or Contents(self._ledger, self._unsigned)
+            events = self._contents.once(events) if self._contents.due else events
+        if self.done:  # a line of Ollama may be the last one
+            return [*events, *self.rest()]
+        self._template.learn(payload, events, self._alone)
+        return events
+
+    def rest(self) -> list[Event]:
+        """Return what waited for more, at the end of the response."""
+        halves = self._halves.rest() if self._halves else []
+        return [*self._contents.once(halves), *self._contents.rest()] if self._contents else halves
+
+    def _read(self, payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Failure:
+        """Return the payload in its type, with what JSON does not allow put right."""
+        try:
+            return decode(payload)
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            self._halves = self._halves or Halves(self._ledger)
+            try:
+                return decode(self._halves.mended(payload))
+            except (DecodeError, RecursionError) as problem:
+                message = f"The backend sent what is no chat completion: {problem}."
+                return Failure(Problem(502, message, "upstream_error"))
+
+    def _remember(self, known: Sequence[Event]) -> None:
+        """Keep the text that a signature may cover."""
+        for event in known:
+            if type(event) is not ReasoningDelta:
+                return  # they are all of one sort
+            self._unsigned[event.choice].append(event.text)
+
+    def _alone(self, payload: bytes) -> list[Event]:
+        """Decode a payload by itself, without a change of state."""
+        alone = ChatDecoder(Warnings(), self.n, self._wanted, self._tops, _passed={**self._passed})
+        return alone._decoded(payload)
+
+    def _decoded(self, payload: bytes) -> list[Event]:
+        if payload == b"null":  # llama.cpp begins so where it answers several prompts
+            return []
+        plain = self._plain_chunk(payload)
+        chunk: wire.WireChunk | Failure = plain if plain else self._read(payload, _decode)
+        if type(chunk) is Failure:
+            return [chunk]
+        if chunk.error or chunk.object == "error":
+            return [Failure(problem_from_error_object(chunk.error or json.decode(mended(payload))))]
+        if chunk.choices is None and not plain and (error := _bare_error(payload)):
+            return [Failure(problem_from_error_object(error))]
+        return self.read(chunk, NOTHING if plain else unread(payload, unknown_fields.of_chunk))
+
+    def _plain_chunk(self, payload: bytes) -> wire.WireChunk | None:
+        """Return a chunk of which every member is read; None where that is not so, once it was not."""
+        if self._plain:
+            try:
+                return _decode_plain(payload)
+            except (DecodeError, UnicodeDecodeError, RecursionError):
+                self._plain = False
+        return None
+
+    def read(self, chunk: wire.WireChunk, rest: Unread) -> list[Event]:
+        """Return the events of a chunk that is no error; rest: its members that have no event of their own."""
+        out: list[Event] = []
+        counts = type(chunk) is not wire.PlainChunk and _counts_beside(chunk)
+        if chunk.usage or counts or chunk.timings or chunk.x_groq:
+            self._usage(chunk, out)
+        if rest.answer:
+            self._pass(None, rest.answer, out)
+        for choice, (beside, inside) in zip(chunk.choices or (), rest.choices or _NO_MEMBERS, strict=False):
+            self._choice(choice, beside, inside, out)
+        return out
+
+    def _choice(self, choice: wire.WireChoice, beside: Members, inside: Members, out: list[Event]) -> None:
+        index = self._place(choice.index)
+        if index is None:
+            return
+        last = self._before(index, beside, inside, out, ended=bool(choice.finish_reason)) if beside or inside else {}
+        if choice.usage and (usage := usage_from_counts(choice.usage)):
+            self._count(usage, out, alone=True)
+        if said := choice.delta or choice.message:
+            self._met.add(index)
+            self._message(index, said, choice.logprobs, out)
+        if choice.text is not None:
+            self._met.add(index)
+            if choice.text:
+                self._text(index, choice.text, choice.logprobs, out)
+        if last:
+            self._pass(index, last, out)
+        if choice.finish_reason:
+            self._finish(index, choice.finish_reason, out)
+
+    def _before(self, index: int, beside: Members, inside: Members, out: list[Event], *, ended: bool) -> Members:
+        """Pass on the members of a choice that go before its text; return those that belong to its end."""
+        first, last = _parted(beside, ended=ended)
+        self._pass(index, first, out)
+        out += [ExtraField(index, name, _raw(value), inside=True) for name, value in inside.items()]
+        return last
+
+    def _finish(self, index: int, said: object, out: list[Event]) -> None:
+        reason = said if type(said) is str else _reason(said)
+        if index not in self._met:
+            out.append(Failure(NO_MESSAGE))
+        else:
+            self._total.finished = True
+            if self._customs:
+                self._end_custom(index, out)
+            out.append(Finish(index, reason))
+
+    def _pass(self, index: int | None, rest: Members, out: list[Event]) -> None:
+        """Pass on members without a meaning; a repeated value is passed once, unless it is a list of a choice."""
+        for name, value in rest.items():
+            said = bytes(value)
+            if self._passed.get((index, name)) != said or (index is not None and said[:1] == b"["):
+                self._passed[index, name] = said
+                out.append(ExtraField(index, name, _raw(value), asked=name in self._wanted))
+
+    def _place(self, said: wire.LenientNumber) -> int | None:
+        index = count_value(said)
+        if index not in self._places:
+            place = 0 if self.n == 1 and not self._places else index
+            self._places[index] = place if place < self.n else None
+            if place >= self.n:
+                self._ledger.note("dropped", "choices")
+        return self._places[index]
+
+    def _usage(self, chunk: wire.WireChunk, out: list[Event]) -> None:
+        """First of all, so that a client that wants a count with every chunk gets the newest."""
+        usage = (usage_from_counts(chunk.usage) if chunk.usage else None) or _counted_elsewhere(chunk)
+        if usage:
+            self._count(usage, out, alone=not chunk.choices)
+
+    def _count(self, usage: Usage, out: list[Event], *, alone: bool) -> None:
+        self.counted = self._total.add(usage, alone)
+        out.append(self.counted)
+
+    def _message(self, index: int, said: wire.WireMessage, chances: object, out: list[Event]) -> None:
+        if said.reasoning_details and not _is_text(said.reasoning_details):
+            out.append(ExtraField(index, "reasoning_details", Raw(json.encode(said.reasoning_details)), inside=True))
+        if said.content and self._customs:
+            self._end_custom(index, out)
+        self._spoken(index, said, chances, out)
+        if said.refusal:
+            out.append(
+                RefusalDelta(index, said.refusal, read_logprobs(chances, said.refusal, self._tops).get("refusal", ()))
+            )
+        if said.annotations:
+            out += [Annotation(index, _raw(remark)) for remark in said.annotations]
+        if said.images:
+            out += [Media(index, _raw(image), "images") for image in said.images]
+        if said.tool_calls:
+            self._called(index, said.tool_calls, out)
+        if said.function_call:
+            self._call(index, 0, wire.WireToolCall(function=said.function_call), out)
+
+    def _called(self, index: int, calls: list[wire.WireToolCall], out: list[Event]) -> None:
+        for place, call in enumerate(calls):
+            if call.custom:
+                self._custom_call(index, place, call.custom, call, out)
+            else:
+                self._end_custom(index, out)
+                self._call(index, place, call, out)
+
+    def _spoken(self, index: int, said: wire.WireMessage, chances: object, out: list[Event]) -> None:
+        """Log-probabilities without text go first: they may be of the thought or the call that stands beside them."""
+        content = said.content
+        if not content and chances is not None:
+            self._text(index, "", chances, out)
+        thought = said.reasoning_content or said.reasoning or said.reasoning_text or said.thinking
+        if not thought and said.reasoning_details:
+            thought = _detailed(said.reasoning_details)
+        if said.thinking_blocks:
+            self._signed(index, _flat(thought), list(signed_blocks(said.thinking_blocks)), out)
+        elif thought:
+            self._thought(index, _flat(thought), "", out)
+        if isinstance(content, list):
+            self._parts(index, content, out)
+            content = ""
+        if content or (chances is not None and said.content):
+            self._text(index, content or "", chances, out)
+
+    def _signed(self, index: int, thought: str, signed: list[SignedBlock], out: list[Event]) -> None:
+        """Add the reasoning of signed blocks.  The field for reasoning may repeat it, whole or in pieces."""
+        rest = thought
+        for block in signed:
+            rest = rest.replace(block.text, "", 1)
+        if rest == thought:
+            self._thought(index, thought, "", out)
+        for block in signed:
+            whole = block.signature and block.text == "".join(self._unsigned.get(index, ()))
+            self._thought(index, "" if whole else block.text, block.signature, out)
+        if rest != thought and rest.strip():
+            self._thought(index, rest, "", out)
+
+    def _thought(self, index: int, text: str, signature: str, out: list[Event]) -> None:
+        if not text and not signature:
+            return
+        self._decoded_size += len(text)
+        out.append(ReasoningDelta(index, text, signature))
+        if signature:
+            self._unsigned[index] = []
+        else:
+            self._unsigned.setdefault(index, []).append(text)
+
+    def _text(self, index: int, text: str, chances: object, out: list[Event]) -> None:
+        self._decoded_size += len(text)
+        found = read_logprobs(chances, text, self._tops).get("content", ()) if chances is not None else ()
+        if text or found:
+            self._texted = True
+            self._likely = self._likely or bool(found)
+            out.append(TextDelta(index, text, found))
+
+    def _parts(self, index: int, parts: list[Raw], out: list[Event]) -> None:
+        for raw in parts:
+            part = self._read(bytes(raw), _part)
+            if isinstance(part, Failure):
+                out.append(part)
+                return
+            if isinstance(part, str):
+                self._text(index, part, None, out)
+                continue
+            self._thought(index, _flat(part.thinking), "", out)
+            self._text(index, part.text or "", None, out)
+            if part.refusal:
+                out.append(RefusalDelta(index, part.refusal))
+            if part.type not in _TEXTS:
+                out.append(Media(index, _raw(raw)))
+
+    def _custom_call(
+        self, index: int, place: int, custom: wire.Custom, call: wire.WireToolCall, out: list[Event]
+    ) -> None:
+        """Read a custom call as one of a function, as which custom tools are offered to backends."""
+        key = place if call.index is None or call.index == "" else count_value(call.index)
+        if custom.name:
+            self._end_custom(index, out)
+            self._ledger.note("translated", "tool_calls.custom")
+            out += [ToolCallStart(index, key, str(call.id or ""), custom.name), ToolArgsDelta(index, key, '{"input":"')]
+            self._customs[index] = key
+        if custom.input and index in self._customs:
+            self._decoded_size += len(custom.input)
+            out.append(ToolArgsDelta(index, key, json.encode(custom.input)[1:-1].decode()))
+
+    def _end_custom(self, index: int, out: list[Event]) -> None:
+        """End the custom call of a choice, if one is open."""
+        if index in self._customs:
+            out.append(ToolArgsDelta(index, self._customs.pop(index), '"}'))
+
+    def _call(self, index: int, place: int, call: wire.WireToolCall, out: list[Event]) -> None:
+        function = call.function
+        if not function:
+            return
+        key = place if call.index is None or call.index == "" else count_value(call.index)
+        signature = signature_of_call(call)
+        id = "" if call.id is None else str(call.id)
+        if function.name or id:
+            out.append(ToolCallStart(index, key, id, function.name or "", signature=signature))
+        elif signature:
+            self._ledger.note("dropped", "tool_calls.provider_specific_fields")
+        if text := _arguments(bytes(function.arguments)):
+            self._decoded_size += len(text)
+            out.append(ToolArgsDelta(index, key, text))
+
+
+def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
+    """Return the members of a choice that stand before its text, and those that belong to its end: all but lists."""
+    if not ended:
+        return members, {}
+    first = {name: value for name, value in members.items() if bytes(value)[:1] == b"["}
+    return first, {name: value for name, value in members.items() if name not in first}
+
+
+def _counted_elsewhere(chunk: wire.WireChunk) -> Usage | None:
+    """Return the usage of a chunk that has none in `usage`."""
+    groq = chunk.x_groq.usage if chunk.x_groq else None
+    usage = (usage_from_counts(groq) if groq else None) or usage_from_counts(chunk)
+    return usage_from_timings(chunk.timings) if not usage and isinstance(chunk.timings, dict) else usage
+
+
+def _counts_beside(chunk: wire.WireChunk) -> bool:
+    """Return True if a chunk counts beside its choices."""
+    prompt = chunk.prompt_tokens or chunk.prompt_eval_count or chunk.input_tokens or chunk.tokens_evaluated
+    written = chunk.completion_tokens or chunk.eval_count or chunk.output_tokens or chunk.tokens_predicted
+    return bool(prompt or written)
+
+
+def _detailed(details: object) -> str:
+    """Return the text of `reasoning_details`, as OpenRouter and MiniMax have them."""
+    said = [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+    return "".join(str(one.get("text") or one.get("summary") or "") for one in said)
+
+
+def _is_text(details: object) -> bool:
+    """Return True if `reasoning_details` have nothing but text, which is read."""
+    said = details if isinstance(details, list) else [None]
+    return all(isinstance(one, dict) and not (one.get("signature") or one.get("data")) for one in said)
+
+
+def _bare_error(payload: bytes) -> object:
+    """Return a payload that is an error without a label; None for any other."""
+    try:
+        said = json.decode(mended(payload))
+    except (DecodeError, RecursionError):
+        return None
+    known = (
+        isinstance(said, dict)
+        and isinstance(said.get("message"), str)
+        and said.keys().isdisjoint(unknown_fields.OF_CHUNK)
+    )
+    return said if known else None
+
+
+def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:
+    """Return the members of a payload that nothing reads, which could be decoded once it was mended."""
+    try:
+        return find(payload)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return find(mended(payload))
+
+
+def is_complete_payload(payload: bytes) -> bool:
+    """False for what is only the beginning of a payload."""
+    if payload == _DONE:
+        return True
+    try:
+        json.decode(mended(payload))
+    except (DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _flat(thought: str | list[wire.WirePart] | None) -> str:
+    return thought if isinstance(thought, str) else "".join(part.text or "" for part in thought or ())
+
+
+def _arguments(raw: bytes) -> str:
+    """A string, as the API has it, or the object itself; the word null in a string is a piece like any other."""
+    if raw == b"null":
+        return ""
+    try:
+        return _string(raw) if raw[:1] == b'"' else raw.decode()
+    except (DecodeError, UnicodeDecodeError):  # what is in it is read here first
+        return _arguments(mended(raw))
+
+
+def _raw(value: Raw) -> Raw:
+    """Return what is passed on as it came, if it is text in one line and has no number that is infinite."""
+    raw = bytes(value)
+    if b"\n" in raw or b"\r" in raw:  # between values; an empty line would be the end of a client's event
+        raw = raw.translate(_IN_ONE_LINE)
+    try:
+        raw.decode()
+        if b"e" in raw or b"E" in raw or len(raw) > _LONGEST_DOUBLE:
+            json.decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return Raw(mended(raw))
+    return Raw(raw)
+
+
+def _reason(said: object) -> str:
+    """A finish reason is a word; some servers wrap it in an object, or say true or false."""
+    if isinstance(said, dict):
+        said = said.get("type") or said.get("reason") or "stop"
+    return "stop" if said is True else str(said or "")

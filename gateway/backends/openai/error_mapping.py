@@ -1,0 +1,202 @@
+"""Convert error responses of backends to the Problem that a client sees (`spec.md` A6).
+
+A row of the token limits is one wording.  Its groups are numbers of tokens: `window` of the context, `prompt` of the
+prompt, or `total` and `limit` of the request, from which the prompt follows; or `room`, the largest limit.  A row
+without groups names no number that helps.
+"""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import DecodeError, Struct, json
+
+from gateway.errors import Problem
+
+_LONGEST = 2000  # characters of an error that are read
+_FIELD = r"max[_ -]?(?:completion|new|output|total)?[_ -]?tokens"
+_WINDOW, _PROMPT, _LIMIT, _TOTAL, _ROOM = (
+    rf"(?P<{name}>\d+)(?:\.0)?" for name in ("window", "prompt", "limit", "total", "room")
+)
+_WORDINGS = tuple(
+    re.compile(wording, re.IGNORECASE | re.DOTALL)
+    for wording in (
+        # OpenAI, DeepSeek, vLLM until 0.9, OpenRouter, LiteLLM: "… (100 in the messages, 4000 in the completion)"
+        rf"context length is {_WINDOW} tokens.{{0,20}}you requested (?:about )?{_TOTAL} tokens "
+        rf"\(.{{1,200}}?{_LIMIT}\s+(?:in|for)\s+the\s+(?:completion|output)\)",
+        # SGLang
+        rf"context length of {_WINDOW} tokens\. You requested a total of {_TOTAL} tokens: "
+        rf"{_PROMPT} tokens from the .{{1,60}}for the completion",
+        r"Requested token count exceeds the model's maximum context length",
+        # vLLM
+        r"your request has \d+ input tokens\. Please reduce the length of the input messages",  # window less limit
+        rf"context length is {_WINDOW} tokens.{{1,80}}?\b{_PROMPT} input tokens",
+        rf"passed {_PROMPT} input tokens and requested {_LIMIT} output tokens.{{1,40}}context length is only {_WINDOW}",
+        r"(?:passed \d+ input characters and )?requested [1-9]\d* output tokens\b(?!.{1,60}input tokens)",
+        # TGI
+        rf"`inputs` tokens \+ `max_new_tokens` must be <= {_WINDOW}\. Given: {_PROMPT} `inputs`",
+        r"`inputs` tokens \+ `max_new_tokens` must be <= \d+\W*$",
+        # Anthropic
+        rf"input length and `max_tokens` exceed context limit: {_PROMPT} \+ \d+ > {_WINDOW}",
+        rf"max_tokens: \d+ > {_ROOM}, which is the maximum",
+        # TensorRT-LLM
+        rf"prompt length \({_PROMPT}\).{{1,60}}max_(?:new_)?tokens \(\d+\) should not exceed max_seq_len \({_WINDOW}\)",
+        # llama-cpp-python
+        r"Requested tokens exceed context window",
+        # Limits of responses, whatever the prompt: OpenAI, DeepSeek, Groq, TGI
+        rf"{_FIELD} is too large: \d+\. This model supports at most {_ROOM} completion tokens",
+        rf"valid range of {_FIELD} is \[\d+, ?{_ROOM}\]",
+        rf"{_FIELD}\W{{0,3}} must be (?:less than or equal to|at most|no more than|<=) \W?{_ROOM}",
+        # Any other words, with both numbers or without
+        rf"\A(?=.*{_FIELD})(?=.*(?:context|window|max_model_len|max_seq_len|n_ctx)\D{{1,40}}{_WINDOW})"
+        rf"(?=.*?(?<!\d){_PROMPT}(?: of)? (?:\w+ )?(?:input|prompt) tokens)",
+        rf"\A(?=.*{_FIELD})(?=.*(?:context|window|max_model_len|max_seq_len|n_ctx)\D{{1,40}}{_WINDOW})"
+        rf"(?=.*(?:prompt|input)\b(?!\w)\D{{1,30}}{_PROMPT}\b)",
+        rf"{_FIELD}\W.{{0,80}}?(?:too (?:large|high|big)|exceed|(?:greater|larger|higher|more) than"
+        r"|must be (?:less|smaller|lower|<))",
+    )
+)
+
+
+class Excess(Struct, frozen=True):
+    """room: the largest limit that fits, None if the error does not name it."""
+
+    room: int | None
+
+
+def excess(message: str) -> Excess | None:
+    """Return what an error says of a limit that does not fit; None if it is about something else, as a long prompt."""
+    text = message[:_LONGEST]
+    found = next(filter(None, (wording.search(text) for wording in _WORDINGS)), None)
+    if not found:
+        return None
+    room = _room({name: int(number) for name, number in found.groupdict().items()})
+    return None if room is not None and room < 1 else Excess(room)
+
+
+def _room(named: Mapping[str, int]) -> int | None:
+    if "window" not in named:
+        return named.get("room")
+    return named["window"] - (named["prompt"] if "prompt" in named else named["total"] - named["limit"])
+
+
+# A prompt that is too long, in the words of everybody; for a token limit that is too high see limits.py.
+_OVERFLOW = re.compile(
+    r"maximum (context|prompt) length|(longer than|exceeds) .{0,40}max_model_len"
+    r"|exceeds? the (available|maximum|model'?s)? ?(context|number of tokens)"
+    r"|exceeds?( the)? maximum (allowed )?(input )?length"
+    r"|context (length|window|size) (has been )?(exceeded|of)|context length is only|context (the )?overflow"
+    r"|(prompt|input)( \(.{0,40}\))? is too long|longer than the (model's )?(context|maximum)"
+    r"|greater than the context length|n_keep .{0,40}n_ctx"  # LM Studio
+    r"|requested tokens exceed context"  # llama-cpp-python
+    r"|`inputs` (tokens \+ `max_new_tokens` must be <=|must have less than)"  # TGI
+    r"|input length of input_ids is \d+, but `max_length`"  # transformers
+    r"|token count .{0,40}exceeds the (limit|maximum)|reduce the length of the messages"
+    r"|max_(completion_)?tokens must be at least 1, got -",  # vLLM, which made that limit itself
+    re.IGNORECASE,
+)
+_OVERFLOWS = frozenset(  # as the word of an error
+    ("context_length_exceeded", "context_window_exceeded", "exceed_context_size_error", "model_context_window_exceeded")
+)
+_CLIENTS_FAULT = re.compile(  # llama.cpp answers these with 500
+    r"failed to parse (messages|tools|input)|requires --jinja|is not supported|missing tool|unable to generate parser"
+    r"|missing function|failed to initialize samplers|invalid (json schema|grammar)",
+    re.IGNORECASE,
+)
+_NO_MODEL = {  # by status
+    404: re.compile(r"model\b.*\b(not found|does not exist|not loaded)|no such model|unknown model", re.IGNORECASE),
+    400: re.compile(r"^server is pinned to '", re.IGNORECASE),  # transformers
+}
+_PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # in a list, as Pydantic writes it
+_UNREADABLE = "The backend answered {} without an error that can be read."
+
+
+def problem_from_status(status: int, body: bytes) -> Problem:
+    """For an answer with a status that is not 200."""
+    try:
+        said = json.decode(body)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        said = None
+    return _mapped(status, _message(said) or _UNREADABLE.format(status), _word(said), _param(said))
+
+
+def problem_from_error_object(error: object) -> Problem:
+    """For an error object inside an answer with status 200, whole or streamed."""
+    inner = _inner(error)
+    code = inner.get("code") if isinstance(inner, dict) else None
+    status = code if isinstance(code, int) and 400 <= code < 600 else 500
+    return _mapped(status, _message(error) or "The backend reported an error.", _word(error), _param(error))
+
+
+def _mapped(status: int, message: str, word: str | None, param: str | None) -> Problem:
+    if status in (401, 403):
+        return Problem(502, "The backend refused the gateway's credentials.", "upstream_auth_error")
+    if status != 429 and (too_long := _too_long(message, word)):
+        return too_long
+    if status in _NO_MODEL and (word == "model_not_found" or _NO_MODEL[status].search(message)):
+        return Problem(404, message, "model_not_found", "model")
+    if status == 404:
+        return Problem(502, message, "upstream_error")
+    if status in (400, 422) or (status == 500 and _CLIENTS_FAULT.search(message)):
+        return Problem(400, message, word, param)
+    return _by_status(status, message)
+
+
+def _too_long(message: str, word: str | None) -> Problem | None:
+    """Return the problem of a prompt, or of a token limit beside it, that does not fit."""
+    found = excess(message)
+    if found and found.room:
+        return Problem(400, message, None if word in _OVERFLOWS else word, "max_tokens")
+    if word in _OVERFLOWS or _OVERFLOW.search(message):
+        return Problem(400, message, "context_length_exceeded", "messages")
+    return None
+
+
+def _by_status(status: int, message: str) -> Problem:
+    loading = "loading" in message.lower()
+    fixed = {
+        413: Problem(413, message, "request_too_large"),
+        429: Problem(429, message, "rate_limit_exceeded"),
+        501: Problem(400, message, "unsupported_value"),
+        503: Problem(503, message, "model_loading" if loading else "server_is_overloaded"),
+        504: Problem(504, message, "upstream_timeout"),
+    }
+    return fixed.get(status, Problem(502, message, "upstream_error"))
+
+
+def _inner(said: object) -> object:
+    """The error itself; Ollama repeats that of its runner, which is JSON, as the text of its own."""
+    inner = said.get("error", said) if isinstance(said, dict) else said
+    if isinstance(inner, str) and inner.startswith("{"):
+        try:
+            return _inner(json.decode(inner))
+        except (DecodeError, RecursionError):
+            return inner
+    return inner
+
+
+def _message(said: object) -> str:
+    """The text of an error in any of the shapes that servers have."""
+    inner = _inner(said)
+    if isinstance(inner, dict):
+        inner = inner.get("message") or inner.get("detail") or ""
+    if isinstance(inner, list):  # FastAPI's validation errors
+        return "; ".join(str(one.get("msg", one)) if isinstance(one, dict) else str(one) for one in inner)
+    return str(inner or "")
+
+
+def _word(said: object) -> str | None:
+    """The machine-readable word of an error, if it has one that says more than its status."""
+    kind = _text(said, "type")
+    return _text(said, "code") or (kind if kind == "exceed_context_size_error" else None)
+
+
+def _param(said: object) -> str | None:
+    """The place of an error; vLLM's begins with the body, and has the places of lists between dots."""
+    param = _text(said, "param")
+    return param and _PLACE.sub(r"[\1]", param.removeprefix("body."))
+
+
+def _text(said: object, name: str) -> str | None:
+    inner = _inner(said)
+    value = inner.get(name) if isinstance(inner, dict) else None
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,171 @@
+"""A thought that a server sends twice: in its field for reasoning, and between tags at the beginning of the content.
+
+llama.cpp does so with `--reasoning-format deepseek-legacy`. Both may come in pieces, in turn.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from gateway.events import Event, Finish, TextDelta, ToolCallStart
+from gateway.warnings import Warnings
+
+_TAGS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("[THINK]", "[/THINK]"),
+)
+_LONGEST = 4096  # characters of white space before a tag, and those by which the content may be ahead of the field
+
+
+class _Beginning(Struct, eq=False):
+    """Holds the beginning of a content as long as it may be the thought again, but for white space.
+
+    thought: its pieces; the decoder adds more as they come.
+    over: the rest of the content passes.
+    dropped: the events that were left out.
+    """
+
+    _thought: Sequence[str]
+    _held: list[TextDelta] = []
+    _buffer: str = ""  # text that has not been compared
+    _end: str = ""  # the tag that ends the thought, once it has begun
+    _next: int = 0  # the piece of the thought after the one that is compared
+    _piece: str = ""
+    _at: int = 0  # in the piece
+    _behind: bool = False  # the repetition is over, and no text has come after it
+    _ahead: str = ""  # text of the content that the field has not brought yet
+    over: bool = False
+    dropped: Sequence[TextDelta] = ()
+
+    def feed(self, event: TextDelta) -> Sequence[TextDelta]:
+        """Return what is no repetition; white space behind its closing tag belongs to the tag."""
+        if self._behind:
+            return self._trimmed(event, event.text)
+        self._held.append(event)
+        self._buffer += event.text
+        if not self._end and not self._begins():
+            return self._held if self.over else ()
+        before, end, after = self._buffer.partition(self._end)
+        if not end:
+            before, self._buffer = _parted(self._buffer, self._end)
+        if not self._same(before) or (end and not self._whole):
+            return self._released()
+        if not end:
+            return ()
+        self._behind, self.dropped = True, self._held
+        return self._trimmed(event, after)
+
+    def close(self) -> Sequence[TextDelta]:
+        """Return what is held where the content ends; a thought that is cut there is dropped."""
+        if self.over or self._behind:
+            return ()
+        if not (self._end and self._same(self._buffer) and not self._ahead):
+            return self._released()
+        self.over, self.dropped = True, self._held
+        return ()
+
+    def _trimmed(self, event: TextDelta, text: str) -> Sequence[TextDelta]:
+        """Return the text of an event from its first character that is no white space."""
+        text = text.lstrip()
+        self.over = bool(text)
+        if text == event.text:
+            return (event,)
+        self.dropped = (*self.dropped, event)
+        return (TextDelta(event.choice, text),) if text else ()
+
+    def _released(self) -> Sequence[TextDelta]:
+        self.over = True
+        return self._held
+
+    def _begins(self) -> bool:
+        """Return True if an opening tag has come; a content without one is over."""
+        text = self._buffer.lstrip()
+        for tag, end in _TAGS:
+            if text.startswith(tag):
+                self._end, self._buffer = end, text[len(tag) :]
+                return True
+        self.over = len(self._buffer) > _LONGEST or not any(tag.startswith(text) for tag, _ in _TAGS)
+        return False
+
+    def _same(self, text: str) -> bool:
+        """Compare the next text of the content with the thought, as far as both have come."""
+        text, at = self._ahead + _dense(text), 0
+        while at < len(text) and self._more():
+            size = min(len(self._piece) - self._at, len(text) - at)
+            if self._piece[self._at : self._at + size] != text[at : at + size]:
+                return False
+            self._at, at = self._at + size, at + size
+        self._ahead = text[at:]
+        return len(self._ahead) <= _LONGEST
+
+    def _more(self) -> bool:
+        """Return True if there is more of the thought to compare with."""
+        while self._at == len(self._piece) and self._next < len(self._thought):
+            self._piece, self._at, self._next = _dense(self._thought[self._next]), 0, self._next + 1
+        return self._at < len(self._piece)
+
+    @property
+    def _whole(self) -> bool:
+        """Return True if nothing is left of either."""
+        return not self._ahead and not self._more()
+
+
+class Contents(Struct, eq=False):
+    """The contents of the choices that have reasoning.  thoughts: the pieces of that, by choice."""
+
+    _ledger: Warnings
+    _thoughts: Mapping[int, Sequence[str]]
+    _beginnings: dict[int, _Beginning] = {}
+    _over: set[int] = set()  # choices whose beginning is over
+
+    @property
+    def due(self) -> bool:
+        """Return True if a content may still repeat a thought."""
+        return len(self._thoughts) > len(self._over)
+
+    def once(self, events: Iterable[Event]) -> list[Event]:
+        """Return the events without a thought that the beginning of a content repeats."""
+        return [told for event in events for told in self._once(event)]
+
+    def rest(self) -> list[Event]:
+        """Return what is held at the end of the response."""
+        return [event for choice in self._beginnings for event in self._told(choice, None)]
+
+    def _once(self, event: Event) -> Iterable[Event]:
+        if isinstance(event, ToolCallStart | Finish) and event.choice in self._beginnings.keys() - self._over:
+            return (*self._told(event.choice, None), event)
+        if type(event) is not TextDelta or event.choice not in self._thoughts or event.choice in self._over:
+            return (event,)
+        if event.choice not in self._beginnings:
+            if not event.text:
+                return (event,)
+            self._beginnings[event.choice] = _Beginning(self._thoughts[event.choice])
+        return self._told(event.choice, event)
+
+    def _told(self, choice: int, event: TextDelta | None) -> Iterator[Event]:
+        """Yield what comes of the next event, None at the end."""
+        beginning = self._beginnings[choice]
+        yield from beginning.feed(event) if event else beginning.close()
+        if beginning.over or not event:
+            self._over.add(choice)
+        if beginning.dropped:
+            self._ledger.note("repaired", "content")
+            if any(text.logprobs for text in beginning.dropped):
+                self._ledger.note("dropped", "logprobs")
+            beginning.dropped = ()
+
+
+def _dense(text: str) -> str:
+    """Return the text without white space."""
+    return "".join(text.split())
+
+
+def _parted(text: str, end: str) -> tuple[str, str]:
+    """Return the text without what may be the beginning of a tag, and that."""
+    size = next((n for n in range(min(len(end) - 1, len(text)), 0, -1) if text.endswith(end[:n])), 0)
+    return text[: len(text) - size], text[len(text) - size :]

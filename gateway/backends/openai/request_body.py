@@ -1,0 +1,221 @@
+"""Convert a neutral Request to the body of a chat completion or of a legacy completion, by the rules of a kind.
+
+Fields that the kind does not support become warnings.
+"""
+
+from collections.abc import Set
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from gateway.backends import Kind
+from gateway.backends.extra_fields import field_rule
+from gateway.backends.field_rules import PASSED, EmulatedRule, PassedRule
+from gateway.backends.openai.body_encoder import encoded
+from gateway.backends.openai.messages import MessagePolicy, convert_messages, order_messages
+from gateway.backends.request_fields import convert_parts, request_fields
+from gateway.backends.services import CompletionsSupport
+from gateway.errors import BadRequest
+from gateway.request import Message, Request, Tool, ToolName
+from gateway.warnings import Warnings
+
+_encode = json.Encoder().encode
+_NO_PARAMETERS = {"type": "object", "properties": {}}
+_EXTRAS = {  # what a client sends → what it gets for it, in fields that the API does not have
+    "prompt_logprobs": ("prompt_logprobs",),
+    "return_token_ids": ("token_ids", "prompt_token_ids"),
+    "kv_transfer_params": ("kv_transfer_params",),
+    "return_progress": ("prompt_progress",),
+    "timings_per_token": ("timings",),
+}
+
+
+class BodyTarget(Struct, frozen=True):
+    """Whom a request is put to.  `model` is the backend's name for it.
+
+    parsed_here: calls are looked for in the model's text, so the server needs no parser of its own for them.
+    special: the tags in the model's text are special tokens.
+    thinks: the model can be told how much to think, as far as is known.
+    prompted: the messages tell of the tools, and the server is sent none.
+    """
+
+    model: str
+    kind: Kind
+    policy: MessagePolicy
+    parsed_here: bool = False
+    special: bool = False
+    thinks: bool = True
+    prompted: bool = False
+
+    @property
+    def mute(self) -> bool:
+        """The server cannot be told that a tool has to be called: it has no parser for calls, or knows of no tools."""
+        return self.prompted or (self.kind.refuses_tools and self.parsed_here)
+
+
+def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
+    """`known` are the fields of the API; all others are an extension."""
+    kind = target.kind
+    said: dict[str, Any] = {
+        "model": target.model,
+        "messages": upstream_messages(request, target, ledger),
+        "stream": request.stream,
+    }
+    if target.special:
+        said |= kind.raw
+    said |= request_fields(request, kind, known, ledger)
+    if request.tools:
+        said |= _tools(request, target)
+    if kind.counts_one and request.n > 1 and not request.stream:
+        ledger.note("estimated", "usage")
+    return encoded(said) if request.large else _encode(said)
+
+
+def requested_extra_fields(request: Request) -> frozenset[str]:
+    """The fields beyond the API that the client asked for."""
+    if request.rest.keys().isdisjoint(_EXTRAS):
+        return frozenset()
+    return frozenset(
+        name for field, names in _EXTRAS.items() if request.rest.get(field, False) is not False for name in names
+    )
+
+
+def requested_top_logprobs(request: Request) -> int | None:
+    """Of how many other tokens the client wants to hear with each token of a chat; None: nothing is known of that."""
+    return request.rest.get("top_logprobs", 0) if request.rest.get("logprobs") is True else None
+
+
+def upstream_messages(request: Request, target: BodyTarget, ledger: Warnings) -> list[Message]:
+    """The messages; where a server would go on with its own last one, something follows that it can answer."""
+    policy, given = target.policy, [*request.messages]
+    if not request.plain:
+        given = convert_messages(convert_parts(request, target.kind, ledger), policy, ledger)
+    said = order_messages(given, policy, ledger)
+    if request.fresh and target.kind.continues and said[-1]["role"] == "assistant":
+        ledger.note("translated", "messages")
+        said.append({"role": "user", "content": ""})
+    return said
+
+
+def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]:
+    """The tools that may be called; of these only the one that has to be, where the server is not told its name."""
+    if target.prompted:
+        return []
+    choice, told = request.tool_choice, target.kind.fields["tool_choice"] == PASSED and not target.mute
+    only = choice.name if isinstance(choice, ToolName) and not told else None
+    return [_offer(tool) for tool in request.callable_tools if only in (None, tool.name)]
+
+
+def _offer(tool: Tool) -> dict[str, Any]:
+    """Without nulls, for which llama.cpp and SGLang refuse it; with parameters, as templates look into them."""
+    said = {**tool.definition}
+    if None in said.values():
+        said = {name: value for name, value in said.items() if value is not None}
+    if not said.get("parameters"):
+        said["parameters"] = _NO_PARAMETERS
+    return {"type": tool.kind, tool.kind: said}
+
+
+def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
+    """The tools and which of them to call.  Where none may be called, none is sent: no backend then calls one."""
+    tools, choice = upstream_tools(request, target), _choice(request, target)
+    return {"tools": tools} | ({"tool_choice": choice} if choice else {}) if tools else {}
+
+
+def _choice(request: Request, target: BodyTarget) -> object:
+    """None if nothing is to be said of it."""
+    choice, verdict = request.tool_choice, target.kind.fields["tool_choice"]
+    if target.mute:
+        return "none"
+    if choice is None or choice == "auto":
+        return choice
+    if isinstance(verdict, EmulatedRule) or request.guided:
+        return None
+    if not isinstance(choice, ToolName):
+        return choice
+    return {"type": "function", "function": {"name": choice.name}} if verdict == PASSED else "required"
+
+
+class Prefill(Struct, frozen=True):
+    """The beginning: its text, which is a thought without an end if `in_thought`.  `echoed`: the answer repeats it."""
+
+    text: str
+    in_thought: bool
+    echoed: bool
+
+
+def prefill_of(request: Request, kind: Kind) -> Prefill | None:
+    """None for an answer from its beginning."""
+    last = request.messages[-1] if request.messages else {}
+    if last.get("role") != "assistant" or last.get("tool_calls") or (request.fresh and kind.continues):
+        return None
+    asked = request.rest.get("continue_final_message") is True
+    if not (kind.continues or (asked and isinstance(field_rule("continue_final_message", kind), PassedRule))):
+        return None
+    text, thought = _text(last.get("content")), last.get("reasoning_content") or last.get("reasoning")
+    echoed = (kind.echoes and not request.stream) or request.rest.get("echo") is True
+    return Prefill(text or str(thought or ""), bool(thought) and not text, echoed)
+
+
+def _text(content: object) -> str:
+    parts = content if isinstance(content, list) else [{"text": content or ""}]
+    return "".join(str(part.get("text") or "") for part in parts)
+
+
+PATH = "/v1/completions"
+
+
+def completion_body(
+    does: CompletionsSupport, request: Request, target: BodyTarget, known: Set[str], ledger: Warnings
+) -> bytes:
+    """`known` are the fields of the API; all others are an extension.  BadRequest for what cannot be asked there."""
+    said = {"model": target.model, "prompt": _prompt(request, does, ledger), "stream": request.stream}
+    n = request.rest.get("n", 1)
+    own = {name: value for name, value in request.rest.items() if not _is_default(name, value, n)}
+    if "logprobs" in own:
+        own["logprobs"] = max(own["logprobs"], 1)  # 0 is none at all to some, and the token itself to others
+    if does.kind.counts_one and request.n > 1:
+        ledger.note("estimated", "usage")
+    return _encode({**said, **request_fields(replace(request, n=n, rest=own), does.kind, known, ledger)})
+
+
+def prompt_list(request: Request) -> list[Any]:
+    """Each prompt, a text or a list of the ids of its tokens."""
+    said = request.rest["prompt"]
+    return said if isinstance(said, list) and not isinstance(said[0], int) else [said]
+
+
+def prompts_to_echo(request: Request, does: CompletionsSupport, ledger: Warnings) -> list[str]:
+    """The prompts, if the gateway has to say them; it knows no tokens, nor how likely they were."""
+    if not request.rest.get("echo") or not isinstance(does.kind.fields.get("echo"), EmulatedRule):
+        return []
+    said = prompt_list(request)
+    if "logprobs" in request.rest or not all(isinstance(prompt, str) for prompt in said):
+        ledger.note("dropped", "echo")
+        return []
+    ledger.note("emulated", "echo")
+    return said
+
+
+def supports_suffix(request: Request, does: CompletionsSupport) -> bool:
+    """True if what is between two texts is written."""
+    return bool(request.rest.get("suffix")) and isinstance(does.kind.fields.get("suffix"), PassedRule)
+
+
+def _prompt(request: Request, does: CompletionsSupport, ledger: Warnings) -> object:
+    """As it came, where the kind takes that; else the one text that it is."""
+    if does.templated:
+        ledger.note("translated", "prompt")
+    if does.several:
+        return request.rest["prompt"]
+    prompt, *more = prompt_list(request)
+    if more or not isinstance(prompt, str):
+        message = "This model's backend completes one text at a time, and no lists: send 'prompt' as a string."
+        raise BadRequest(message, code="unsupported_value", param="prompt")
+    return prompt
+
+
+def _is_default(name: str, value: object, n: int) -> bool:
+    """True for what says no more than its absence, and for what is said apart."""
+    return name in ("prompt", "n") or (name, value) in (("best_of", n), ("echo", False), ("suffix", ""))

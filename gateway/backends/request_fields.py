@@ -1,0 +1,214 @@
+"""Apply a kind's rules to the fields of a request and to the parts of its messages (`spec.md` A2).
+
+The rules are in field_rules.py and extra_fields.py.
+"""
+
+from collections.abc import Mapping, Set
+from types import MappingProxyType
+from typing import Any, Literal
+
+from gateway.backends import KINDS, Kind
+from gateway.backends.extra_fields import field_rule
+from gateway.backends.field_rules import (
+    PASSED,
+    REFUSED,
+    DroppedRule,
+    EmulatedRule,
+    ExpandedRule,
+    FieldRule,
+    FieldTranslator,
+    NoEffectRule,
+    PassedRule,
+    RejectedRule,
+    RenamedRule,
+    TranslatedRule,
+    UnenforcedRule,
+)
+from gateway.errors import BadRequest
+from gateway.request import Message, Request
+from gateway.warnings import Warnings, safe_name
+
+# Of what means the same: it is sent; the client has said it itself, in the server's own words; the kind has no word.
+_Outcome = Literal["said", "given", "lost"]
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_APART = frozenset((*_LIMITS, "stream_options"))
+_MOST_STOPS = 4  # that the API allows; servers may take more
+# What says no more than its absence: nothing is lost with it.
+_DEFAULTS = MappingProxyType(
+    {
+        "logprobs": False,
+        "presence_penalty": 0,
+        "response_format": {"type": "text"},
+        "top_logprobs": 0,
+        "verbosity": "medium",
+    }
+)
+
+
+def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> dict[str, Any]:
+    """Return all fields but the model, the messages, the tools and their choice.  `known` are the fields of the API.
+
+    What is not sent as it came is in the ledger.
+    """
+    taken = _BodyFields(request, kind, known, ledger)
+    if request.max_tokens is not None:
+        taken.limit(request.max_tokens)
+    for name, value in request.rest.items():
+        if name not in _APART and (name != "parallel_tool_calls" or request.callable_tools):
+            taken.put(name, value)
+    if request.n != 1:
+        taken.put("n", request.n)
+    if request.stream:
+        options = request.rest.get("stream_options") or {}
+        options = {name: value for name, value in options.items() if name != "include_obfuscation"}
+        taken.put("stream_options", {**options, "include_usage": True})
+    return taken.said
+
+
+class _BodyFields:
+    """The fields of the body for the server.  Fields in the server's own words win over their synonyms."""
+
+    def __init__(self, request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> None:
+        self._request, self._kind, self._known, self._ledger = request, kind, known, ledger
+        self.said: dict[str, Any] = {}
+
+    def limit(self, tokens: int) -> None:
+        """Under the kind's name, else the client's own."""
+        newer, older = _LIMITS
+        name = older if older in self._request.rest and newer not in self._request.rest else newer
+        found = field_rule(name, self._kind)
+        self.said[found.to if isinstance(found, RenamedRule) else name] = tokens
+
+    def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
+        match field_rule(name, self._kind):
+            case PassedRule():
+                if name in self.said:
+                    self._direct(name, value)
+                else:
+                    self.said[name] = value
+                if name not in self._known or (name == "stop" and isinstance(value, list) and len(value) > _MOST_STOPS):
+                    self._ledger.note("forwarded", name)
+            case RenamedRule(to=to):  # never what the API knows, of which only limits have other names
+                self._ledger.note("renamed" if self._derived(to, value) == "said" else "dropped", name)
+            case TranslatedRule(into=into):
+                self._translate(name, value, into)
+            case ExpandedRule() if isinstance(value, dict):
+                for member, inner in value.items():
+                    self.put(f"{name}.{member}", inner)
+            case lost:
+                self._lose(name, value, lost)
+
+    def _translate(self, name: str, value: Any, into: FieldTranslator | None) -> None:  # noqa: ANN401 - decoded JSON
+        made = into(value, self._request) if into else {name: value}
+        if made == {name: value}:
+            self._direct(name, made[name])
+            return
+        outcomes = self._outcomes(name, made)
+        if "said" not in outcomes:
+            self._lose(name, value, DroppedRule())
+            return
+        if not (name == "response_format" and self._request.guided):  # which is none of the client's
+            self._ledger.note("translated", name)
+        if "lost" in outcomes:
+            self._ledger.note("dropped", name)
+
+    def _outcomes(self, name: str, made: Mapping[str, Any]) -> set[_Outcome]:
+        """Of all that a field was made into; its own name is its own."""
+        return {self._place(to, one) if to == name else self._derived(to, one) for to, one in made.items()}
+
+    def _derived(self, name: str, value: Any) -> _Outcome:  # noqa: ANN401 - decoded JSON
+        """Say what the client has said in other words."""
+        if self._given(name):
+            return "given"
+        match field_rule(name, self._kind):
+            case PassedRule():
+                return self._place(name, value)
+            case RenamedRule(to=to):
+                return self._derived(to, value)
+            case TranslatedRule(into=into):
+                outcomes = self._outcomes(name, into(value, self._request) if into else {name: value})
+                return "said" if "said" in outcomes else "lost"
+        return "lost"
+
+    def _given(self, path: str) -> bool:
+        name, _, member = path.partition(".")
+        for said in (self._request.rest, self.said):
+            inner = said.get(name)
+            if inner is not None and (not member or (isinstance(inner, dict) and member in inner)):
+                return True
+        return False
+
+    def _direct(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
+        there = self.said.get(name)
+        self.said[name] = {**there, **value} if isinstance(there, dict) and isinstance(value, dict) else value
+
+    def _place(self, path: str, value: Any) -> _Outcome:  # noqa: ANN401 - decoded JSON
+        name, _, member = path.partition(".")
+        self._direct(name, {member: value} if member else value)
+        return "said"
+
+    def _lose(self, name: str, value: Any, found: FieldRule) -> None:  # noqa: ANN401 - decoded JSON
+        match found:
+            case NoEffectRule():
+                return
+            case EmulatedRule() if name in self._known:
+                return
+        if name not in _DEFAULTS or value != _DEFAULTS[name]:
+            self._ledger.note("unenforced" if isinstance(found, UnenforcedRule) else "dropped", name)
+
+
+# Those of the API.  Of files there is only their text when a request gets here, and refused text is text.
+API: Mapping[str, FieldRule] = {
+    "text": PASSED,
+    "refusal": TranslatedRule("`text`"),
+    "image_url": PASSED,
+    "input_audio": PASSED,
+    "file": TranslatedRule("its text"),
+}
+PARTS = frozenset(API).union(*(kind.parts for kind in KINDS.values()))
+
+
+def part_rule(type: str, kind: Kind) -> FieldRule:
+    """Of any type, known or not."""
+    if type in kind.parts:
+        return kind.parts[type]
+    if isinstance(API.get(type), TranslatedRule):
+        return API[type]
+    heard_of = type in PARTS or kind.forwards == "none"
+    return REFUSED if heard_of and kind.forwards != "all" else PASSED
+
+
+def convert_parts(request: Request, kind: Kind, ledger: Warnings) -> list[Message]:
+    """The messages, with parts that the kind takes.  BadRequest for others: `messages[i].content[j].type`."""
+    messages = [*request.messages]
+    for i, message in enumerate(messages):
+        if isinstance(content := message.get("content"), list):
+            param = f"messages[{i}].content"
+            parts = [_fit(part, f"{param}[{j}]", request, kind, ledger) for j, part in enumerate(content)]
+            messages[i] = {**message, "content": parts}
+    return messages
+
+
+def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger: Warnings) -> Mapping[str, Any]:
+    type = part["type"]
+    match part_rule(type, kind):
+        case RejectedRule():
+            message = f"This model's backend takes no parts of type '{safe_name(type)}'."
+            raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
+        case TranslatedRule(into=into) if into and (made := into(part, request)) != part:
+            ledger.note("translated", type)
+            return made
+    if type not in API:
+        if not kind.fetches:
+            _check_inline(part, param)
+        ledger.note("forwarded", type)
+    return part
+
+
+def _check_inline(part: dict[str, Any], param: str) -> None:
+    """BadRequest for what the server would fetch from wherever its machine can."""
+    type = part["type"]
+    match part.get(type):
+        case {"url": str(url)} if url[:5].lower() != "data:":
+            message = f"The server of this model is let fetch nothing: send what '{safe_name(type)}' is, as a data URL."
+            raise BadRequest(message, code="unsupported_value", param=f"{param}.{type}.url")

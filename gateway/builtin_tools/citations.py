@@ -1,0 +1,108 @@
+"""Where an answer has what it says from: the sources that the model was given, by number, and where it cites them."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.builtin_tools.tool_calls import encode_item
+from gateway.events import Annotation, Event, ExtraField, TextDelta, Usage
+
+_BESIDE = (Annotation, Usage, ExtraField)  # between two of these and a text the text goes on
+_LONGEST = 2400  # characters of one citation
+# A number in brackets, in those that some models were taught as well; a link; and where code begins or ends.
+_MARKS = re.compile(
+    r"`|\[(\d{1,4})\]|【(\d{1,4})(?:†[^】\n`]{0,80})?】|\[[^\[\]\n`]{1,300}\]\((https?://[^\s()\[\]`]{1,2000})\)"
+)
+
+
+class CitedSource(Struct, frozen=True):
+    """A page, or a file if it has an id as such."""
+
+    title: str
+    url: str = ""
+    file_id: str = ""
+
+
+class Sources:
+    """The sources of one response."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[CitedSource, int] = {}
+        self._pages: dict[str, CitedSource] = {}
+
+    def number(self, source: CitedSource) -> int:
+        """From 1; a page and a file have one only, whatever it is called the next time."""
+        known = self._pages.setdefault(source.file_id or source.url, source)
+        return self._numbers.setdefault(known, len(self._numbers) + 1)
+
+    def numbered(self, number: int) -> CitedSource | None:
+        return next((source for source, its in self._numbers.items() if its == number), None)
+
+    def at(self, url: str) -> CitedSource | None:
+        return self._pages.get(url)
+
+
+class CitationMarker:
+    """Hears what a client is told, and adds where a source is cited: however the text came, the same.
+
+    Places are counted in the part of an item that the text is in; a text in code is no citation.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._said = 0  # characters
+        self._tail = ""  # of them, what may be the beginning of a citation
+        self._code = False
+
+    def among(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            yield event
+            if type(event) is TextDelta:
+                yield from self._cited(event.text)
+            elif not isinstance(event, _BESIDE):
+                self._apart()
+
+    def _apart(self) -> None:
+        """The next text is of another part."""
+        self._said, self._tail, self._code = 0, "", False
+
+    def _cited(self, text: str) -> Sequence[Annotation]:
+        window, begins = self._tail + text, self._said - len(self._tail)
+        cited, over = [], 0
+        for mark in _MARKS.finditer(window):
+            over = mark.end()
+            if mark[0] == "`":
+                self._code = not self._code
+            elif not self._code and (source := self._meant(mark)):
+                remark = self._remark(source, begins + mark.start(), begins + over)
+                cited.append(Annotation(0, encode_item(remark)))
+        self._said += len(text)
+        rest = window[over:]
+        opened = max(rest.rfind("["), rest.rfind("【"))
+        self._tail = rest[opened:] if opened >= 0 and len(rest) - opened < _LONGEST else ""
+        return cited
+
+    def _meant(self, mark: re.Match[str]) -> CitedSource | None:
+        number = mark[1] or mark[2]
+        return self._sources.numbered(int(number)) if number else self._sources.at(mark[3])
+
+    def _remark(self, source: CitedSource, start: int, end: int) -> dict[str, Any]:
+        if source.file_id:
+            return {"type": "file_citation", "index": start, "file_id": source.file_id, "filename": source.title}
+        return {"type": "url_citation", **_place(source, start, end)}
+
+
+class ChatCitationMarker(CitationMarker):
+    """Of an answer that is one text, as a chat completion has them."""
+
+    def _apart(self) -> None:
+        pass
+
+    def _remark(self, source: CitedSource, start: int, end: int) -> dict[str, Any]:
+        return {"type": "url_citation", "url_citation": _place(source, start, end)}
+
+
+def _place(source: CitedSource, start: int, end: int) -> dict[str, Any]:
+    return {"start_index": start, "end_index": end, "title": source.title, "url": source.url}

@@ -1,0 +1,97 @@
+"""Search in files, in the terms of the Responses API: vector stores that a server of the operator's has."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.builtin_tools.citations import CitedSource, Sources
+from gateway.builtin_tools.search_engines import SearchRequest
+from gateway.builtin_tools.tool_calls import BuiltinTool, OutputItemDict
+from gateway.builtin_tools.untrusted_text import sanitize
+from gateway.builtin_tools.web_search import failed_search_item, numbered_text
+from gateway.request import Tool
+
+NAMESPACE = "file_search"
+_PREFIX = "fs_"
+_MOST = 10  # results, where the client does not say
+_PASSED = ("filters", "ranking_options")
+_DEFINITION = {
+    "name": "search",
+    "description": "Searches the files that are there: gives passages of them, each with a number.",
+    "parameters": {
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "What to search for."}},
+        "required": ["query"],
+    },
+}
+
+
+class FilePassage(Struct, frozen=True):
+    """Of a file; attributes: that were given to the file."""
+
+    file_id: str
+    filename: str
+    score: float
+    text: str
+    attributes: dict[str, str | float | bool]
+
+
+def file_search_tool() -> BuiltinTool:
+    item: OutputItemDict = {"type": "file_search_call", "status": "in_progress", "queries": [], "results": None}
+    return BuiltinTool(Tool("search", _DEFINITION, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed_search_item)
+
+
+def store_queries(definition: Mapping[str, Any], query: str) -> Iterator[SearchRequest]:
+    """One for each store."""
+    given = {name: definition[name] for name in _PASSED if definition.get(name) is not None}
+    for id in definition["vector_store_ids"]:
+        yield SearchRequest(
+            f"/v1/vector_stores/{id}/search", json={"query": query, "max_num_results": max_results(definition), **given}
+        )
+
+
+def max_results(definition: Mapping[str, Any]) -> int:
+    number: int = definition.get("max_num_results") or _MOST
+    return number
+
+
+def read_passages(said: Any) -> Iterator[FilePassage]:  # noqa: ANN401 - decoded JSON
+    """Of one store; what does not fit is none."""
+    listed = said.get("data") if isinstance(said, dict) else None
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and isinstance(id := one.get("file_id"), str):
+            name, score = one.get("filename"), one.get("score")
+            yield FilePassage(
+                id,
+                " ".join(sanitize(name).split()) if isinstance(name, str) else id,
+                float(score) if isinstance(score, int | float) else 0.0,
+                sanitize(_text(one.get("content"))).strip(),
+                _attributes(one.get("attributes")),
+            )
+
+
+def passages_result(found: Iterable[FilePassage], number: int, sources: Sources) -> tuple[str, list[OutputItemDict]]:
+    """The best of them: for the model, and the results of the item."""
+    best: Sequence[FilePassage] = sorted(found, key=lambda one: -one.score)[:number]
+    parts = []
+    for one in best:
+        its = sources.number(CitedSource(one.filename, file_id=one.file_id))
+        parts.append(f"[{its}] {one.filename}\n{one.text}")
+    return numbered_text(parts), [_result(one) for one in best]
+
+
+def _result(one: FilePassage) -> OutputItemDict:
+    said = {"file_id": one.file_id, "filename": one.filename, "score": one.score}
+    return {**said, "attributes": one.attributes, "text": one.text}
+
+
+def _text(content: Any) -> str:  # noqa: ANN401 - decoded JSON
+    parts = content if isinstance(content, list) else ()
+    return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def _attributes(said: Any) -> dict[str, str | float | bool]:  # noqa: ANN401 - decoded JSON
+    if not isinstance(said, dict):
+        return {}
+    return {name: value for name, value in said.items() if isinstance(value, str | int | float | bool)}

@@ -1,0 +1,116 @@
+"""Build requests to search services, and read their responses: one row of data per service."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from gateway.builtin_tools.untrusted_text import sanitize
+
+_MOST_TITLE = 300  # characters
+
+
+class SearchQuery(Struct, frozen=True):
+    """most: results; domains: that they may be of, with all below them; () for all.  country: as ISO 3166 has it."""
+
+    text: str
+    most: int
+    domains: tuple[str, ...] = ()
+    country: str | None = None
+
+    @property
+    def narrowed(self) -> str:
+        """In the words that engines know."""
+        sites = " OR ".join(f"site:{domain}" for domain in self.domains)
+        return f"{self.text} ({sites})" if sites else self.text
+
+
+class SearchHit(Struct, frozen=True):
+    url: str
+    title: str
+    text: str
+
+
+class SearchRequest(Struct, frozen=True):
+    """A request.  json: the body of a POST; None: it is a GET."""
+
+    path: str
+    params: Mapping[str, Any] = {}
+    json: Mapping[str, Any] | None = None
+
+
+class SearchEngine(Struct, frozen=True):
+    """root: where it is, unless the operator says; head: the header that its key goes into, and what is before it.
+
+    ask: what it is asked; within: where the list of its results is; text: the member of each that has its text.
+    """
+
+    root: str
+    head: tuple[str, str]
+    ask: Callable[[SearchQuery], SearchRequest]
+    within: tuple[str, ...]
+    text: str
+
+    def hits(self, said: Any, query: SearchQuery) -> list[SearchHit]:  # noqa: ANN401 - decoded JSON
+        """Return the hits that fit; other members of the response are no hits."""
+        for name in self.within:
+            said = said.get(name) if isinstance(said, dict) else None
+        found = self._hits(said if isinstance(said, list) else ())
+        return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]
+
+    def _hits(self, listed: Iterable[Any]) -> Iterator[SearchHit]:
+        for one in listed:
+            if isinstance(one, dict) and isinstance(url := one.get("url"), str) and is_page(url):
+                yield make_hit(url, one.get("title"), one.get(self.text))
+
+
+def make_hit(url: str, title: object, text: object) -> SearchHit:
+    """Build a hit from a service's members."""
+    said = sanitize(title) if isinstance(title, str) else ""
+    return SearchHit(url, " ".join(said.split())[:_MOST_TITLE], sanitize(text) if isinstance(text, str) else "")
+
+
+def is_page(url: str) -> bool:
+    """An address of the web in which nothing can be hidden."""
+    return url.startswith(("http://", "https://")) and url.isprintable() and " " not in url and _host(url) != ""
+
+
+def is_within(url: str, domains: Iterable[str]) -> bool:
+    """Of one of these domains, or below it; of none, every page is."""
+    wanted = [domain.lower().strip(".") for domain in domains]
+    host = _host(url)
+    return not wanted or any(host == domain or host.endswith(f".{domain}") for domain in wanted)
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _searxng(query: SearchQuery) -> SearchRequest:
+    return SearchRequest("/search", {"q": query.narrowed, "format": "json"})
+
+
+def _brave(query: SearchQuery) -> SearchRequest:
+    where = {"country": query.country} if query.country else {}
+    return SearchRequest(
+        "/v1/web/search", {"q": query.narrowed, "count": query.most, "text_decorations": "false", **where}
+    )
+
+
+def _tavily(query: SearchQuery) -> SearchRequest:
+    return SearchRequest(
+        "/search", json={"query": query.text, "max_results": query.most, "include_domains": [*query.domains]}
+    )
+
+
+ENGINES: Mapping[str, SearchEngine] = {
+    "searxng": SearchEngine("", ("authorization", "Bearer "), _searxng, ("results",), "content"),
+    "brave": SearchEngine(
+        "https://api.search.brave.com/res", ("x-subscription-token", ""), _brave, ("web", "results"), "description"
+    ),
+    "tavily": SearchEngine("https://api.tavily.com", ("authorization", "Bearer "), _tavily, ("results",), "content"),
+}

@@ -1,0 +1,193 @@
+"""Web search in the terms of the Responses API: the tools of the model, and the items for the client."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.builtin_tools.citations import CitedSource, Sources
+from gateway.builtin_tools.search_engines import SearchHit, SearchQuery, is_within
+from gateway.builtin_tools.tool_calls import BuiltinTool, OutputItemDict
+from gateway.builtin_tools.untrusted_text import fenced, sanitize
+from gateway.request import Tool
+
+NAMESPACE = "web_search"  # of the tools that a model gets for the one that a client names
+_PREFIX = "ws_"
+_CITE = "Cite what you use by its number in brackets, like [1]."
+_NOTHING = "Nothing was found."
+_SIZES = {"low": (3, 4_000), "medium": (6, 10_000), "high": (10, 24_000)}  # results, and characters of a page at a time
+_AROUND = 300  # characters on both sides of what was found in a page
+_MOST_PLACES = 10
+_MOST_EXCERPT = 1_500  # characters
+
+
+class WebPage(Struct, frozen=True):
+    url: str
+    title: str
+    text: str
+
+
+class SearchScope(Struct, frozen=True):
+    """The client's settings of a search: the definition of the tool, or the `web_search_options` of a chat."""
+
+    said: Mapping[str, Any]
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return tuple((self.said.get("filters") or {}).get("allowed_domains") or ())
+
+    @property
+    def lives(self) -> bool:
+        """Pages may be fetched for it."""
+        return self.said.get("external_web_access") is not False
+
+    @property
+    def most(self) -> tuple[int, int]:
+        return _SIZES[self.said.get("search_context_size") or "medium"]
+
+    def query(self, text: str) -> SearchQuery:
+        return SearchQuery(text, self.most[0], self.domains, self._where.get("country"))
+
+    def allows(self, url: str) -> bool:
+        return is_within(url, self.domains)
+
+    def note(self) -> str:
+        """For the model."""
+        place = ", ".join(filter(None, (self._where.get(name) for name in ("city", "region", "country", "timezone"))))
+        sites = ", ".join(self.domains)
+        return "".join(
+            [f" The user is in {place}." if place else "", f" Only pages of {sites} can be had." if sites else ""]
+        )
+
+    @property
+    def _where(self) -> Mapping[str, str]:
+        """Nested in a chat completion, flat in a response."""
+        said = self.said.get("user_location") or {}
+        where: Mapping[str, str] = said.get("approximate") or said
+        return where
+
+
+# What a model can do
+
+
+class SearchAction(Struct, frozen=True):
+    """needs: what it is called with, and has to be; `item`: what it is called with → the action of the item."""
+
+    description: str
+    parameters: Mapping[str, Any]
+    needs: tuple[str, ...]
+    item: Callable[[Mapping[str, Any]], OutputItemDict]
+
+    def lacks(self, arguments: Mapping[str, Any]) -> str | None:
+        """A text that it needs and has not."""
+        return next(
+            (name for name in self.needs if not (isinstance(arguments.get(name), str) and arguments[name])), None
+        )
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+_URL = _text("The address of the page.")
+_PART = {"type": "integer", "minimum": 1, "description": "Which part of a long page; the first, unless it is said."}
+ACTIONS: Mapping[str, SearchAction] = {
+    "search": SearchAction(
+        "Searches the web: gives addresses of pages and what they say, each with a number.",
+        {"query": _text("What to search for.")},
+        ("query",),
+        lambda said: {"type": "search", "query": said.get("query", ""), "queries": [said.get("query", "")]},
+    ),
+    "open_page": SearchAction(
+        "Opens a page of the web and gives its text.",
+        {"url": _URL, "part": _PART},
+        ("url",),
+        lambda said: {"type": "open_page", "url": said.get("url")},
+    ),
+    "find_in_page": SearchAction(
+        "Finds words in a page of the web: gives the places with what stands around them.",
+        {"url": _URL, "pattern": _text("The words, as they stand in the page.")},
+        ("url", "pattern"),
+        lambda said: {"type": "find_in_page", "url": said.get("url", ""), "pattern": said.get("pattern", "")},
+    ),
+}
+
+
+def web_search_tools(scope: SearchScope, *, pages: bool) -> list[BuiltinTool]:
+    return [_ours(name, scope) for name in ACTIONS if name == "search" or (pages and scope.lives)]
+
+
+def _ours(name: str, scope: SearchScope) -> BuiltinTool:
+    action = ACTIONS[name]
+    schema = {"type": "object", "properties": action.parameters, "required": [*action.needs]}
+    definition = {"name": name, "description": action.description + scope.note(), "parameters": schema}
+    item = {"type": "web_search_call", "status": "in_progress", "action": action.item({}), "results": None}
+    return BuiltinTool(Tool(name, definition, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed_search_item)
+
+
+def failed_search_item(_: str) -> OutputItemDict:
+    """The API has no place for why."""
+    return {"status": "failed"}
+
+
+# What comes of it
+
+
+class SearchActionResult(Struct, frozen=True):
+    """text: for the model; action, results: of the item."""
+
+    text: str
+    action: OutputItemDict
+    results: list[OutputItemDict]
+
+
+def search_result(hits: Sequence[SearchHit], said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
+    action = ACTIONS["search"].item(said) | {"sources": [{"type": "url", "url": hit.url} for hit in hits]}
+    parts = [WebPage(hit.url, hit.title, hit.text[:_MOST_EXCERPT]) for hit in hits]
+    return SearchActionResult(_numbered(parts, sources), action, _results(parts))
+
+
+def open_page_result(
+    page: WebPage, said: Mapping[str, Any], scope: SearchScope, sources: Sources
+) -> SearchActionResult:
+    """One part of it; what is behind the last one is that."""
+    size = scope.most[1]
+    last = max(-(-len(page.text) // size), 1)
+    wanted = said.get("part")
+    part = min(wanted if type(wanted) is int and wanted > 0 else 1, last)
+    title = f"{page.title} (part {part} of {last})" if last > 1 else page.title
+    shown = WebPage(page.url, title, page.text[(part - 1) * size : part * size])
+    sources.number(CitedSource(page.title or page.url, page.url))
+    return SearchActionResult(_numbered([shown], sources), ACTIONS["open_page"].item(said), _results([shown]))
+
+
+def find_in_page_result(page: WebPage, said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
+    around = re.compile(f"(?s).{{0,{_AROUND}}}{re.escape(said['pattern'])}.{{0,{_AROUND}}}", re.IGNORECASE)
+    places = [place[0].strip() for place in islice(around.finditer(page.text), _MOST_PLACES)]
+    parts = [WebPage(page.url, page.title, "\n…\n".join(places))] if places else []
+    return SearchActionResult(_numbered(parts, sources), ACTIONS["find_in_page"].item(said), _results(parts))
+
+
+def _numbered(parts: Iterable[WebPage], sources: Sources) -> str:
+    said = []
+    for part in parts:
+        number = sources.number(CitedSource(part.title or part.url, part.url))
+        said.append(f"[{number}] {part.title}\n{part.url}\n{part.text}".strip())
+    return numbered_text(said)
+
+
+def numbered_text(parts: Iterable[str]) -> str:
+    """Return the text for a model that may cite it; each part begins with its number."""
+    text = "\n\n".join(parts)
+    return f"{fenced(text)}\n{_CITE}" if text else _NOTHING
+
+
+def _results(parts: Iterable[WebPage]) -> list[OutputItemDict]:
+    return [{"url": part.url, "title": part.title, "text": part.text} for part in parts]
+
+
+def make_page(url: str, title: str, text: str) -> WebPage:
+    """Build a page from a service's members."""
+    return WebPage(url, " ".join(sanitize(title).split()), sanitize(text).strip())

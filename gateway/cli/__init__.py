@@ -1,0 +1,1 @@
+"""Run the commands of `gateway`."""

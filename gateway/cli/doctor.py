@@ -1,0 +1,214 @@
+"""The command `gateway doctor`: whom to examine, and what becomes of what was found."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TextIO
+
+import typer
+from msgspec import Struct
+
+from gateway import config, formats
+from gateway.cli.doctor_runner import ModelExaminer
+from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, build_config
+from gateway.doctor.checks import run_checks
+from gateway.doctor.config_merge import merge_config
+from gateway.doctor.probe_requests import QUESTIONS
+from gateway.doctor.report import ExaminedModel, ExaminedServer, report_json, report_table
+from gateway.errors import GatewayError
+from gateway.server.process.config_files import read_text
+from gateway.server.process.config_source import ConfigSource, NoServerFound, read_config
+from gateway.server.upstream import model_registry
+from gateway.server.upstream.backend import Backend
+from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config, identify
+from gateway.server.upstream.model_registry import BackendRoute
+
+_ANSWER_SECONDS = 120.0  # for one answer
+_NO_SUCH = "It lists no such model."
+_ONLY_EMBEDDINGS = frozenset(("embeddings",))
+
+
+class DoctorOptions(Struct, frozen=True, kw_only=True):
+    """The options of the command.
+
+    url: of the one server to examine; None: those of the file, or all on this machine.
+    kind: of it; models: by its names for them, empty for all; key: the environment variable that has its key.
+    file: a configuration; it may be missing if what is found is to be written there.
+    seconds: for all of it; only: the verdicts that count, empty for all.
+    """
+
+    url: str | None = None
+    kind: str | None = None
+    models: tuple[str, ...] = ()
+    key: str | None = None
+    file: Path | None = None
+    write: bool = False
+    seconds: float = 900.0
+    only: tuple[str, ...] = ()
+
+
+def examine_servers(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, KindName] = PORTS) -> list[ExaminedServer]:
+    """Return all that was found out; `out` is for a progress bar.  Raise ConfigError, or NoServerFound."""
+    logging.getLogger("gateway").addHandler(logging.NullHandler())  # what fails is told once, among the verdicts
+    file = wanted.file
+    known = read_config(file) if file and (file.exists() or not wanted.write) else Config()
+    return asyncio.run(_consult(wanted, known, out, ports))
+
+
+def report_result(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, as_json: bool) -> int:
+    """Tell what was found, and write it if that is wanted; the exit code.  Raises a ConfigError."""
+    typer.echo(_told(servers, as_json=as_json))
+    if wanted.file and wanted.write:
+        _write(wanted.file, servers)
+        typer.echo(f"written to {wanted.file}", err=True)
+    return 0 if all(server.well for server in servers) else 1
+
+
+def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
+    """Return the findings, and their configuration."""
+    block = merge_config("", servers) if any(server.models for server in servers) else ""
+    if as_json:
+        return json.dumps({"servers": report_json(servers), "config": block}, ensure_ascii=False, indent=2)
+    head = "\n\n# For the gateway's configuration; --write puts it there.\n"
+    return report_table(servers) + (head + block.rstrip() if block else "")
+
+
+def _write(file: Path, servers: Sequence[ExaminedServer]) -> None:
+    """Into the file, of which all else stays, unless the result were no configuration."""
+    text = merge_config(read_text(file) if file.exists() else "", servers, str(file))
+    ConfigSource(file).config(text)
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError([ConfigFault(str(file), None, "", f"cannot be written: {error.strerror}")]) from None
+
+
+class _ServerToExamine(Struct, frozen=True):
+    """A server and the models to be asked about, as in Server; a problem where there are none."""
+
+    backend: Backend
+    said: config.BackendSettings
+    models: Sequence[str] = ()
+    listed: Sequence[str] = ()
+    names: Mapping[str, str] = MappingProxyType({})
+    problem: str = ""
+
+
+async def _consult(
+    wanted: DoctorOptions, known: Config, out: TextIO, ports: Mapping[int, KindName]
+) -> list[ExaminedServer]:
+    until = asyncio.get_running_loop().time() + wanted.seconds
+    servers = []
+    async with _patients(wanted, known, ports) as patients:
+        questions = len(QUESTIONS) * sum(len(patient.models) for patient in patients)
+        with typer.progressbar(length=questions, label="asking", file=out, hidden=not out.isatty()) as bar:
+            for patient in patients:
+                servers.append(await _examined(patient, wanted, until, lambda: bar.update(1)))
+    return servers
+
+
+async def _examined(
+    patient: _ServerToExamine, wanted: DoctorOptions, until: float, tick: Callable[[], None]
+) -> ExaminedServer:
+    said, backend = patient.said, patient.backend
+    examiner = ModelExaminer(backend, said, until, _ANSWER_SECONDS, tick)
+    models = []
+    for model in patient.models:
+        findings = await examiner.examine(model)
+        models.append(ExaminedModel(model, findings, run_checks(findings, wanted.only)))
+    return ExaminedServer(
+        name=backend.name,
+        kind=said.kind,
+        url=said.url,
+        key=f"${{{wanted.key}}}" if wanted.key else "",
+        listed=tuple(patient.listed),
+        names=patient.names,
+        models=tuple(models),
+        problem=patient.problem,
+    )
+
+
+@asynccontextmanager
+async def _patients(
+    wanted: DoctorOptions, known: Config, ports: Mapping[int, KindName]
+) -> AsyncIterator[list[_ServerToExamine]]:
+    backends: list[Backend] = []
+    try:
+        patients = []
+        for name, said in (await _sought(wanted, known, ports)).items():
+            backends.append(Backend(name, said))
+            patients.append(await _patient(backends[-1], said, wanted, known))
+        yield patients
+    finally:
+        for backend in backends:
+            await backend.close()
+
+
+async def _sought(
+    wanted: DoctorOptions, known: Config, ports: Mapping[int, KindName]
+) -> Mapping[str, config.BackendSettings]:
+    """The servers, by the names that they have or get in a configuration."""
+    if wanted.url is None and known.backends:
+        return known.backends
+    if wanted.url is not None:
+        return await _named(wanted.url, wanted, known)
+    found = await discover(ports)
+    if not found:
+        asked = ", ".join(f"{kind} {port}" for port, kind in ports.items())
+        raise NoServerFound(f"no model server runs on this machine (asked: {asked}); where is it?  gateway doctor URL")
+    return build_config(discovered_config(found), formats.format_names()).backends
+
+
+async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str, config.BackendSettings]:
+    """The one server, as it is configured if it is."""
+    key = os.environ.get(wanted.key) if wanted.key else None
+    if wanted.key and not key:
+        raise ConfigError([ConfigFault("--key-env", None, "", f"the variable {wanted.key} is not set")])
+    asked = {"url": url, "kind": wanted.kind or "openai", "api_key": key}
+    said = build_config(
+        ConfigDocument("command line", {"backends": {"server": asked}}), formats.format_names()
+    ).backends["server"]
+    if configured := {name: one for name, one in known.backends.items() if one.url == said.url}:
+        return configured
+    kind = said.kind if wanted.kind else await identify(said.url, {"authorization": f"Bearer {key}"} if key else {})
+    (name,) = build_config(
+        discovered_config([DiscoveredServer(kind, said.url, ())], known.backends), formats.format_names()
+    ).backends
+    return {name: said.model_copy(update={"kind": kind})}
+
+
+async def _patient(
+    backend: Backend, said: config.BackendSettings, wanted: DoctorOptions, known: Config
+) -> _ServerToExamine:
+    """Of the models that are wanted, else configured, else listed."""
+    listed: list[str] = []
+    name_one = f"Name one: gateway doctor {said.url} --model NAME"
+    try:
+        listed = [one.id for one in await backend.models()]
+        problem = _NO_SUCH if listed else f"It lists no models.  {name_one}"
+    except GatewayError as error:
+        problem = f"{error.problem.message}  {name_one}"
+    names = {
+        model.upstream_model or name: name
+        for name, model in known.models.items()
+        if any(target.name == backend.name for target in model.backends)
+    }
+    if wanted.models:
+        models = [model for model in wanted.models if wanted.url or model in (names or listed)]
+    else:
+        models = [*names] or [model for model in listed if not await _embeds(backend, model)]
+    if not models:
+        return _ServerToExamine(backend, said, problem=problem)
+    return _ServerToExamine(backend, said, models, models if names else listed, names)
+
+
+async def _embeds(backend: Backend, model: str) -> bool:
+    """True for a model that does nothing else."""
+    return (
+        await model_registry.metadata_of_route(BackendRoute(model, config.ModelSettings(), backend, model))
+    ).abilities == _ONLY_EMBEDDINGS

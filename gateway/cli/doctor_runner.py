@@ -1,0 +1,124 @@
+"""Asks a model all that the doctor wants to know of it, one question at a time."""
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec import DecodeError, json
+from msgspec.structs import replace
+
+from gateway import config
+from gateway.backends import KINDS
+from gateway.doctor.findings import Findings
+from gateway.doctor.probe_requests import QUESTIONS, ProbeRequest, build_probe_body, omitted_fields
+from gateway.doctor.probe_response import ProbeResponse, ProbeResponseReader
+from gateway.errors import GatewayError, Problem
+from gateway.formats import FORMATS
+from gateway.formats.selection import FormatChoice
+from gateway.request import Request
+from gateway.server.relay.format_selection import choose_format
+from gateway.server.upstream import model_registry
+from gateway.server.upstream.backend import Backend
+from gateway.server.upstream.model_registry import BackendRoute
+from gateway.server.upstream.upstream_call import HttpUpstreamCall
+from gateway.warnings import Warnings
+
+_RESPONSES = "/v1/responses"
+_LIMIT = 1 << 20  # bytes of an answer there
+
+
+class ModelExaminer:
+    """Of the models of one server.
+
+    until: when there is no more time, by the clock of the loop; seconds: for one answer, at most.
+    tick: is called for each question.
+    """
+
+    def __init__(
+        self, backend: Backend, said: config.BackendSettings, until: float, seconds: float, tick: Callable[[], None]
+    ) -> None:
+        self._backend, self._said, self._until, self._most, self._tick = backend, said, until, seconds, tick
+        self._now = asyncio.get_running_loop().time
+
+    async def examine(self, model: str) -> Findings:
+        """Where the first question gets no answer, no other is asked."""
+        chosen = await self._chosen(model)
+        heard: dict[str, ProbeResponse] = {}
+        for name, question in QUESTIONS.items():
+            if self._seconds() and not ("plain" in heard and heard["plain"].problem):
+                heard[name] = await self._ask(question, model, special=FORMATS[chosen.format].special)
+            self._tick()
+        responses = await self._responds(model) if self._seconds() else None
+        known = await model_registry.metadata_of_route(
+            self._route(model)
+        )  # last: some tell of it only when it is loaded
+        return Findings(
+            kind=self._said.kind,
+            heard=heard,
+            chosen=chosen,
+            known=known,
+            responses=responses,
+            ignores=self._said.ignores,
+        )
+
+    def _seconds(self) -> float:
+        """Return the seconds that a response may still take."""
+        return max(min(self._most, self._until - self._now()), 0)
+
+    def _route(self, model: str, format: str = "auto") -> BackendRoute:
+        return BackendRoute(model, config.ModelSettings(format=format), self._backend, model)
+
+    async def _chosen(self, model: str) -> FormatChoice:
+        """The format by name or template, and whether the prompt opens a thought, whoever parses it."""
+        nothing = Request(model=model, messages=())
+        chosen = await choose_format(self._route(model), nothing)
+        named = await choose_format(self._route(model, "think" if chosen.format == "auto" else chosen.format), nothing)
+        return replace(chosen, thought_open=named.thought_open)
+
+    async def _ask(self, question: ProbeRequest, model: str, *, special: bool) -> ProbeResponse:
+        ledger, begun = Warnings(), self._now()
+        kind = KINDS[self._said.kind]
+        request, body = build_probe_body(question, model, kind, special, ledger)
+        listener = ProbeResponseReader(question, request, kind)
+        call, seconds = HttpUpstreamCall(self._backend, body, listener.answered), self._seconds()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._listen(call, listener, begun)
+        except TimeoutError:
+            listener.fail(Problem(504, f"no end within {seconds:.0f} s"))
+        except GatewayError as error:
+            listener.fail(error.problem)
+        finally:
+            call.close()
+        return self._masked(replace(listener.heard(), unasked=omitted_fields(ledger)))
+
+    async def _listen(self, call: HttpUpstreamCall, listener: ProbeResponseReader, begun: float) -> None:
+        while not listener.done:
+            await call.ready()
+            data = call.read()
+            call.judge(None)
+            if not data:
+                listener.close(self._now() - begun)
+                return
+            listener.feed(data, self._now() - begun)
+
+    def _masked(self, heard: ProbeResponse) -> ProbeResponse:
+        """A server may repeat its key in what it says of a failure."""
+        return replace(heard, problem=self._backend.discreet(heard.problem)) if heard.problem else heard
+
+    async def _responds(self, model: str) -> bool | None:
+        """Return True if the server has the Responses API itself; None if unknown."""
+        body = json.encode({"model": model, "input": "Hello!", "max_output_tokens": 16, "stream": False})
+        call = HttpUpstreamCall(self._backend, body, lambda _: None, _RESPONSES)
+        said = b""
+        try:
+            async with asyncio.timeout(self._seconds()):
+                while len(said) < _LIMIT and await call.ready() and (data := call.read()):
+                    said += data
+            call.judge(None)
+            return bool(json.decode(said, type=dict[str, object]).get("object") == "response")
+        except GatewayError as error:
+            return False if error.problem.code == "unsupported_value" else None
+        except (TimeoutError, DecodeError, RecursionError):
+            return None
+        finally:
+            call.close()

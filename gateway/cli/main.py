@@ -1,0 +1,333 @@
+"""The command `gateway`.  Exit codes: 0 well, 1 found wanting, 2 wrong usage or configuration.
+
+What a command needs is imported when it runs, so that `--help` and `--version` answer at once.
+"""
+# ruff: noqa: PLC0415
+
+import gc
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar="GATEWAY_CONFIG", metavar="FILE", help="The configuration, a YAML file."),
+]
+
+
+def main() -> None:
+    app(prog_name="gateway")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gateway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def gateway(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """An OpenAI-compatible gateway that repairs and completes what local model servers stream.
+
+    Exit codes: 0 well, 1 found wanting, 2 wrong usage or configuration.
+    """
+
+
+@app.command()
+def serve(
+    config: ConfigFile = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; default 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="N", help="Port to listen on, 0 for any free one; default 8900.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Number of processes; default 1.")] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="With no server to be found, serve a small model in an embedded llama.cpp.")
+    ] = False,
+) -> None:
+    """Serve, until Ctrl-C.
+
+    With a configuration it serves what that says, and what is new in it as soon as it changes; the other options win
+    over it.  Without one it looks for model servers on this machine (Ollama 11434, vLLM 8000, llama.cpp 8080, LM Studio
+    1234, SGLang 30000) and serves those.
+    """
+    gc.set_threshold(200_000)  # what is imported stays: to walk through it meanwhile took 0.05 s
+
+    from gateway.server.process.config_source import ConfigSource, resolve_config
+    from gateway.server.process.supervisor import run_gateway
+
+    flags = {"host": host, "port": port, "workers": workers}
+    source = ConfigSource(config, flags) if config else None
+    with exit_on_error(), resolve_config(source, flags, sys.stderr, demo_wanted=demo) as (settings, greeting):
+        run_gateway(settings, greeting=greeting, source=source)
+
+
+@app.command()
+def check(config: ConfigFile = None) -> None:
+    """Check a configuration and print what holds.
+
+    Defaults are filled in and secrets masked; comments at the end say which format each model's name stands for.
+    What is wrong is told on standard error, one fault a line with its file, line and key; the exit code is 2 then.
+    """
+    from gateway.config import dump_effective
+    from gateway.formats import canonical_name
+    from gateway.formats.selection import choice_by_name
+    from gateway.server.process.config_source import read_config
+
+    if config is None:
+        raise typer.BadParameter("which file? Give --config FILE or set GATEWAY_CONFIG.")
+    with exit_on_error():
+        settings = read_config(config)
+        typer.echo(dump_effective(settings), nl=False)
+        if tls := settings.server.tls:
+            from gateway.server.http.tls import certificate_validity
+
+            valid, days = certificate_validity(tls)
+            typer.echo(f"# server.tls.certificate: {days}", err=not valid)
+        for name, model in settings.models.items():
+            chosen = choice_by_name((model.upstream_model or name, name), canonical_name(model.format))
+            unsure = ", unless its chat template does" if chosen.format == "auto" else ""
+            typer.echo(f"# models.{name}: {chosen.format}; {chosen.reason}{unsure}")
+
+
+@app.command()
+def formats(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="All that is known of this one.")] = None,
+    names: Annotated[bool, typer.Option("--names", help="Only the names, one a line.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="All of them as a page: docs/formats.md.")] = False,
+) -> None:
+    """List the formats that a model may have.
+
+    A format is how a family of models writes thoughts and calls; its name goes to `models.*.format`.  An alias, the
+    name that another server has for it, may be written as well.
+    """
+    from gateway.formats import FORMATS, canonical_name, docs_page
+
+    if names:
+        typer.echo("\n".join(FORMATS))
+    elif markdown:
+        typer.echo(docs_page.formats_page(FORMATS), nl=False)
+    elif name is None:
+        typer.echo(docs_page.format_table(FORMATS))
+    elif row := FORMATS.get(canonical_name(name)):
+        typer.echo(docs_page.format_section(row))
+    else:
+        raise typer.BadParameter(f"there is no format {name!r}; `gateway formats` lists them.")
+
+
+@app.command()
+def doctor(  # noqa: PLR0913, PLR0917 - its options
+    url: Annotated[str | None, typer.Argument(metavar="URL", help="The server, like http://127.0.0.1:8000.")] = None,
+    config: ConfigFile = None,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="What is at the URL; default: as it looks.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Ask only this one; may be repeated.")
+    ] = None,
+    key_env: Annotated[
+        str | None, typer.Option(metavar="VAR", help="The environment variable with the server's key.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this verdict counts; may be repeated.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(metavar="N", min=1, help="Seconds for all of it.")] = 900,
+    as_json: Annotated[bool, typer.Option("--json", help="Tell it as data.")] = False,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Put what was found into the configuration, ./gateway.yaml without --config."),
+    ] = False,
+) -> None:
+    """Find out what a server can do, by asking its models.
+
+    Without a URL those of the configuration are asked, or else the servers on this machine.  Each model gets about 20
+    questions: what streams, which calls and thoughts the server finds, what it leaves out in silence.  The exit code
+    is 1 if anything was found wanting.
+    """
+    from gateway.cli.doctor import DoctorOptions, examine_servers, report_result
+    from gateway.doctor.checks import PROBES
+
+    if strange := [name for name in only or () if name not in PROBES]:
+        raise typer.BadParameter(f"there is no verdict {strange[0]!r}; there are {', '.join(PROBES)}.")
+    file = config or (Path("gateway.yaml") if write else None)
+    wanted = DoctorOptions(
+        url=url, kind=kind, models=tuple(model or ()), key=key_env, file=file, write=write, seconds=seconds,
+        only=tuple(only or ()),
+    )  # fmt: skip
+    with exit_on_error(interrupted=1):
+        raise typer.Exit(report_result(examine_servers(wanted, sys.stderr), wanted, as_json=as_json))
+
+
+@app.command()
+def replay(  # noqa: PLR0913, PLR0917 - its options
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings, or folders of them.")],
+    format: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Read the answers in this format instead of the recorded one.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Ask chat or responses instead of the other.")
+    ] = None,
+    cut: Annotated[
+        str | None, typer.Option(metavar="N", help="Let the answers come in N bytes at a time; or bytes, or whole.")
+    ] = None,
+    test: Annotated[
+        bool, typer.Option("--test", help="Make each a test: what it means today is what it has to mean.")
+    ] = False,
+    into: Annotated[Path, typer.Option(metavar="DIR", help="Where the tests go.")] = Path("tests/replays"),
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Be the model server that was recorded; each recording is a model.")
+    ] = False,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that server.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", help="Port of that server, 0 for any free one.")] = 8000,
+    timed: Annotated[
+        bool, typer.Option("--timed", help="Let what was recorded come at the pace at which it came.")
+    ] = False,
+) -> None:
+    """Play recordings back: to this gateway, to compare the results, or to any client.
+
+    The difference is printed, and the exit code is 1 if there is any.  Where another format or endpoint is asked, what
+    was said, how it ended and how much it took are compared, and else all that the client got, but for ids and times.
+    """
+    from gateway.cli import replay as replay_command
+
+    with _sound():
+        ways = replay_command.parse_options(format, endpoint, cut, timed=timed)
+        if serve:
+            replay_command.serve(files, host, port, sys.stdout, timed=timed)
+        elif test:
+            replay_command.save_golden(files, into, sys.stdout)
+        elif not replay_command.compare(files, ways, sys.stdout):
+            raise typer.Exit(1)
+
+
+@app.command()
+def health(
+    url: Annotated[
+        str | None, typer.Argument(metavar="URL", help="Its root; default: http or https on port 8900 of this machine.")
+    ] = None,
+) -> None:
+    """Ask a gateway whether it is alive, for the health check of a container.
+
+    The exit code is 1 if it is not, or if there is none.  Its certificate is not looked at.
+    """
+    from gateway.cli.healthcheck import HERE, is_alive
+
+    try:
+        well = any(map(is_alive, [url] if url else HERE))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
+    if not well:
+        typer.echo(f"no gateway says that it is alive at {url or HERE[0]}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def top(
+    url: Annotated[
+        str, typer.Option("--url", envvar="GATEWAY_URL", metavar="URL", help="Its root.")
+    ] = "http://127.0.0.1:8900",
+    key: Annotated[
+        str | None,
+        typer.Option("--key", envvar="GATEWAY_KEY", metavar="KEY", help="A key of the scope admin.", show_envvar=True),
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="N", min=0.2, help="Between two looks.")] = 2,
+    once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
+) -> None:
+    """Watch a gateway at work: its backends, models, requests and errors.
+
+    `q` or Ctrl-C ends it.  Where the output is no terminal it is printed once.  The key is better in the environment:
+    others can see command lines.  The exit code is 1 if no gateway answers, 2 if it refuses the key.
+    """
+    from gateway.cli.top import OverviewClient, OverviewUnavailable, keyboard, make_console, show_once, watch
+
+    gateway, console = OverviewClient(url, key), make_console()
+    try:
+        if once or not console.is_terminal:
+            show_once(gateway, console)
+        else:
+            with keyboard() as press:
+                watch(gateway, console, press, seconds)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    except OverviewUnavailable as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2 if error.mine else 1) from None
+    finally:
+        gateway.close()
+
+
+@app.command()
+def key(
+    hashed: Annotated[
+        bool, typer.Option("--hash", help="Print the digest of the key on standard input instead.")
+    ] = False,
+) -> None:
+    """Make a key for a client, and its digest for the configuration.
+
+    The gateway needs the digest only, so that no file of it has to hold a key.  Keys of your own should be as long
+    and as random as these: a short one could be guessed from its digest.
+    """
+    from gateway.config import parse_digest
+
+    if hashed:
+        shown = typer.get_text_stream("stdin", errors="replace").readline().removesuffix("\n").removesuffix("\r")
+        try:
+            typer.echo(parse_digest(shown))
+        except ValueError as error:
+            raise typer.BadParameter(f"the key on standard input {error}.") from None
+        return
+    made = f"gw-{secrets.token_urlsafe(32)}"
+    typer.echo("# The key: give it to the client.  It is stored nowhere, so it cannot be shown again.")
+    typer.echo(made)
+    typer.echo("# Its digest: write it into the configuration, as `key` of an entry of auth.keys.")
+    typer.echo(parse_digest(made))
+
+
+@contextmanager
+def _sound() -> Iterator[None]:
+    """Turns a wrong word, and a file that cannot be used, into wrong usage."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
+    except OSError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+
+
+@contextmanager
+def exit_on_error(interrupted: int = 0) -> Iterator[None]:
+    """Turns what can go wrong into a message on standard error and an exit code; Ctrl-C has one, too."""
+    from gateway.config import ConfigError
+    from gateway.demo import DemoError, DemoNotInstalled
+    from gateway.server.process.config_source import NoServerFound
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(interrupted) from None
+    except (ConfigError, NoServerFound, DemoNotInstalled) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    except DemoError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None

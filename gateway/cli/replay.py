@@ -1,0 +1,134 @@
+"""Files in, a report out: what `gateway replay` does."""
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from shutil import SameFileError, copyfile
+from typing import TextIO
+
+from msgspec import json
+
+from gateway.formats import canonical_name, format_names
+from gateway.recording import UnreadableRecording, parse_recording
+from gateway.replay.mock_backend import (
+    MockBackend,
+    MockRequest,
+    Rechunk,
+    RecordedCall,
+    join_chunks,
+    recorded_calls,
+    split_every,
+)
+from gateway.replay.outcome import Outcome, diff_outcomes, outcome_of
+from gateway.replay.runner import ENDPOINTS, ReplayOptions, replayed
+
+_ALL = ("status", "problem", "said", "usage", "ledger", "answer")
+_ELSEWHERE = ("problem", "said", "usage")  # what may be compared where another endpoint or format was asked
+
+
+def parse_options(format: str | None, endpoint: str | None, cut: str | None, *, timed: bool = False) -> ReplayOptions:
+    """Raises ValueError."""
+    if format is not None and format not in format_names():
+        raise ValueError(f"there is no format {format!r}; `gateway formats` lists them")
+    if endpoint is not None and endpoint not in ENDPOINTS:
+        raise ValueError(f"there is no endpoint {endpoint!r}; one of: {', '.join(ENDPOINTS)}")
+    return ReplayOptions(canonical_name(format) if format else None, endpoint, _cut(cut) if cut else None, timed)
+
+
+def compare(paths: Sequence[Path], ways: ReplayOptions, out: TextIO) -> bool:
+    """Say of each what it means today; True if all is as it was."""
+    return all([_compared(file, ways, out) for file in _files(paths)])
+
+
+def save_golden(paths: Sequence[Path], folder: Path, out: TextIO) -> None:
+    """Copy each to a folder of tests, with what it means today.  Raises Unplayable or OSError."""
+    for file in _files(paths):
+        now = outcome_of(asyncio.run(replayed(parse_recording(file.read_bytes()))))
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(SameFileError):
+            copyfile(file, folder / file.name)
+        golden_path(folder / file.name).write_bytes(json.format(json.encode(now), indent=1) + b"\n")
+        out.write(f"{folder / file.name}\n")
+
+
+def _cut(word: str) -> Rechunk:
+    if word == "whole":
+        return join_chunks
+    size = 1 if word == "bytes" else int(word) if word.isdecimal() else 0
+    if not size:
+        raise ValueError(f"an answer is cut into pieces of so many bytes, bytes or whole, and not {word!r}")
+    return split_every(size)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """Files as they are, and all recordings of folders."""
+    return [file for path in paths for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
+
+
+def _compared(file: Path, ways: ReplayOptions, out: TextIO) -> bool:
+    try:
+        recording = parse_recording(file.read_bytes())
+        now = outcome_of(asyncio.run(replayed(recording, ways)))
+    except UnreadableRecording as error:
+        out.write(f"{file}: cannot be replayed: {error}\n")
+        return False
+    lines = diff_outcomes(outcome_of(recording), now, _ELSEWHERE if ways.format or ways.endpoint else _ALL)
+    out.write(f"{file}: {'differs' if lines else 'as it was'}\n")
+    out.writelines(f"  {line}\n" for line in lines)
+    return not lines
+
+
+def golden_path(file: Path) -> Path:
+    """Return the path of the expected result."""
+    return file.with_suffix(".golden.json")
+
+
+def load_golden(file: Path) -> Outcome:
+    return json.decode(golden_path(file).read_bytes(), type=Outcome)
+
+
+def serve(paths: Sequence[Path], host: str, port: int, out: TextIO, *, timed: bool) -> None:
+    """Until Ctrl-C; raises Unplayable where nothing is to be played, and OSError."""
+    tapes = dict(_tapes(_files(paths), out))
+    if not tapes:
+        raise UnreadableRecording("there is no recording that can be played")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(tapes, host, port, out, timed=timed))
+
+
+def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[RecordedCall]]]:
+    """Yield the recordings of each file, with a name for it."""
+    for file in files:
+        try:
+            if said := recorded_calls(parse_recording(file.read_bytes())):
+                yield re.sub(r"[^\w.-]", "_", file.stem), said
+        except UnreadableRecording as error:
+            out.write(f"{file}: {error}\n")
+
+
+async def _serve(tapes: dict[str, list[RecordedCall]], host: str, port: int, out: TextIO, *, timed: bool) -> None:
+    player = MockBackend(RecordingPicker(tapes).choose, tapes, timed=timed)
+    async with player.serving(host, port) as url:
+        out.write(f"{len(tapes)} recordings are the models of {url}/v1 - Ctrl-C stops it\n")
+        out.flush()
+        await asyncio.Event().wait()
+
+
+class RecordingPicker:
+    """Gives a question what the recording of the model's name says next, or, by any other name, the next recording."""
+
+    def __init__(self, tapes: dict[str, list[RecordedCall]]) -> None:
+        self._tapes, self._next = tapes, dict.fromkeys(tapes, 0)
+        self._names = [*tapes]
+        self._others = 0
+
+    def choose(self, asked: MockRequest) -> RecordedCall:
+        name = asked.model
+        if name not in self._tapes:
+            name = self._names[self._others % len(self._names)]
+            self._others += 1
+        said, place = self._tapes[name], self._next[name]
+        self._next[name] = place + 1
+        return said[place % len(said)]

@@ -1,0 +1,227 @@
+"""Show the overview of a gateway in a terminal, once or repeatedly.
+
+Control characters are removed from all text, since clients and backends choose it.
+"""
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from time import localtime, strftime
+
+import httpx
+from msgspec import MsgspecError, json
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gateway.server.admin.overview_model import BackendView, ModelView, Overview, format_duration
+from gateway.server.observability.snapshot import RequestSnapshot
+
+_ERRORS = 5
+_REQUESTS = 20
+_NUMBERS = frozenset(
+    ("in flight", "waiting", "tokens/s", "requests/s", "context", "when", "first", "took", "in", "out")
+)
+TableRow = Sequence[str | Text]
+
+
+def render_tables(seen: Overview, root: str, problem: str = "") -> RenderableType:
+    """problem: why it is not as it is now."""
+    requests = "Recent requests" if seen.workers.heard == seen.workers.configured else "Recent requests of some workers"
+    return Group(
+        _head(seen, root),
+        *([Text(strip_control_characters(problem), "bold red")] if problem else []),
+        _table("Backends", ("name", "kind", "health", "in flight", "waiting", "tokens/s", "requests/s", "last failure"),
+               (_server(seen, one) for one in seen.backends)),
+        _table("Models", ("name", "context", "in flight", "tokens/s", "requests/s", "backend: format"),
+               map(_model, seen.models)),
+        _table("Recent errors", ("when", "status", "error", "model", "backend", "request"),
+               (_error(seen, one) for one in seen.errors[:_ERRORS])),
+        _table(requests, ("when", "status", "model", "backend", "format", "first", "took", "in", "out", "request"),
+               (_request(seen, one) for one in seen.requests[:_REQUESTS])),
+    )  # fmt: skip
+
+
+def strip_control_characters(text: str) -> str:
+    """Without what a terminal would obey."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def _head(seen: Overview, root: str) -> Text:
+    pace, time = seen.pace, strftime("%H:%M:%S", localtime(seen.time))
+    return Text.assemble(
+        (f"gateway {strip_control_characters(seen.version)}", "bold"),
+        f" at {strip_control_characters(root)}, {time}: {pace.in_flight} in flight, ",
+        f"{pace.requests_per_second:.1f} requests/s, {pace.tokens_per_second:.0f} tokens/s",
+    )
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[TableRow]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(one if isinstance(one, Text) else Text(strip_control_characters(one)) for one in row))
+    return table
+
+
+def _server(seen: Overview, one: BackendView) -> TableRow:
+    of_all = f" of {one.concurrent}" if one.concurrent else ""
+    failure = one.last_failure
+    failed = (
+        f"{failure.status} {failure.code or ''} {format_duration(seen.time - failure.time)} ago" if failure else "–"
+    )
+    return (
+        one.name, one.kind, _health(one), f"{one.pace.in_flight}{of_all}", f"{one.queued}",
+        f"{one.pace.tokens_per_second:.0f}", f"{one.pace.requests_per_second:.1f}", failed,
+    )  # fmt: skip
+
+
+def _health(one: BackendView) -> Text:
+    if one.problem:
+        return Text(strip_control_characters(one.problem), "red")
+    if one.healthy:
+        return Text("healthy", "green")
+    return Text(f"{one.circuit}, {format_duration(one.back_in_seconds)}", "yellow")
+
+
+def _model(one: ModelView) -> TableRow:
+    return (
+        one.id, f"{one.context_length or '–'}", f"{one.pace.in_flight}", f"{one.pace.tokens_per_second:.0f}",
+        f"{one.pace.requests_per_second:.1f}", ", ".join(f"{place.backend}: {place.format}" for place in one.places),
+    )  # fmt: skip
+
+
+def _error(seen: Overview, one: RequestSnapshot) -> TableRow:
+    return _ago(seen, one), f"{one.status}", one.error or "–", one.model or "–", one.backend or "–", one.id
+
+
+def _request(seen: Overview, one: RequestSnapshot) -> TableRow:
+    first = "–" if one.first_content is None else format_duration(one.first_content)
+    return (
+        _ago(seen, one), _status(one), one.model or "–", one.backend or "–", one.format or "–", first,
+        format_duration(one.duration), f"{one.input_tokens}", f"{one.output_tokens}", one.id,
+    )  # fmt: skip
+
+
+def _status(one: RequestSnapshot) -> Text:
+    if one.status is None:
+        return Text("live", "cyan")
+    return Text(f"{one.status}", "green" if one.status < 400 else "red")
+
+
+def _ago(seen: Overview, one: RequestSnapshot) -> str:
+    return format_duration(max(0.0, seen.time - one.arrived))
+
+
+_PATH = "/admin/overview"
+_SECONDS = 10.0  # for an answer
+_WIDE = 160  # columns, where it is no terminal that says how many it has
+ReadKey = Callable[[float], str]  # waits for a key for so many seconds; "" if there was none
+
+_FORBIDDEN = "The gateway at {} takes a key of the scope admin, in --key or GATEWAY_KEY: HTTP {}."
+
+
+class OverviewUnavailable(Exception):
+    """The overview is not available; the text says why.  mine: the caller can change that."""
+
+    def __init__(self, message: str, *, mine: bool = False) -> None:
+        super().__init__(message)
+        self.mine = mine
+
+
+class OverviewClient:
+    """The one that is looked at."""
+
+    def __init__(self, root: str, key: str | None, transport: httpx.BaseTransport | None = None) -> None:
+        self.root = root.rstrip("/").removesuffix("/v1")
+        headers = {b"authorization": f"Bearer {key.strip()}".encode()} if key else {}
+        self._http = httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False, transport=transport)
+
+    def ask(self) -> Overview:
+        """Raises Unseen."""
+        try:
+            answer = self._http.get(self.root + _PATH)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+            raise OverviewUnavailable(
+                f"{self.root!r} is no URL of a gateway, like http://127.0.0.1:8900.", mine=True
+            ) from None
+        except httpx.LocalProtocolError:
+            raise OverviewUnavailable("That is no key: it has control characters.", mine=True) from None
+        except httpx.HTTPError as error:
+            raise OverviewUnavailable(
+                f"No gateway answers at {self.root}: {str(error) or type(error).__name__}."
+            ) from None
+        if answer.status_code in (401, 403):
+            raise OverviewUnavailable(_FORBIDDEN.format(self.root, answer.status_code), mine=True)
+        try:
+            answer.raise_for_status()
+            return json.decode(answer.content, type=Overview)
+        except (httpx.HTTPStatusError, MsgspecError):
+            raise OverviewUnavailable(
+                f"What answers at {self.root} is no gateway that can be looked at: HTTP {answer.status_code}."
+            ) from None
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def show_once(gateway: OverviewClient, console: Console) -> None:
+    """Once; raises Unseen."""
+    console.print(render_tables(gateway.ask(), gateway.root))
+
+
+def watch(gateway: OverviewClient, console: Console, press: ReadKey, seconds: float) -> None:
+    """Until `q` is pressed; raises Unseen where it is so from the beginning, while later it waits for better times."""
+    seen, problem = gateway.ask(), ""
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(render_tables(seen, gateway.root, problem), refresh=True)
+            if press(seconds) in ("q", "Q"):
+                return
+            try:
+                seen, problem = gateway.ask(), ""
+            except OverviewUnavailable as error:
+                problem = str(error)
+
+
+def make_console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDE)
+
+
+@contextmanager
+def keyboard() -> Iterator[ReadKey]:
+    """Keys are heard as they are pressed, until the block is over; where that is not to be had, none is."""
+    try:
+        import termios  # noqa: PLC0415 - Windows has none
+        import tty  # noqa: PLC0415
+
+        file = sys.stdin.fileno()
+        before = termios.tcgetattr(file)
+    except (ImportError, OSError, ValueError, termios.error):
+        yield _wait
+        return
+    tty.setcbreak(file)
+    try:
+        yield partial(_pressed, file)
+    finally:
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+def _pressed(file: int, seconds: float) -> str:
+    """A terminal that is gone is as good as a `q`."""
+    if not select.select([file], [], [], seconds)[0]:
+        return ""
+    return os.read(file, 1).decode(errors="replace") or "q"
+
+
+def _wait(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""

@@ -1,0 +1,202 @@
+"""Define the types of single values, each with the message for a wrong one, and the base class of all sections."""
+
+import re
+from hashlib import sha256
+from ipaddress import ip_network
+from typing import Annotated
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+MASK = "**********"
+_DIGEST = "sha256:"
+_NOT_VISIBLE = "should be visible ASCII characters, at least one"
+
+
+def config_error(text: str) -> PydanticCustomError:
+    """A fault in our own words."""
+    return PydanticCustomError("wrong", "{text}", {"text": text})
+
+
+def pattern_validator(pattern: str, text: str) -> AfterValidator:
+    """Refuses a text that the pattern does not match as a whole, saying what it should be."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise config_error(text)
+        return value
+
+    return AfterValidator(check)
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise config_error("should be a number")
+    return value
+
+
+def _secret(value: SecretStr) -> SecretStr:
+    if not _visible(value.get_secret_value()):
+        raise config_error(_NOT_VISIBLE)
+    return value
+
+
+def _visible(text: str) -> bool:
+    return bool(re.fullmatch(r"[!-~]+", text))
+
+
+def key_digest(key: str) -> str:
+    """Return the digest by which the gateway knows a key.
+
+    It has no salt and is no slow hash: a key is too long to be guessed, and each request is hashed.
+    """
+    return f"{_DIGEST}{sha256(key.encode()).hexdigest()}"
+
+
+def parse_digest(written: object) -> str:
+    """The digest of a key as it is written down, which may be the digest itself; raises a ValueError."""
+    if not isinstance(written, str):
+        raise config_error("should be a text; write it in quotes")
+    if not _visible(written):
+        raise config_error(_NOT_VISIBLE)
+    if not written.startswith(_DIGEST):
+        return key_digest(written)
+    if not re.fullmatch(_DIGEST + "[0-9a-fA-F]{64}", written):
+        raise config_error(f"should begin otherwise, or be {_DIGEST} and 64 hexadecimal digits")
+    return written.lower()
+
+
+def _digests(value: object) -> object:
+    """One is short for a list of it."""
+    return value if isinstance(value, list | tuple) else [parse_digest(value)]
+
+
+def _optional_secret(value: SecretStr | None) -> SecretStr | None:
+    return _secret(value) if value and value.get_secret_value() else None
+
+
+def _root(value: str) -> str:
+    """The root of a server: a trailing `/v1` or `/` is stripped."""
+    parts = urlsplit(_url(value))
+    if parts.query or parts.fragment:
+        raise config_error("should have no user, query or fragment; a key goes to api_key")
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix("/v1").rstrip("/"), "", ""))
+
+
+def _url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        parts.port  # noqa: B018 - reading it checks it
+    except ValueError as error:
+        raise config_error(f"not a URL: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"\s", value):
+        raise config_error("should begin with http:// or https:// and name a host, like http://127.0.0.1:8000")
+    if parts.username is not None:
+        raise config_error("should have no user; a key goes to api_key, or to headers")
+    return value
+
+
+def _store(value: SecretStr) -> SecretStr:
+    scheme, _, rest = value.get_secret_value().partition("://")
+    database, hosts = scheme.partition("+")[0], re.split("[/?]", rest)[0].rpartition("@")[2]
+    if database not in ("sqlite", "postgresql"):
+        raise config_error("should begin with sqlite:// or postgresql://")
+    if database == "sqlite" and hosts:
+        raise config_error("should have three slashes before a relative path, four before an absolute one")
+    if not all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d+)?", host) for host in hosts.split(",")):
+        raise config_error("should name the server as host or host:port")
+    return value
+
+
+def _counter(value: SecretStr) -> SecretStr:
+    parts = urlsplit(value.get_secret_value())
+    if parts.scheme not in ("redis", "rediss") or not parts.hostname:
+        raise config_error("should begin with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0")
+    return value
+
+
+def _show_store(value: SecretStr) -> str:
+    return re.sub(r"(://[^/@]*?:)[^/]*@", rf"\1{MASK}@", value.get_secret_value())
+
+
+def _network(value: str) -> str:
+    try:
+        return str(ip_network(value))
+    except ValueError as error:
+        raise config_error(f"not a network like 10.1.0.0/16: {error}") from None
+
+
+def _format(value: str, info: ValidationInfo) -> str:
+    known = (info.context or {}).get("formats")
+    if known is not None and value not in known:
+        raise PydanticCustomError("format", "unknown format")
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_number)]
+Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
+Seconds = Annotated[
+    float,
+    BeforeValidator(_number),
+    Field(ge=0, allow_inf_nan=False),
+    PlainSerializer(lambda value: int(value) if float(value).is_integer() else value, return_type=int | float),
+]
+Share = Annotated[Seconds, Field(le=1)]
+Name = Annotated[
+    str, pattern_validator(r"[A-Za-z0-9._-]+", "a name should be letters, digits, dots, dashes and underscores")
+]
+ModelName = Annotated[
+    str, pattern_validator(r"[^\x00-\x1f\x7f]+", "a model's name should have no control characters, nor be empty")
+]
+Host = Annotated[str, pattern_validator(r"[^\s/\[\]]+", "should be an address or a host's name, like 127.0.0.1 or ::1")]
+Origin = Annotated[
+    str,
+    pattern_validator(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", "should be scheme://host or scheme://host:port, or * for all"),
+]
+Secret = Annotated[SecretStr, AfterValidator(_secret)]
+Digests = Annotated[
+    tuple[Annotated[SecretStr, BeforeValidator(parse_digest)], ...], Field(min_length=1), BeforeValidator(_digests)
+]
+OptionalSecret = Annotated[SecretStr | None, AfterValidator(_optional_secret)]
+Endpoint = Annotated[str, pattern_validator(r"(/[^/\s?#%]+)+", "should be a path like /v1/chat/completions")]
+Root = Annotated[str, AfterValidator(_root)]
+StoreUrl = Annotated[SecretStr, AfterValidator(_store), PlainSerializer(_show_store)]
+CounterUrl = Annotated[SecretStr, AfterValidator(_counter), PlainSerializer(_show_store)]
+Url = Annotated[str, AfterValidator(_url)]
+ServerHost = Annotated[
+    str,
+    pattern_validator(
+        r"\*|(\*\.)?[A-Za-z0-9.-]+", "should be a host's name, *.example.com for all below it, or * for all"
+    ),
+]
+Network = Annotated[str, AfterValidator(_network)]
+Format = Annotated[str, AfterValidator(_format)]
+
+
+class SettingsSection(BaseModel):
+    """A mapping of the file; a key that it does not have is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _present(cls, data: object) -> object:
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None or key not in cls.known()}
+        return {} if data is None else data
+
+    @classmethod
+    def known(cls) -> list[str]:
+        """The keys that may be written here."""
+        return [field.serialization_alias or name for name, field in cls.model_fields.items()]

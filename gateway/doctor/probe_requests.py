@@ -1,0 +1,220 @@
+"""Build the requests of probes, and their bodies.
+
+A probe drops no field, so that the answer shows what the server ignores.  Conversations have worked examples, so that
+small models call tools and think as well.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from gateway.api.chat.schema import KNOWN
+from gateway.backends import Kind
+from gateway.backends.dialects import DIALECTS
+from gateway.backends.field_rules import PASSED, EmulatedRule
+from gateway.backends.openai.messages import MessagePolicy
+from gateway.backends.openai.request_body import BodyTarget
+from gateway.request import Message, Request, Tool, ToolChoice, ToolName
+from gateway.warnings import Warnings
+
+_RED = (  # 64 × 64 pixels
+    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PQQkAAAgAsetfWiP4FgYrsKZeS0BAQEBAQEBAQEBAQEBAQEBAQEBA"
+    "QEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEDgsqnc8OJg6Ln3AAAAAElFTkSuQmCC"
+)
+
+
+def _tool(name: str, description: str, **properties: object) -> Tool:
+    parameters = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    return Tool(name, {"name": name, "description": description, "parameters": parameters})
+
+
+TOOLS = (
+    _tool(
+        "get_weather",
+        "Get the current weather for a city",
+        city={"type": "string"},
+        unit={"type": "string", "enum": ["celsius", "fahrenheit"]},
+    ),
+    _tool("get_time", "Get the current time in a timezone", timezone={"type": "string"}),
+)
+
+
+def user_message(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def one_tool_call_messages() -> tuple[Message, ...]:
+    """One call is due, of get_weather."""
+    return (*_lesson(Berlin=12), *_lesson(Rome=25), _asked(["Paris"]))
+
+
+def two_tool_calls_messages() -> tuple[Message, ...]:
+    """Two calls are due."""
+    single = (*_lesson(Berlin=12), *_lesson(Rome=25))
+    return (*single, *_lesson(Oslo=3, Madrid=30), *_lesson(Cairo=35, Lima=19), _asked(["London", "Paris"]))
+
+
+def arithmetic_messages(*, thinking: bool) -> tuple[Message, ...]:
+    """`4 + 3 = 7.` is due, after a thought if `thinking`."""
+    said = [message for a, b in ((2, 2), (3, 5), (1, 6)) for message in _summed(a, b, thinking)]
+    return (*said, user_message("What is 4 + 3?"))
+
+
+def image_messages() -> tuple[Message, ...]:
+    """A picture, of which the colour is due."""
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_RED}"}}
+    return ({"role": "user", "content": [{"type": "text", "text": "Which colour is this? One word."}, picture]},)
+
+
+def _summed(a: int, b: int, thinking: bool) -> tuple[Message, Message]:
+    thought = {"reasoning_content": f"The user wants {a} + {b}. That is {a + b}."} if thinking else {}
+    return user_message(f"What is {a} + {b}?"), {"role": "assistant", "content": f"{a} + {b} = {a + b}.", **thought}
+
+
+def _lesson(**degrees: int) -> tuple[Message, ...]:
+    """A question about one city or more, the calls, their results, the answer."""
+    calls = [_call(city) for city in degrees]
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": _written({"temperature": value})}
+        for call, value in zip(calls, degrees.values(), strict=True)
+    ]
+    told = " and ".join(f"{value} celsius in {city}" for city, value in degrees.items())
+    return (
+        _asked([*degrees]),
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        *results,
+        {"role": "assistant", "content": f"It is {told}."},
+    )
+
+
+def _asked(cities: Sequence[str]) -> Message:
+    return user_message(f"What is the weather {' and '.join(f'in {city}' for city in cities)} in celsius?")
+
+
+def _call(city: str) -> dict[str, object]:
+    """With an id of nine letters, as some templates want it."""
+    arguments = _written({"city": city, "unit": "celsius"})
+    function = {"name": "get_weather", "arguments": arguments}
+    return {"id": f"{city:x<9}", "type": "function", "function": function}
+
+
+def _written(value: object) -> str:
+    """With spaces, as models and templates write it."""
+    return json.format(json.encode(value), indent=0).decode()
+
+
+_TOKENS = 512  # of an answer, thoughts included
+_FEW_TOKENS = 256  # of one that has to end in a call: a server may let a model talk on until it does
+_ASKED_OF_ALL = ("logprobs", "n", "parallel_tool_calls", "response_format", "stop", "tool_choice", "top_logprobs")
+_COLOURS = ("blue", "green")
+_SCHEMA = {
+    "type": "object",
+    "properties": {"colour": {"type": "string", "enum": [*_COLOURS]}, "number": {"type": "integer"}},
+    "required": ["colour", "number"],
+    "additionalProperties": False,
+}
+
+
+class ProbeRequest(Struct, frozen=True):
+    """request: without the name of a model.
+
+    shown: the tools are to be seen, and none may be called.
+    left: the probe ends before the response does.
+    """
+
+    request: Request
+    shown: bool = False
+    left: bool = False
+
+
+def _ask(
+    messages: tuple[Message, ...],
+    *,
+    tools: tuple[Tool, ...] = (),
+    choice: ToolChoice | None = None,
+    stream: bool = False,
+    n: int = 1,
+    **rest: object,
+) -> Request:
+    return Request(
+        model="",
+        messages=messages,
+        tools=tools,
+        tool_choice=choice,
+        max_tokens=_TOKENS,
+        n=n,
+        stream=stream,
+        rest={"temperature": 0, **rest},
+    )
+
+
+def _format(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+
+
+_PLAIN = _ask(arithmetic_messages(thinking=False))
+_WEATHER = _ask(one_tool_call_messages(), tools=TOOLS)
+_WEATHERS = _ask(two_tool_calls_messages(), tools=TOOLS)
+_NO_NEED = _ask(arithmetic_messages(thinking=False), tools=TOOLS, choice="required")
+_STREAMED = replace(_PLAIN, stream=True)
+
+# In the order in which they are asked; if the first gets no answer, no other is.
+QUESTIONS: Mapping[str, ProbeRequest] = MappingProxyType(
+    {
+        "plain": ProbeRequest(_PLAIN),
+        "streamed": ProbeRequest(_STREAMED),
+        "endless": ProbeRequest(
+            _ask((user_message("Count from 1 to 1000, one number a line."),), stream=True), left=True
+        ),
+        "after": ProbeRequest(_STREAMED),
+        "thinking": ProbeRequest(_ask(arithmetic_messages(thinking=True), stream=True)),
+        "tools": ProbeRequest(_WEATHER),
+        "tools_streamed": ProbeRequest(replace(_WEATHER, stream=True)),
+        "parallel": ProbeRequest(replace(_WEATHERS, stream=True)),
+        "one_call": ProbeRequest(replace(_WEATHERS, rest={**_WEATHERS.rest, "parallel_tool_calls": False})),
+        "required": ProbeRequest(replace(_NO_NEED, max_tokens=_FEW_TOKENS)),
+        "named": ProbeRequest(replace(_WEATHER, tool_choice=ToolName("get_time"))),
+        "none": ProbeRequest(_WEATHER, shown=True),
+        "schema": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "response_format": _format(_SCHEMA)})),
+        "stopped": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "stop": ["="]})),
+        "twice": ProbeRequest(replace(_PLAIN, n=2, rest={"temperature": 1})),
+        "chances": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "logprobs": True, "top_logprobs": 2})),
+        "image": ProbeRequest(_ask(image_messages())),
+    }
+)
+
+
+def matches_probe_schema(value: object) -> bool:
+    """True if decoded JSON is what the question `schema` asks for."""
+    match value:
+        case {"colour": colour, "number": int(), **others}:
+            return colour in _COLOURS and not others
+    return False
+
+
+def build_probe_body(
+    question: ProbeRequest, model: str, kind: Kind, special: bool, ledger: Warnings
+) -> tuple[Request, bytes]:
+    """The request, and the body for it.
+
+    special: the tags of the model's calls are special tokens, as far as is known.
+    """
+    if kind.dialect == "openai":
+        kind = replace(kind, fields={**kind.fields, **dict.fromkeys(_ASKED_OF_ALL, PASSED)})
+    if question.shown:  # tools that nobody may call are sent where they would be refused else
+        kind = replace(kind, refuses_tools=True)
+    request = replace(question.request, model=model)
+    if request.forced and isinstance(kind.fields["tool_choice"], EmulatedRule):
+        ledger.note("unenforced", "tool_choice")
+    policy = MessagePolicy(reasoning=kind.reasoning, continues=kind.continues)
+    target = BodyTarget(model, kind, policy, parsed_here=question.shown, special=special)
+    return request, DIALECTS[kind.dialect].body(request, target, KNOWN, ledger)
+
+
+def omitted_fields(ledger: Warnings) -> frozenset[str]:
+    """The fields that the body for a question does not have."""
+    told = (entry.partition(":") for entry in ledger.entries())
+    return frozenset(field for code, _, field in told if code in ("dropped", "unenforced"))

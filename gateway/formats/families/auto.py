@@ -1,0 +1,91 @@
+"""No format is known: thoughts and calls are recognised by the tags that any of the families would write.
+
+Also the net under a backend that parses by itself and lets markup through.  What is no mark by itself, a bracket or a
+word, counts at the beginning only, and a tag that a page of the web has as well does not.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from gateway.formats.grammars.headed import HeadedCall
+from gateway.formats.grammars.json_calls import tagged_calls
+from gateway.formats.markup import THINK, Markup
+from gateway.formats.parser import CallParser, Format, by_next_token
+from gateway.formats.spec import FormatSpec
+
+_Value = TypeVar("_Value")
+
+
+_FUNCTION_CALL = "function call<|role_sep|>"  # GigaChat's tag, whose second half no text has
+
+
+def auto_format(rows: Mapping[str, FormatSpec]) -> Format:
+    """Return the format of what any of the rows may have written.
+
+    A row whose `first` text hands an answer to it has no end tokens of its own.
+    """
+    first = {tag: row.parse for row in rows.values() for tag in row.first if row.parse}
+    return replace(_net(rows), first=first)
+
+
+def _net(rows: Mapping[str, FormatSpec]) -> Markup:
+    """Put all tags in one Markup; where two families share one, what comes next decides, else the first of them."""
+    markups = [row.parse for row in rows.values() if isinstance(row.parse, Markup)]
+    calls = _first((tag, call) for markup in markups for tag, call in markup.calls.items())
+    calls |= _shared(rows, {tag: call for tag, call in calls.items() if tag.endswith("=")})
+    before = _first((tag, tag) for markup in markups for tag in markup.before)
+    silent = _first((tag, tag) for markup in markups for tag in markup.silent)
+    return Markup(
+        thoughts={**THINK, **_first(pair for markup in markups for pair in markup.thoughts.items())},
+        calls=calls,
+        before=tuple(tag for tag in before if tag not in calls),
+        after=tuple(_first((tag, tag) for markup in markups for tag in markup.after)),
+        silent=tuple(tag for tag in silent if tag.startswith("<|") and tag not in calls),
+    )
+
+
+def _shared(rows: Mapping[str, FormatSpec], elements: Mapping[str, CallParser]) -> dict[str, CallParser]:
+    """Read the tags that several families have, as each of them would."""
+    kimi, solar = "<|tool_call_begin|>", "<|tool_call:begin|>"
+    either = _either(_call(rows["kimi_k2"], kimi), _call(rows["deepseek_v3"], kimi))
+    return {
+        kimi: either,
+        "<tool_call>": by_next_token(
+            {"{": tagged_calls, "[": tagged_calls, **elements}, _call(rows["glm47_xml"], "<tool_call>")
+        ),
+        "<tool_calls>": by_next_token({"<tool_call>": _call(rows["hy_v3"], "<tool_call>")}, tagged_calls),
+        "<|tool_calls|>": by_next_token(
+            {"{": tagged_calls, "[": tagged_calls, solar: _call(rows["solar_open"], solar)}, either
+        ),
+        _FUNCTION_CALL: _call(rows["gigachat3"], _FUNCTION_CALL),
+        "<|tool_call_start|>": _call(rows["lfm2_pythonic"], "<|tool_call_start|>"),
+        "[TOOL_CALLS]": _call(rows["mistral"], "[TOOL_CALLS]"),
+    }
+
+
+def _either(kimi: CallParser, deepseek: CallParser) -> HeadedCall:
+    """Read a call as Kimi or DeepSeek writes it, whose tags are alike."""
+    assert isinstance(kimi, HeadedCall) and isinstance(deepseek, HeadedCall)
+    return replace(
+        kimi,
+        begins=kimi.begins + deepseek.begins,
+        kind=deepseek.kind,
+        separators=kimi.separators + deepseek.separators,
+        ends=kimi.ends + deepseek.ends,
+    )
+
+
+def _call(row: FormatSpec, tag: str) -> CallParser:
+    assert isinstance(row.parse, Markup)
+    return row.parse.calls[tag]
+
+
+def _first(tags: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
+    """Map each tag that only models write to the first format that has it."""
+    found: dict[str, _Value] = {}
+    for tag, value in tags:
+        if len(tag) > 3 and tag[0] in "<[]":
+            found.setdefault(tag, value)
+    return found

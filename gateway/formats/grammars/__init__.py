@@ -1,0 +1,1 @@
+"""Parse tool calls: a grammar is how a group of model families writes them."""

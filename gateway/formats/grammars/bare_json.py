@@ -1,0 +1,154 @@
+"""Parse calls as JSON that no tag announces: an object that names one of the tools, and does not define it.
+
+A model that recites a tool writes {"name": "f", "description": "…", "parameters": {"type": "object", …}}, which is
+text.  So a call is passed on when its arguments have shown by their first member that they are no schema.
+
+Guided decoding gives such JSON and nothing around it: an object with a name and arguments, a list of such, or, where
+the request named one tool, its arguments alone.
+"""
+
+import re
+from collections.abc import Mapping
+
+from gateway.formats.grammars.json_calls import FENCE, JsonCall, several
+from gateway.formats.parser import CallParser, ParseContext, ParserOutput, start_call
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+
+_SCHEMA = {"type": '"object"', "properties": "{", "required": "[", "$schema": '"http', "$defs": "{"}  # and its value
+_SCHEMAS = {"input_schema", "inputSchema", "schema"}  # members that only a definition has
+_KEY = re.compile(r'\s*\{\s*(?:"((?:[^"\\]|\\.)*)"|\})')
+_VALUE = re.compile(r'\s*:\s*("(?:[^"\\]|\\.)*"|[^\s"])')
+_FAR = 200  # characters, in which the first member has to begin
+
+
+def named(bracket: str) -> CallParser:
+    """Return a CallParser that reads JSON which names one of the tools.  `bracket`: what was taken of it."""
+
+    def calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        if bracket == "[":
+            yield from read.expect("{")
+        return (yield from several(read, BareCall(read, emit, context), listed=bracket == "["))
+
+    return calls
+
+
+def fenced(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """Like `named`, after a fence, and with the fence that closes it."""
+    yield from read.literal("json")
+    yield from named((yield from read.expect("{", "[")))(read, emit, context)
+    return (yield from read.accept(FENCE))
+
+
+class BareCall(JsonCall):
+    """Reads objects, each of which is told as a call when it is known to define no tool."""
+
+    def __init__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
+        super().__init__(read, emit, context, context.tools)
+
+    def run(self) -> ReadStep:
+        self._name, self._doubted, self._described, self._recited = "", "", False, False
+        return (yield from super().run())
+
+    def _member(self, key: str) -> ReadStep:
+        self._described |= key == "description"
+        self._recited |= key in _SCHEMAS
+        return (yield from super()._member(key))
+
+    def _members(self) -> ReadStep:
+        yield from super()._members()
+        if self._name and self.depth == 1:
+            self._decide()
+        return ""
+
+    def _start(self, name: str) -> None:
+        if self.names is None:
+            super()._start(name)
+        else:
+            self._started, self._name, self._shape = True, name, self._context.shape(name)
+            self._doubt("".join(self._early))
+
+    def _drop(self, what: str) -> None:
+        if self._name:
+            self._strange.append(what)
+        else:
+            super()._drop(what)
+
+    @property
+    def _put(self) -> TextSink:
+        return self._more if self._name else super()._put
+
+    def _more(self, json: str) -> None:
+        """Take a piece of the arguments of a call that is not yet told."""
+        if self._name:
+            self._early.append(json)
+            self._doubt(json)
+        else:
+            self.emit.tool_args(json)
+
+    def _doubt(self, json: str) -> None:
+        """Look at what the arguments begin with, as far as that is not known."""
+        if self._recited:
+            return
+        self._doubted = (self._doubted + json)[:_FAR]
+        schema = self._is_schema()
+        self._recited = bool(schema)
+        if schema is False or (schema is None and len(self._doubted) == _FAR):
+            self._tell()
+
+    def _is_schema(self) -> bool | None:
+        """True if the arguments are a schema, None if that is not known yet."""
+        key = _KEY.match(self._doubted)
+        if not key or (key[1] is None and self._described):
+            return None
+        if key[1] not in _SCHEMA or self._has(key[1]):
+            return False
+        value = _VALUE.match(self._doubted, key.end())
+        return value[1].startswith(_SCHEMA[key[1]]) if value else None
+
+    def _has(self, parameter: str) -> bool:
+        properties = self._context.tools[self._name].get("properties")
+        return isinstance(properties, Mapping) and parameter in properties
+
+    def _tell(self) -> None:
+        name, self._name = self._name, ""
+        super()._start(name)
+
+    def _decide(self) -> None:
+        """Tell the call at its end, unless it is a definition or was cut before that is known."""
+        if self._recited or self._described or (self.read.ended and self.read.cut):
+            self.depth = 0
+            raise Malformed
+        self._tell()
+
+
+def read_bracket(read: TextReader, emit: ParserOutput) -> ReadStep:
+    """Take the bracket that comes next, with the white space before it; "" where text comes."""
+    read.record()
+    yield from read.peek()
+    mark = yield from read.literal("{", "[")
+    read.marker = read.recorded()
+    if not mark and read.marker:
+        emit.text(read.marker)
+    return mark
+
+
+def _object(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """After the brace: a named call if it is one of the tool that has to be called, else that tool's arguments."""
+    forced = context.forced
+    if not forced:
+        return (yield from named("{")(read, emit, context))
+    call = JsonCall(read, emit, context, (forced,))
+    try:
+        return (yield from call.run())
+    except Malformed:
+        if not read.recording or (read.ended and read.cut):
+            raise
+    begun = read.recorded().lstrip()
+    start_call(read, emit, forced)
+    emit.tool_args(begun)
+    if (yield from read.json(emit.tool_args, call.depth)):
+        emit.tool_end()
+    return ""
+
+
+CALLS: Mapping[str, CallParser] = {"{": _object, "[": named("[")}

@@ -1,0 +1,321 @@
+"""Parse turns made of messages, each with a header that says what its body is:
+
+    <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>
+    <|start|>assistant to=self<|message|>I should look.<|eom|>
+
+A header is read as models write it: its parts in any order, some of them twice or with other words between them, its
+first tag missing where a message begins, its last one missing before the body.  A channel and a recipient are all that
+counts of it; other words before its last tag are dropped.
+
+Muse writes calls as text between tags, each with the name of its tool.  Functionary 3.2 writes the name alone,
+all⏎text>>>f⏎{…}>>>g⏎{…}, and its prompt ends with the mark before the first name.
+"""
+
+import re
+from collections.abc import Callable, Container
+from functools import cached_property
+
+from msgspec import Struct
+
+from gateway.formats.argument_types import escape_json_string
+from gateway.formats.grammars import bare_json
+from gateway.formats.grammars.json_calls import read_arguments
+from gateway.formats.grammars.tagged import TaggedCall
+from gateway.formats.markers import ENDS, Markers
+from gateway.formats.markup import Markup
+from gateway.formats.parser import ParseContext, ParserOutput, start_call, try_call
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+
+
+def code(
+    read: TextReader, emit: ParserOutput, context: ParseContext, name: str, stops: Markers, unknown: str = "code"
+) -> ReadStep:
+    """Read text that is no JSON: all of it is the first argument.  Return the tag after it.
+
+    unknown: the argument's name, where the tool has no schema.
+    """
+    properties = context.tools.get(name, {}).get("properties")
+    key = next(iter(properties if isinstance(properties, dict) else ()), unknown)
+    emit.tool_args(f'{{"{escape_json_string(key)}": "')
+    mark = yield from read.until(stops, lambda text: emit.tool_args(escape_json_string(text)))
+    if mark or not read.cut:
+        emit.tool_args('"}')
+        emit.tool_end()
+    return mark
+
+
+_NAME, _MORE = re.compile(r"[\w.:/-]*"), re.compile(r">*")
+_CODE = ("python", "code_interpreter")  # known to the model by themselves
+
+
+def functionary32(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """The Format: a first message without its mark, then all others."""
+    read.ends = ENDS
+    if not context.thought_open:
+        yield from _first(read, emit, context)
+    return (yield from _MARKED(read, emit, context))
+
+
+def _first(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    read.record()
+    name = yield from read.run(_NAME)
+    line = yield from read.literal("\n", "\r\n")
+    if name == "all" and line:
+        return read.recorded()
+    if not (line and context.tools and (name in context.tools or name in _CODE)):
+        if text := read.recorded():
+            (emit.fragment if read.ended and read.cut else emit.text)(text)
+        return ""
+    return (yield from try_call(_messages(read, emit, context, name), read, emit, emit.text))
+
+
+def _call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """A message behind a mark: its name is a line."""
+    if text := (yield from read.run(_MORE)):
+        emit.text(text)
+        read.record(">>>")  # the mark is the last three
+    name = yield from read.word(_NAME)
+    if not (yield from read.literal("\n", "\r\n")):
+        raise Malformed
+    return (yield from _messages(read, emit, context, name))
+
+
+def _messages(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
+    """One of this name, and those that its code ends with, up to a message to all."""
+    if name != "all" and (yield from read.peek()) != "{" and name not in _CODE:
+        raise Malformed
+    read.recorded()
+    stops = Markers(*(f">>>{name}\n" for name in (*context.tools, *_CODE, "all")))
+    while name not in ("", "all"):
+        start_call(read, emit, name)
+        if (yield from read.peek()) == "{":
+            if (yield from read_arguments(read, emit.tool_args, context.shape(name))):
+                emit.tool_end()
+            return ""
+        name = (yield from code(read, emit, context, name, stops)).removeprefix(">>>").rstrip()
+    return "whole"
+
+
+_MARKED = Markup(calls={">>>": _call}, silent=(">>>all\n",))
+
+
+START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
+TO = "to="
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)")
+_RECIPIENT = re.compile(r"\bto=\s*([\w.:/-]+)")
+_PARTS = re.compile(  # what has a meaning, and the words that say no more than that a body is JSON or code
+    r"(<\|start\|>\s*|^)assistant\b|<\|start\|>|<\|channel\|>(\s*(analysis|commentary|final)\b)?|\bto=\s*[\w.:/-]*"
+    r"|<\|constrain\|>|\b(json|code)\b",
+    re.IGNORECASE,
+)
+_WORD, _SPACE = re.compile(r"[\w.:/=-]*"), re.compile(r"\s*")
+_UNTAGGED = re.compile(r"assistant|to=[\w.:/-]+")  # the words of a header that lacks its first tag
+_LONGEST = 512  # characters of a header
+
+# Reads the body of a message to a tool of this name, "" to none, as a CallParser does.
+# Returns a closing tag if it took one.
+BodyParser = Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]
+
+
+class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
+    """The tags of a family; an object of this class is its Format.
+
+    begins: a header begins with any of these, wherever it stands.
+    ends: close a body.
+    body: reads what may be a call.
+    thoughts: the channels, or recipients, of thoughts.
+    nobody: recipients that are no tools.
+    spaced: the space after a header is a part of it.
+    untagged: find the first header of a turn without special tokens, and read such a turn.
+    """
+
+    begins: tuple[str, ...]
+    ends: tuple[str, ...]
+    body: BodyParser
+    thoughts: frozenset[str]
+    nobody: frozenset[str]
+    spaced: bool = False
+    untagged: (
+        tuple[Callable[[TextReader], ReadStep], Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]]
+        | None
+    ) = None
+
+    @cached_property
+    def in_body(self) -> Markers:
+        return Markers(*self.begins, MESSAGE, *self.ends)
+
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        read.ends = ENDS
+        return _ChannelParser(self, read, emit, context).run()
+
+
+class _ChannelParser:
+    """One turn on its way."""
+
+    def __init__(self, messages: ChannelFormat, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
+        self._messages, self._read, self._emit, self._context = messages, read, emit, context
+        self._thinking = context.thought_open
+        self._put: TextSink = emit.reasoning if self._thinking else emit.text
+
+    def run(self) -> ReadStep:
+        mark = "" if self._context.thought_open else (yield from self._first())
+        while mark or (mark := (yield from self._read.until(self._messages.in_body, self._put))):
+            mark = yield from self._at(mark)
+        return ""
+
+    def _first(self) -> ReadStep:
+        """The first message; JSON right here is a call if one has to come."""
+        read, emit, context = self._read, self._emit, self._context
+        if self._messages.untagged:
+            begins, turn = self._messages.untagged
+            if header := (yield from begins(read)):
+                return (yield from turn(read, emit, context, header))
+            if begun := read.recorded():
+                return (yield from self._untagged(begun))
+        if context.forced is None:
+            return (yield from self._untagged())
+        read.record()
+        yield from read.peek()
+        if mark := (yield from read.literal(*bare_json.CALLS)):
+            return (yield from try_call(bare_json.CALLS[mark](read, emit, context), read, emit, emit.text))
+        return (yield from self._untagged(read.recorded()))
+
+    def _at(self, mark: str) -> ReadStep:
+        """Act on a tag in a body; return a closing tag if one was met behind it."""
+        if mark == TO:
+            return (yield from self._untagged(mark))
+        if mark in self._messages.begins:
+            return (yield from self._message(mark))
+        if mark in self._messages.ends:
+            self._put = self._emit.text
+            return (yield from self._untagged())
+        return ""
+
+    def _untagged(self, begun: str = "") -> ReadStep:
+        """A header that lacks its first tag, or has none missing, else text; some of it was taken."""
+        read = self._read
+        read.record(begun)
+        if begun != TO:
+            yield from read.peek()
+        word = begun.strip() + (yield from read.run(_WORD))
+        while _UNTAGGED.fullmatch(word):
+            yield from read.peek()
+            word = yield from read.run(_WORD)
+        words = read.recorded()
+        mark = "" if word else (yield from read.ahead(START, CHANNEL, CONSTRAIN, MESSAGE, *self._messages.ends))
+        if mark in (CHANNEL, CONSTRAIN, MESSAGE) or (mark == START and not words.strip()):
+            yield from read.literal(mark)
+            return (yield from self._message(words.lstrip(), mark))
+        if words.strip() or not mark:
+            header = TO in words or any(first.startswith(word) for first in (TO, "assistant"))
+            if header and read.ended and read.cut:
+                self._emit.fragment(words)
+            elif words:
+                self._put(words)
+        return ""
+
+    def _message(self, header: str, mark: str = "") -> ReadStep:
+        """A header of which some was taken, and what its body begins with."""
+        read = self._read
+        while mark != MESSAGE and len(header) < _LONGEST:
+            header += mark
+            words = (yield from read.run(_WORD)) + (yield from read.run(_SPACE))
+            header += words
+            mark = yield from read.literal(*self._messages.begins, CHANNEL, CONSTRAIN, MESSAGE)
+            if not (mark or words):
+                break
+        if read.ended and read.cut and mark != MESSAGE:
+            self._emit.fragment(header)
+            return ""
+        return (yield from self._headed(header, mark))
+
+    def _headed(self, header: str, mark: str) -> ReadStep:
+        """Read the text behind a header, whose last tag may be missing."""
+        name = self._addressed(header)
+        if name and not self._context.tools:
+            self._put(header + mark)
+            return ""
+        if words := _PARTS.sub("", header).lstrip():
+            if mark or name:
+                self._emit.dropped("content")
+            else:
+                self._put(words)
+        elif name and not mark and self._read.torn(*self._messages.begins, CONSTRAIN, MESSAGE):
+            self._emit.dropped("content")  # the header ends within a tag, which is no value
+        if mark and self._messages.spaced:
+            yield from self._read.literal(" ")
+        if self._thinking or not self._context.tools:
+            return ""
+        read, emit = self._read, self._emit
+        read.record()
+        return (yield from try_call(self._messages.body(read, emit, self._context, name), read, emit, emit.text))
+
+    def _addressed(self, header: str) -> str:
+        """The tool that a message is for, "" for none; then it is known what its text is."""
+        recipient = next(reversed(_RECIPIENT.findall(header)), "")
+        channel = next(reversed(_CHANNEL.findall(header)), "")
+        thoughts, nobody = self._messages.thoughts, self._messages.nobody
+        tool = recipient if recipient not in nobody | thoughts else ""
+        self._thinking = recipient in thoughts or (channel in thoughts and not tool)
+        self._put = self._emit.reasoning if self._thinking else self._emit.text
+        return tool.removeprefix("functions.")
+
+
+_OPEN, _CLOSE = "<atem:function_calls>", "</atem:function_calls>"
+_INVOKE = "<atem:invoke name="
+_ENDS = ("<|eom|>", "<|eot|>")
+_ARGUMENTS = TaggedCall(
+    key="<atem:parameter name=",
+    value_ends=("</atem:parameter>",),
+    call_ends=("</atem:invoke>",),
+    next=(_INVOKE, _CLOSE, *_ENDS),
+    trim=False,
+)
+
+
+def _read_muse_body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
+    """Read a body: calls if it begins with calls; for a tool perhaps its arguments as JSON."""
+    if name and (yield from read.peek()) == "{":
+        called = _declared(name, context.tools)
+        start_call(read, emit, called)
+        if (yield from read_arguments(read, emit.tool_args, context.shape(called))):
+            emit.tool_end()
+        return ""
+    yield from read.accept(_OPEN)
+    more = yield from read.expect(_INVOKE)
+    while more:
+        called = _declared((yield from _name(read)), context.tools)
+        start_call(read, emit, called)
+        if not (yield from _ARGUMENTS.named(read, emit, context, called)):
+            raise Malformed
+        read.record()
+        more = yield from read.accept(_INVOKE)
+    read.recorded()
+    yield from read.accept(_CLOSE)
+    yield from read.peek()
+    return ""
+
+
+def _name(read: TextReader) -> ReadStep:
+    """The name of a call, up to the end of its tag; the end of a header may have got into it."""
+    quote = yield from read.accept('"', "'")
+    name = yield from read.word()
+    stray = yield from read.accept(MESSAGE)
+    yield from read.literal(quote)
+    yield from (read.accept if stray else read.expect)(">")
+    return name
+
+
+def _declared(name: str, tools: Container[str]) -> str:
+    """Models see a tool without a namespace as one in a namespace of its own: f.f is f."""
+    head, _, tail = name.partition(".")
+    return tail if name not in tools and head == tail.partition(".")[0] and tail in tools else name
+
+
+MUSE = ChannelFormat(
+    begins=(START, TO),
+    ends=_ENDS,
+    body=_read_muse_body,
+    thoughts=frozenset({"self"}),
+    nobody=frozenset({"user", "assistant"}),
+)

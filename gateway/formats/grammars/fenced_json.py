@@ -1,0 +1,82 @@
+"""A call as a block of JSON between code fences, with which an answer begins; small models write so."""
+
+import re
+
+from gateway.formats.grammars.bare_json import named
+from gateway.formats.grammars.json_calls import FENCE
+from gateway.formats.parser import ParseContext, ParserOutput
+from gateway.formats.reader import Malformed, ReadStep, TextReader
+
+_LANGUAGE = re.compile(r"\w*")
+_LANGUAGES = {"", "json", "JSON", "tool_call", "tool_calls"}
+_LIMIT = 64 << 10  # characters that are held until the block has ended
+
+
+class _Block:
+    """An Emit that keeps what is found in a block until it has ended; Malformed if that takes too long."""
+
+    def __init__(self, read: TextReader) -> None:
+        self._read, self.long = read, False
+        self._found: list[tuple[str, tuple[str, ...]]] = []
+
+    def replay(self, emit: ParserOutput) -> None:
+        for method, arguments in self._found:
+            getattr(emit, method)(*arguments)
+
+    def tool_start(self, name: str, id: str = "") -> None:
+        self._add("tool_start", name, id)
+
+    def tool_args(self, json: str) -> None:
+        self._add("tool_args", json)
+
+    def tool_end(self) -> None:
+        self._add("tool_end")
+
+    def dropped(self, what: str) -> None:
+        self._add("dropped", what)
+
+    def text(self, text: str) -> None:
+        raise Malformed
+
+    reasoning = fragment = unread = thought_end = text
+
+    def _add(self, method: str, *arguments: str) -> None:
+        self._found.append((method, arguments))
+        self.long = self._read.keeping > _LIMIT
+        if self.long:
+            raise Malformed
+
+
+def opening(read: TextReader) -> ReadStep:
+    """Take a fence, its language and the white space after it."""
+    read.record()
+    yield from read.literal(FENCE)
+    yield from read.run(_LANGUAGE)
+    yield from read.peek()
+    return read.recorded()
+
+
+def block(read: TextReader, emit: ParserOutput, context: ParseContext, opening: str) -> ReadStep:
+    """Read a block whose opening was taken; return "" if it was text."""
+    read.keep(opening)
+    found = _Block(read)
+    try:
+        whole = (yield from _calls(read, found, context)) if opening[len(FENCE) :].strip() in _LANGUAGES else ""
+    except Malformed:
+        whole = ""
+    read.recorded()
+    text = read.kept()
+    if whole:
+        found.replay(emit)
+    else:
+        (emit.fragment if read.ended and read.cut else emit.text)(text)
+    if found.long:  # as nothing tells how much of it is the block
+        yield from read.rest(emit.text)
+    return whole
+
+
+def _calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    read.record()
+    yield from named((yield from read.expect("{", "[")))(read, emit, context)
+    closed = yield from read.accept(FENCE)
+    return closed or ("whole" if read.ended and not read.cut else "")

@@ -1,0 +1,86 @@
+"""Calls as Gemma writes them, in a JSON of its own:  call:f{city:<|"|>Paris<|"|>,days:3}<tool_call|>
+
+A string stands between marks and nothing in it is escaped.  Seen and accepted: ordinary quotes, a stray mark behind
+them, text without any where the tool wants a string, a string's second mark or the last brace missing, a
+colon alone before the name.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.formats import lenient_json
+from gateway.formats.argument_types import escape_json_string
+from gateway.formats.grammars.json_calls import surplus
+from gateway.formats.markers import Markers
+from gateway.formats.parser import ParseContext, ParserOutput, start_call
+from gateway.formats.reader import ReadStep, TextReader, TextSink
+
+_STRUCTURED = ("{", "[", '"', "'")  # what values begin with that are no plain text
+_TEXT = frozenset({"string", "null"})
+_MORE, _MAYBE = ("{", ","), ("}", ",")
+
+
+class GemmaCall(Struct, frozen=True, kw_only=True):
+    """The texts around a string, and after a call.  An object of this class is a CallParser."""
+
+    mark: str
+    end: str
+
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        yield from read.accept("call:")
+        yield from read.accept(":")
+        name = yield from read.word()
+        more = yield from read.expect("{", self.end)
+        start_call(read, emit, name)
+        tool = context.tools.get(name, {})
+        before = "{"
+        while more in _MORE and not (yield from read.accept("}", self.end)):
+            if read.ended:
+                return ""
+            key = yield from lenient_json.read_key(read)
+            yield from read.expect(":")
+            emit.tool_args(f'{before}"{escape_json_string(key)}": ')
+            before = ", "
+            more = yield from self._value(read, emit.tool_args, tool, key)
+            if not more:
+                return ""
+        emit.tool_args("{}" if before == "{" else "}")
+        emit.tool_end()
+        yield from surplus(read)
+        return "whole"
+
+    def _value(self, read: TextReader, put: TextSink, tool: Mapping[str, Any], key: str) -> ReadStep:
+        """One value; return what follows it, "" if the text ended first."""
+        wanted = lenient_json.bare_types(tool, key)
+        if (yield from read.accept(self.mark)):
+            mark = yield from self._string(read, put, self.mark, "}")
+        elif wanted <= _TEXT and not (yield from read.ahead(*_STRUCTURED, "null", self.end)):
+            follow = tuple(f"{name}:" for name in tool["properties"])
+            mark = yield from self._string(read, put, ",", "}", self.end, follow=follow)
+        elif (yield from lenient_json.read_value(read, put, wanted)):
+            yield from read.accept(self.mark)
+            mark = self.mark
+        else:
+            return ""
+        return (yield from read.expect(",", "}", self.end)) if mark == self.mark else mark
+
+    def _string(self, read: TextReader, put: TextSink, *stops: str, follow: tuple[str, ...] = ()) -> ReadStep:
+        """The inside of a string; return what ended it, "" if the text ended first.
+
+        A brace does where the call ends behind it, a comma where one of `follow` comes next.
+        """
+        put('"')
+        stop = Markers(*stops)
+        while (mark := (yield from read.until(stop, lambda text: put(escape_json_string(text))))) in _MAYBE:
+            read.record(mark)
+            yield from read.peek()
+            over = yield from read.ahead(*(follow if mark == "," else (self.end,)))
+            text = read.recorded()
+            if over or (mark == "}" and read.ended and not read.cut):
+                break
+            put(escape_json_string(text))
+        if mark:
+            put('"')
+        return mark

@@ -1,0 +1,110 @@
+"""Parse the channels of gpt-oss: JSON, or code, for the tool that a header names.
+
+Some servers leave out the special tokens:
+
+    analysisI should look.assistantcommentary to=functions.f json{…}assistantfinalHello.
+
+Only models of that family write so, and only a text that begins so is such a turn.
+"""
+
+import re
+from collections.abc import Collection
+
+from gateway.formats.grammars.channels import CHANNEL, START, ChannelFormat, code
+from gateway.formats.grammars.json_calls import read_arguments
+from gateway.formats.markers import Markers
+from gateway.formats.parser import ParseContext, ParserOutput, start_call
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+
+_CHANNELS, _TO = ("analysis", "commentary", "final"), " to="
+_HEADERS = tuple(f"assistant{word}" for word in (*_CHANNELS, _TO))
+_NEXT = Markers(*_HEADERS)
+# What follows such a word where it is a word of a sentence; "finally" is one, and no word begins with "analysis".
+_PROSE = {"final": re.compile(r"[a-z\s.,:;_/)'-]*")}
+_MARKS = re.compile(r"[\s.,:;_/)'-]*")
+_NAME = re.compile(r"[\w.:/-]*")
+_GLUED = ("", *_CHANNELS, "json", "code")  # what may follow a name without a space
+
+
+def begins(read: TextReader) -> ReadStep:
+    """Take the header that a turn begins with; return "" if there is none, and what was taken is recorded."""
+    read.record()
+    header = yield from read.literal(*_CHANNELS, *_HEADERS)
+    if header not in _CHANNELS or (yield from read.ahead(_TO)):
+        return header
+    return "" if (yield from read.run(_PROSE.get(header, _MARKS))) or read.ended else header
+
+
+def turn(read: TextReader, emit: ParserOutput, context: ParseContext, header: str) -> ReadStep:
+    """Read all messages of a turn whose first header was taken."""
+    while header:
+        header = yield from _message(read, emit, context, header)
+    return ""
+
+
+def _message(read: TextReader, emit: ParserOutput, context: ParseContext, header: str) -> ReadStep:
+    """Read one message; return the header of the next."""
+    read.record(header)
+    put: TextSink = emit.reasoning if header.endswith("analysis") else emit.text
+    if not header.endswith(_TO) and not (yield from read.literal(_TO)):
+        read.recorded()
+        return (yield from read.until(_NEXT, put))
+    name = _tool((yield from read.run(_NAME)), context.tools)
+    yield from read.accept(*_CHANNELS)
+    yield from read.accept("json", "code")
+    yield from read.peek()
+    if not (name and context.tools) or (read.ended and read.cut):
+        (emit.fragment if read.ended else emit.text)(read.recorded())
+        return (yield from read.until(_NEXT, emit.text))
+    return (yield from _call(read, emit, context, name))
+
+
+def _call(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
+    start_call(read, emit, name)
+    if not (yield from read.ahead("{", '"{')):
+        return (yield from code(read, emit, context, name, _NEXT))
+    if not (yield from read_arguments(read, emit.tool_args, context.shape(name))):
+        return ""
+    emit.tool_end()
+    yield from read.peek()
+    return (yield from read.until(_NEXT, emit.text))
+
+
+def _tool(name: str, tools: Collection[str]) -> str:
+    """Return the tool of a name that the next word may be glued to."""
+    plain = name.removeprefix("functions.")
+    return next((found for word in _GLUED if (found := plain.removesuffix(word)) in tools), plain)
+
+
+_BEGINS, _ENDS = (START, CHANNEL), ("<|end|>", "<|call|>", "<|return|>")
+_IN_CODE = Markers(*_BEGINS, *_ENDS)
+
+
+def harmony_format(*, spaced: bool = False) -> ChannelFormat:
+    """spaced: a space stands after each tag."""
+    return ChannelFormat(
+        begins=_BEGINS,
+        ends=_ENDS,
+        body=_read_harmony_body,
+        thoughts=frozenset({"analysis"}),
+        nobody=frozenset({"assistant", "user", "all"}),
+        spaced=spaced,
+        untagged=None if spaced else (begins, turn),
+    )
+
+
+def _read_harmony_body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
+    if not name:
+        raise Malformed
+    start_call(read, emit, name)
+    yield from read.peek()
+    if (yield from read.ahead("{", '"{')):
+        if (yield from read_arguments(read, emit.tool_args, context.shape(name))):
+            emit.tool_end()
+            yield from read.peek()
+        return ""
+    if (yield from read.ahead(*_BEGINS, *_ENDS)):
+        emit.tool_args("{}")
+        emit.tool_end()
+        return ""
+    return "" if read.ended else (yield from code(read, emit, context, name, _IN_CODE))

@@ -1,0 +1,97 @@
+"""Calls whose name stands in a header before their JSON:
+
+f[ARGS]{…}    functions.f:0<|tool_call_argument_begin|>{…}    function<｜tool▁sep｜>f ```json {…} ```
+"""
+
+import re
+from collections.abc import Callable, Generator
+
+from msgspec import Struct
+
+from gateway.formats.grammars.json_calls import read_arguments, surplus
+from gateway.formats.parser import ParseContext, ParserOutput, start_call
+from gateway.formats.plain_text import PassThrough
+from gateway.formats.reader import Malformed, ReadStep, TextReader
+
+_FENCE, _KIND = "```", re.compile(r"\w*")
+_FIRST = ("{", '"', "'", "null", "None")  # what arguments begin with
+
+
+def _as_it_is(header: str) -> tuple[str, str]:
+    return header, ""
+
+
+class HeadedCall(Struct, frozen=True, kw_only=True):
+    """The tags of such a call, whose first one was taken.  An object of this class is a CallParser.
+
+    begins: may stand before the header, several of them, and each of them again.
+    kind: a header that is no name; the name follows behind the separator.
+    id_mark: announces an id behind the name.
+    separators: stand between the header and the arguments; where `bare`, a brace alone does as well.
+    prelude: may stand before the arguments, with a word that says what they are; a code fence may anyway.
+    ends: closing tags; in place of the header they mean that there is no call, in place of the arguments, no arguments.
+    parts: the name and the id that a header holds.
+    """
+
+    begins: tuple[str, ...] = ()
+    kind: str = ""
+    id_mark: str = ""
+    separators: tuple[str, ...]
+    bare: bool = False
+    prelude: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    parts: Callable[[str], tuple[str, str]] = _as_it_is
+
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        yield from _skip(read, self.begins)
+        if (yield from _skip(read, self.ends)):
+            return read.recorded()
+        name, id, empty = yield from self._header(read)
+        before = ""
+        while not empty and (mark := (yield from read.accept(*self.prelude, _FENCE))):
+            before = mark
+            yield from read.run(_KIND)
+        empty = empty or (yield from _skip(read, self.ends))
+        if empty:
+            start_call(read, emit, name, id)
+            emit.tool_args("{}")
+            emit.tool_end()
+            return empty
+        yield from read.peek()
+        if not (yield from read.ahead(*_FIRST)) and not read.ended:
+            raise Malformed
+        start_call(read, emit, name, id)
+        if not (yield from read_arguments(read, emit.tool_args, context.shape(name))):
+            return ""
+        emit.tool_end()
+        yield from surplus(read)
+        if before == _FENCE:
+            yield from read.accept(_FENCE)
+        return "whole"
+
+    def _header(self, read: TextReader) -> Generator[PassThrough | None, None, tuple[str, str, str]]:
+        """The name, the id, and the closing tag that stands in place of a separator."""
+        yield from read.peek()
+        header = yield from read.word()
+        marks = (*self.separators, *self.ends, *((self.id_mark,) if self.id_mark else ()))
+        mark = yield from read.accept(*marks)
+        if self.kind and header == self.kind and mark in self.separators:
+            yield from read.peek()
+            header = yield from read.word()
+            if not (yield from read.peek()):
+                raise Malformed  # nothing tells that the name is whole
+        name, id = self.parts(header)
+        if self.id_mark and mark == self.id_mark:
+            id = yield from read.word()
+            mark = yield from read.accept(*self.separators, *self.ends)
+        if not mark and not (self.bare and (yield from read.peek()) == "{"):
+            raise Malformed
+        return name, id, mark if mark in self.ends else ""
+
+
+def _skip(read: TextReader, tags: tuple[str, ...]) -> ReadStep:
+    """Take all of these tags that come next; return the last."""
+    last = ""
+    while tags and (found := (yield from read.accept(*tags))):
+        last = found
+    return last

@@ -1,0 +1,274 @@
+"""Calls as JSON objects:  {"name": "f", "arguments": {…}}   one, or several in a list or one after the other.
+
+Seen in the wild and accepted: other names of the members, arguments before the name, arguments as a JSON string or
+null, the API's own shape with a `function` inside, Python's quotes, doubled braces, a missing last brace.  Before
+its name is known an object may prove to be text; after that it is a call, whole or cut.
+"""
+
+import re
+from collections.abc import Collection
+
+from gateway.formats import lenient_json
+from gateway.formats.arguments import encoded, fitted, whole
+from gateway.formats.parser import ParseContext, ParserOutput, emit_as_text, start_call
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.schema_types import ANYTHING, Shape
+from gateway.formats.string_ends import Nesting
+
+_NAME = {"name", "tool_name", "function"}
+_ID = {"id", "tool_call_id"}
+_ARGUMENTS = {"arguments", "parameters", "args"}
+_PLAIN = {"type", "index"}
+_BARE = re.compile(r"[^,{}\[\]<]*")
+_KNOWN = {*_NAME, *_ID, *_ARGUMENTS, *_PLAIN}
+FENCE = "```"
+_EMPTY = "{} \n\t"
+
+
+def tagged_calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """Read calls between tags, whatever their names; an empty list holds none."""
+    return (yield from read_calls(read, JsonCall(read, emit, context)))
+
+
+def keyed_calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """Like `tagged_calls`, where the name is the key of the arguments:  [{"f": {…}}]"""
+    return (yield from read_calls(read, KeyedCall(read, emit, context)))
+
+
+def read_calls(read: TextReader, call: "JsonCall") -> ReadStep:
+    """One object, several or a list of them, maybe between fences."""
+    fence = yield from read.accept(FENCE)
+    if fence:
+        yield from read.literal("json")
+    bracket = yield from read.accept("[")
+    if bracket and (yield from read.accept("]")):
+        call.none()
+    else:
+        yield from read.expect("{")
+        yield from several(read, call, listed=bool(bracket))
+    return (yield from read.accept(fence)) if fence else ""
+
+
+def read_arguments(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
+    """Pass on arguments in any of their spellings as a JSON object; return "" if the text ended first."""
+    first = yield from read.peek()
+    try:
+        return (yield from _spelled(first, read, put, shape))
+    except Malformed:
+        return (yield from _as_they_came(read, put))
+
+
+def _spelled(first: str, read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
+    """Return what passes on arguments that begin with a character."""
+    return encoded(read, put, shape) if first in ('"', "'") else whole(read, put, shape)
+
+
+def _as_they_came(read: TextReader, put: TextSink) -> ReadStep:
+    """Pass on the rest of arguments that cannot be repaired, to the bracket that closes them; return "" at the end."""
+    if read.nesting:
+        return (yield from Nesting("{" * read.nesting).leave(read, put))
+    put((yield from read.run(_BARE)).rstrip())
+    return "" if read.ended else "whole"
+
+
+def surplus(read: TextReader) -> ReadStep:
+    """Drop a brace too many behind a call."""
+    found = yield from read.accept("}")
+    read.mended |= bool(found)
+    return found
+
+
+class JsonCall:
+    """Reads objects; the TextReader is recording from whatever announced the call.
+
+    names: where no tag announced the call, the names that make an object one; None: any name does.
+    pseudo: names of what is no call, and no text either.
+    """
+
+    def __init__(
+        self,
+        read: TextReader,
+        emit: ParserOutput,
+        context: ParseContext,
+        names: Collection[str] | None = None,
+        pseudo: Collection[str] = (),
+    ) -> None:
+        self.read, self.emit, self.names, self._context, self._pseudo = read, emit, names, context, pseudo
+
+    def none(self) -> None:
+        """Take a list without calls: the markup falls away."""
+        self.read.recorded()
+
+    def run(self) -> ReadStep:
+        """Read on after the opening brace; return "" if the text ended before the object did."""
+        self._started = self._argued = self._mute = False
+        self._shape = ANYTHING
+        self._python = False  # Python wrote the string that was read last
+        self._id = ""
+        self._early: list[str] = []  # arguments that came before the name
+        self._strange: list[str] = []  # members before the name that mean nothing
+        self.depth = 1  # of braces that are open between two members
+        doubled = yield from self.read.literal("{")
+        yield from self._members()
+        if not self._started:
+            raise Malformed
+        if not (yield from self.read.accept("}")) and self.read.ended:
+            return ""
+        if doubled:
+            yield from self.read.accept("}")
+        if not self._mute:
+            self.emit.tool_end()
+        yield from surplus(self.read)
+        return "whole"
+
+    def _members(self) -> ReadStep:
+        more = ","
+        while more and (yield from self.read.peek()) != "}":
+            key = yield from self._string(_KNOWN)
+            yield from self.read.expect(":")
+            yield from self._member(key)
+            more = yield from self.read.accept(",")
+        return ""
+
+    def _member(self, key: str) -> ReadStep:
+        first = yield from self.read.peek()
+        if key == "function" and first == "{" and self.depth == 1:
+            yield from self._inside()
+        elif key in _NAME and not self._started:
+            self._start((yield from self._string(self.names)))
+        elif key in _ARGUMENTS and not self._argued:
+            yield from self._argue(first)
+        elif key in _ID and not self._started and first in ('"', "'"):
+            self._id = yield from lenient_json.read_string(self.read)
+        else:
+            yield from self._other(key)
+        return ""
+
+    def _argue(self, first: str) -> ReadStep:
+        """Pass on the arguments; in an object that Python wrote, Python's notation is no damage."""
+        self._argued, mended = True, self.read.mended
+        try:
+            end = yield from _spelled(first, self.read, self._put, self._shape)
+        except Malformed:
+            if not self._started:
+                raise
+            end = yield from _as_they_came(self.read, self._put)
+        if self._python:
+            self.read.mended = mended
+        return end
+
+    def _inside(self) -> ReadStep:
+        """The members of an object inside this one."""
+        yield from self.read.literal("{")
+        self.depth += 1
+        yield from self._members()
+        yield from self.read.accept("}")
+        self.depth -= 1
+        return ""
+
+    def _other(self, key: str) -> ReadStep:
+        if key not in _PLAIN:
+            self._drop(f"tool_calls.{key}" if key in _KNOWN else "tool_calls.function")
+        if self._python:
+            return (yield from lenient_json.read_value(self.read, _ignore))
+        return (yield from self.read.json(_ignore))
+
+    def _string(self, options: Collection[str] | None) -> ReadStep:
+        """A string in any quotes; as long as it may be text, one of the options or Malformed."""
+        quote = yield from self.read.peek()
+        self._python = quote == "'"
+        if self.names is None or self._started:
+            return (yield from lenient_json.read_string(self.read))
+        spelled = [quote + option + quote for option in options or ()] if quote in ('"', "'") else []
+        found = (yield from self.read.literal(*spelled)) if spelled else ""
+        return found[1:-1] or _malformed()
+
+    def _start(self, name: str) -> None:
+        self._started = True
+        self._mute = name in self._pseudo
+        if self._mute:
+            self.read.recorded()
+        else:
+            start_call(self.read, self.emit, name, self._id)
+            self._shape = self._context.shape(name)
+        for key in self._strange:
+            self.emit.dropped(key)
+        if early := "".join(self._early):
+            self._put(early if self._mute else fitted(early, self._shape) or early)
+
+    def _drop(self, what: str) -> None:
+        """As soon as it is a call, however that ends."""
+        if not self._started:
+            self._strange.append(what)
+        else:
+            self.emit.dropped(what)
+
+    @property
+    def _put(self) -> TextSink:
+        """Where arguments go that come now."""
+        if not self._started:
+            return self._early.append
+        return self._unused if self._mute else self.emit.tool_args
+
+    def _unused(self, arguments: str) -> None:
+        """Drop the arguments of what is no call, and report any other than an empty object."""
+        if arguments.strip(_EMPTY):
+            self.emit.dropped("tool_calls.function.arguments")
+
+
+class KeyedCall(JsonCall):
+    """Reads objects whose key is the call's name; one that names it as others do is read as theirs."""
+
+    def _member(self, key: str) -> ReadStep:
+        if self._started or key in _KNOWN:
+            return (yield from super()._member(key))
+        self._start(key)
+        return (yield from self._argue((yield from self.read.peek())))
+
+
+def several(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
+    """The first, whose brace was taken, and those that follow."""
+    yield from call.run()
+    if listed:
+        call.names = None
+    while not read.ended:
+        read.record()
+        parted = yield from read.accept(",", ";")
+        if (yield from read.accept("{")):
+            if (yield from _another(read, call, listed=listed)):
+                continue
+            return ""
+        if not (listed and (yield from read.accept("]"))) and parted:
+            emit_as_text(read, call.emit, call.emit.text)
+        read.recorded()
+        return ""
+    return ""
+
+
+def _another(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
+    """One that follows; what is none is text, and only a list goes on behind it."""
+    try:
+        yield from call.run()
+    except Malformed:
+        if not read.recording:
+            raise
+        try:
+            goes_on = (yield from _rest(read, call)) if listed else ""
+        except Malformed:
+            goes_on = ""
+        emit_as_text(read, call.emit, call.emit.text)
+        return goes_on
+    return "whole"
+
+
+def _rest(read: TextReader, call: JsonCall) -> ReadStep:
+    """Take the rest of an object that is no call, which may be over."""
+    return (yield from read.json(_ignore, call.depth)) if call.depth else "whole"
+
+
+def _malformed() -> str:
+    raise Malformed
+
+
+def _ignore(_: str) -> None:
+    pass

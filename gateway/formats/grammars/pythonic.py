@@ -1,0 +1,180 @@
+"""Parse calls as Python writes them:  [f(city="Paris"), g(n=3, opt=None)]
+
+One, or several in a list or one after the other; literals of Python or JSON; positional arguments take the names of the
+tool's parameters in their order, and more of them are numbered.  A call begins when all of it was read, as half of an
+expression means something else.  A call with a value that is no literal is text.
+
+Llama writes behind <|python_tag|> a call as JSON, a call of a tool of its training, or code:
+
+    {"name": "f", "parameters": {…}}      brave_search.call(query="…")      print(1)
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain, count
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.formats import python_literals
+from gateway.formats.argument_types import ANY, argument_types, escape_json_string
+from gateway.formats.grammars import json_calls
+from gateway.formats.parser import CallParser, ParseContext, ParserOutput, emit_as_text, start_call
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.string_ends import Nesting
+
+_FENCE = "```"
+_KEY, _SPACE = re.compile(r"\w*"), re.compile(r"\s*")
+
+
+class Pythonic(Struct, frozen=True):
+    """Such calls behind a tag, or behind a bracket.  An object of this class is a CallParser.
+
+    format: the name of the format, for the warning that a call could not be read.
+    """
+
+    format: str
+
+    def tagged(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        """Read calls between tags, whatever their names."""
+        fence = yield from read.accept(_FENCE)
+        if fence:
+            yield from read.run(_KEY)
+        listed = yield from read.accept("[")
+        yield from self._several(read, emit, context, listed=bool(listed))
+        return (yield from read.accept(fence)) if fence else ""
+
+    def named(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        """A list, whose bracket was taken, is one of calls if the first of them names a tool."""
+        yield from read.peek()
+        if not (yield from read.ahead(*map("{}(".format, context.tools))):
+            raise Malformed
+        return (yield from self._several(read, emit, context, listed=True))
+
+    def arguments(self, read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
+        """The call of a name, after its bracket; return "" if the text ended before it did."""
+        pieces: list[str] = []
+        try:
+            whole = yield from _arguments(read, pieces.append, context.tools.get(name, {}))
+        except Malformed:
+            emit.unread(self.format)
+            begun = read.recorded()
+            read.record(begun)
+            yield from Nesting(begun).leave(read, _ignore)
+            raise
+        start_call(read, emit, name)
+        text = "".join(pieces)
+        if not (whole or read.cut):
+            text = text.removesuffix('"')  # the string may have gone on
+        emit.tool_args(text)
+        if whole:
+            emit.tool_end()
+        return whole
+
+    def _several(self, read: TextReader, emit: ParserOutput, context: ParseContext, *, listed: bool) -> ReadStep:
+        yield from self._one(read, emit, context)
+        try:
+            while not read.ended:
+                read.record()
+                parted = yield from read.accept(",", ";")
+                following = yield from read.peek()
+                if following.isalpha() or following == "_":
+                    yield from self._one(read, emit, context)
+                    continue
+                ended = listed and (yield from read.accept("]"))
+                if parted and not ended:
+                    raise Malformed
+                read.recorded()
+                break
+        except Malformed:
+            emit_as_text(read, emit, emit.text)
+            if space := (yield from read.run(_SPACE)):
+                emit.text(space)  # it belongs to that text, not to a tag
+        return ""
+
+    def _one(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        """One call; return "" if the text ended before it did."""
+        yield from read.peek()
+        name = yield from read.word()
+        if not (yield from read.literal("(")):
+            raise Malformed
+        return (yield from self.arguments(read, emit, context, name))
+
+
+def _arguments(read: TextReader, put: TextSink, tool: Mapping[str, Any]) -> ReadStep:
+    """Read all arguments as an object; return "" if the text ended first, or raise Malformed."""
+    properties = tool.get("properties")
+    places = chain(properties if isinstance(properties, Mapping) else (), map("argument_{}".format, count(1)))
+    before, more = "{", ","
+    while more == "," and not (yield from read.accept(")")):
+        if read.ended:
+            return ""
+        more = yield from _argument(read, put, before, tool, places)
+        before = ", "
+    if more:
+        put("{}" if before == "{" else "}")
+    return more
+
+
+def _argument(read: TextReader, put: TextSink, before: str, tool: Mapping[str, Any], places: Iterator[str]) -> ReadStep:
+    """One argument; return what followed it, "" if the text ended first."""
+    key = begun = ""
+    first = yield from read.peek()
+    if first.isalpha() or first == "_":
+        begun = yield from read.word(_KEY)
+        space = yield from read.run(_SPACE)
+        key, begun = (begun, "") if (yield from read.literal("=", ":")) else ("", begun + space)
+        if read.ended and read.cut:
+            return ""
+    key = key or next(places)
+    put(f'{before}"{escape_json_string(key)}": ')
+    return (yield from python_literals.value(read, put, argument_types(tool, key, ANY), ",)", begun=begun))
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+TAG = "<|python_tag|>"
+_OWN = ("brave_search", "wolfram_alpha")
+_CODE = ("code_interpreter", "python")
+
+
+def calls(format: str) -> CallParser:
+    """JSON is a call of whatever name; the rest only where such a tool was offered.  `format`: as in `Pythonic`."""
+    expressions = Pythonic(format)
+
+    def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        return (yield from _call(read, emit, context, expressions))
+
+    return call
+
+
+def _call(read: TextReader, emit: ParserOutput, context: ParseContext, expressions: Pythonic) -> ReadStep:
+    if (yield from read.peek()) == "{":
+        try:
+            return (yield from json_calls.tagged_calls(read, emit, context))
+        except Malformed:
+            if not read.recording:
+                raise
+    elif found := (yield from read.literal(*(f"{name}.call(" for name in (*_OWN, *context.tools)))):
+        name = found.removesuffix(".call(")
+        if name not in context.tools:
+            raise Malformed
+        return (yield from expressions.arguments(read, emit, context, name))
+    return (yield from _code(read, emit, context))
+
+
+def _code(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+    """Read code for an interpreter, to the end of the turn."""
+    tool = next((name for name in _CODE if name in context.tools), "")
+    if not tool or read.ended:
+        raise Malformed
+    begun = read.recorded().partition(TAG)[2]
+    start_call(read, emit, tool)
+    emit.tool_args('{"code": "' + escape_json_string(begun.lstrip()))
+    yield from read.rest(lambda code: emit.tool_args(escape_json_string(code)))
+    if not read.cut:
+        emit.tool_args('"}')
+        emit.tool_end()
+    return ""

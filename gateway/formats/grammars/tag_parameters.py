@@ -1,0 +1,62 @@
+"""The parameters of a call that are written between tags, as the members of one JSON object."""
+
+from gateway.formats.argument_types import escape_json_string
+from gateway.formats.reader import TextReader, TextSink
+
+_LONGEST = 256  # characters of a member that waits
+
+
+class Parameters:
+    """Pass on members as they come; the last one waits for the next key, which may repeat it.
+
+    Of a parameter that comes several times in a row, only the last value goes out.  A member that is longer than
+    `_LONGEST` goes out as it comes.  A key that comes again after that is written again: JSON parsers take the last.
+    """
+
+    def __init__(self, put: TextSink, read: TextReader) -> None:
+        self._put, self._read = put, read
+        self._before = "{"  # what stands before the next key; "": the object is complete
+        self._key = ""
+        self._waiting: list[str] | None = None  # the member, from what stands before its key; None: it goes out
+        self._size = 0
+
+    @property
+    def empty(self) -> bool:
+        return self._before == "{"
+
+    def begin(self, key: str) -> None:
+        """Begin the member of a key."""
+        if self._waiting and key == self._key:
+            self._waiting, self._read.mended = self._waiting[:1], True
+        else:
+            self.flush()
+            self._waiting = [f'{self._before}"{escape_json_string(key)}": ']
+            self._key, self._before = key, ", "
+        self._size = 0
+
+    def put(self, json: str) -> None:
+        """Add to the value of the member."""
+        if self._waiting is None:
+            self._put(json)
+            return
+        self._waiting.append(json)
+        self._size += len(json)
+        if self._size > _LONGEST:
+            self.flush()
+
+    def whole(self, json: str) -> None:
+        """Pass on the whole object."""
+        self._before = ""
+        self._put(json)
+
+    def flush(self) -> None:
+        """Pass on what waits."""
+        if self._waiting:
+            self._put("".join(self._waiting))
+        self._waiting = None
+
+    def end(self) -> None:
+        """Close the object."""
+        self.flush()
+        if self._before:
+            self._put("{}" if self.empty else "}")

@@ -1,0 +1,413 @@
+"""One choice of an answer: its text through its parser, its calls in order, its one Finish."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from gateway.events import ContentEvent, Event, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
+from gateway.formats import FORMATS
+from gateway.formats.markup import apart
+from gateway.formats.parser import Format, FormatParser
+from gateway.formats.reader import TextReader
+from gateway.pipeline import format_mismatch
+from gateway.pipeline.logprobs import LogprobAligner
+from gateway.pipeline.prefill import PrefillOutput
+from gateway.pipeline.structured_calls import StructuredCalls
+from gateway.pipeline.text_pieces import join
+from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
+
+_SEEN = 64 << 10  # characters at the end of a text in which calls of other formats are looked for
+_MOST = 8  # events of one delta that leave as they are
+_PIECES = 256  # that the end of a text is kept in, at most
+
+_Words = TypeVar("_Words", TextDelta, ReasoningDelta)
+
+
+class ChoiceNormalizer:
+    """Takes raw events and gives promised ones.  It is also the ParserOutput that its text's format puts things into.
+
+    reason: the last one that the backend gave for the end; "" before that.
+    """
+
+    def __init__(self, index: int, setting: ParserSettings, ids: set[str]) -> None:
+        self._index, self._setting, self._context = index, setting, setting.context
+        self._out: list[Event] = []
+        self._calls = ToolCallTracker(index, setting, ids, self._out)
+        self.tool_args = self._calls.args
+        self._structured: StructuredCalls | None = None  # None until the backend sends a call
+        self._passing: int | None = None  # the backend's index of the call whose next piece may go on as it is
+        self._passes: Callable[[str], bool]  # takes that piece, or returns False
+        self._parse: FormatParser | None = None  # None while the backend's own events come
+        self._apart = False  # what is parsed is the backend's own reasoning
+        self._gap: list[TextDelta] = []  # white space after that, before any text
+        self._alignment: LogprobAligner | None = None  # None unless the text brings log-probabilities
+        self._mute: list[TextDelta] = []  # log-probabilities that came without text
+        self._limited = False  # the token limit cut the answer
+        self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
+        self._said = False  # there was text
+        self._shown = ""  # the last text that the format has found
+        self._parts = False  # a call stands between it and the next one
+        self._seen: list[str] = []  # the end of the text, if tools were offered
+        self._pieces = 0  # so many of it are not joined yet
+        self._waits = setting.whole and (self._context.unopened or (setting.auto and bool(self._context.tools)))
+        self.plain = False  # text goes on as it is: nothing waits for it, and nothing is put right in it
+        self.straight = False  # text goes to its parser as it is
+        self.reason = ""
+        self._ended = False
+        self.thought = 0  # characters
+
+    def feed(self, event: Event) -> list[Event]:
+        """Return the events that the client may have now; none after the end."""
+        if self.straight and type(event) is TextDelta and event.text and not event.logprobs:
+            return self.read((event,))
+        if type(event) is ToolArgsDelta and event.call == self._passing and self._passes(event.json):
+            return [event]
+        self.plain = self.straight = False
+        self._passing = None
+        if self._ended:
+            return []
+        if type(event) is TextDelta and not event.text:
+            self._mute.append(event)
+            return []
+        if self._mute:
+            self._place_mute(shown=type(event) is TextDelta)
+        if type(event) is ToolArgsDelta:
+            self._take_args(event)
+        elif type(event) is ToolCallStart:
+            self._calls.native = True
+            self._of_backend().start(event, self)
+        else:
+            spoken: Any = event  # any other event of a choice
+            self._follow(spoken)
+        return self._taken()
+
+    def _take_args(self, event: ToolArgsDelta) -> None:
+        calls = self._of_backend()
+        calls.args(event, self)
+        if not self._waits and (passes := calls.passes(event.call)):
+            self._passing, self._passes = event.call, passes
+
+    def _of_backend(self) -> StructuredCalls:
+        """Return the calls that the backend sends as calls."""
+        self._structured = self._structured or StructuredCalls(self._index, self._setting, self._calls)
+        return self._structured
+
+    @property
+    def calls(self) -> int:
+        """Return the number of tool calls so far."""
+        return self._calls.count
+
+    def read(self, texts: Sequence[TextDelta]) -> list[Event]:
+        """`feed` of each, which have nothing but text, where they are to go straight."""
+        parse, out = self._parse, self._out
+        assert parse
+        if len(texts) == 1:
+            if not parse.feed(texts[0].text):
+                self._join(0)
+        else:
+            self._read_run(texts, parse)
+        if self._structured or self._waits:
+            return self._taken()
+        events = out.copy()
+        out.clear()
+        return events
+
+    def _read_run(self, texts: Sequence[TextDelta], parse: FormatParser) -> None:
+        """Read several; only where there are calls is it worth to know where the pieces of each begin."""
+        calls, out, place, straight = self._calls, self._out, 0, True
+        for event in texts:
+            if not parse.feed(event.text):
+                straight = False
+            if calls.count:
+                join(out, place, calls_only=True)
+                place = len(out)
+        if not straight and len(out) > _MOST * len(texts):
+            join(out)
+
+    def finish(self, reason: str) -> None:
+        """Keep one of the API's reasons for the end: the last one counts, and content may come after it."""
+        self.reason = reason
+
+    def end(self) -> list[Event]:
+        """End the choice; a reason that does not fit what was said is put right."""
+        if self._ended:
+            return []
+        reason, self._ended = self.reason or "stop", True
+        self._limited = reason == "length"
+        self._settle(cut=self._limited)
+        if self._context.tools and not self._calls.count:
+            self._look()
+        if reason in ("stop", "tool_calls"):
+            fitting = "tool_calls" if self._calls.count else "stop"
+            if fitting != reason and (self._calls.native or not self._calls.count):
+                self._setting.ledger.note("repaired", "finish_reason")
+            reason = fitting
+        self._out.append(Finish(self._index, reason))
+        return self._taken()
+
+    def lose(self) -> list[Event]:
+        """The upstream failed: what it had sent, and no Finish."""
+        if self.reason:
+            return self.end()
+        self._ended = True
+        self._settle(cut=True)
+        return self._taken()
+
+    def _look(self) -> None:
+        """Look for calls in another format: read them in text that has not been sent, else report them."""
+        unsent = "".join([event.text for event in self._out if type(event) is TextDelta])
+        text = "".join(self._seen)[-_SEEN:]
+        if not (name := format_mismatch.format_of(text, self._setting.format, self._context)):
+            return
+        format = FORMATS[name].parse
+        if format and self._setting.auto and format_mismatch.calls(unsent, format, self._context):
+            self._reread(format, unsent)
+        else:
+            self.unread(name)
+
+    def _reread(self, format: Format, text: str) -> None:
+        """Read the text that has not been sent in another format."""
+        first = next(place for place, event in enumerate(self._out) if type(event) is TextDelta)
+        after = [event for event in self._out[first:] if type(event) is not TextDelta]
+        self._drop_logprobs()
+        del self._out[first:]
+        self._shown = ""
+        self._context = format_mismatch.alone(self._context)
+        self._begin(format).feed(text)
+        self._end_text(self._limited)
+        self._out += after
+
+    def _join(self, place: int) -> None:
+        """Join the pieces from this place on: those of a call, or of any text if they are many."""
+        many = len(self._out) > place + _MOST
+        if many or self._calls.count:
+            join(self._out, place, calls_only=not many)
+
+    def _taken(self) -> list[Event]:
+        if self._structured and self._structured.queue:
+            self.plain = self.straight = False  # what waited may have been text, and more of it still waits
+        if self._waits and not self._ended:
+            return []
+        if self._calls.count or self._parse:
+            self._join(0)
+        events = self._out.copy()
+        self._out.clear()
+        return events
+
+    # what the format finds in the text
+
+    def text(self, text: str) -> None:
+        shown = self._parted(text) if self._parts else text
+        self._shown = shown
+        if self._context.tools:
+            self._seen.append(text)
+            self._pieces += 1
+            if self._pieces > _PIECES:
+                self._pieces, self._seen = 0, ["".join(self._seen)[-_SEEN:]]
+        if self._alignment and self._parse:
+            taken = self._alignment.take(self._parse.read.offset, len(text))
+            self._out.append(TextDelta(self._index, shown, taken))
+        else:
+            self._out.append(TextDelta(self._index, shown))
+
+    def _parted(self, text: str) -> str:
+        """Return the text behind a call, apart from the text before it."""
+        self._parts = False
+        return text if text[:1].isspace() else f"\n{text}"
+
+    def reasoning(self, text: str) -> None:
+        self.thought += len(text)
+        self._out.append(ReasoningDelta(self._index, text))
+
+    def tool_start(self, name: str, id: str = "") -> None:
+        self._parts = not self._shown[-1:].isspace() and bool(self._shown)
+        self._calls.start(ToolCallStart(self._index, 0, id, name))
+
+    def tool_end(self) -> None:
+        self._calls.end()
+
+    def fragment(self, text: str) -> None:
+        """The beginning of a call without a name: nothing that anybody could use where the token limit cut it."""
+        if self._limited:
+            self._setting.ledger.note("truncated", "tool_calls")
+        else:
+            self.text(text)
+
+    def dropped(self, what: str) -> None:
+        self._setting.ledger.note("dropped", what)
+
+    def thought_end(self, tag: str) -> None:
+        """Make reasoning of all text so far, if none of it has been sent."""
+        self._setting.ledger.note("repaired", "content")
+        if not self._waits:
+            self._parts = not self._shown[-1:].isspace()
+            return
+        self._drop_logprobs()
+        self._out[:] = [ReasoningDelta(e.choice, e.text) if type(e) is TextDelta else e for e in self._out]
+        self.thought += sum([len(event.text) for event in self._out if type(event) is ReasoningDelta])
+        self._shown = ""
+        self._seen.clear()
+
+    def _drop_logprobs(self) -> None:
+        """Report those of the text that has not been sent."""
+        if any(event.logprobs for event in self._out if type(event) is TextDelta):
+            self._setting.ledger.note("dropped", "logprobs")
+
+    def unread(self, format: str) -> None:
+        self._setting.ledger.note("unread", f"tool_calls={format}")
+
+    # what the backend says
+
+    def _follow(self, event: ContentEvent) -> None:
+        """Take what is not of a structured call: it follows the one that is open."""
+        calls = self._structured
+        if calls and calls.queue:
+            if calls.holds:
+                calls.wait(event, self)
+                return
+            calls.close(self)
+        self.say(event)
+
+    def say(self, event: ContentEvent) -> None:
+        if type(event) is TextDelta:
+            self._text(event)
+        else:
+            self._spoken(event)
+
+    def _text(self, event: TextDelta) -> None:
+        format = self._setting.format
+        if self._echo:
+            event = self._unechoed(event)
+        if self._apart and event.text.isspace():
+            self._gap.append(event)
+            return
+        self._said |= bool(event.text)
+        if not format:
+            self._unparsed(event)
+            return
+        parse = self._parser(format)
+        if event.logprobs and not self._alignment:
+            self._alignment = LogprobAligner(parse.read.fed)
+        if self._alignment:
+            self._alignment.feed(event.text, event.logprobs)
+        self.straight = not self._alignment
+        parse.feed(event.text)
+
+    def _unparsed(self, event: TextDelta) -> None:
+        """Pass on text that no format reads; that of a whole answer is looked at in its end."""
+        self._out.append(event)
+        self.plain = not (self._setting.whole and self._context.tools)
+        if not self.plain:
+            self._seen.append(event.text)
+
+    def _parser(self, format: Format) -> FormatParser:
+        """Return what reads the text, which ends the backend's own reasoning."""
+        if self._apart:
+            self._end_text(followed=True)
+        return self._parse or self._begin(format)
+
+    def _begin(self, format: Format) -> FormatParser:
+        """Text begins: a parser of its own takes it."""
+        read = TextReader(self._setting.limit)
+        if not self._context.prefill:
+            self._parse = FormatParser(read, format(read, self, self._context))
+            return self._parse
+        resumed = PrefillOutput(self, read, self._context.prefill)
+        self._parse = FormatParser(read, format(read, resumed, self._context))
+        self._parse.feed(self._context.prefill)
+        resumed.resume()
+        return self._parse
+
+    def _spoken(self, event: ContentEvent) -> None:
+        """The backend's own reasoning, refusal, …: first goes what the text parser holds back."""
+        if self._setting.format and self._thinks(event):
+            return
+        self._end_text(followed=True)
+        if self._echo and isinstance(event, ReasoningDelta) and event.text:
+            event = self._unechoed(event)
+        if type(event) is ReasoningDelta:
+            if self._context.unopened:
+                self._context = replace(self._context, unopened=False)
+            self.thought += len(event.text)
+        self._out.append(event)
+
+    def _thinks(self, event: ContentEvent) -> bool:
+        """Look for a call in reasoning as in a thought of the text; False where none can be."""
+        if type(event) is not ReasoningDelta or event.signature or (self._parse and not self._apart):
+            return False
+        format = apart(self._setting.format, self._context)
+        if self._said or self._calls.count or not format:
+            return False
+        if not self._parse:
+            self._context = replace(self._context, thought_open=True, unopened=False)
+            self._begin(format)
+        assert self._parse
+        self._apart = True
+        self._parse.feed(event.text)
+        return True
+
+    def _unechoed(self, event: _Words) -> _Words:
+        """The first words, without the beginning that the backend repeats and the client has."""
+        event, self._echo = replace(event, text=event.text.removeprefix(self._echo)), ""
+        return event
+
+    def _place_mute(self, shown: bool) -> None:
+        """Entries without text go with the text that follows, or end it; a thought's and a call's fall away."""
+        mute, self._mute = self._mute, []
+        if not shown:
+            self._setting.ledger.note("dropped", "logprobs")
+            return
+        for event in mute:
+            self._follow(event)
+
+    def _settle(self, cut: bool) -> None:
+        """End the text and every open call."""
+        self._passing = None
+        if self._mute:
+            self._place_mute(shown=bool(self._parse) or not (self._structured and self._structured.queue))
+        if self._structured:
+            self._structured.close(self, cut)
+        self._end_text(cut)
+
+    def _end_text(self, cut: bool = False, *, followed: bool = False) -> None:
+        """End the text, and the call that it holds; the prompt's thought, if it left one open, is over.
+
+        followed: the turn goes on.
+        """
+        self.plain = self.straight = False
+        if self._parse:
+            read = self._parse.read
+            self._apart, read.followed = False, followed
+            self._parse.close(cut=self._limited)
+            if read.dropped:
+                self._setting.ledger.note("truncated", "content")
+            if read.mended:
+                self._setting.ledger.note("repaired", "tool_calls.function.arguments")
+            if self._alignment:
+                self._align_rest(self._alignment, read)
+            self._parse = self._alignment = None
+            if self._gap:
+                self._release_gap(followed)
+        if self._context.thought_open or self._context.prefill:
+            self._context = replace(self._context, thought_open=False, prefill="")
+        if self._calls.count:
+            self._calls.end(cut)
+
+    def _release_gap(self, followed: bool) -> None:
+        """Pass on white space after reasoning, unless the reasoning was a call and nothing else came."""
+        gap, self._gap = self._gap, []
+        if followed or not self._calls.count:
+            self._out += gap
+        else:
+            self._setting.ledger.note("dropped", "content")
+
+    def end_before_call(self) -> None:
+        self._end_text(followed=True)
+
+    def _align_rest(self, alignment: LogprobAligner, read: TextReader) -> None:
+        rest, inside = alignment.rest(read.offset), self._calls.open
+        if rest and not inside:
+            self._out.append(TextDelta(self._index, "", rest))
+        if alignment.dropped or (rest and inside):
+            self._setting.ledger.note("dropped", "logprobs")

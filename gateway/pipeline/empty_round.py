@@ -1,0 +1,192 @@
+"""A turn that brings no answer: only reasoning or nothing, or only the markup of a tool call with nothing in it.
+
+Models end such turns with `stop`, mostly after a tool result.  The policy `enforce.empty` decides whether the gateway
+asks once more.  The further round continues the same response: the client keeps the reasoning that it has.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from gateway.errors import ENDS, Problem
+from gateway.events import (
+    BuiltinEvent,
+    BuiltinItem,
+    Event,
+    ExtraField,
+    Failure,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from gateway.pipeline.pipeline import Lone, RoundSource
+from gateway.request import Request
+from gateway.transforms.output_validation import FailedOutput
+from gateway.warnings import Warnings
+
+SUBJECT = "empty"
+_LONGEST = 256  # characters of markup with nothing in it
+_TAG = r"(?:</?[^\s<>]{0,32}(?:tool|function)[^\s<>]?calls?[^\s<>]{0,32}>|\[/?TOOL_CALLS?\])"
+_PART = r"(?:<[^\s<>]{0,96}|\[[/A-Z_]{0,12})"  # of a tag
+_INSIDE = rf"(?:\s|{_TAG}|\{{\s*\}}|\[\s*\])*"
+_NOTHING = re.compile(rf"\s*(?:{_TAG}{_INSIDE})?")
+_PERHAPS_NOTHING = re.compile(rf"\s*(?:{_PART}|{_TAG}{_INSIDE}(?:{_PART}|\{{\s*|\[\s*)?)?")
+_ASIDE = Usage | ExtraField
+_HOSTED = BuiltinItem | BuiltinEvent
+
+
+class Counted(RoundSource, Protocol):
+    """A source that counts the tool calls of its round, those that run at the gateway included."""
+
+    @property
+    def calls(self) -> int: ...
+
+
+class EmptyTurn:
+    """Hold back the text of a turn while the turn may be empty, and the end if it is.
+
+    retries: an empty turn is asked for again.  prefills: the backend goes on with reasoning that the request ends with.
+    limit: characters of reasoning that the next request may end with.
+    before: the empty turn, if this one is the retry.
+    settled: the turn is not empty, or is over.  useless: it failed before the client had anything of it.
+    failed: this turn, if it is empty and asked for again.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        ledger: Warnings,
+        before: FailedOutput | None,
+        *,
+        retries: bool,
+        prefills: bool,
+        limit: int,
+    ) -> None:
+        self._request, self._ledger, self._before = request, ledger, before
+        self._retries, self._prefills, self._room = retries and not before, prefills, limit
+        self._mark = ledger.mark()
+        self._thoughts: list[str] = []
+        self._text = ""
+        self._held: list[Event] = []
+        self._spoken = False  # the client has reasoning of this turn
+        self.settled = self.useless = False
+        self.failed: FailedOutput | None = None
+
+    def feed(self, event: Event, source: Counted) -> Iterable[Event]:
+        """Return what the client may know now.  source: of the event."""
+        if self.settled or isinstance(event, _ASIDE):
+            return (event,)
+        if isinstance(event, TextDelta):
+            return self._say(event)
+        if isinstance(event, Finish):
+            return self._finish(event, source.calls)
+        if isinstance(event, Failure):
+            return self._fail(event)
+        if isinstance(event, ReasoningDelta):
+            self._think(event)
+        elif not isinstance(event, _HOSTED):
+            self._settle()
+        return self._released(event)
+
+    def asking(self) -> Request:
+        """Return the request for the retry."""
+        thought = "".join(self._thoughts)
+        if not (thought and self._prefills and self._room >= 0) or self._request.messages[-1]["role"] == "assistant":
+            return self._request
+        begun = {"role": "assistant", "content": "", "reasoning_content": thought}
+        return replace(self._request, messages=(*self._request.messages, begun), fresh=False)
+
+    def _think(self, thought: ReasoningDelta) -> None:
+        self._spoken = True
+        self._room -= len(thought.text)
+        if self._prefills and self._retries and self._room >= 0:
+            self._thoughts.append(thought.text)
+
+    def _say(self, text: TextDelta) -> Iterable[Event]:
+        self._text += text.text
+        if len(self._text) > _LONGEST or not _PERHAPS_NOTHING.fullmatch(self._text):
+            self._settle()
+            return self._released(text)
+        if self._retries or self._before:
+            self._held.append(text)
+            return ()
+        return (text,)
+
+    def _finish(self, finish: Finish, calls: int) -> Iterable[Event]:
+        if calls or not _NOTHING.fullmatch(self._text):
+            self._settle()
+        elif self._before:
+            return self._first(self._before)
+        elif finish.reason == "stop":
+            if self._retries:
+                entries = self._ledger.take(self._mark, "unenforced:")
+                self.failed = FailedOutput((*self._held, finish), subject=SUBJECT, entries=entries)
+                return ()
+            self._ledger.note("unenforced", SUBJECT)
+        return self._released(finish)
+
+    def _fail(self, failure: Failure) -> Iterable[Event]:
+        if not self._before or failure.problem in ENDS:
+            return self._released(failure)
+        self.useless = not self._spoken
+        return self._first(self._before)
+
+    def _first(self, before: FailedOutput) -> Iterable[Event]:
+        """End the response as the empty turn did."""
+        self.settled = True
+        self._ledger.note("unenforced", SUBJECT)
+        self._ledger.put(before.entries)
+        return before.events
+
+    def _settle(self) -> None:
+        self.settled = True
+        if self._before:
+            self._ledger.note("emulated", SUBJECT)
+
+    def _released(self, event: Event) -> Iterable[Event]:
+        held, self._held = self._held, []
+        return (*held, event)
+
+
+class Watched:
+    """A source whose turn may be empty."""
+
+    def __init__(self, source: Counted, turn: EmptyTurn) -> None:
+        self._source, self._turn = source, turn
+        self.answered = source.answered
+
+    def feed(self, data: bytes) -> list[Event]:
+        events = self._source.feed(data)
+        return events if self._turn.settled else self._heard(events)
+
+    def close(self) -> list[Event]:
+        return self._heard(self._source.close())
+
+    def fail(self, problem: Problem) -> list[Event]:
+        return self._heard(self._source.fail(problem))
+
+    @property
+    def used(self) -> Usage:
+        return Usage(0, 0) if self._turn.useless else self._source.used
+
+    @property
+    def done(self) -> bool:
+        return self._source.done
+
+    @property
+    def lone(self) -> Lone | None:
+        read = self._source.lone
+        if self._turn.settled or not read:
+            return read
+
+        def heard(data: bytes) -> Sequence[Event] | None:
+            events = read(data)
+            return events and self._heard(events)
+
+        return heard
+
+    def _heard(self, events: Sequence[Event]) -> list[Event]:
+        return [passed for event in events for passed in self._turn.feed(event, self._source)]

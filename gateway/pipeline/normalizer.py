@@ -1,0 +1,143 @@
+"""Keeps the promise of events.py, whatever a backend sends: one order, one open call, one Finish per choice."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from gateway.errors import Problem
+from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, Usage, are_texts
+from gateway.pipeline.choice import ChoiceNormalizer
+from gateway.pipeline.format_mismatch import may_call
+from gateway.pipeline.tool_calls import ParserSettings
+
+_REASONS = {
+    **dict.fromkeys(
+        ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "word", "eom", "eom_id", "complete", "COMPLETE",
+         "end", "repetition", "load", "unload", "pause_turn"),
+        "stop",
+    ),
+    **dict.fromkeys(("tool_calls", "tool_use", "tool_call", "function_calls", "function_call"), "tool_calls"),
+    **dict.fromkeys(
+        ("length", "max_tokens", "limit", "max_output_tokens", "model_length", "max_model_len", "context_length",
+         "num_predict", "max_length"),
+        "length",
+    ),
+    **dict.fromkeys(
+        ("content_filter", "safety", "refusal", "sensitive", "blocklist", "recitation", "guardrail"), "content_filter"
+    ),
+}  # fmt: skip
+_PARTS = 3  # of a whole answer that is all right: its usage, text and end
+_FITTING = ("stop", "length")  # reasons to end a text
+_FAILED = frozenset(("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource"))
+
+
+class Normalizer(Struct, eq=False):
+    """Raw events in, promised events out."""
+
+    _setting: ParserSettings
+    _choices: dict[int, ChoiceNormalizer] = {}
+    _ids: set[str] = set()  # of calls
+    _closed: bool = False  # all choices have ended
+    failed: bool = False
+
+    def finished(self, least: int = 1) -> bool:
+        """True if each choice that has begun came to its end, and there are so many."""
+        return len(self._choices) >= least and all([choice.reason for choice in self._choices.values()])
+
+    @property
+    def empty(self) -> bool:
+        """True if no choice has begun."""
+        return not self._choices
+
+    @property
+    def thought(self) -> int:
+        """Characters of reasoning so far."""
+        return sum([choice.thought for choice in self._choices.values()])
+
+    @property
+    def calls(self) -> int:
+        """Return the number of tool calls so far."""
+        return sum([choice.calls for choice in self._choices.values()])
+
+    def passes(self, event: Event) -> bool:
+        """True if it is all that comes of it, and nothing else is changed by it."""
+        if type(event) is not TextDelta:
+            return False
+        choice = self._choices.get(event.choice)
+        return choice is not None and choice.plain
+
+    def keeps(self, answer: Sequence[Event]) -> bool:
+        """True if a whole answer, of which nothing has been fed, is all that would come of it, its end included."""
+        if len(answer) != _PARTS or self._setting.format or self._setting.context.echoed:
+            return False
+        usage, text, end = answer
+        if type(usage) is not Usage or type(text) is not TextDelta or type(end) is not Finish:
+            return False
+        said = bool(text.text) and not text.logprobs and end.reason in _FITTING
+        if not (said and text.choice == end.choice == 0):
+            return False
+        return not (self._setting.context.tools and may_call(text.text))
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if self.failed:
+            return ()
+        if arm := self._arms.get(type(event)):
+            return arm(self, event)
+        spoken: Any = event  # any event of a choice
+        return (self._choices.get(spoken.choice) or self._open(spoken.choice)).feed(spoken)
+
+    def run(self, events: Sequence[Event]) -> list[Event]:
+        """`feed` of each; they differ in their texts alone."""
+        if are_texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
+            return choice.read(events)
+        return [told for event in events for told in self.feed(event)]
+
+    def close(self) -> Iterable[Event]:
+        """End all choices; a missing reason is "stop"."""
+        if self.failed or self._closed:
+            return ()
+        if not self.finished():
+            self._setting.ledger.note("synthesised", "finish_reason")
+        if not self._choices:
+            self._open(0)
+        self._closed = True
+        events: list[Event] = []
+        for choice in self._choices.values():
+            events += choice.end()
+        return events
+
+    def fail(self, problem: Problem) -> Iterable[Event]:
+        """Release what came, then the Failure; nothing after it."""
+        if self.failed:
+            return ()
+        self.failed = True
+        came = [event for choice in self._choices.values() for event in choice.lose()]
+        return (*came, Failure(self._setting.discreet(problem)))
+
+    def _finish(self, event: Finish) -> Iterable[Event]:
+        if event.reason in _FAILED:
+            return self.fail(Problem(502, f"The backend ended the answer: {event.reason}.", "upstream_error"))
+        reason = _REASONS.get(event.reason)
+        if not reason:
+            self._setting.ledger.note("repaired", "finish_reason")
+        (self._choices.get(event.choice) or self._open(event.choice)).finish(reason or "stop")
+        return ()
+
+    def _open(self, index: int) -> ChoiceNormalizer:
+        self._closed = False
+        choice = self._choices[index] = ChoiceNormalizer(index, self._setting, self._ids)
+        return choice
+
+    def _passed(self, event: Event) -> Iterable[Event]:
+        return (event,)
+
+    def _failure(self, event: Failure) -> Iterable[Event]:
+        return self.fail(event.problem)
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], Iterable[Event]]]] = {
+        Finish: _finish,
+        Usage: _passed,
+        ExtraField: _passed,
+        Failure: _failure,
+    }

@@ -1,0 +1,346 @@
+"""Order the tool calls that a backend sends as calls: the client gets one after another.
+
+A call stays open until its arguments are a complete object, or the answer ends.  Text, reasoning and other calls that
+arrive before that follow it.  A call whose name has not arrived waits for it, and all that follows waits with it.
+
+Known and repaired: a name in pieces, a head that is repeated, arguments before the name, each delta with all of the
+arguments so far, the arguments once more after their end, and a second call that is the first one again.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Protocol
+
+from msgspec import DecodeError, json
+from msgspec.structs import replace
+
+from gateway.events import ContentEvent, TextDelta, ToolArgsDelta, ToolCallStart
+from gateway.formats import tool_names
+from gateway.formats.arguments import TRAILING, Arguments
+from gateway.formats.parser import ParseContext
+from gateway.formats.schema_types import of_tool
+from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
+
+_LONGEST_EMPTY = 8  # characters of `{}` with white space
+_BEFORE_VALUE = (":", "[", ",")  # after these an object may begin with the same characters as the arguments
+
+
+class StructuredCall:
+    """Heads and arguments in.
+
+    twin: a call with the same id; this one may be that one again.
+    size: characters of the arguments as they came.
+    closed: no more of it comes; ended: the client has been told so.
+    repaired: the arguments are not passed on as they came; surplus: something that came after them is not passed on.
+    """
+
+    def __init__(self, head: ToolCallStart, context: ParseContext, twin: "StructuredCall | None" = None) -> None:
+        self.head, self.name, self.id = head, head.name, head.id
+        self.started = self.closed = self.ended = self.repaired = self.surplus = False
+        self._tools, self._twin = context.tools, twin
+        self._raw: list[str] = []
+        self.size = 0
+        self.sent: list[str] = []  # what the client has got, for who ends the call
+        self._doubtful = ""  # the last delta, which may be all arguments so far
+        self._cumulative = False
+        self._json: list[str] = []  # pieces for the client
+        self._arguments: Arguments | None = None
+        self._repeat = 0  # characters of the arguments that came once more
+
+    @property
+    def raw(self) -> str:
+        """The arguments as they came."""
+        self._raw = ["".join(self._raw)]
+        return self._raw[0]
+
+    @property
+    def certain(self) -> bool:
+        """True if it is certain which tool is called, and that this is not the twin again."""
+        if self._twin and not (self.complete or self.closed):
+            return False
+        return bool(self.name) and (bool(self.size) or self.closed or tool_names.certain(self.name, self._tools))
+
+    @property
+    def repeated(self) -> bool:
+        """True if the call is its twin again."""
+        return self._twin is not None and (self.complete or self.closed) and _same(self.raw, self._twin.raw)
+
+    @property
+    def complete(self) -> bool:
+        """True if the arguments are an object with something in it, or an empty one that the tool expects."""
+        if self._arguments and self._arguments.complete:
+            return True
+        empty = self.size < _LONGEST_EMPTY and self.raw.strip() == "{}"
+        return empty and self.name in self._tools and not self._tools[self.name].get("properties")
+
+    def repeats(self, head: ToolCallStart) -> bool:
+        """Take a further head with the same index, and return whether it is one of this call."""
+        if head.id and self.id and head.id != self.id:
+            return False
+        if not head.name:
+            self.id = self.id or head.id
+            return True
+        if head.name == self.name:
+            return bool(head.id and self.id) or not self.complete
+        if self.started or (self.size and self.name):
+            return False
+        joined = self.name + head.name
+        if self.name in self._tools and joined not in self._tools and not (head.id and self.id):
+            return False  # another call, of a backend that counts no calls
+        self.name, self.id = joined, self.id or head.id
+        if self.size:
+            self._write(self.raw)
+        return True
+
+    def passes(self, piece: str) -> bool:
+        """Take a piece that the client gets as it came; return False where it has to be looked at."""
+        size, arguments = len(piece), self._arguments
+        if arguments and size < self.size and not self._doubtful and arguments.passes(piece):
+            self._raw.append(piece)
+            self.sent.append(piece)
+            self.size += size
+            return True
+        return False
+
+    def feed(self, piece: str) -> None:
+        """Take the next piece of the arguments."""
+        size, arguments = len(piece), self._arguments
+        if arguments and size < self.size and not (arguments.over or self._doubtful):  # as nearly always
+            self._raw.append(piece)
+            self.size += size
+            arguments.feed(piece)
+            if arguments.rest:
+                self._take_rest(arguments.rest)
+        elif self.ended or self.complete:
+            self._after(piece)
+        elif fresh := self._fresh(piece):
+            self._add(fresh)
+
+    def json(self) -> str:
+        """Take the arguments that are new for the client."""
+        pieces = self._json
+        json = pieces[0] if len(pieces) == 1 else "".join(pieces)
+        pieces.clear()
+        return json
+
+    def close(self, cut: bool = False) -> None:
+        """No more comes.  cut: not by the model's will."""
+        if self.closed:
+            return
+        if self._doubtful:
+            doubtful, self._doubtful = self._doubtful, ""
+            self._cumulative = not _is_json(self.raw + doubtful) and _is_json(doubtful)
+            self._add(doubtful[self.size :] if self._cumulative else doubtful)
+        self.closed = True
+        if self._arguments:
+            self._arguments.close(cut)
+        self.repaired |= self._cumulative or bool(self._arguments and self._arguments.repaired)
+
+    def _fresh(self, piece: str) -> str:
+        """Return what is new in a delta, which may begin with all of the arguments so far; "" if that is in doubt."""
+        if doubtful := self._doubtful:
+            self._doubtful = ""
+            if not piece.startswith(doubtful):
+                return doubtful + piece
+            self._cumulative = True
+        elif not (len(piece) >= self.size > 0 and piece[0] == "{" and piece.startswith(self.raw)):
+            return piece
+        elif not self._cumulative and self.raw.rstrip().endswith(_BEFORE_VALUE):
+            self._doubtful = piece
+            return ""
+        self._cumulative = True
+        return piece[self.size :]
+
+    def _add(self, fresh: str) -> None:
+        self._raw.append(fresh)
+        self.size += len(fresh)
+        if self.name:
+            self._write(fresh)
+
+    def _write(self, piece: str) -> None:
+        """Make JSON of arguments."""
+        if not self._arguments:
+            tool = self._tools.get(tool_names.resolve(self.name, self._tools))
+            self._arguments = Arguments(self._json.append, of_tool(tool))
+        self._arguments.feed(piece)
+        if rest := self._arguments.rest:
+            self._take_rest(rest)
+
+    def _take_rest(self, rest: str) -> None:
+        """Take what stands behind the arguments in the same piece."""
+        self._raw = [self.raw.removesuffix(rest)]
+        self._after(rest)
+
+    def _after(self, piece: str) -> None:
+        """Compare what comes after the end of the arguments, which may be the arguments once more."""
+        if self.raw.startswith(piece, self._repeat):
+            self._repeat = (self._repeat + len(piece)) % max(len(self.raw), 1)
+            self.repaired = True
+        elif piece.strip(TRAILING):
+            self.surplus = True
+        else:
+            self.repaired |= not piece.isspace()
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.decode(text)
+    except (DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _same(first: str, second: str) -> bool:
+    """Compare arguments as JSON, or as text if they are none."""
+    if first == second:
+        return True
+    return _is_json(first) and _is_json(second) and json.decode(first) == json.decode(second)
+
+
+class Owner(Protocol):
+    """The choice that owns the calls.  They are lent it for each event, as they would be a cycle with it."""
+
+    def say(self, event: ContentEvent) -> None:
+        """Take text, reasoning and the like that had to wait."""
+
+    def end_before_call(self) -> None:
+        """End the text, as a call starts."""
+
+
+class StructuredCalls:
+    """The calls of one choice.
+
+    queue: what has not been delivered in full; the first one is the open call.
+    """
+
+    def __init__(self, choice: int, setting: ParserSettings, calls: ToolCallTracker) -> None:
+        self._choice, self._setting, self._calls = choice, setting, calls
+        self._known: dict[int, StructuredCall] = {}  # by the backend's index, the last one of each
+        self._ids: dict[str, StructuredCall] = {}  # by the backend's id, the first one of each
+        self.queue: deque[StructuredCall | ContentEvent] = deque()
+        self._held = 0  # characters that wait
+
+    @property
+    def holds(self) -> bool:
+        """True if what is not of the open call has to wait."""
+        if len(self.queue) == 1 and isinstance(first := self.queue[0], StructuredCall):
+            return not first.complete
+        return bool(self.queue)
+
+    def start(self, head: ToolCallStart, owner: Owner) -> None:
+        """Take the head of a call: a new one, or one that is known again."""
+        known = self._known.get(head.call)
+        if known and not known.ended:
+            if known.repeats(head):
+                self._go_on(owner)
+                return
+            self._setting.ledger.note("repaired", "tool_calls.index")
+            known.close()
+        elif known and not head.name and head.id == known.id:
+            return  # a delta that has nothing but the id again
+        self._add(head)
+        self._go_on(owner)
+
+    def args(self, event: ToolArgsDelta, owner: Owner) -> None:
+        """Take the next arguments of a call, which may come before its head."""
+        call = self._known.get(event.call) or self._add(ToolCallStart(self._choice, event.call, "", ""))
+        call.feed(event.json)
+        if self._alone(call):
+            self._calls.args(call.json())
+            return
+        if call.ended:
+            self._report(call)
+            return
+        self._hold(len(event.json), owner)
+        self._go_on(owner)
+
+    def passes(self, index: int) -> Callable[[str], bool] | None:
+        """Return `passes` of the open call, if this is its index for the backend and the client, and nothing waits."""
+        call = self._known[index]
+        return call.passes if self._alone(call) and index == self._calls.count - 1 else None
+
+    def _alone(self, call: StructuredCall) -> bool:
+        """Return whether it is the open call, and nothing waits."""
+        return call.started and len(self.queue) == 1 and self.queue[0] is call
+
+    def wait(self, event: ContentEvent, owner: Owner) -> None:
+        """Keep what follows the open call."""
+        self.queue.append(event)
+        self._hold(_size(event), owner)
+        self._go_on(owner)
+
+    def close(self, owner: Owner, cut: bool = False) -> None:
+        """End all calls.  cut: the answer ended, and not by the model's will."""
+        for item in self.queue:
+            if isinstance(item, StructuredCall):
+                item.close(cut)
+        self._go_on(owner, cut)
+
+    def _report(self, call: StructuredCall) -> None:
+        """Report what came for a call after its end; nothing of it is passed on."""
+        if call.surplus or call.repaired:
+            self._setting.ledger.note("invalid" if call.surplus else "repaired", "tool_calls.function.arguments")
+
+    def _add(self, head: ToolCallStart) -> StructuredCall:
+        twin = self._ids.get(head.id)
+        call = StructuredCall(head, self._setting.context, twin if twin and twin.name == head.name else None)
+        self._known[head.call] = call
+        if head.id:
+            self._ids.setdefault(head.id, call)
+        self.queue.append(call)
+        return call
+
+    def _hold(self, size: int, owner: Owner) -> None:
+        """Count what waits; if it is too much, the open call is waited for no longer."""
+        self._held += size
+        while self._held > self._setting.limit:
+            first = self.queue[0]
+            assert isinstance(first, StructuredCall)  # all else would have gone on
+            first.close()
+            self._go_on(owner)
+            self._held = sum([_size(item) for item in islice(self.queue, 1, None)])
+
+    def _go_on(self, owner: Owner, cut: bool = False) -> None:
+        """Deliver all that does not have to wait any longer."""
+        queue = self.queue
+        while queue:
+            item = queue[0]
+            if isinstance(item, StructuredCall):
+                self._deliver(item, owner)
+                if not (item.closed or (item.complete and len(queue) > 1)):
+                    break
+                self._end(item, owner, cut)
+            else:
+                owner.say(item)
+            queue.popleft()
+        if len(queue) < 2:
+            self._held = 0
+
+    def _deliver(self, call: StructuredCall, owner: Owner) -> None:
+        """Deliver what has come of the open call, once it is certain that it is one, and which."""
+        if not call.certain or call.repeated:
+            return
+        if not call.started:
+            call.started = True
+            owner.end_before_call()
+            call.sent = self._calls.start(replace(call.head, name=call.name, id=call.id))
+        self._calls.args(call.json())
+
+    def _end(self, call: StructuredCall, owner: Owner, cut: bool) -> None:
+        call.close(cut)
+        self._deliver(call, owner)
+        call.ended = True
+        ledger = self._setting.ledger
+        if call.repeated:
+            ledger.note("repaired", "tool_calls")
+        elif not call.started:
+            if call.raw:
+                owner.say(TextDelta(self._choice, call.raw))  # arguments of no call are not lost
+        else:
+            self._report(call)
+            self._calls.end(cut)
+
+
+def _size(item: StructuredCall | ContentEvent) -> int:
+    return item.size if isinstance(item, StructuredCall) else len(getattr(item, "text", ""))

@@ -1,0 +1,210 @@
+"""One upstream round: its bytes in, promised events out.  Knows no sockets, no clock, no client."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from gateway import transforms
+from gateway.backends.openai.decoder import ChatDecoder, is_complete_payload
+from gateway.backends.openai.usage import estimate_tokens_from_characters, split_reasoning_tokens
+from gateway.errors import Problem
+from gateway.events import Event, ExtraField, Usage
+from gateway.pipeline.normalizer import Normalizer
+from gateway.pipeline.tool_calls import ParserSettings
+from gateway.sse import SSE, BodyBuffer, FrameDecoder, FrameTooLong, NDJSONDecoder
+from gateway.transforms import EventFilter
+
+_LOST = Problem(502, "The backend closed the connection before its answer ended.", "upstream_lost")
+_NO_CHOICE = Problem(502, "The backend's answer is no chat completion: it has no choices.", "upstream_error")
+_LONE = 4 << 10  # bytes of data that goes the short way
+_STREAMS: dict[str, Callable[[int], FrameDecoder]] = {"text/event-stream": SSE, "application/x-ndjson": NDJSONDecoder}
+
+
+class UpstreamReader:
+    """answered, then feed* and one of close (the body came to its end) or fail (it did not).
+
+    prompt_size: characters of the prompt, asked for only where the backend does not count tokens.
+    limit: bytes of one event, or of a whole body.
+    """
+
+    def __init__(
+        self,
+        decoder: ChatDecoder,
+        setting: ParserSettings,
+        prompt_size: Callable[[], int],
+        filters: Sequence[EventFilter] = (),
+        limit: int = 8 << 20,
+    ) -> None:
+        self._decoder, self._normaliser, self._ledger = decoder, Normalizer(setting), setting.ledger
+        self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
+        self._frames: FrameDecoder | None = None  # None unless it is a stream
+        self._body: BodyBuffer  # that
+        self._plain = not filters and not setting.format  # text is text, and nobody else wants it
+
+    def answered(self, content_type: str) -> None:
+        """Choose the framing by the header; anything but a stream is one whole JSON text."""
+        if frames := _STREAMS.get(content_type.partition(";")[0].strip().lower()):
+            self._frames = frames(self._limit)
+        else:
+            self._frames, self._body = None, BodyBuffer(self._limit)
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Payloads that are alike are taken together, as soon as one of them is known; the others by themselves."""
+        frames, decoder = self._frames, self._decoder
+        if not frames:
+            return self._kept(data)
+        events: list[Event] = []
+        at, end = 0, len(data)
+        while at < end and not self._normaliser.failed:
+            if frames.aligned and end <= self._limit:
+                run, until = decoder.run(data, at, frames)
+                if until > at:
+                    events += self._known(run)
+                    at = until
+                    continue
+            until = end if frames.aligned and decoder.settled else frames.after(data, at)
+            events += self._promised(frames.feed(data[at:until]))
+            at = until
+        return events
+
+    @property
+    def lone(self) -> Callable[[bytes], Sequence[Event] | None] | None:
+        """Return a decoder for one more chunk of the last form, without framing and, for plain text, normalizer."""
+        if not self._frames or not self._frames.aligned or self._normaliser.failed:
+            return None
+        known = self._decoder.known
+        if not known:
+            return None
+        read = self._decoder.alone(min(self._limit, _LONE))
+        if self._plain and self._normaliser.passes(known):
+            return read
+
+        def told(data: bytes) -> Sequence[Event] | None:
+            events = read(data)
+            return events and self._heard(events)
+
+        return told
+
+    def close(self) -> list[Event]:
+        """A good end if the backend announced it: by its last word, a finish reason, or one whole answer."""
+        if not self._frames:
+            return self._answer(self._body.close())
+        events = self._promised(self._left(self._frames)) + self._rest()
+        if self._decoder.empty:  # nothing has come but perhaps that this was all
+            return events + self._ended(self._normaliser.fail(_NO_CHOICE))
+        if self.done or self._normaliser.finished():
+            return events + self._ended(self._good_end())
+        return events + self._ended(self._normaliser.fail(_LOST))
+
+    def fail(self, problem: Problem) -> list[Event]:
+        """The body broke off; no matter where all that was asked for had come."""
+        if not self._frames:
+            return self._ended(self._normaliser.fail(problem))
+        events = self._promised(self._left(self._frames)) + self._rest()
+        if self.done or self._normaliser.finished(self._decoder.n):
+            return events + self.close()
+        return events + self._ended(self._normaliser.fail(problem))
+
+    @property
+    def done(self) -> bool:
+        return self._decoder.done
+
+    @property
+    def finished(self) -> bool:
+        """True if the backend has given a finish reason for each choice that has begun."""
+        return self._normaliser.finished()
+
+    @property
+    def calls(self) -> int:
+        """Return the number of tool calls that have begun."""
+        return self._normaliser.calls
+
+    @property
+    def used(self) -> Usage:
+        """Return the usage so far, as the backend has counted, or estimated."""
+        decoder = self._decoder
+        return decoder.counted or Usage(
+            estimate_tokens_from_characters(self._prompt_size()),
+            decoder.written or estimate_tokens_from_characters(decoder.said),
+        )
+
+    def _kept(self, piece: bytes) -> list[Event]:
+        """Of one whole body; it tells nothing before its end, unless it is too long."""
+        try:
+            self._body.keep(piece)
+        except FrameTooLong as error:
+            return [*transforms.apply_filters(self._filters, self._normaliser.fail(error.problem))]
+        return []
+
+    def _answer(self, body: bytes) -> list[Event]:
+        """One whole body: almost always a text with its end, of which nothing has to be put right."""
+        said = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
+        if self._plain and self._decoder.n == 1:
+            spoken = [event for event in said if type(event) is not ExtraField]  # an ExtraField passes in any case
+            if self._normaliser.keeps(spoken):
+                return said
+        events = [event for one in said for event in self._normalised(one)]
+        if self._normaliser.empty:
+            return events + self._ended(self._normaliser.fail(_NO_CHOICE))
+        return events + self._ended(self._good_end())
+
+    def _rest(self) -> list[Event]:
+        """Return what the decoder held back."""
+        return [event for raw in self._decoder.rest() for event in self._normalised(raw)]
+
+    def _left(self, frames: FrameDecoder) -> Iterator[bytes]:
+        """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
+        return filter(is_complete_payload, frames.close())
+
+    def _ended(self, last: Iterable[Event]) -> list[Event]:
+        if not self._filters:
+            return [*last]
+        return [*transforms.apply_filters(self._filters, last), *transforms.close_filters(self._filters)]
+
+    def _good_end(self) -> Iterable[Event]:
+        last = self._normaliser.close()
+        if self._normaliser.failed:
+            return last
+        if not self._normaliser.finished(self._decoder.n):
+            self._ledger.note("unenforced", "n")
+        if self._decoder.unlikely and not any(entry.endswith(":logprobs") for entry in self._ledger.entries()):
+            self._ledger.note("unenforced", "logprobs")
+        return (*last, *self._estimated())
+
+    def _estimated(self) -> Iterable[Usage]:
+        """Yield the usage that the backend did not count, of the response or of its reasoning."""
+        usage, said, thought = self._decoder.counted, self._decoder.said, self._normaliser.thought
+        if usage and (usage.reasoning or not thought):
+            return ()
+        self._ledger.note("estimated", "usage.reasoning_tokens" if usage else "usage")
+        return (split_reasoning_tokens(self.used, thought, said) if thought else self.used,)
+
+    def _known(self, run: list[Event]) -> Sequence[Event]:
+        """Return the output of events that differ in their texts alone."""
+        if not run or (self._plain and self._normaliser.passes(run[0])):
+            return run
+        return self._heard(run)
+
+    def _heard(self, run: Sequence[Event]) -> Sequence[Event]:
+        """Of such as do not simply pass."""
+        events = self._normaliser.run(run)
+        return transforms.apply_filters(self._filters, events) if self._filters else events
+
+    def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
+        decoder, normaliser = self._decoder, self._normaliser
+        events: list[Event] = []
+        try:
+            for payload in payloads:
+                if normaliser.failed:
+                    break  # however much of it has come
+                for raw in decoder.decode(payload):
+                    events += self._normalised(raw)
+                if decoder.done and normaliser.finished():
+                    events += transforms.apply_filters(self._filters, normaliser.close())  # only usage may follow
+        except FrameTooLong as error:
+            events += transforms.apply_filters(self._filters, normaliser.fail(error.problem))
+        return events
+
+    def _normalised(self, raw: Event) -> Iterable[Event]:
+        if self._plain and self._normaliser.passes(raw):
+            return (raw,)
+        events = self._normaliser.feed(raw)
+        return transforms.apply_filters(self._filters, events) if self._filters else events

@@ -1,0 +1,193 @@
+"""Replay a recording: ask a gateway in front of a mock backend as the recorded client asked.
+
+The request is made stateless, as what it refers to does not exist any more.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+from msgspec import DecodeError, Struct, convert, json
+
+from gateway import formats
+from gateway.config import Config, parse
+from gateway.recording import (
+    EndEntry,
+    PreparedEntry,
+    Recording,
+    UnreadableRecording,
+    UpstreamDataEntry,
+    UpstreamRequestEntry,
+)
+from gateway.replay.mock_backend import CallChooser, MockBackend, MockRequest, Rechunk, RecordedCall, recorded_calls
+from gateway.server.app import create_app
+from gateway.server.upstream.model_metadata import LearnedMetadata
+
+ENDPOINTS: Mapping[str, str] = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+}
+_REFERENCES = ("item_reference", "compaction")
+_GONE = ("previous_response_id", "conversation", "background", "prompt_cache_key")
+_HELLO = "Hello"  # the backend's answer is known already: what it was asked is no matter
+_COMMON = ("model", "stream", "temperature", "top_p", "parallel_tool_calls", "top_logprobs")
+
+
+def make_stateless(body: dict[str, Any]) -> dict[str, Any]:
+    """The same without what was stored, and without storing it."""
+    said = {name: value for name, value in body.items() if name not in _GONE}
+    if isinstance(said.get("input"), list):
+        said["input"] = _standing(said["input"]) or _HELLO
+    return {**said, "store": False} if "input" in said or "store" in said else said
+
+
+def convert_to_endpoint(body: dict[str, Any], before: str, path: str) -> dict[str, Any]:
+    """For another endpoint a question that may be answered alike: with the tools of this one, in its own words."""
+    if before == path:
+        return body
+    said = {name: body[name] for name in _COMMON if name in body}
+    flat = path == ENDPOINTS["responses"]
+    said |= {"input": _HELLO, "store": False} if flat else {"messages": [{"role": "user", "content": _HELLO}]}
+    tools = [_tool(one, flat=flat) for one in body.get("tools") or () if one.get("type") in ("function", "custom")]
+    return {**said, "tools": tools, **_choice(body)} if tools else said
+
+
+def _choice(body: dict[str, Any]) -> dict[str, Any]:
+    return {"tool_choice": body["tool_choice"]} if isinstance(body.get("tool_choice"), str) else {}
+
+
+def _tool(tool: dict[str, Any], *, flat: bool) -> dict[str, Any]:
+    """As the endpoint has it: with its members in itself, or under the name of its type."""
+    kind = tool["type"]
+    members = tool.get(kind) or {name: value for name, value in tool.items() if name != "type"}
+    return {"type": kind, **members} if flat else {"type": kind, kind: members}
+
+
+def _standing(items: list[Any]) -> list[Any]:
+    """Return the items that need no others: no references, no outputs of calls elsewhere, nothing sealed."""
+    objects = [item for item in items if isinstance(item, dict)]
+    called = {item.get("call_id") for item in objects if not str(item.get("type")).endswith("_output")}
+    return [
+        {name: value for name, value in item.items() if name != "encrypted_content"}
+        for item in objects
+        if item.get("type") not in _REFERENCES and item.get("call_id") in {None, *called}
+    ]
+
+
+_SOON = 0.5  # seconds for what was too late then
+_NOWHERE = "http://127.0.0.1:9"  # where no server listens
+_ENOUGH = 1 << 40  # bytes
+
+
+class ReplayOptions(Struct, frozen=True):
+    """Differences from the recorded request; None: none.  cut: of the backends' bytes; timed: at the recorded pace."""
+
+    format: str | None = None
+    endpoint: str | None = None
+    cut: Rechunk | None = None
+    timed: bool = False
+
+
+_AS_IT_WAS = ReplayOptions()
+
+
+async def replayed(recording: Recording, ways: ReplayOptions = _AS_IT_WAS) -> Recording:
+    """Return the recording of today's gateway; raise Unplayable."""
+    _check(recording, ways)
+    script = [call.cut(ways.cut) if ways.cut else call for call in recorded_calls(recording)]
+    prepared = [entry for entry in recording.entries if isinstance(entry, PreparedEntry)]
+    player = MockBackend(_in_order(script), {entry.upstream_model for entry in prepared}, timed=ways.timed)
+    async with AsyncExitStack() as held:
+        root = await held.enter_async_context(player.serving())
+        folder = held.enter_context(TemporaryDirectory())
+        app = create_app(_config(prepared, script, root, folder, ways.format))
+        await held.enter_async_context(app.router.lifespan_context(app))
+        for entry in prepared:
+            backend = app.state.directory.backends[entry.backend]
+            backend.learner.recall(convert(entry.learned, list[LearnedMetadata]))
+        await _ask(app, recording, ways.endpoint)
+        again: Recording = app.state.telemetry.recorder.recent[-1]
+        return again
+
+
+def _check(recording: Recording, ways: ReplayOptions) -> None:
+    *entries, over = recording.entries
+    assert recording.asked, "a recording says what was asked"
+    if ways.endpoint and recording.asked.path not in ENDPOINTS.values():
+        raise UnreadableRecording(f"what {recording.asked.path} was asked cannot be asked elsewhere")
+    if recording.cut:
+        raise UnreadableRecording("it is too long to have been written down to its end")
+    if not any(isinstance(entry, UpstreamRequestEntry) for entry in entries):
+        raise UnreadableRecording("no backend was asked")
+    if any(isinstance(entry, UpstreamDataEntry) and not entry.call for entry in entries):
+        raise UnreadableRecording("tools ran at the gateway, which are not here")
+    if isinstance(over, EndEntry) and over.status == 499:
+        raise UnreadableRecording("its client left")
+
+
+def _in_order(script: Sequence[RecordedCall]) -> CallChooser:
+    """Each backend says one thing after another."""
+    left = [*script]
+
+    def choose(asked: MockRequest) -> RecordedCall | None:
+        found = next((call for call in left if asked.path == f"/{call.backend}{call.path}"), None)
+        if found:
+            left.remove(found)
+        return found
+
+    return choose
+
+
+def _config(
+    prepared: Sequence[PreparedEntry], script: Sequence[RecordedCall], root: str, folder: str, format: str | None
+) -> Config:
+    """A gateway that has what this request met, and asks in the order in which it was done then."""
+    models: dict[str, Any] = {}
+    for entry in reversed(prepared):
+        settings = {**entry.settings, "hedge_seconds": 0, **({"format": format} if format else {})}
+        known = models.setdefault(entry.model, {**settings, "backends": {}})
+        known["backends"][entry.backend] = entry.upstream_model
+    for one in models.values():
+        names = [*one["backends"].items()][::-1]
+        one["backends"] = [
+            {"name": name, "upstream_model": model, "priority": place} for place, (name, model) in enumerate(names)
+        ]
+    first = prepared[0].model
+    models[first]["fallback"] = [
+        {"model": name, "when": ["unavailable", "too_long"]} for name in models if name != first
+    ]
+    backends = {entry.backend: _backend(entry, script, root) for entry in prepared}
+    said = {
+        "backends": backends,
+        "models": models,
+        "store": {"url": f"sqlite:///{folder}/gateway.db"},
+        "responses": {"min_output_tokens": 1, "repair_dangling_calls": True},
+        "recording": {"exchange_bytes": _ENOUGH},
+        "inspector": {"enabled": True},
+    }
+    return parse(json.encode(said).decode().replace("${", "$${"), "replay", {}, formats.format_names())
+
+
+def _backend(entry: PreparedEntry, script: Sequence[RecordedCall], root: str) -> dict[str, Any]:
+    calls = [call for call in script if call.backend == entry.backend]
+    away = bool(calls) and all(call.end == "away" for call in calls)
+    late = any(call.end == "hang" for call in calls)
+    return {
+        **entry.server,
+        "url": _NOWHERE if away else f"{root}/{entry.backend}",
+        "timeouts": {"first_byte": _SOON, "idle": _SOON} if late else {},
+    }
+
+
+async def _ask(app: FastAPI, recording: Recording, endpoint: str | None) -> None:
+    asked = recording.asked
+    assert asked, "a recording says what was asked"
+    path = ENDPOINTS[endpoint] if endpoint else asked.path
+    body = asked.body
+    with suppress(DecodeError, UnicodeDecodeError):
+        body = json.encode(convert_to_endpoint(make_stateless(json.decode(body)), asked.path, path))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        await client.post(path, content=body, headers=asked.headers, timeout=None)

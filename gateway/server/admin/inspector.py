@@ -1,0 +1,255 @@
+"""Show single requests step by step, as /admin/exchanges serves them: the recent ones that this worker recorded.
+
+Contents are shown, secrets are not.  A replay in another format runs in a process of its own.
+"""
+
+import asyncio
+import re
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway import __version__
+from gateway.errors import BadRequest, NotFound
+from gateway.formats import FORMATS, format_names
+from gateway.formats.markers import END_TOKENS
+from gateway.recording import (
+    EndEntry,
+    PreparedEntry,
+    Recording,
+    RecordingEntry,
+    RequestEntry,
+    ResponseDataEntry,
+    UpstreamDataEntry,
+    UpstreamErrorEntry,
+    UpstreamRequestEntry,
+    entry_to_dict,
+    redact,
+    write_lines,
+)
+from gateway.server.child_process import run_child
+
+_ENTRIES = 500  # of a page
+_BYTES = 1 << 20  # of what they say
+_LONGEST = 1 << 18  # bytes of one of them
+_SIGN = re.compile(r'[<\[][^"{]{3,}')  # which is not to be found in any text
+_TAG = re.compile(r"<[a-z_:]+>")  # which is ended by another
+
+
+class ExchangeSummary(Struct, frozen=True):
+    """One request.  started: ISO 8601; live: it goes on, and has no status yet; times are seconds since `started`.
+
+    ledger: what was not passed as it came; entries, bytes: how much was written down; cut: there was more.
+    """
+
+    id: str
+    started: str
+    endpoint: str
+    model: str
+    backend: str
+    format: str
+    live: bool
+    status: int | None
+    error: str | None
+    first_byte: float | None
+    duration: float
+    output_tokens: int | None
+    ledger: list[str]
+    entries: int
+    bytes: int
+    cut: bool
+
+
+class ExchangeDetail(ExchangeSummary, frozen=True):
+    """And more of it.  reason: of the format; message: of the error; line: what the log has; markers: of models."""
+
+    reason: str
+    message: str | None
+    line: dict[str, Any]
+    markers: list[str]
+
+
+class EntriesPage(Struct, frozen=True):
+    """Entries in the order in which they came, as a recording has them.  more: there are more behind them already.
+
+    over: nothing more comes.  In an entry of which not all is told, `cut` is its size in bytes.
+    """
+
+    entries: list[dict[str, Any]]
+    more: bool
+    over: bool
+
+
+def list_exchanges(recent: Iterable[Recording], model: str, status: str, code: str) -> list[ExchangeSummary]:
+    """Return the running exchanges, then the newest.
+
+    model: a part of its name; status: `live`, a number, or a class like `4xx`; code: of the ledger.
+    """
+    told = [_exchange(one) for one in [*recent][::-1] if one.entries]
+    fit = [one for one in told if _fits(one, model, status, code)]
+    return sorted(fit, key=lambda one: not one.live)
+
+
+def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recording:
+    """The newest of this id, as clients may use one twice; or the one that started then."""
+    for one in [*recent][::-1]:
+        if one.id == id and started in ("", one.started):
+            return one
+    raise NotFound(f"No exchange '{id}' is remembered here.")
+
+
+def exchange_detail(recording: Recording) -> ExchangeDetail:
+    prepared, over = _prepared(recording), _over(recording)
+    told = _exchange(recording)
+    return ExchangeDetail(
+        **{name: getattr(told, name) for name in told.__struct_fields__},
+        reason=prepared.reason if prepared else "",
+        message=over.problem.message if over and over.problem else None,
+        line=over.line if over else {},
+        markers=_markers(),
+    )
+
+
+def entries_page(recording: Recording, after: int, secrets: Collection[bytes]) -> EntriesPage:
+    """Return the entries behind this number."""
+    some = [*_some(recording.entries[after + 1 :])]
+    part = Recording(recording.id, recording.started, 0)
+    part.entries = [_clipped(entry) for entry in some]
+    shown = enumerate(redact(part, secrets, contents=False).entries, after + 1)
+    lines = [entry_to_dict(n, entry, recording.entries) for n, entry in shown]
+    for said, entry in zip(lines, some, strict=True):
+        if (size := _size(entry)) > _LONGEST:
+            said["cut"] = size
+    known = after + 1 + len(some)
+    return EntriesPage(lines, more=known < len(recording.entries), over=recording.over)
+
+
+def recording_file(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> bytes:
+    """As it would be written.  contents: with what is said."""
+    shown = redact(recording, secrets, contents=not contents)
+    return b"".join(write_lines(shown, __version__, redacted=not contents))
+
+
+def _exchange(recording: Recording) -> ExchangeSummary:
+    entries, prepared, over = recording.entries, _prepared(recording), _over(recording)
+    known = over.line if over else {}
+    first = next((entry.t for entry in entries if isinstance(entry, UpstreamDataEntry) and entry.call), None)
+    problem = over.problem if over else None
+    return ExchangeSummary(
+        id=recording.id,
+        started=recording.started,
+        endpoint=recording.asked.path if recording.asked else known.get("endpoint", ""),
+        model=known.get("model") or (prepared.model if prepared else ""),
+        backend=known.get("backend") or (prepared.backend if prepared else ""),
+        format=known.get("format") or (prepared.format if prepared else ""),
+        live=not over,
+        status=over.status if over else None,
+        error=(problem.code or problem.type) if problem else None,
+        first_byte=first,
+        duration=entries[-1].t,
+        output_tokens=known.get("output_tokens"),
+        ledger=over.ledger if over else [],
+        entries=len(entries),
+        bytes=recording.size,
+        cut=recording.cut,
+    )
+
+
+def _prepared(recording: Recording) -> PreparedEntry | None:
+    return next((entry for entry in recording.entries if isinstance(entry, PreparedEntry)), None)
+
+
+def _over(recording: Recording) -> EndEntry | None:
+    last = recording.entries[-1] if recording.entries else None
+    return last if isinstance(last, EndEntry) else None
+
+
+def _fits(one: ExchangeSummary, model: str, status: str, code: str) -> bool:
+    states = {"live"} if one.status is None else {str(one.status), f"{one.status // 100}xx"}
+    codes = {entry.partition(":")[0] for entry in one.ledger}
+    return model in one.model and (not status or status in states) and (not code or code in codes)
+
+
+def _some(entries: list[RecordingEntry]) -> Iterator[RecordingEntry]:
+    """As many as a page has room for, and one at least."""
+    room = _BYTES
+    for entry in islice(entries, _ENTRIES):
+        yield entry
+        room -= min(_size(entry), _LONGEST)
+        if room <= 0:
+            return
+
+
+def _size(entry: RecordingEntry) -> int:
+    match entry:
+        case RequestEntry() | UpstreamRequestEntry() | UpstreamErrorEntry():
+            return len(entry.body)
+        case UpstreamDataEntry() | ResponseDataEntry():
+            return len(entry.data)
+    return 0
+
+
+def _clipped(entry: RecordingEntry) -> RecordingEntry:
+    if _size(entry) <= _LONGEST:
+        return entry
+    name = "data" if isinstance(entry, UpstreamDataEntry | ResponseDataEntry) else "body"
+    return replace(entry, **{name: getattr(entry, name)[:_LONGEST]})
+
+
+@cache
+def _markers() -> list[str]:
+    """Return the tags that models write around thoughts and calls, the longest first."""
+    known = {sign for row in FORMATS.values() for sign in (*row.signs, *row.first)} | {"<think>", *END_TOKENS}
+    signs = {sign for sign in known if _SIGN.fullmatch(sign)}
+    ends = {f"</{sign[1:]}" for sign in signs if _TAG.fullmatch(sign)}
+    return sorted(signs | ends, key=lambda sign: (-len(sign), sign))
+
+
+_SECONDS = 60
+_MOST = 1 << 18  # characters of a report
+_NAME = "recording.jsonl"
+
+
+class ReplayResult(Struct, frozen=True):
+    """same: it means what it meant; report: what is different, or why it cannot be replayed."""
+
+    same: bool
+    report: str
+
+
+class ReplayRunner:
+    """One at a time."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def replay(self, recording: bytes, format: str) -> ReplayResult:
+        """Raises BadRequest."""
+        if format not in format_names():
+            raise BadRequest(f"There is no format '{format}'.", param="format")
+        async with self._turn:
+            with TemporaryDirectory() as folder:
+                await asyncio.to_thread((Path(folder) / _NAME).write_bytes, recording)
+                return await _replay(folder, format)
+
+
+async def _replay(folder: str, format: str) -> ReplayResult:
+    command = (sys.executable, "-m", "gateway", "replay", str(Path(folder) / _NAME), "--format", format)
+    try:
+        async with (
+            run_child(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process,
+            asyncio.timeout(_SECONDS),
+        ):
+            said, _ = await process.communicate()
+    except TimeoutError:
+        return ReplayResult(False, f"It takes longer than {_SECONDS} seconds.")
+    report = said.decode(errors="replace").partition(f"{_NAME}: ")[2]
+    return ReplayResult(process.returncode == 0, report[:_MOST].strip() or "It cannot be replayed.")

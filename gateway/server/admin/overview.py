@@ -1,0 +1,181 @@
+"""The document as it is now: what workers see, what the configuration says, what backends say of themselves."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from itertools import islice
+from time import time
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from gateway import __version__
+from gateway.config import Config
+from gateway.errors import GatewayError
+from gateway.formats import canonical_name
+from gateway.server.admin.overview_model import (
+    BackendView,
+    ModelBackendView,
+    ModelView,
+    Overview,
+    ThroughputView,
+    WorkersView,
+)
+from gateway.server.observability.snapshot import SECONDS, BackendCondition, ModelRate, RequestSnapshot, WorkerSnapshot
+from gateway.server.observability.telemetry import Telemetry
+from gateway.server.relay import format_selection
+from gateway.server.upstream import model_registry
+from gateway.server.upstream.backend import Backend, ListedModel
+from gateway.server.upstream.model_registry import BackendRoute, ModelRegistry
+
+_PATIENCE = 1.0  # seconds, for what backends say of themselves
+_MODELS = 100
+_REQUESTS = 100
+_FAILED = 50
+_Said = TypeVar("_Said")
+_Else = TypeVar("_Else")
+
+
+async def build_overview(config: Config, directory: ModelRegistry, telemetry: Telemetry) -> Overview:
+    sights, said, listed = await asyncio.gather(
+        telemetry.sights(directory.backends),
+        asyncio.gather(*map(_said, directory.backends.values())),
+        _in_time(directory.list(), [ListedModel(name) for name, model in config.models.items() if model.backends]),
+    )
+    rates = [rate for sight in sights for rate in sight.rates]
+    names = _grouped(listed, directory)
+    models = await asyncio.gather(
+        *(_model(name, aliases, config, directory, rates) for name, aliases in islice(names.items(), _MODELS))
+    )
+    return Overview(
+        version=__version__,
+        time=time(),
+        window_seconds=SECONDS,
+        workers=WorkersView(config.server.workers, len(sights)),
+        pace=_pace(rates),
+        models=[model for model in models if model],
+        models_left_out=max(0, len(names) - _MODELS),
+        backends=[
+            _server(config, backend, one, sights, rates)
+            for backend, one in zip(directory.backends.values(), said, strict=True)
+        ],
+        errors=_newest((sight.failed for sight in sights), _FAILED),
+        requests=_newest((sight.requests for sight in sights), _REQUESTS),
+    )
+
+
+async def _in_time(saying: Awaitable[_Said], otherwise: _Else) -> _Said | _Else:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await saying
+    except (TimeoutError, GatewayError):
+        return otherwise
+
+
+def _newest(several: Iterable[Sequence[RequestSnapshot]], most: int) -> list[RequestSnapshot]:
+    """Return running requests first, then the newest."""
+    return sorted((seen for one in several for seen in one), key=lambda seen: (not seen.live, -seen.arrived))[:most]
+
+
+def _pace(rates: Iterable[ModelRate], counts: Callable[[ModelRate], bool] = lambda _: True) -> ThroughputView:
+    counted = [rate for rate in rates if counts(rate)]
+    return ThroughputView(
+        sum(rate.in_flight for rate in counted),
+        round(sum(rate.requests for rate in counted), 3),
+        round(sum(rate.tokens for rate in counted), 1),
+    )
+
+
+# Models
+
+
+def _grouped(listed: Iterable[ListedModel], directory: ModelRegistry) -> dict[str, list[str]]:
+    """The other names of each model."""
+    names: dict[str, list[str]] = {}
+    for one in listed:
+        model = directory.model(one.id)
+        names.setdefault(model, []).extend([one.id] if model != one.id else [])
+    return names
+
+
+async def _model(
+    name: str, aliases: list[str], config: Config, directory: ModelRegistry, rates: Iterable[ModelRate]
+) -> ModelView | None:
+    """Return None if no worker has it any more."""
+    served = await _in_time(directory.find(name), None)
+    if not served:
+        return None
+    known, places = await asyncio.gather(
+        model_registry.metadata_of_model(served), asyncio.gather(*map(_place, served.routes.values()))
+    )
+    return ModelView(
+        id=name,
+        source="configured" if name in config.models else "listed",
+        aliases=aliases,
+        context_length=known.window,
+        capabilities=None if known.abilities is None else sorted(known.abilities),
+        pace=_pace(rates, lambda rate: rate.model == name),
+        places=places,
+    )
+
+
+async def _place(route: BackendRoute) -> ModelBackendView:
+    settings, backend = route.settings, route.backend
+    word = canonical_name(settings.format)
+    chosen = await _in_time(
+        format_selection.format_before_request(route, word), format_selection.format_by_names(route, word)
+    )
+    return ModelBackendView(
+        backend=backend.name,
+        upstream_model=route.upstream_model,
+        format=chosen.format,
+        reason=chosen.reason,
+        parsed=backend.kind.parses,
+        thought=settings.thought,
+        tools=settings.tools,
+    )
+
+
+# Backends
+
+
+async def _said(backend: Backend) -> int | str:
+    """How many models it lists, or why that is not known."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return len(await backend.models())
+    except TimeoutError:
+        return f"The backend '{backend.name}' takes longer than a second to say which models it serves."
+    except GatewayError as error:
+        return error.problem.message
+
+
+def _server(
+    config: Config, backend: Backend, said: int | str, sights: Collection[WorkerSnapshot], rates: Iterable[ModelRate]
+) -> BackendView:
+    name, settings = backend.name, config.backends[backend.name]
+    seen = _worst([sight.backends[name] for sight in sights if name in sight.backends])
+    return BackendView(
+        name=name,
+        kind=settings.kind,
+        url=settings.url,
+        healthy=seen.healthy,
+        circuit=seen.state,
+        back_in_seconds=round(seen.back_in, 1),
+        queued=seen.queued,
+        concurrent=settings.concurrent,
+        pace=_pace(rates, lambda rate: rate.backend == name),
+        models=said if isinstance(said, int) else None,
+        problem=said if isinstance(said, str) else None,
+        last_failure=seen.failure,
+    )
+
+
+def _worst(several: Collection[BackendCondition]) -> BackendCondition:
+    """Return the health that the worst worker sees, and the last failure that any of them knows."""
+    worst = max(several, key=lambda one: (not one.healthy, one.state != "closed", one.back_in))
+    failures = [one.failure for one in several if one.failure]
+    return replace(
+        worst,
+        queued=sum(one.queued for one in several),
+        failure=max(failures, key=lambda one: one.time, default=None),
+    )

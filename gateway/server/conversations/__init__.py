@@ -1,0 +1,1 @@
+"""Keep the context of conversations: stored responses, reasoning memory, encryption and expiry."""

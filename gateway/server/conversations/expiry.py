@@ -1,0 +1,25 @@
+"""Beside the answers: what is too old or too much to be kept is deleted from time to time."""
+
+import asyncio
+import logging
+import time
+
+from gateway.config import StoreSettings
+from gateway.errors import StoreFailed
+from gateway.store import expiry
+from gateway.store.database import Database
+
+_log = logging.getLogger("gateway")
+_DAY = 86_400
+_EVERY = 600.0  # seconds
+
+
+async def expire_forever(database: Database, settings: StoreSettings, seconds: float = _EVERY) -> None:
+    """Sweep if there is a database; a gateway that stores nothing does not create one."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            if database.exists():
+                await expiry.expire(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
+        except StoreFailed as error:
+            _log.warning("what is too old could not be deleted: %s", error.__cause__)

@@ -1,0 +1,120 @@
+"""The reasoning that a tenant's clients do not send back: looked up for a question, kept of its answer.
+
+It never fails a request: only the log reports a store that fails.
+"""
+
+import logging
+import time
+from collections.abc import Collection
+from typing import Protocol, Self, TypeVar
+
+from gateway.errors import StoreFailed
+from gateway.request import Request
+from gateway.server.http.response_writer import ResponseWriter
+from gateway.store import reasoning_memory
+from gateway.store.database import Database
+from gateway.transforms import EventFilter
+from gateway.transforms.reasoning_memory import ReasoningCapture, find_missing_reasoning, restore_reasoning
+from gateway.warnings import Warnings
+
+_log = logging.getLogger("gateway")
+
+
+class FilteredRound(Protocol):
+    """A round of a response, to which filters of its events can be added."""
+
+    def seen_by(self, filter: EventFilter) -> Self: ...
+
+
+_Round = TypeVar("_Round", bound=FilteredRound)
+
+
+class NoReasoningMemory:
+    """No memory: clients have to send back what they want the model to know."""
+
+    async def recalled(self, request: Request, _: Warnings, *, all_turns: bool = True) -> Request:
+        """The request with the reasoning that its messages had; else than in all turns, only that of the last one."""
+        return request
+
+    def listening(self, round: _Round) -> _Round:
+        """Return the round with a filter that captures the reasoning of its answer."""
+        return round
+
+    def ahead_of(self, outlet: ResponseWriter) -> ResponseWriter:
+        """Tells a piece of an answer after what was heard in it was kept: clients answer at once.
+
+        If that was broken off, and the answer goes on, the piece that was about to be told goes first.
+        """
+        return outlet
+
+    async def keep(self) -> None:
+        """Keep what was heard."""
+
+
+class ReasoningMemory(NoReasoningMemory):
+    """Of one question: `recalled` comes first, the answer afterwards."""
+
+    def __init__(self, store: Database, tenant: str) -> None:
+        self._store, self._tenant = store, tenant
+        self._used: Collection[str] = ()
+
+    async def recalled(self, request: Request, ledger: Warnings, *, all_turns: bool = True) -> Request:
+        self._listener = ReasoningCapture(request.messages)
+        lacks = find_missing_reasoning(request.messages, all_turns=all_turns)
+        if not lacks:
+            return request
+        try:
+            async with self._store.reading() as db:
+                found = await reasoning_memory.find(db, self._tenant, {key for one in lacks for key in one.keys})
+        except StoreFailed as error:
+            _log.warning("reasoning could not be looked up: %s", error.__cause__)
+            return request
+        self._used = found.keys()
+        return restore_reasoning(request, lacks, found, ledger)
+
+    def listening(self, round: _Round) -> _Round:
+        return round.seen_by(self._listener)
+
+    def ahead_of(self, outlet: ResponseWriter) -> ResponseWriter:
+        return _SavingWriter(self, outlet)
+
+    @property
+    def behind(self) -> bool:
+        """Return True if there is reasoning that is not stored yet."""
+        return bool(self._listener.heard)
+
+    async def keep(self) -> None:
+        heard = self._listener.heard
+        if not heard:
+            return
+        now = int(time.time())
+        try:
+            async with self._store.writing() as db:
+                await reasoning_memory.save(db, self._tenant, heard, now)
+                await reasoning_memory.touch(db, self._tenant, self._used, now)
+        except StoreFailed as error:
+            _log.warning("reasoning could not be kept: %s", error.__cause__)
+        heard.clear()
+
+
+class _SavingWriter:
+    """An outlet behind a memory."""
+
+    def __init__(self, memory: ReasoningMemory, outlet: ResponseWriter) -> None:
+        self._memory, self._outlet = memory, outlet
+        self._held = b""  # a piece that was not passed on
+
+    def now(self, piece: bytes) -> bool:
+        return not (self._memory.behind or self._held) and self._outlet.now(piece)
+
+    async def tell(self, piece: bytes) -> None:
+        await self._outlet.tell(await self._kept(piece))
+
+    async def end(self, piece: bytes) -> None:
+        await self._outlet.end(await self._kept(piece))
+
+    async def _kept(self, piece: bytes) -> bytes:
+        self._held += piece
+        await self._memory.keep()
+        held, self._held = self._held, b""
+        return held

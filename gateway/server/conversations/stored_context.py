@@ -1,0 +1,243 @@
+"""Load the stored context of a request, and store its response."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from msgspec import Struct
+
+from gateway.api.responses import InputContext, ResponseDraft, ResponseParams
+from gateway.api.responses.stored_items import with_unique_ids
+from gateway.errors import BadRequest, NotFound, StoreFailed
+from gateway.server.ids import new_id
+from gateway.server.worker_thread import MANY, apart
+from gateway.store import chat_completions, conversations, item_lists, jobs, responses
+from gateway.store.database import Database
+from gateway.store.records import Item, ItemsMissing, ListPosition, NewResponse, StoredConversation
+from gateway.warnings import Warnings, header_text
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+class Held(Struct):
+    """At the end of the block all of it is let go of, the last one first."""
+
+    _stack: AsyncExitStack | None = None
+
+    @property
+    def stack(self) -> AsyncExitStack:
+        """The exit stack, created when the first resource needs it."""
+        if self._stack is None:
+            self._stack = AsyncExitStack()
+        return self._stack
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace) if self._stack else None
+
+
+_LEASE = 30.0  # seconds that a conversation stays locked when its process dies
+
+StoredObject = dict[str, Any]
+
+
+class Predecessor(Struct, frozen=True):
+    """The history that a response continues, and the place behind it; None if it begins anew.
+
+    unstored: the last items of what was said, as far as the store does not have them.
+    """
+
+    context: InputContext
+    behind: ListPosition | None = None
+    conversation: StoredConversation | None = None
+    unstored: Sequence[Item] = ()
+
+
+class StoredContext:
+    """The stored data of one tenant, for one request.
+
+    remembers: `keep_response` gets all responses, also those with `store: false`.
+    """
+
+    remembers: ClassVar[bool] = False
+
+    def __init__(self, store: Database, tenant: str) -> None:
+        self._store, self.tenant = store, tenant
+        self._holds = False  # a conversation
+
+    async def origin(self, draft: ResponseDraft, id: str, held: Held) -> Predecessor:
+        """Raises BadRequest or NotFound for what is not there.
+
+        id: of the response that goes on from it; held: takes the conversation.
+        """
+        if draft.conversation:
+            await held.stack.enter_async_context(self._held(draft.conversation, id))
+        return await self._found(draft)
+
+    async def keep_response(
+        self, draft: ResponseDraft, origin: Predecessor, ledger: Warnings, record: StoredObject
+    ) -> None:
+        """Store the answer with its question and its warnings; all of it, or raise StoreFailed."""
+        record = responses.warned(record, header_text(", ".join(ledger.listed())))
+        items, now = [*origin.unstored, *await input_items(draft, origin)], int(time.time())
+        if record["store"] and not origin.behind:
+            await self._store.together(responses.begin, NewResponse(self.tenant, record, items, now))
+            return
+        async with self._store.writing() as db:
+            conversation = await _left(db, origin, record)
+            if record["store"]:
+                await responses.save(db, self.tenant, record, items, conversation or origin.behind, now)
+            elif conversation:
+                await conversations.append(db, conversation, [*items, *record["output"]], now)
+        self._holds = False
+
+    def lasts(self, asked: ResponseParams, resume_seconds: int) -> bool:
+        """Return True if the response may go on without its client."""
+        resumed = resume_seconds and asked.streamed and asked.echo["store"]
+        return asked.background or bool(resumed)
+
+    async def open_response(
+        self, draft: ResponseDraft, origin: Predecessor, body: StoredObject, db: "AsyncConnection"
+    ) -> None:
+        """Store a response that is in progress with its question."""
+        items = [*origin.unstored, *await input_items(draft, origin)]
+        await responses.open(db, self.tenant, body, items, origin.behind, int(time.time()))
+
+    async def finish_response(
+        self, origin: Predecessor, ledger: Warnings, db: "AsyncConnection", record: StoredObject
+    ) -> bool:
+        """Store how one ended that was opened, with its warnings; False if it was deleted meanwhile."""
+        record = responses.warned(record, header_text(", ".join(ledger.listed())))
+        conversation = await _left(db, origin, record)
+        return await responses.finish(db, self.tenant, record, conversation, int(time.time()))
+
+    async def keep_completion(self, record: StoredObject, messages: list[Item]) -> None:
+        async with self._store.writing() as db:
+            await chat_completions.save(db, self.tenant, record, messages, int(time.time()))
+
+    async def _found(self, draft: ResponseDraft) -> Predecessor:
+        if not (draft.previous or draft.conversation or draft.references):
+            return Predecessor(InputContext())
+        async with self._store.reading() as db:
+            items = await item_lists.by_id(db, self.tenant, draft.references) if draft.references else {}
+            if draft.previous:
+                behind, before = await self._previous(db, draft.previous)
+                return Predecessor(InputContext(before, items), behind)
+            if draft.conversation:
+                found = await conversations.find(db, self.tenant, draft.conversation)
+                if not found:
+                    raise conversation_not_found(draft.conversation, "conversation")
+                return Predecessor(InputContext(await item_lists.read(db, [found.items]), items), found.behind, found)
+        return Predecessor(InputContext((), items))
+
+    async def _previous(self, db: "AsyncConnection", id: str) -> tuple[ListPosition, list[Item]]:
+        """The place behind a response, and all that was said up to there.
+
+        Where it broke off, its last item is left out: a model is not to go on from half a sentence of a failure.
+        """
+        if not (kept := await responses.find(db, self.tenant, id)):
+            raise _no_response(id)
+        if (status := kept.body["status"]) in ("queued", "in_progress"):
+            message = f"Previous response with id '{id}' is not finished yet: its status is {status}."
+            raise BadRequest(message, param="previous_response_id")
+        before = await _said_before(db, kept.behind, id)
+        if status in ("failed", "cancelled") and kept.end > kept.output and before[-1].get("status") == "incomplete":
+            return ListPosition(kept.thread, kept.end - 1), before[:-1]
+        return kept.behind, before
+
+    @asynccontextmanager
+    async def _held(self, id: str, holder: str) -> AsyncIterator[None]:
+        if not await self._hold(id, holder):
+            raise conversation_locked_error("conversation")
+        self._holds = True
+        renewing = asyncio.create_task(self._renew(id, holder))
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            if self._holds:
+                await self._let_go(id, holder)
+
+    async def _let_go(self, id: str, holder: str) -> None:
+        with suppress(StoreFailed):  # then the lease ends by itself
+            async with self._store.writing() as db:
+                if not await jobs.job_state(db, holder):  # else the next process has the conversation, too
+                    await conversations.release(db, id, holder)
+
+    async def _hold(self, id: str, holder: str) -> bool:
+        async with self._store.writing() as db:
+            if not await conversations.find(db, self.tenant, id):
+                raise conversation_not_found(id, "conversation")
+            return await conversations.acquire(db, id, holder, *_lease())
+
+    async def _renew(self, id: str, holder: str) -> None:
+        while True:
+            await asyncio.sleep(_LEASE / 3)
+            with suppress(StoreFailed):  # the next time may be early enough
+                async with self._store.writing() as db:
+                    await conversations.renew(db, id, holder, *_lease())
+
+
+class ReadOnlyContext(StoredContext):
+    """Context for requests that store nothing: a conversation is not locked, and may grow meanwhile."""
+
+    async def origin(self, draft: ResponseDraft, _: str, __: Held) -> Predecessor:
+        return await self._found(draft)
+
+    def lasts(self, asked: ResponseParams, _: int) -> bool:
+        return False
+
+
+async def input_items(draft: ResponseDraft, origin: Predecessor) -> list[Item]:
+    """The items of the question, as they are stored; many are made apart."""
+    before = origin.context.before
+    asked = draft.input(origin.context.items)
+    if len(asked) + len(before) < MANY:
+        return with_unique_ids(asked, before, new_id)
+    return await apart(with_unique_ids, asked, before, new_id)
+
+
+async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject) -> StoredConversation | None:
+    """Let go of the conversation that was held for a response; None if that is no part of it.
+
+    A failed response is no part of it.  After the end is visible, other requests may continue the conversation.
+    """
+    if not origin.conversation:
+        return None
+    await conversations.release(db, origin.conversation.id, record["id"])
+    return origin.conversation if record["status"] in ("completed", "incomplete") else None
+
+
+def _lease() -> tuple[int, int]:
+    """Now, and for how long from now: milliseconds."""
+    return int(time.time() * 1000), int(_LEASE * 1000)
+
+
+async def _said_before(db: "AsyncConnection", behind: ListPosition, id: str) -> list[Item]:
+    try:
+        return await item_lists.read(db, await item_lists.ranges(db, behind))
+    except ItemsMissing:
+        message = f"Previous response with id '{id}' goes on from a response that was deleted."
+        raise BadRequest(message, code="previous_response_not_found", param="previous_response_id") from None
+
+
+def _no_response(id: str) -> BadRequest:
+    message = f"Previous response with id '{id}' not found."
+    return BadRequest(message, code="previous_response_not_found", param="previous_response_id")
+
+
+def conversation_not_found(id: str, param: str | None = None) -> NotFound:
+    return NotFound(f"Conversation with id '{id}' not found.", param=param)
+
+
+def conversation_locked_error(param: str | None = None) -> BadRequest:
+    message = "Another process is currently operating on this conversation. Please retry in a few seconds."
+    return BadRequest(message, code="conversation_locked", param=param)

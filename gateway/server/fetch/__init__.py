@@ -1,0 +1,1 @@
+"""Fetch the URLs that clients and models name, from public addresses only."""

@@ -1,0 +1,83 @@
+"""Fetch the files and images that a request names by URL, and read them beside the event loop, for a bounded time."""
+
+import asyncio
+from collections.abc import Mapping
+
+from gateway import config
+from gateway.backends import Kind
+from gateway.errors import BadRequest
+from gateway.request import Request
+from gateway.server.fetch.fetcher import FetchedContent, Fetcher, FetchKind
+from gateway.server.fetch.pdf_reader import Pdfs
+from gateway.transforms import attachments
+from gateway.warnings import Warnings
+
+FILE = FetchKind("file", accept="*/*", too_large="file_too_large")
+
+_SECONDS = 10.0  # for all files of a request
+
+
+async def inline_request_files(
+    request: Request,
+    settings: config.FetchSettings,
+    ledger: Warnings,
+    pdfs: Pdfs,
+    tenant: str = "",
+    seconds: float = _SECONDS,
+) -> Request:
+    """Return the request with the text of its files instead of them; raise BadRequest for an invalid file."""
+    if not attachments.has_files(request):
+        return request
+    whole = await _fetched(request, settings, ledger)
+    found = await asyncio.to_thread(attachments.pdfs, whole)
+    texts = await asyncio.gather(*(pdfs.text(data, tenant, seconds) for data in found))
+    told = dict(zip(found, texts, strict=True))
+    said, outcomes = await asyncio.to_thread(attachments.files_to_text, whole, told.__getitem__)
+    for outcome in sorted(outcomes):
+        ledger.note(outcome, "file")
+    return said
+
+
+async def _fetched(request: Request, settings: config.FetchSettings, ledger: Warnings) -> Request:
+    """The request with the files themselves."""
+    if not (wanted := attachments.file_urls(request)):
+        return request
+    if not settings.fetch:
+        message = (
+            "Files are not fetched here: send the file itself, as 'file_data', or have 'files.fetch' set to true in "
+            "the configuration of the gateway."
+        )
+        raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
+    fetched = await Fetcher(settings, FILE).all(wanted)
+    ledger.note("translated", "file_url")
+    return await asyncio.to_thread(_inlined, request, fetched)
+
+
+def _inlined(request: Request, fetched: Mapping[str, FetchedContent]) -> Request:
+    return attachments.inline_files(
+        request, {url: attachments.data_uri(one.type, one.data) for url, one in fetched.items()}
+    )
+
+
+IMAGE = FetchKind("image", accept="image/*", too_large="image_file_too_large")
+
+
+async def inline_request_images(
+    request: Request, kind: Kind, settings: config.FetchSettings, ledger: Warnings
+) -> Request:
+    """The request as a server of this kind can see all of its images; raises BadRequest for one that it could not."""
+    if kind.fetches or not (wanted := attachments.image_urls(request)):
+        return request
+    if not settings.fetch:
+        message = (
+            "The server of this model cannot fetch images: send the image itself, as a data URL, or have "
+            "'images.fetch' set to true in the configuration of the gateway."
+        )
+        raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
+    fetched = {url: one.data for url, one in (await Fetcher(settings, IMAGE).all(wanted)).items()}
+    for url, data in fetched.items():
+        if not attachments.image_type(data):
+            message = f"Invalid '{wanted[url]}': expected an image of the type PNG, JPEG, GIF or WebP."
+            raise BadRequest(message, code="unsupported_image_media_type", param=wanted[url])
+    ledger.note("translated", "image_url")
+    return attachments.inline_images(request, fetched)

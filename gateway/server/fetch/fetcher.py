@@ -1,0 +1,87 @@
+"""Fetch the URLs of a request, within limits for all of them together."""
+
+import asyncio
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from gateway import config
+from gateway.errors import BadRequest
+from gateway.server import httpx
+from gateway.server.fetch.ssrf_guard import FetchFailed, SsrfGuard, UrlFilter, address_filter, any_url, fetch_errors
+
+_AT_ONCE = 4
+
+
+class FetchKind(Struct, frozen=True):
+    """The sort of content that is fetched; too_large: the API's code for too much of it."""
+
+    name: str
+    accept: str
+    too_large: str
+
+
+class FetchedContent(Struct, frozen=True):
+    """type: as the server says, with parameters; "" if it does not.  packed: the data is, in whichever way."""
+
+    type: str
+    data: bytes
+    packed: bool = False
+
+
+class Fetcher:
+    """Fetches what one request names."""
+
+    def __init__(self, settings: config.FetchSettings, sort: FetchKind, guard: SsrfGuard | None = None) -> None:
+        self._guard = guard or SsrfGuard(address_filter(settings.networks, settings.ports))
+        self._sort, self._seconds, self._most = sort, settings.seconds, settings.max_bytes
+        self._left = settings.max_bytes
+
+    async def all(self, wanted: Mapping[str, str]) -> dict[str, FetchedContent]:
+        """Return the content of each URL; raise BadRequest with the path of the first URL without content."""
+        until = asyncio.get_running_loop().time() + self._seconds
+        fetched: dict[str, FetchedContent] = {}
+        left = iter(wanted.items())
+
+        async def fetch() -> None:
+            for url, param in left:
+                fetched[url] = await self._one(url, param, until)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_AT_ONCE):
+                    group.create_task(fetch())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return fetched
+
+    async def _one(self, url: str, param: str, until: float) -> FetchedContent:
+        name = self._sort.name
+        try:
+            with fetch_errors():
+                async with asyncio.timeout_at(until):
+                    return await self.get(httpx.Request("GET", url, headers={"accept": self._sort.accept}))
+        except FetchTooLarge:
+            message = f"Invalid '{param}': the {name}s of a request may have {self._most} bytes in all."
+            raise BadRequest(message, code=self._sort.too_large, param=param) from None
+        except FetchFailed:
+            message = f"Invalid '{param}': the {name} could not be downloaded."
+            raise BadRequest(message, code=f"failed_to_download_{name}", param=param) from None
+
+    async def get(self, request: "httpx.Request", within: UrlFilter = any_url) -> FetchedContent:
+        """As it came: what is packed all the same stays so, and cannot grow.  Raises Unreachable and FetchTooLarge."""
+        async with self._guard.answer(request, within) as answer:
+            if answer.status_code != 200:
+                raise FetchFailed
+            data = bytearray()
+            async for piece in answer.aiter_raw():
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise FetchTooLarge
+                data += piece
+            packed = answer.headers.get("content-encoding", "identity") != "identity"
+            return FetchedContent(answer.headers.get("content-type", ""), bytes(data), packed)
+
+
+class FetchTooLarge(Exception):
+    """The content has more bytes than allowed."""

@@ -1,0 +1,83 @@
+"""The text of PDFs, which are read in processes of their own: a few at a time, and fewer of one client."""
+
+import asyncio
+import os
+import sys
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import DEVNULL, PIPE
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from msgspec import DecodeError, json
+
+from gateway.server.child_process import run_child
+from gateway.server.fetch import pdf_pages
+
+_COMMAND = (sys.executable, "-I", str(Path(pdf_pages.__file__)))
+_LINE = 8 << 20  # bytes of a page, as JSON
+_OF_A_KEY = 2  # at a time
+
+
+def joined(pages: Iterable[str], *, whole: bool) -> tuple[str, bool]:
+    """Return the text of pages, and whether that is all; whole: these are all pages."""
+    text, most = "\n\n".join(filter(None, map(str.strip, pages))), pdf_pages.MOST_CHARACTERS
+    return text[:most], (whole and len(text) <= most) or not text
+
+
+class Pdfs:
+    """most: how many are read at a time."""
+
+    def __init__(self, most: int = os.cpu_count() or 1) -> None:
+        self._most, self._running = most, Counter[str]()
+        self._changed = asyncio.Condition()
+
+    async def text(self, data: bytes, tenant: str, seconds: float) -> tuple[str, bool]:
+        """Return the text of the pages that could be read in that time, and whether that is all; "" for none."""
+        pages: list[str] = []
+        whole = False
+        with suppress(TimeoutError, DecodeError):
+            async with asyncio.timeout(seconds), self._turn(tenant), _reading(data) as lines:
+                async for line in lines:
+                    said = json.decode(line, type=str | bool)
+                    if isinstance(said, str):
+                        pages.append(said)
+                    else:
+                        whole = said
+        return joined(pages, whole=whole)
+
+    @asynccontextmanager
+    async def _turn(self, tenant: str) -> AsyncIterator[None]:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._has_room(tenant))
+            self._running[tenant] += 1
+        try:
+            yield
+        finally:
+            self._running[tenant] -= 1
+            self._running += Counter()  # without those that have none
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _has_room(self, tenant: str) -> bool:
+        return self._running.total() < self._most and self._running[tenant] < _OF_A_KEY
+
+
+@asynccontextmanager
+async def _reading(data: bytes) -> AsyncIterator[StreamReader]:
+    """The lines of a process that reads this; it is killed at the end of the block."""
+    async with run_child(*_COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, limit=_LINE) as process:
+        assert process.stdin and process.stdout
+        writing = asyncio.create_task(_write(process.stdin, data))
+        try:
+            yield process.stdout
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _write(pipe: StreamWriter, data: bytes) -> None:
+    pipe.write(data)
+    await pipe.drain()
+    pipe.close()

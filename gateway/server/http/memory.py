@@ -1,0 +1,122 @@
+"""Limit the memory that request bodies take in one process, and return freed blocks to the system at once."""
+
+import asyncio
+import ctypes
+import os
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from gateway.errors import UpstreamUnavailable
+
+FREE = 16 << 10  # bytes of a body that are not counted: as many requests as there may be take little with them
+_COPIES = 3  # as it came, decoded, and as the backend gets it
+_MUCH = 32 << 20  # bytes
+_PATIENCE = 5.0  # seconds that a body waits for room, unread
+_FULL = "The requests that are being answered take all the memory of 'limits.memory_bytes': try again soon."
+
+
+class Buffers:
+    """taken: bytes, of all requests.
+
+    emptied: is called when nothing is taken any more after it was much.
+    """
+
+    def __init__(self, emptied: Callable[[], object] = lambda: None) -> None:
+        self.taken = self._peak = 0
+        self._emptied = emptied
+        self._waiting: deque[tuple[int, int, int, asyncio.Future[None]]] = deque()
+
+    async def take(self, size: int, limit: int, own: int = 0) -> None:
+        """Wait until there is room for so many bytes; raise Unavailable if that takes too long.
+
+        What is more than the limit by itself has room where nothing else is.  own: what the request has already.
+        """
+        if not self._waiting and self._fits(size, limit, own):
+            self.taken += size
+            return
+        turn = asyncio.get_running_loop().create_future()
+        entry = size, limit, own, turn
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await turn
+        except BaseException as error:
+            if turn.cancelled():
+                with suppress(ValueError):  # it may have been passed over already
+                    self._waiting.remove(entry)
+                self._go_on()
+            else:
+                self.give(size)  # its turn came in the last moment
+            if isinstance(error, TimeoutError):
+                raise UpstreamUnavailable(_FULL, retry_after="1") from None
+            raise
+
+    def give(self, size: int) -> None:
+        """Give bytes back."""
+        self._peak = max(self._peak, self.taken)
+        self.taken -= size
+        self._go_on()
+        if not self.taken and self._peak > _MUCH:
+            self._peak = 0
+            self._emptied()
+
+    def _go_on(self) -> None:
+        while self._waiting:
+            size, limit, own, turn = self._waiting[0]
+            if not turn.done():  # the waiting request has not given up a moment ago
+                if not self._fits(size, limit, own):
+                    return
+                self.taken += size
+                turn.set_result(None)
+            self._waiting.popleft()
+
+    def _fits(self, size: int, limit: int, own: int) -> bool:
+        return self.taken == own or self.taken + size <= limit
+
+
+class Room:
+    """The bytes that one request has taken; the end of the block gives them back."""
+
+    def __init__(self, buffers: Buffers, limit: int) -> None:
+        self._buffers, self._limit = buffers, limit
+        self._taken = 0
+
+    async def grow(self, size: int) -> None:
+        """Take the room of a body of so many bytes, of which some may have been taken."""
+        more = _COPIES * size - self._taken
+        if size > FREE and more > 0:
+            await self._buffers.take(more, self._limit, self._taken)
+            self._taken += more
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._taken:
+            self._buffers.give(self._taken)
+            self._taken = 0
+
+
+_library: Any = ctypes.CDLL(None) if os.name == "posix" else None
+_MMAP_THRESHOLD = -3  # of mallopt(3)
+_LARGE = 256 << 10  # bytes
+
+
+def return_memory() -> None:
+    """Keep bodies out of the heap, which small objects beside them would hold up; glibc alone knows of this.
+
+    Without it glibc moves its threshold up to the largest block that was freed, and the next bodies go to the heap.
+    """
+    with suppress(AttributeError):
+        _library.mallopt(_MMAP_THRESHOLD, _LARGE)
+
+
+def trim() -> None:
+    """Give free parts of the heap back to the system, which takes some milliseconds in which others run."""
+    with suppress(AttributeError):
+        _library.malloc_trim(0)

@@ -1,0 +1,226 @@
+"""Read a request: its headers, and its body with any Content-Encoding undone in steps of a bounded size."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
+from functools import partial
+from importlib import import_module
+from sys import version_info
+from typing import Any, Protocol
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from gateway.api.body import Counts, decode_body
+from gateway.api.validation import ParamCheck
+from gateway.config import Config
+from gateway.errors import BadRequest, TooLarge, UnsupportedMediaType
+from gateway.server.http.disconnect import door
+from gateway.server.http.memory import FREE, Room
+from gateway.server.worker_thread import parsed
+
+STEP = 1 << 18  # bytes that are decoded at a time: a millisecond at most
+_WINDOW = 23  # log2 of the bytes that a frame of zstd may want to have at hand, as RFC 9659 has it
+_MOST_PARTS = 16  # members of gzip, frames of zstd: tiny ones cost far more than their bytes
+_ZSTD = "compression.zstd" if version_info >= (3, 14) else "backports.zstd"
+_DAMAGED = "The body is not what its content encoding says, or not all of it."
+
+
+class DecompressorPart(Protocol):
+    """A member of gzip or a frame of zstd; what it was given and has not decoded yet it keeps."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+class _ZlibPart:
+    """A Part by zlib, which hands back what it has not decoded yet."""
+
+    def __init__(self, wbits: int) -> None:
+        self._one, self._left = zlib.decompressobj(wbits), b""
+
+    @property
+    def eof(self) -> bool:
+        return self._one.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._one.unused_data
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        decoded = self._one.decompress(self._left + data, max_length)
+        self._left = self._one.unconsumed_tail
+        return decoded
+
+
+def _zstd() -> DecompressorPart:
+    zstd = import_module(_ZSTD)
+    part: DecompressorPart = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
+    return part
+
+
+_gzip = partial(_ZlibPart, 16 + zlib.MAX_WBITS)
+ENCODINGS: Mapping[str, Callable[[], DecompressorPart]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": partial(_ZlibPart, zlib.MAX_WBITS),
+    "zstd": _zstd,
+}
+
+
+class ContentDecoder:
+    """An encoded body, as it comes: one part or a few, and nothing else.  Raises BadRequest for what is not that."""
+
+    def __init__(self, new: Callable[[], DecompressorPart]) -> None:
+        self._new, self._part, self._parts = new, new(), 1
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the decoded data in pieces of at most STEP bytes.  data: not empty."""
+        more = True
+        while more:
+            if self._part.eof:
+                self._begin()
+            decoded = self._decoded(data)
+            yield decoded
+            data = self._part.unused_data
+            more = bool(data) if self._part.eof else len(decoded) == STEP
+
+    def close(self) -> None:
+        """Check that the data is complete."""
+        if not self._part.eof:
+            raise _damaged()
+
+    def _begin(self) -> None:
+        """Another part."""
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise _damaged()
+        self._part = self._new()
+
+    def _decoded(self, data: bytes) -> bytes:
+        try:
+            return self._part.decompress(data, STEP)
+        except Exception as error:  # zstd's own is not known before it is loaded
+            raise _damaged() from error
+
+
+def _damaged() -> BadRequest:
+    return BadRequest(_DAMAGED, code="invalid_content_encoding")
+
+
+_PLACE = "gateway.headers"  # in the scope of a request
+
+
+def get_header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
+    """The first of this name, which is in lower case; None if there is none."""
+    value = header_dict(scope).get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+def header_dict(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
+    """The first header of each name."""
+    found: dict[bytes, bytes] = scope.get(_PLACE) or scope.setdefault(_PLACE, dict(reversed(scope["headers"])))
+    return found
+
+
+async def read_fields(request: Request, config: Config, check: ParamCheck) -> dict[str, Any]:
+    """The body as an object that passes a check; nothing at all is an empty one."""
+    with room_of(request, config) as room:
+        raw = await read_body(request, config.limits.body_bytes, room)
+        body = await parsed(decode_body, raw or b"{}", counts_of(config))
+    check(body, "")
+    return body
+
+
+def counts_of(config: Config) -> Counts:
+    """Return what one body may hold."""
+    return Counts(config.limits.items, config.limits.parts)
+
+
+def room_of(request: Request, config: Config) -> Room:
+    """Return the memory that the body of a request may take."""
+    return Room(request.app.state.buffers, config.limits.memory_bytes)
+
+
+async def read_body(request: Request, limit: int, room: Room) -> bytes:
+    """The body, decoded, if it is no larger than allowed: neither as it is, nor as it was sent.
+
+    Raise TooLarge, or Unavailable before anything of it is read.
+    """
+    encoding, length = _said(request)
+    if length > limit:
+        raise _too_large(limit)
+    if length > FREE:
+        await room.grow(length)
+    if encoding == "identity":
+        whole = door(request.receive).whole_body()
+        return await _received(request.receive, limit, room) if whole is None else _allowed(whole, limit)
+    if encoding not in ENCODINGS:
+        message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."
+        raise UnsupportedMediaType(message, code="unsupported_content_encoding")
+    return await _joined(_decoded(request.stream(), ContentDecoder(ENCODINGS[encoding]), limit), limit, room)
+
+
+def _said(request: Request) -> tuple[str, int]:
+    """The encoding, of several lines all, and the length; 0 if it is not known."""
+    headers = header_dict(request.scope)
+    length = int(headers.get(b"content-length", 0))
+    if b"content-encoding" not in headers:
+        return "identity", length
+    lines = (value for name, value in request.scope["headers"] if name == b"content-encoding")
+    return ", ".join(line.decode("latin-1").strip().lower() for line in lines) or "identity", length
+
+
+def _allowed(body: bytes, limit: int) -> bytes:
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
+
+
+async def _received(receive: Receive, limit: int, room: Room) -> bytes:
+    pieces, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        if size > FREE:
+            await room.grow(size)
+    return b"".join(pieces)
+
+
+async def _decoded(stream: AsyncIterator[bytes], decoding: ContentDecoder, limit: int) -> AsyncIterator[bytes]:
+    """After each step others have their turn.  Nothing at all is no body, however that is said to be encoded."""
+    came = 0
+    async for data in stream:
+        came += len(data)
+        if came > limit:
+            raise _too_large(limit)
+        for piece in decoding.feed(data) if data else ():
+            yield piece
+            await asyncio.sleep(0)
+    if came:
+        decoding.close()
+
+
+async def _joined(stream: AsyncIterator[bytes], limit: int, room: Room) -> bytes:
+    pieces, size = [], 0
+    async for piece in stream:
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        await room.grow(size)
+    return b"".join(pieces)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The request body is larger than {limit} bytes.")

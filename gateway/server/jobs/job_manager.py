@@ -1,0 +1,286 @@
+"""Manage the jobs of this process: start, hold, follow and cancel them, and end them with the process."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import count
+from math import inf
+from typing import Any
+
+from starlette.types import Scope
+
+from gateway.config import Config
+from gateway.errors import STOPPED, GatewayError, StoreFailed, UpstreamUnavailable
+from gateway.server.ids import new_id
+from gateway.server.jobs.job import BackgroundJob
+from gateway.server.jobs.log_tail import LogTail
+from gateway.server.jobs.log_writer import CHANNEL, JobContext, JobLost, Lease, LogWriter
+from gateway.server.jobs.recovery import fail_job, recover_job
+from gateway.server.jobs.remote_log import RemoteLog
+from gateway.server.observability.request_record import RESPONSES, set_record
+from gateway.server.observability.telemetry import Telemetry
+from gateway.server.relay.model_request import ModelRequest, ResponseIdentity
+from gateway.server.relay.retry_policy import RetryPolicy
+from gateway.store import jobs, records
+from gateway.store.database import Database
+
+_log = logging.getLogger("gateway")
+_HELD = 1.0  # seconds between two times that a process says it is at work, and hears what others want of it
+_ORPHANS = 5  # every so many of these times it looks for jobs without a process
+_MOST = 16  # jobs that are taken over at a time
+_PATIENCE = 0.1  # seconds between two looks at a job that is to end
+_WISH = "!"  # before an id: there is something that its process has to know
+_SCOPE: Scope = {"type": "http", "headers": []}  # of a request without a client
+
+JobInput = tuple[ModelRequest, RetryPolicy]
+# Its request as it was asked, and takes what it holds.
+RebuildRequest = Callable[[records.StoredJob, ResponseIdentity, AsyncExitStack], Awaitable[JobInput]]
+
+
+class JobManager:
+    """`at_work` all the time that it is used."""
+
+    def __init__(self, store: Database, config: Config, again: RebuildRequest, telemetry: Telemetry) -> None:
+        lease, said = Lease(new_id("gateway_")), config.responses
+        self._desk = JobContext(store, lease, LogWriter(store, lease), said.resume_seconds, said.log_bytes)
+        self.store, self._holder, self._config, self._again = store, lease.holder, config, again
+        self._telemetry = telemetry
+        self._running: dict[str, BackgroundJob] = {}
+        self._watches: dict[str, RemoteLog] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._others: set[asyncio.Task[None]] = set()
+        self._soon, self._stopping = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[asyncio.Event]:
+        """Set the event as soon as the gateway is told to stop."""
+        listening = self.store.listening(CHANNEL, self._heard)
+        beside = [*map(asyncio.create_task, (self._desk.scribe.run(), self._hold_for_ever(), listening))]
+        ending = asyncio.create_task(self._end())
+        try:
+            yield self._stopping
+        finally:
+            self._stopping.set()
+            await ending
+            await asyncio.gather(*self._others, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)  # the store is closed next
+
+    async def _end(self) -> None:
+        """When it stops, let jobs end, but not for ever."""
+        await self._stopping.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._config.server.drain_seconds):
+                await self.idle()
+        await self._stop()
+
+    async def idle(self) -> None:
+        """Return when no job runs here."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    async def _stop(self) -> None:
+        """End all jobs at once: another process repeats those of which no client has seen anything."""
+        running, self._running = self._running, {}
+        for job in running.values():
+            self._lose(job)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*map(self._hand_over, running.values()))
+        for watch in self._watches.values():
+            watch.tail.end(whole=False)
+
+    # starting
+
+    async def start(
+        self, scope: Scope, raw: bytes, tenant: str, asked: JobInput, held: AsyncExitStack
+    ) -> BackgroundJob | None:
+        """The job that answers it; `held`: what is to be let go when it is over.
+
+        None: it has to be answered while its client waits, as the store fails or the gateway stops.  In the background
+        that is no answer, and StoreFailed or Unavailable is raised.
+        """
+        question, _ = asked
+        assert question.lasting
+        job = BackgroundJob(self._desk, tenant, question.lasting)
+        try:
+            if self._stopping.is_set():
+                raise UpstreamUnavailable("The gateway is stopping.")
+            await job.open(raw)
+        except (StoreFailed, UpstreamUnavailable):
+            if question.lasting.background:
+                raise
+            return None
+        self._begin(job, scope, asked, held.pop_all())
+        return job
+
+    def _begin(self, job: BackgroundJob, scope: Scope, asked: JobInput, held: AsyncExitStack) -> None:
+        self._running[job.id] = job
+        self._tasks[job.id] = self._beside(self._run(job, scope, asked, held))
+
+    async def _run(self, job: BackgroundJob, scope: Scope, asked: JobInput, held: AsyncExitStack) -> None:
+        try:
+            async with held:
+                await job.run(scope, *asked, self._config)
+        except Exception as error:
+            if job.accepted.done():
+                raise
+            job.accepted.set_exception(error)
+        finally:
+            job.accepted.cancel()
+            del self._tasks[job.id]
+            with suppress(KeyError):  # it is being handed over
+                self._running.pop(job.id).tail.end(whole=False)
+        with suppress(StoreFailed):  # then it takes more room, and no harm is done
+            await job.put_away()
+
+    # others' wishes
+
+    @asynccontextmanager
+    async def tail(self, id: str, newest: int) -> AsyncIterator[LogTail]:
+        """Follow a log, whichever process has the job; `newest`: the last event in the store, or before it."""
+        if job := self._running.get(id):
+            yield job.tail
+            return
+        if not (watch := self._watches.get(id)):
+            watch = self._watches[id] = RemoteLog(self._desk, id, newest)
+        watch.users += 1
+        try:
+            yield watch.tail
+        finally:
+            watch.users -= 1
+            if not watch.users:
+                watch.close()
+                del self._watches[id]
+
+    async def cancel(self, tenant: str, id: str) -> None:
+        """Returns when it has ended, one way or another; raises StoreFailed."""
+        async with self.store.writing() as db:
+            found = await jobs.cancel(db, tenant, id)
+            await jobs.notify(db, CHANNEL, [_WISH + id])
+        if job := self._running.get(id):
+            job.cancel()
+        while found:
+            await self._adopt([id])
+            await asyncio.sleep(_PATIENCE)
+            async with self.store.reading() as db:
+                found = await jobs.job_state(db, id) is not None
+
+    async def forget(self, id: str) -> None:
+        """Delete a job; return when no task here works on it."""
+        if job := self._running.get(id):
+            task = self._tasks[id]
+            self._lose(job)
+            await asyncio.wait((task,))
+
+    # holding
+
+    async def _hold_for_ever(self) -> None:
+        """Once the store is back, others have the time of a lease to say that they have been at work all the time."""
+        now, patient, rounds = asyncio.get_running_loop().time, 0.0, count()
+        while True:
+            looks = next(rounds) % _ORPHANS == 0 and now() >= patient and not self._stopping.is_set()
+            try:
+                if self._running or self._watches:
+                    await self._hold()
+                if looks and await self._orphaned():
+                    await self._adopt()
+            except StoreFailed:  # the code that needs the store reports it
+                patient = now() + self._desk.lease.seconds
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HELD):
+                    await self._soon.wait()
+            self._soon.clear()
+
+    async def _hold(self) -> None:
+        """Store which subscribers exist and that this process works; read the state of other processes."""
+        opened = dict(self._running)
+        now, lease = self._desk.lease.times()
+        if wanted := {id for id, job in opened.items() if job.wanted} | self._watches.keys():
+            async with self.store.writing() as db:
+                await jobs.extend_wanted_until(db, wanted, now + self._desk.resume_seconds * 1000)
+        async with self.store.writing() as db:
+            held = await jobs.renew_leases(db, self._holder, now, lease, opened)
+        for id, job in opened.items():
+            if id not in held:
+                if not job.ends:
+                    self._lose(job)
+            elif held[id].cancelled or (held[id].wanted_until or inf) < now:
+                job.cancel()
+
+    def _heard(self, said: str) -> None:
+        """Some process, perhaps this one, has added to the log of a job, or wants something of it."""
+        if watch := self._watches.get(said):
+            watch.wake()
+        elif said.removeprefix(_WISH) in self._running and said.startswith(_WISH):
+            self._soon.set()
+
+    def _lose(self, job: BackgroundJob) -> None:
+        job.lose()
+        if task := self._tasks.get(job.id):
+            task.cancel()
+
+    # taking over, handing over
+
+    async def _orphaned(self) -> bool:
+        if not self.store.exists():
+            return False
+        async with self.store.reading() as db:
+            return await jobs.has_due(db, self._desk.lease.times()[0])
+
+    async def _adopt(self, ids: Sequence[str] | None = None) -> None:
+        """Take the jobs without a process; one of this process that was late is only held again."""
+        async with self.store.writing() as db:
+            found = await jobs.claim(db, self._holder, *self._desk.lease.times(), _MOST, ids)
+        for one in found:
+            if one.id not in self._running:
+                self._beside(self._take_over(one))
+
+    async def _take_over(self, found: records.StoredJob) -> None:
+        with suppress(StoreFailed, JobLost):  # then it is taken again
+            begun = await recover_job(self._desk, found, LogTail())
+            if begun is None:
+                return
+            named, told = ResponseIdentity(found.id, begun.created), begun.told
+            try:
+                async with AsyncExitStack() as held:
+                    asked = await self._again(found, named, held)
+                    assert asked[0].lasting
+                    job = BackgroundJob(self._desk, found.tenant, asked[0].lasting, told)
+                    job.accepted.set_result({})  # its client may know it
+                    self._begin(job, self._observed(found, asked[0], held), asked, held.pop_all())
+            except StoreFailed:
+                raise
+            except GatewayError as error:
+                await fail_job(self._desk, found, LogTail(), error.problem)
+
+    def _observed(self, found: records.StoredJob, question: ModelRequest, held: AsyncExitStack) -> Scope:
+        """Return the scope of a request without a waiting client, which knows that it is accepted."""
+        seen, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
+        held.callback(seen.let_go)
+        seen.key, seen.ledger, seen.spent, seen.status = found.tenant, question.ledger, question.spent, 200
+        set_record(scope, seen)
+        return scope
+
+    async def _hand_over(self, job: BackgroundJob) -> None:
+        with suppress(StoreFailed, JobLost):  # then its lease ends
+            async with self.store.writing() as db:
+                await jobs.release(db, job.id, self._holder)
+                found = await jobs.claim(db, self._holder, *self._desk.lease.times(), 1, [job.id])
+            for one in found:
+                if await recover_job(self._desk, one, job.tail, STOPPED) is not None:
+                    async with self.store.writing() as db:
+                        await jobs.release(db, job.id, self._holder)
+        job.tail.end(whole=False)
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._others.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._others.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("a response failed", exc_info=error)

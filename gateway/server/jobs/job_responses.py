@@ -1,0 +1,63 @@
+"""Build the responses about a job: its acceptance, or its events."""
+
+import asyncio
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gateway.errors import UpstreamUnavailable
+from gateway.server.http.disconnect import CancelOnDisconnect
+from gateway.server.http.response_writer import JsonBytesResponse, send_event_stream
+from gateway.server.jobs.job import BackgroundJob
+from gateway.server.jobs.job_manager import JobManager
+from gateway.server.jobs.log_tail import subscribe
+from gateway.store.database import Database
+
+
+class JobResponder:
+    """For the client that has asked for it.
+
+    seconds: of silence until a sign of life; 0: none.
+    """
+
+    def __init__(self, job: BackgroundJob, store: Database, seconds: float) -> None:
+        self._job, self._store, self._seconds = job, store, seconds
+
+    async def run(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Return True at a good end; raise the reason if the job was not accepted.  A client with its id may leave."""
+        job = self._job
+        with CancelOnDisconnect(receive):
+            await asyncio.wait((job.accepted,))
+            if job.accepted.cancelled():
+                raise UpstreamUnavailable("The gateway is stopping.")
+            headers = job.accepted.result()
+            if not job.streamed:
+                await JsonBytesResponse(job.queued, headers=headers)(scope, receive, send)
+                return True
+            async with aclosing(subscribe(self._store, job.id, job.tail, -1, self._seconds)) as pieces:
+                await send_event_stream(pieces, headers, send)
+            return job.well
+        if not job.accepted.done():
+            job.cancel()
+        return False
+
+
+class JobEventsResponse(Response):
+    """Stream the events behind a given one to a client that returns, then the new ones.
+
+    newest: the last event that is stored, or an older one.
+    """
+
+    def __init__(self, jobs: JobManager, id: str, after: int, newest: int, seconds: float) -> None:
+        super().__init__()
+        self._jobs, self._id, self._after, self._newest, self._seconds = jobs, id, after, newest, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        jobs, id = self._jobs, self._id
+        with CancelOnDisconnect(receive):
+            async with (
+                jobs.tail(id, self._newest) as tail,
+                aclosing(subscribe(jobs.store, id, tail, self._after, self._seconds)) as pieces,
+            ):
+                await send_event_stream(pieces, {}, send)

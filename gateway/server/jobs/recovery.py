@@ -1,0 +1,133 @@
+"""Recover jobs of dead processes: end them where they stopped, or repeat them if no client has seen anything."""
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from gateway.api.body import known
+from gateway.api.responses import event_stream
+from gateway.api.responses.event_stream import final_event
+from gateway.api.responses.log_replay import LogReplay
+from gateway.errors import CANCELLED, Problem
+from gateway.server.jobs.log_tail import LogTail
+from gateway.server.jobs.log_writer import JobContext, JobLost
+from gateway.store import conversations, event_logs, jobs, responses
+from gateway.store.records import LogRow, StoredJob, StoredResponse
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+DIED = Problem(500, "The gateway that was at work on this response has stopped.", "server_error")
+_TRIES = 3
+_ROWS = 256  # at a time
+_RUNNING = ("queued", "in_progress")
+
+
+class RestartPoint(Struct, frozen=True):
+    """Of a response that is to be begun again: when it was created in Unix seconds, and how many events were told."""
+
+    created: int
+    told: int
+
+
+async def recover_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem = DIED) -> RestartPoint | None:
+    """End a job that this process has taken, for this reason unless there is another; raises StoreFailed or Lost.
+
+    It is left as it is if it is to be begun again.
+    """
+    await desk.scribe.write(job.id, tail, None)  # behind all that this process may still have to store of it
+    kept = await _found(desk, job)
+    fold = await _folded(desk, kept)
+    if kept.body["status"] not in _RUNNING:
+        response = await _whole(desk, kept)
+        await _end(desk, job, tail, kept, fold.told, b"" if fold.ended else final_event(response, fold.told))
+    elif fold.ended:
+        await _finish(desk, job, {**fold.ended, "store": True})
+        await _end(desk, job, tail, kept, fold.told, b"")
+    elif not fold.said and not job.cancelled and kept.body["background"] and job.attempts <= _TRIES:
+        return RestartPoint(kept.body["created_at"], fold.told)
+    elif not fold.told and not kept.body["background"]:
+        await _forget(desk, job, kept)
+    else:
+        await _break_off(desk, job, tail, kept, fold, CANCELLED if job.cancelled else problem)
+    return None
+
+
+async def fail_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem) -> None:
+    """End a job that could not be begun again; raises as `recover_job` does."""
+    kept = await _found(desk, job)
+    await _break_off(desk, job, tail, kept, await _folded(desk, kept), problem)
+
+
+async def _break_off(
+    desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResponse, fold: LogReplay, problem: Problem
+) -> None:
+    """In the order of every answer: what closes it, then it is stored, then it is over."""
+    first = fold.told
+    record, said = fold.broken_off(problem)
+    if row := _row(job, first, said):
+        await desk.scribe.write(job.id, tail, row)
+    await _finish(desk, job, record)
+    await _end(desk, job, tail, kept, fold.told, fold.close(kept=True))
+
+
+async def _found(desk: JobContext, job: StoredJob) -> StoredResponse:
+    async with desk.store.reading() as db:
+        kept = await responses.find(db, job.tenant, job.id)
+    if not kept:
+        raise JobLost
+    return kept
+
+
+async def _whole(desk: JobContext, kept: StoredResponse) -> dict[str, Any]:
+    async with desk.store.reading() as db:
+        return await responses.response_object(db, kept)
+
+
+async def _folded(desk: JobContext, kept: StoredResponse) -> LogReplay:
+    fold = LogReplay(kept.body)
+    while True:
+        async with desk.store.reading() as db:
+            rows = await event_logs.read(db, kept.id, fold.told - 1, _ROWS)
+        if not rows:
+            return fold
+        for row in rows:
+            fold.feed(row.data)
+
+
+async def _finish(desk: JobContext, job: StoredJob, record: dict[str, Any]) -> None:
+    """End it outside its conversation, which may have gone on without it."""
+    async with desk.store.writing() as db:
+        now = await _hold(desk, job, record, db)
+        finished = await responses.finish(db, job.tenant, record, None, now // 1000)
+        assert finished, "no other process removes it now"
+
+
+async def _forget(desk: JobContext, job: StoredJob, kept: StoredResponse) -> None:
+    async with desk.store.writing() as db:
+        await _hold(desk, job, kept.body, db)
+        await responses.forget(db, job.id)
+
+
+async def _hold(desk: JobContext, job: StoredJob, body: dict[str, Any], db: "AsyncConnection") -> int:
+    """Return the time until which a response that ends is stored, in milliseconds; its conversation is free."""
+    now, lease = desk.lease.times()
+    if not await jobs.renew_leases(db, desk.lease.holder, now, lease, [job.id]):
+        raise JobLost
+    if conversation := body["conversation"]:
+        await conversations.release(db, conversation["id"], job.id)
+    return now
+
+
+async def _end(desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResponse, first: int, said: bytes) -> None:
+    """Log the last event, and put the log away."""
+    await desk.scribe.write(job.id, tail, _row(job, first, said), last=True)
+    tail.end(whole=True)
+    await desk.put_away(job.id, background=kept.body["background"])
+
+
+def _row(job: StoredJob, first: int, said: bytes) -> LogRow | None:
+    """Return the last row of a log; None for a response without a stream."""
+    if not said or not known(job.request).get("stream"):
+        return None
+    return LogRow(first, first + event_stream.count_events(said) - 1, said)

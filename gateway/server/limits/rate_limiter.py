@@ -1,0 +1,263 @@
+"""Admit requests by the limits of keys and models, and count their tokens at the end.
+
+Tokens are estimated before a model has counted them.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import ceil, inf
+from types import TracebackType
+from typing import Any, Self, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.types import Message, Send
+
+from gateway.backends.openai.usage import CHARACTERS_PER_TOKEN, estimate_tokens_from_characters
+from gateway.config import ApiKey, Config, ModelSettings
+from gateway.config.schema import RateLimitSettings
+from gateway.errors import GatewayError, RateLimited
+from gateway.request import Request
+from gateway.server.limits.counters import LenientCounter, SlotCounts, StoreCounter, UsageCounter
+from gateway.server.limits.rate_windows import LimitUnit, RateLimit, RateLimitState, owner_text, rate_limits
+from gateway.store.database import Database
+from gateway.store.records import UsageSlot
+
+SettleCallback = Callable[[int | None], Awaitable[None]]
+
+
+class RateLimitPermit:
+    """Holds as long as the block lasts.
+
+    headers: what the answer's head tells of the limits.
+    used: gives the tokens that were used, when it is over; without it they are those that were expected.
+    end: is told how many there were, None: as expected.
+    """
+
+    def __init__(self, headers: Mapping[str, str] | None = None, end: SettleCallback | None = None) -> None:
+        self.headers = headers or {}
+        self.used: Callable[[], int] | None = None
+        self._end = end
+
+    def telling(self, send: Send) -> Send:
+        """The same, with the headers."""
+        if not self.headers:
+            return send
+        added = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+
+        async def tell(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        return tell
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> None:
+        failed = isinstance(error, GatewayError)
+        if isinstance(error, GatewayError):
+            error.headers = {**self.headers, **error.headers}
+        if self._end:
+            await self._end(self.used() if self.used else 0 if failed else None)
+
+
+_SOON = 1.0  # seconds, as the end of a response is unknown
+
+
+class ConcurrentRequests:
+    """workers: processes that share what there is."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._taken: Counter[str] = Counter()
+
+    def take(self, wanted: Iterable[tuple[str, int]]) -> Callable[[], None]:
+        """A place of each that is named with how many there are (0: any number), and how it is let go.
+
+        Raises RateLimited.
+        """
+        most = {name: max(1, places // self._workers) for name, places in wanted if places}
+        for name, places in most.items():
+            if self._taken[name] >= places:
+                message = f"Rate limit reached for {name}: {places} requests at a time. Try again when one has ended."
+                raise RateLimited(message, _SOON, {})
+        self._taken.update(most.keys())
+        return lambda: self._let_go(most)
+
+    def _let_go(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._taken[name] -= 1
+            if not self._taken[name]:
+                del self._taken[name]
+
+
+_KNOWN = 1.0  # seconds that a refusal holds for other requests, as other processes may give tokens back
+_MOST = 1 << 40  # tokens of one request, whatever a backend says
+_UNITS: tuple[LimitUnit, ...] = get_args(LimitUnit)
+_FIELDS = ("limit", "remaining", "reset")
+HEADERS = tuple(f"x-ratelimit-{field}-{unit}" for unit in _UNITS for field in _FIELDS)
+
+
+_Rules = tuple[list[RateLimit], list[tuple[str, int]]]  # and how many at a time, of what
+_NO_RULES: _Rules = [], []
+
+
+class _ExhaustedLimit(Struct, frozen=True):
+    """A limit that has refused something, and until when nothing as large needs to be asked for."""
+
+    standing: RateLimitState
+    until: float
+
+
+class RateLimiter:
+    """The limits of a process.  clock: Unix seconds."""
+
+    def __init__(self, config: Config, store: Database, clock: Callable[[], float] = time.time) -> None:
+        self._counter = LenientCounter(_counter(config, store))
+        self._places = ConcurrentRequests(config.server.workers)
+        self._full: dict[str, _ExhaustedLimit] = {}
+        self._known: dict[str, dict[str, tuple[RateLimitSettings, _Rules]]] = {"model": {}, "key": {}}
+        self._clock = clock
+
+    async def admit(
+        self, key: ApiKey | None, model: str, settings: ModelSettings, estimate: Callable[[], int]
+    ) -> RateLimitPermit | None:
+        """None where nothing is limited.  Raises RateLimited.
+
+        estimate: how many tokens it may take, asked for only where that matters.
+        """
+        of_model = self._rules("model", model, settings.limits)
+        of_key = self._rules("key", key.name, key.limits) if key else _NO_RULES
+        if of_model is of_key is _NO_RULES:
+            return None
+        limits, places = of_model[0] + of_key[0], of_model[1] + of_key[1]
+        let_go = self._places.take(places)
+        try:
+            taken = await self._take(limits, estimate)
+        except BaseException:
+            let_go()
+            raise
+        return RateLimitPermit(_headers(taken), partial(self._end, taken, let_go))
+
+    async def close(self) -> None:
+        await self._counter.close()
+
+    def _rules(self, kind: str, name: str, said: RateLimitSettings) -> _Rules:
+        """Return the limits of this key or model, worked out once for each setting."""
+        known = self._known[kind].get(name)
+        if known and known[0] is said:
+            return known[1]
+        limits, places = (
+            rate_limits(kind, name, said),
+            [(owner_text(kind, name), said.concurrent)] if said.concurrent else [],
+        )
+        rules = (limits, places) if limits or places else _NO_RULES
+        self._known[kind][name] = said, rules
+        return rules
+
+    async def _take(self, limits: Sequence[RateLimit], estimate: Callable[[], int]) -> list[RateLimitState]:
+        """How it stands with each limit, once the request is counted; empty where nothing could be."""
+        tokens = estimate() if any(limit.unit == "tokens" for limit in limits) else 0
+        costs = {limit: cost for limit in limits if (cost := 1 if limit.unit == "requests" else tokens)}
+        now = self._clock()
+        self._check(costs, now)
+        amounts = {slot: 0 for limit in costs for slot in limit.slots(now)}
+        amounts |= {limit.slot(now): cost for limit, cost in costs.items()}
+
+        def standings(counts: SlotCounts) -> list[RateLimitState]:
+            return [limit.standing(counts, cost, now) for limit, cost in costs.items()]
+
+        counts = amounts and await self._counter.take(
+            amounts, lambda counts: all(one.fits for one in standings(counts))
+        )
+        found = standings(counts) if counts else []
+        if any(not one.fits for one in found):
+            self._full |= {
+                one.limit.key: _ExhaustedLimit(one, now + min(_KNOWN, one.wait, one.rest))
+                for one in found
+                if not one.fits
+            }
+            raise _refused(found)
+        return found
+
+    def _check(self, costs: Mapping[RateLimit, int], now: float) -> None:
+        """Refuse at once what is too large, or known to be too much."""
+        for limit, cost in costs.items():
+            if cost > limit.amount:
+                raise _refused([RateLimitState(limit, cost, now, 0, 0)])
+            full = self._full.get(limit.key)
+            if full and now < full.until and cost >= full.standing.cost and limit == full.standing.limit:
+                raise _refused([replace(full.standing, cost=cost, now=now)])
+
+    async def _end(self, taken: Sequence[RateLimitState], let_go: Callable[[], None], used: int | None) -> None:
+        """Return unused tokens to the window that they were taken from, and count additional ones now."""
+        let_go()
+        amounts: dict[UsageSlot, int] = {}
+        for one in taken:
+            more = 0 if used is None or one.limit.unit == "requests" else min(used, _MOST) - one.cost
+            if more < 0:
+                self._full.pop(one.limit.key, None)
+            if more:
+                amounts[one.limit.slot(one.now if more < 0 else self._clock())] = more
+        if amounts:
+            await self._counter.add(amounts)
+
+
+def _counter(config: Config, store: Database) -> UsageCounter:
+    if not config.limits.url:
+        return StoreCounter(store)
+    from gateway.server.limits.redis_counter import RedisCounter  # noqa: PLC0415 - its client takes 40 ms to import
+
+    return RedisCounter(config.limits.url.get_secret_value())
+
+
+def _refused(standings: Sequence[RateLimitState]) -> RateLimited:
+    """By the limit that takes longest."""
+    worst = max((one for one in standings if not one.fits), key=lambda one: one.wait)
+    limit = worst.limit
+    if worst.wait == inf:
+        message = f"The request may take {worst.cost} {limit.unit}, and {limit.owner} has {limit.amount} {limit.per}."
+        return RateLimited(message, inf, {})
+    message = (
+        f"Rate limit reached for {limit.owner}: {limit.amount} {limit.per}, used {worst.used},"
+        f" requested {worst.cost}. Try again in {ceil(worst.wait)} s."
+    )
+    return RateLimited(message, worst.wait, _headers(standings))
+
+
+def _headers(standings: Sequence[RateLimitState]) -> dict[str, str]:
+    """Of the limit of each unit that leaves least."""
+    told: dict[str, str] = {}
+    for unit in _UNITS:
+        those = [one for one in standings if one.limit.unit == unit]
+        if those:
+            least = min(those, key=lambda one: one.left)
+            said = least.limit.amount, least.left, f"{ceil(least.reset)}s"
+            told |= {f"x-ratelimit-{field}-{unit}": str(value) for field, value in zip(_FIELDS, said, strict=True)}
+    return told
+
+
+def estimate_tokens(request: Request) -> int:
+    """Return the tokens of the prompt and the longest response that the request allows; 0 for an unlimited one."""
+    tools = [tool.definition for tool in request.callable_tools]
+    return (
+        estimate_tokens_from_characters(_size(request.messages) + _size(tools)) + (request.max_tokens or 0) * request.n
+    )
+
+
+def _size(said: Any) -> int:  # noqa: ANN401 - decoded JSON
+    """Characters.  A number is a token of a prompt that is given as such; a file in the message is no text."""
+    match said:
+        case str():
+            return 0 if said.startswith("data:") else len(said)
+        case dict():
+            return sum(map(_size, said.values()))
+        case list() | tuple():
+            return sum(map(_size, said))
+        case int():
+            return CHARACTERS_PER_TOKEN
+    return 0

@@ -1,0 +1,66 @@
+"""Every failure that reaches a client, in OpenAI's shape."""
+
+import logging
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match, Route
+
+from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem
+from gateway.server.http.paths import nearest
+from gateway.server.observability.request_record import record_of
+
+_log = logging.getLogger("gateway")
+# What a backend has refused or got wrong, after all attempts of the gateway: the client's own would end alike.
+_FINAL = ("upstream_error", "upstream_auth_error", "frame_too_long")
+
+
+def add_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(GatewayError, _known)
+    app.add_exception_handler(HTTPException, _routing)
+
+
+def error_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    final = {"x-should-retry": "false"} if problem.code in _FINAL else {}
+    return Response(problem.body(), problem.status, {**final, **(headers or {})}, "application/json")
+
+
+def response_for(error: GatewayError) -> Response:
+    """Return the response for a failure that has a status of its own."""
+    after = {"retry-after": error.retry_after} if error.retry_after else {}
+    return error_response(error.problem, {**error.headers, **after})
+
+
+async def _known(request: Request, error: Exception) -> Response:
+    assert isinstance(error, GatewayError)
+    record_of(request.scope).problem = error.problem
+    return response_for(error)
+
+
+async def _routing(request: Request, error: Exception) -> Response:
+    """Return the router's error: unknown path, or wrong method."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        allow = {"Allow": ", ".join(_methods(request))}
+        return error_response(MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem, allow)
+    if error.status_code == 404:
+        near = nearest(path, request.app.paths)
+        return error_response(NotFound(f"Invalid URL ({request.method} {path}). The nearest path is {near}.").problem)
+    return error_response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Of all routes of the path, where the router tells those of the first one."""
+    routes = (route for route in request.app.routes if isinstance(route, Route))
+    of_path = (route.methods or () for route in routes if route.matches(request.scope)[0] is Match.PARTIAL)
+    return sorted({method for methods in of_path for method in methods})
+
+
+def internal_error(id: str, error: Exception) -> Problem:
+    """A fault of ours: the log knows what, the client where to look."""
+    _log.error("request %s failed", id, exc_info=error)
+    return Problem(500, f"The gateway failed; its log says why under the request id {id}.", "server_error")

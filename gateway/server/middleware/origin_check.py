@@ -1,0 +1,78 @@
+"""Web pages: a browser lets each of them send requests everywhere, to a gateway on its reader's machine as well.
+
+A page cannot read the answer unless `server.cors` lets it, and it has no key; but a gateway without keys lets it use
+the models all the same, or, under a name of its own that suddenly means this machine, read everything.
+"""
+
+import re
+from functools import lru_cache
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+
+from gateway.config import Config
+from gateway.errors import Forbidden
+from gateway.server.http.request_reader import get_header
+
+_OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "https": ("https",)}  # by ours, theirs
+# Ends of names that have no owner.  Any machine in the same network can take a name with .local (mDNS),
+# and a DNS server may answer as it likes for .internal.
+_PRIVATE = (".localhost", ".home.arpa")
+# Applications and extensions, which their user has installed, have schemes of their own.
+_APPLICATION = re.compile(r"(?!https?:|ftp:)[a-z][a-z0-9+.-]*://.")
+_STRANGER = "Pages of '{}' may not ask here: it is not among the origins that 'server.cors' allows."
+_NAME = (
+    "The gateway has no keys and does not know the name '{}' for itself, which a web page may have made up: use "
+    "localhost or an address, add an origin with this name to 'server.cors', set 'auth.keys', or 'auth.open: true' if "
+    "everybody may come in."
+)
+
+
+class OriginCheck:
+    """Checks the head of a request; what other clients than browsers send passes."""
+
+    def __init__(self, config: Config) -> None:
+        self._allowed = frozenset(config.server.cors)
+        self._guarded = not (config.auth.keys or config.auth.open)
+        self._names = frozenset(_name(origin.partition("://")[2]) for origin in self._allowed)
+
+    def check(self, http: HTTPConnection) -> None:
+        """Raise Forbidden for a page of another origin than the gateway's, or than those that are allowed."""
+        origin = get_header(http.scope, b"origin")
+        if origin is None or not self._allowed.isdisjoint((origin, "*")) or _APPLICATION.match(origin):
+            return
+        # What came without TLS may have come to a proxy with it.
+        host, schemes = get_header(http.scope, b"host"), _OWN[http.scope.get("scheme", "http")]
+        if not (host and origin in [f"{scheme}://{host}" for scheme in schemes]):
+            raise Forbidden(_STRANGER.format(origin), code="origin_not_allowed")
+
+    def check_name(self, http: HTTPConnection) -> None:
+        """Raise Forbidden if the gateway has no keys and the requested host name may belong to others."""
+        if not self._guarded:
+            return
+        host = get_header(http.scope, b"host") or ""
+        name = _name(host)
+        if name is None or not (name in self._names or _is_private(name)):
+            raise Forbidden(_NAME.format(host), code="host_not_allowed")
+
+
+@lru_cache(1000)
+def _name(host: str) -> str | None:
+    """Without the port; None if it is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return None
+
+
+@lru_cache(1000)
+def _is_private(name: str) -> bool:
+    """Return True if no public host can have this name: an address, or a name of a private network."""
+    if "." not in name or name.endswith(_PRIVATE):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

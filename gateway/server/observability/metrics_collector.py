@@ -1,0 +1,105 @@
+"""Convert the records of requests, and the state of the backends, to metric values."""
+
+from collections.abc import Mapping
+from typing import get_args
+
+from gateway.errors import Problem
+from gateway.routing.health import CircuitState
+from gateway.server.observability.metrics import (
+    BETWEEN,
+    CIRCUIT,
+    DURATION,
+    FIRST_TOKEN,
+    FORMATS,
+    HEALTHY,
+    LEDGER,
+    QUEUE,
+    RECEIVED,
+    REQUESTS,
+    SENT,
+    STORED,
+    TOKENS,
+)
+from gateway.server.observability.metrics_store import MetricValues, SeriesByMetric
+from gateway.server.observability.request_record import RequestRecord
+from gateway.server.observability.snapshot import BackendStatus
+
+_SORTS = ("input", "output", "cached", "reasoning")  # of tokens
+_KINDS = {
+    "upstream_unreachable": "unreachable",
+    "upstream_timeout": "timeout",
+    "upstream_lost": "lost",
+    "upstream_auth_error": "auth",
+    "model_loading": "loading",
+    "server_is_overloaded": "overloaded",
+    "rate_limit_exceeded": "rate_limit",
+}
+
+
+class MetricsCollector:
+    """Counts requests that are over: for all of one sort it looks their series up once."""
+
+    def __init__(self, tally: MetricValues) -> None:
+        self._tally = tally
+        self._requests: dict[tuple[str, str, str, int], list[list[float]]] = {}
+        self._answers: dict[tuple[str, str], list[list[float]]] = {}
+
+    def count(self, seen: RequestRecord) -> None:
+        sort = seen.endpoint, seen.model, seen.backend, seen.outcome
+        requests, received, sent = self._requests.get(sort) or self._of_request(*sort)
+        requests[0] += 1
+        received[0] += seen.received
+        sent[0] += seen.sent
+        if codes := seen.ledger.codes():
+            for code, times in codes.items():
+                self._tally.count(LEDGER, (code,), times)
+        if seen.stored:
+            self._tally.count(STORED)
+        if seen.backend:
+            self._count_answer(seen)
+
+    def _count_answer(self, seen: RequestRecord) -> None:
+        sort = seen.model, seen.format
+        given, made, cached, thought, *read = self._answers.get(sort) or self._of_answer(*sort)
+        used = seen.spent()
+        given[0] += used.prompt
+        made[0] += used.completion
+        cached[0] += used.cached
+        thought[0] += used.reasoning
+        for one in read:
+            one[0] += 1
+        self._tally.measure(DURATION, seen.ended - seen.arrived)
+        if seen.streamed and (first := seen.pace.first_content) is not None:
+            self._tally.measure(FIRST_TOKEN, first - seen.arrived)
+            self._tally.add(BETWEEN, (*seen.pace.gaps, seen.pace.last - first))
+
+    def _of_request(self, endpoint: str, model: str, backend: str, outcome: int) -> list[list[float]]:
+        labels = endpoint, model, backend, str(outcome)
+        cells = [self._tally.cell(REQUESTS, labels), *(self._tally.cell(one, (endpoint,)) for one in (RECEIVED, SENT))]
+        return self._requests.setdefault((endpoint, model, backend, outcome), cells)
+
+    def _of_answer(self, model: str, format: str) -> list[list[float]]:
+        """The tokens of a model, and last, where there is one, the format that an answer was read in."""
+        cells = [self._tally.cell(TOKENS, (model, one)) for one in _SORTS]
+        read = [self._tally.cell(FORMATS, (format,))] if format else []
+        return self._answers.setdefault((model, format), [*cells, *read])
+
+
+def upstream_error_kind(problem: Problem) -> str | None:
+    """Return the sort of a backend's failure; None if the request is at fault."""
+    if problem.status < 500 and problem.status != 429:
+        return None
+    return _KINDS.get(problem.code or "", "error")
+
+
+def backend_states(backends: Mapping[str, BackendStatus], now: float) -> SeriesByMetric:
+    """Return the state of each backend in this process; now: in the event loop's time."""
+    tally = MetricValues((HEALTHY, CIRCUIT, QUEUE))
+    for name, backend in backends.items():
+        health = backend.gate.health
+        state = health.state(now)
+        tally.count(HEALTHY, (name,), state == "closed" and not health.ejected(now))
+        tally.count(QUEUE, (name,), backend.gate.turns.waiting)
+        for one in get_args(CircuitState):
+            tally.count(CIRCUIT, (name, one), one == state)
+    return tally.series

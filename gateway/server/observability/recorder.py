@@ -1,0 +1,161 @@
+"""Select the requests of a process that are recorded, and start the process that writes them.
+
+Removing secrets and contents takes longer than an answer does, so it runs elsewhere.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import sys
+from asyncio.subprocess import PIPE
+from collections import deque
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from gateway.config import Config
+from gateway.recording import Recording
+from gateway.server.child_process import run_child
+from gateway.server.observability.logs import access_log_fields
+from gateway.server.observability.recording_writer import LENGTH, RecordingFolder, WriteOrder, packed
+from gateway.server.observability.request_record import RequestRecord
+from gateway.server.observability.request_recorder import RequestRecorder
+
+_PROGRAM = (sys.executable, "-P", "-m", "gateway.server.observability.recording_writer")
+_MOST = 64 << 20  # bytes that wait to be written
+_SECONDS = 30  # for these, at the end
+
+
+class RecordingWriter:
+    """Begins it; `write` as long as it is `alive`, and `end` it."""
+
+    def __init__(self) -> None:
+        self.alive, self._over = True, False
+        self._early: list[bytes] = []  # what is to be written before it has begun
+        self._input: asyncio.StreamWriter | None = None
+        self._life = asyncio.create_task(self._live())
+
+    def write(self, order: bytes) -> bool:
+        """False where too much waits already."""
+        if self._waiting + len(order) > _MOST:
+            return False
+        self._early += (len(order).to_bytes(LENGTH, "big"), order)
+        self._pass_on()
+        return True
+
+    async def end(self) -> None:
+        """Return when all is written, or takes too long."""
+        self._over = True
+        self._pass_on()
+        try:
+            await asyncio.wait_for(self._life, _SECONDS)
+        except TimeoutError:
+            _log.warning("recordings are lost: it takes too long to write them")
+
+    @property
+    def _waiting(self) -> int:
+        return sum(map(len, self._early)) + (self._input.transport.get_write_buffer_size() if self._input else 0)
+
+    def _pass_on(self) -> None:
+        if self._input:
+            self._input.writelines(self._early)
+            self._early.clear()
+            if self._over:
+                self._input.close()
+
+    async def _live(self) -> None:
+        known = {"PYTHONPATH": os.pathsep.join(sys.path)}  # where this gateway is, and no secret
+        try:
+            async with run_child(*_PROGRAM, stdin=PIPE, stdout=PIPE, env=known, start_new_session=True) as process:
+                assert process.stdin and process.stdout
+                self._input = process.stdin
+                self._pass_on()
+                async for line in process.stdout:
+                    _log.warning("a recording could not be written: %s", line.decode(errors="replace").strip())
+                self.alive = False
+                code = await process.wait()
+        except OSError as error:
+            self.alive = False
+            _log.error("recordings are lost, as what writes them cannot begin: %s", error.strerror)
+            return
+        if code or not self._over:
+            _log.error("what writes recordings has ended with %d, and those that it had are lost", code)
+
+
+_log = logging.getLogger("gateway")
+_ASKED_FOR = (b"x-gateway-record", b"1")
+_ENDPOINTS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"))
+_size = attrgetter("size")
+_RECENT = 32
+_MOST_RECENT = 64 << 20  # bytes of these
+
+
+class Recorder:
+    """recent: recordings of late and running requests, for the inspector.
+
+    secrets: values that are masked.
+    """
+
+    def __init__(self) -> None:
+        self.recent: deque[Recording] = deque(maxlen=_RECENT)
+        self._writer: RecordingWriter | None = None
+        self.follow(Config())
+
+    def follow(self, config: Config) -> None:
+        """Apply these settings from now on."""
+        self._settings, self._shown = config.recording, config.inspector.enabled
+        keys = [one.api_key.get_secret_value() for one in config.backends.values() if one.api_key]
+        self.secrets: Sequence[bytes] = [key.encode() for key in keys]
+        settings = config.recording
+        self._folder = RecordingFolder(settings.directory, settings.files, settings.bytes, settings.content)
+
+    def begin(self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> RequestRecorder | None:
+        """Return None if recordings are off."""
+        if (self._settings.mode == "off" and not self._shown) or endpoint not in _ENDPOINTS:
+            return None
+        chosen = self._chosen(headers)
+        if not (chosen or self._shown):
+            return None
+        tape = RequestRecorder(id, self._settings.exchange_bytes, chosen=chosen)
+        if self._shown:
+            while sum(map(_size, self.recent)) > _MOST_RECENT:
+                self.recent.popleft()
+            self.recent.append(tape.recording)
+        return tape
+
+    def end(self, seen: RequestRecord, tape: RequestRecorder) -> None:
+        """End the recording."""
+        line = access_log_fields(seen)
+        del line["error"], line["ledger"]  # these it has itself
+        tape.over(seen.outcome, seen.problem, seen.ledger.listed(), line)
+        failed = seen.outcome >= 400
+        if tape.chosen and (failed or self._settings.mode != "errors") and tape.recording.asked:
+            self._write(tape.recording)
+
+    def _chosen(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        match self._settings.mode:
+            case "off":
+                return False
+            case "sample":
+                return random.random() < self._settings.share
+            case "header":
+                return _ASKED_FOR in headers
+            case _:
+                return True
+
+    def _write(self, recording: Recording) -> None:
+        try:
+            order = packed(WriteOrder(recording.id, recording.started, recording.entries, self._folder, self.secrets))
+        except Exception as error:  # noqa: BLE001 - it is no fault of the request, which has its answer
+            _log.error("a recording is lost: %s", type(error).__name__)
+            return
+        if not (self._writer and self._writer.alive):
+            self._writer = RecordingWriter()
+        if not self._writer.write(order):
+            _log.warning("a recording is lost: more come than can be written")
+
+    async def flush(self) -> None:
+        """Return when all is written; nothing is left running until there is more."""
+        writer, self._writer = self._writer, None
+        if writer:
+            await writer.end()

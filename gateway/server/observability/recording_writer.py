@@ -1,0 +1,110 @@
+"""Run a child program that writes the recordings on its standard input, and reports each failure in a line.
+
+Each comes as its length and so many bytes, a WriteOrder.  The program ends with its input, whatever signals it gets, as
+recordings may be on their way; and it runs at a low priority.
+"""
+
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO
+
+from msgspec import Struct, msgpack
+
+from gateway import __version__
+from gateway.recording import Recording, RecordingEntry, redact, write_lines
+
+
+class RecordingFolder(Struct, frozen=True):
+    """Where they go, how many files and bytes of them there may be, and whether they keep what is said in them."""
+
+    directory: str
+    files: int
+    bytes: int
+    content: bool
+
+
+class WriteOrder(Struct, frozen=True):
+    """A recording that is over.  secrets: what may not be in its file."""
+
+    id: str
+    started: str
+    entries: list[RecordingEntry]
+    folder: RecordingFolder
+    secrets: Sequence[bytes]
+
+
+packed = msgpack.Encoder().encode
+unpacked = msgpack.Decoder(WriteOrder).decode
+
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def write_file(order: WriteOrder) -> None:
+    """Write a file that only its owner may read, in one step; raise OSError."""
+    kept = order.folder
+    folder = Path(kept.directory)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    recording = Recording(order.id, order.started, 0)
+    recording.entries = order.entries
+    shown = redact(recording, order.secrets, contents=not kept.content)
+    started = _UNFIT.sub("", recording.started.partition("+")[0])
+    new = folder / f"{started}-{_UNFIT.sub('_', recording.id)[:64]}-{token_hex(3)}.part"
+    new.touch(0o600)
+    with new.open("wb") as file:
+        file.writelines(write_lines(shown, __version__, redacted=not kept.content))
+    new.replace(new.with_suffix(".jsonl"))
+    with suppress(FileNotFoundError):  # another worker was faster
+        _tidy(folder, kept)
+
+
+def _tidy(folder: Path, kept: RecordingFolder) -> None:
+    """Their names are in the order in which they began."""
+    with os.scandir(folder) as found:
+        files = sorted((one.name, one.stat().st_size) for one in found if one.name.endswith(".jsonl"))
+    number, size = len(files), sum(size for _, size in files)
+    for name, own in files:
+        if number <= kept.files and size <= kept.bytes:
+            return
+        (folder / name).unlink()
+        number, size = number - 1, size - own
+
+
+LENGTH = 4  # bytes of it
+
+
+def main(orders: BinaryIO, failures: BinaryIO) -> None:
+    while size := int.from_bytes(orders.read(LENGTH), "big"):
+        data = orders.read(size)
+        if len(data) == size and (why := _failure(data)):  # else the gateway was killed
+            failures.write(why.encode() + b"\n")
+            failures.flush()
+
+
+def _failure(data: bytes) -> str:
+    """Why it could not be written, in words that tell nothing of what is in it; "" if it is."""
+    # gone
+
+    try:
+        write_file(unpacked(data))
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next one may be sound
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__} in {frame.name}, line {frame.lineno}"
+    return ""
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    with suppress(AttributeError):  # Windows has nothing like it
+        os.nice(10)
+    main(sys.stdin.buffer, sys.stdout.buffer)

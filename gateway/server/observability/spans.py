@@ -1,0 +1,110 @@
+"""A trace as spans, in the words of OpenTelemetry's semantic conventions.  What anybody says is in none of them."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.server.observability.request_record import OTHER, RequestRecord
+from gateway.server.observability.trace_context import AttemptStep, ToolStep, Trace
+
+SpanAttributes = dict[str, str | int | float | bool]
+_OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+
+
+class Span(Struct, frozen=True):
+    """begun, ended: in the time of `perf_counter`; error: its type."""
+
+    id: str
+    parent: str | None
+    name: str
+    kind: Literal["server", "client", "internal"]
+    begun: float
+    ended: float
+    attributes: SpanAttributes
+    error: str | None = None
+
+
+def make_spans(seen: RequestRecord, trace: Trace) -> Iterator[Span]:
+    """Yield the span of the request, and one for each step."""
+    yield _request(seen, trace)
+    for step in trace.steps:
+        ended = step.ended or seen.ended
+        if isinstance(step, AttemptStep):
+            name, attributes = f"{_operation(step.path)} {step.model}", _of_attempt(step)
+            yield Span(step.id, trace.span, name, "client", step.begun, ended, attributes, step.error)
+        else:
+            yield Span(
+                step.id,
+                trace.span,
+                f"execute_tool {step.name}",
+                "internal",
+                step.begun,
+                ended,
+                _of_tool(step),
+                step.error,
+            )
+
+
+def _request(seen: RequestRecord, trace: Trace) -> Span:
+    """Return the span of the request; an error of the client is no failure of it."""
+    problem, before = seen.problem, trace.parent.span if trace.parent else None
+    error = (problem.code or problem.type) if problem and problem.status >= 500 else None
+    attributes = {**_of_request(seen), **({"error.type": error} if error else {})}
+    name = seen.method if seen.endpoint == OTHER else f"{seen.method} {seen.endpoint}"
+    return Span(trace.span, before, name, "server", seen.arrived, seen.ended, attributes, error)
+
+
+def _of_request(seen: RequestRecord) -> SpanAttributes:
+    said: SpanAttributes = {
+        "http.request.method": seen.method,
+        **({} if seen.endpoint == OTHER else {"http.route": seen.endpoint}),
+        "http.response.header.x-request-id": seen.id,
+    }
+    if seen.status:
+        said["http.response.status_code"] = seen.status
+    if not seen.backend:
+        return said
+    used = seen.spent()
+    said |= {
+        "gen_ai.operation.name": _operation(seen.endpoint),
+        "gen_ai.request.model": seen.model,
+        "gen_ai.request.stream": seen.streamed,
+        "gen_ai.usage.input_tokens": used.prompt,
+        "gen_ai.usage.output_tokens": used.completion,
+        "gen_ai.usage.cache_read.input_tokens": used.cached,
+        "gen_ai.usage.reasoning.output_tokens": used.reasoning,
+    }
+    if seen.streamed and seen.pace.first_content is not None:
+        said["gen_ai.response.time_to_first_chunk"] = seen.pace.first_content - seen.arrived
+    return said
+
+
+def _of_attempt(step: AttemptStep) -> SpanAttributes:
+    said: SpanAttributes = {
+        "gen_ai.operation.name": _operation(step.path),
+        "gen_ai.provider.name": step.kind,
+        "gen_ai.request.model": step.model,
+        "http.request.method": "POST",
+        "url.path": step.path,
+        "server.address": step.host,
+        "server.port": step.port,
+    }
+    if step.status:
+        said["http.response.status_code"] = step.status
+    return {**said, **({"error.type": step.error} if step.error else {})}
+
+
+def _of_tool(step: ToolStep) -> SpanAttributes:
+    said: SpanAttributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": step.name,
+        "gen_ai.tool.call.id": step.call,
+        "gen_ai.tool.type": "extension",  # one that runs on this side of the client
+    }
+    return {**said, **({"error.type": step.error} if step.error else {})}
+
+
+def _operation(path: str) -> str:
+    """Of an endpoint, the client's or a backend's."""
+    return _OPERATIONS.get(path, "chat")

@@ -1,0 +1,195 @@
+"""Hold the telemetry of one process, over all generations of its application, with its current and recent requests."""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from itertools import chain
+from time import time
+
+from gateway.config import Config
+from gateway.errors import Problem
+from gateway.server.observability import logs, metrics_collector
+from gateway.server.observability.logs import access_log_line
+from gateway.server.observability.metrics import IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, LabelValues
+from gateway.server.observability.metrics_store import (
+    MetricValues,
+    SeriesByMetric,
+    SharedFolder,
+    SharedMetrics,
+    sum_series,
+)
+from gateway.server.observability.recorder import Recorder
+from gateway.server.observability.request_record import RequestRecord
+from gateway.server.observability.snapshot import (
+    BackendCondition,
+    BackendStatus,
+    FailureInfo,
+    RequestSnapshot,
+    WorkerSnapshot,
+    compute_rates,
+    failure_info,
+    snapshot_request,
+)
+from gateway.server.observability.tracer import Tracer
+
+_KEPT = 200  # requests that are over
+_KEPT_FAILED = 50  # of those that came to nothing
+_TOLD = 100  # of those that go on
+
+
+class RecentRequests:
+    """The recent requests.  A request costs one entry at its end; all else is worked out on demand."""
+
+    def __init__(self) -> None:
+        self._live: defaultdict[str, set[RequestRecord]] = defaultdict(set)  # by endpoint
+        self._over: deque[RequestSnapshot] = deque(maxlen=_KEPT)
+        self._failed: deque[RequestSnapshot] = deque(maxlen=_KEPT_FAILED)
+        self._failures: dict[str, FailureInfo] = {}  # the last of each backend
+
+    def begin(self, seen: RequestRecord) -> None:
+        self._live[seen.endpoint].add(seen)
+
+    def end(self, seen: RequestRecord) -> None:
+        self._live[seen.endpoint].discard(seen)
+        entry = snapshot_request(seen, live=False)
+        self._over.append(entry)
+        if seen.problem:
+            self._failed.append(entry)
+
+    def failed(self, backend: str, problem: Problem) -> None:
+        """An attempt has."""
+        self._failures[backend] = failure_info(problem)
+
+    def inside(self) -> dict[str, int]:
+        """How many go on, by all endpoints that there have been."""
+        return {endpoint: len(live) for endpoint, live in self._live.items()}
+
+    def sight(self, backends: Mapping[str, BackendStatus], now: float) -> WorkerSnapshot:
+        """now: in the event loop's time."""
+        live = [snapshot_request(seen, live=True) for seen in chain.from_iterable(self._live.values())]
+        live.sort(key=lambda seen: -seen.arrived)
+        since = self._over[0].ended if len(self._over) == _KEPT else 0.0
+        return WorkerSnapshot(
+            rates=compute_rates(live, self._over, since, time()),
+            requests=[*live[:_TOLD], *reversed(self._over)],
+            failed=[*reversed(self._failed)],
+            backends={name: self._condition(name, backend, now) for name, backend in backends.items()},
+        )
+
+    def _condition(self, name: str, backend: BackendStatus, now: float) -> BackendCondition:
+        health, turns = backend.gate.health, backend.gate.turns
+        state = health.state(now)
+        return BackendCondition(
+            state=state,
+            healthy=state == "closed" and not health.ejected(now),
+            back_in=health.back_in(now),
+            queued=turns.waiting,
+            failure=self._failures.get(name),
+        )
+
+
+class Telemetry:
+    """shared: where there are other workers, what all of them have counted."""
+
+    def __init__(self, shared: SharedFolder | None = None) -> None:
+        self._shared, self._tally = shared, MetricValues()
+        self._counter = metrics_collector.MetricsCollector(self._tally)
+        self.recorder, self.tracer = Recorder(), Tracer()
+        self._backends: Mapping[str, BackendStatus] = {}  # of the newest application
+        self._recent = RecentRequests()
+
+    def follow(self, config: Config) -> None:
+        """Apply its settings of recordings and traces from now on."""
+        self.recorder.follow(config)
+        self.tracer.follow(config.tracing)
+
+    async def flush(self) -> None:
+        """Return when what is over is written and sent."""
+        await self.recorder.flush()
+        await self.tracer.flush()
+
+    def begin(
+        self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]] = (), method: str = "POST"
+    ) -> RequestRecord:
+        """Begin the record of a request; the last holder ends it.  endpoint: "" if it is not counted."""
+        tape, trace = self.recorder.begin(id, endpoint, headers), self.tracer.begin(endpoint, headers)
+        seen = RequestRecord(id, method, endpoint, self._end, tape=tape, trace=trace)
+        if endpoint:
+            self._recent.begin(seen)
+        return seen
+
+    def failed(self, backend: str, problem: Problem) -> None:
+        """An attempt at a backend has."""
+        if kind := metrics_collector.upstream_error_kind(problem):
+            self._tally.count(UPSTREAM_ERRORS, (backend, kind))
+            self._recent.failed(backend, problem)
+
+    def store_failed(self) -> None:
+        """A transaction has."""
+        self._tally.count(STORE_ERRORS)
+
+    @asynccontextmanager
+    async def of(self, backends: Mapping[str, BackendStatus]) -> AsyncIterator[None]:
+        """As long as a generation lives: the other workers hear of it, and of its backends if it is the newest."""
+        self._backends = backends
+        sharing = asyncio.create_task(self._share_for_ever(self._shared)) if self._shared else None
+        try:
+            yield
+        finally:
+            if self._shared and sharing:
+                sharing.cancel()
+                self._share(self._shared)
+
+    async def series(self) -> SeriesByMetric:
+        """Return the metrics of all workers, with all work before the call."""
+        if not self._shared:
+            return sum_series((self._tally.series, self._present()))
+        await asyncio.sleep(2 * self._shared.every)
+        return sum_series((self._tally.series, self._present(), *self._shared.others()))
+
+    async def sights(self, backends: Mapping[str, BackendStatus]) -> list[WorkerSnapshot]:
+        """Return the snapshot of this worker, of these backends, and those of the others that answered."""
+        if not self._shared:
+            return [self._sight(backends)]
+        try:
+            wished = self._shared.wish()
+            await asyncio.sleep(2 * self._shared.every)
+            return [self._sight(backends), *self._shared.shown(wished)]
+        except OSError:  # the folder is gone
+            return [self._sight(backends)]
+
+    def _end(self, seen: RequestRecord) -> None:
+        if not seen.endpoint:
+            return
+        self._counter.count(seen)
+        self._recent.end(seen)
+        if seen.tape:
+            self.recorder.end(seen, seen.tape)
+        if seen.trace:
+            self.tracer.end(seen, seen.trace)
+        if logs.requests.isEnabledFor(logging.INFO):
+            logs.requests.info("%s", access_log_line(seen))
+
+    def _present(self) -> SeriesByMetric:
+        inside = self._recent.inside()
+        flying: dict[LabelValues, list[float]] = {(endpoint,): [float(count)] for endpoint, count in inside.items()}
+        return {
+            IN_FLIGHT.name: flying,
+            **metrics_collector.backend_states(self._backends, asyncio.get_running_loop().time()),
+        }
+
+    def _sight(self, backends: Mapping[str, BackendStatus]) -> WorkerSnapshot:
+        return self._recent.sight(backends, asyncio.get_running_loop().time())
+
+    async def _share_for_ever(self, shared: SharedFolder) -> None:
+        while True:
+            self._share(shared)
+            await asyncio.sleep(shared.every)
+
+    def _share(self, shared: SharedFolder) -> None:
+        with suppress(OSError):  # the next time may be early enough
+            shared.write(SharedMetrics(self._tally.series, self._present()))
+            if shared.wished():
+                shared.show(self._sight(self._backends))

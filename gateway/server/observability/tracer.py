@@ -1,0 +1,59 @@
+"""Which requests have a trace, and where these go; a process has one."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gateway import config
+from gateway.server.observability.request_record import RequestRecord
+from gateway.server.observability.spans import make_spans
+from gateway.server.observability.trace_context import Trace, parse_traceparent
+
+if TYPE_CHECKING:
+    from gateway.server.observability.otlp_exporter import OtlpExporter
+
+_log = logging.getLogger("gateway")
+
+
+class Tracer:
+    def __init__(self) -> None:
+        self._settings = config.TracingSettings()
+        self._export: OtlpExporter | None = None
+
+    def follow(self, settings: config.TracingSettings) -> None:
+        """Apply these settings from now on."""
+        if settings == self._settings:
+            return
+        self._settings, old = settings, self._export
+        self._export = self._made(settings)
+        if old:
+            old.close()
+
+    def begin(self, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> Trace | None:
+        """Return None if traces are off."""
+        if not self._export or not endpoint:
+            return None
+        before = parse_traceparent(headers)
+        return Trace(before, sampled=before.sampled if before else random.random() < self._settings.share)
+
+    def end(self, seen: RequestRecord, trace: Trace) -> None:
+        """End the trace."""
+        if self._export and trace.sampled:
+            self._export.send(trace.id, make_spans(seen, trace))
+
+    async def flush(self) -> None:
+        """Return when all is sent, or it takes too long."""
+        if self._export:
+            await asyncio.to_thread(self._export.flush)
+
+    def _made(self, settings: config.TracingSettings) -> "OtlpExporter | None":
+        if not settings.enabled:
+            return None
+        try:
+            from gateway.server.observability.otlp_exporter import OtlpExporter  # noqa: PLC0415 - an extra
+        except ImportError:
+            _log.warning("tracing needs more packages: pip install 'gateway[otel]'")
+            return None
+        return OtlpExporter(settings)

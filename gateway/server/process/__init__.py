@@ -1,0 +1,1 @@
+"""Run the gateway as a process or several: start, reload, stop."""

@@ -1,0 +1,120 @@
+"""The files that a configuration is made of."""
+
+import json
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway.config import CheckedValue, TlsSettings, UnreadableFile
+from gateway.formats.response_template.compiler import TemplateError, compile_template, find_template
+
+_MOST = 1 << 20  # bytes of a file that stands for a text
+_OF_TLS = ("certificate", "key")
+FileStamp = tuple[int, ...]
+
+
+def read_text(file: Path) -> str:
+    """Return the text of a file, or raise Unreadable."""
+    with _unreadable():
+        return file.read_text("utf-8-sig")
+
+
+def read_secret(file: Path) -> str:
+    """Return the content of a small regular file without the newline at its end, or raise Unreadable."""
+    with _unreadable():
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe could be read once, and perhaps never
+            raise UnreadableFile("is not a regular file")
+        with file.open("rb") as opened:
+            raw = opened.read(_MOST + 1)
+        if len(raw) > _MOST:
+            raise UnreadableFile(f"has more than {_MOST} bytes")
+        return raw.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """Says why a file cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableFile(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(f"is not UTF-8 at byte {error.start}") from None
+    except ValueError as error:  # of a path that no file can have
+        raise UnreadableFile(f"cannot be read: {error}") from None
+
+
+class ConfigFileReader:
+    """Reads those of one folder.
+
+    stamps: what each looked like just before it was read first.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.stamps: dict[Path, FileStamp | None] = {}
+
+    def text(self, file: Path) -> str:
+        """Return all of the file, or raise Unreadable."""
+        self.stamps.setdefault(file, file_stamp(file))
+        return read_text(file)
+
+    def secret(self, path: str) -> str:
+        """Return the value of `${file:PATH}`, or raise Unreadable."""
+        file = self._folder / path
+        self.stamps.setdefault(file, file_stamp(file))
+        try:
+            return read_secret(file)
+        except UnreadableFile as error:
+            raise UnreadableFile(f"{file} {error}") from None
+
+    def template(self, given: object) -> CheckedValue:
+        """The template that is given, or the one of the file whose path is, and what is wrong in it."""
+        if not isinstance(given, Mapping | str):
+            return {}, [((), "should be a template, or the path of a file that has one")]
+        try:
+            template = find_template(self._json(self._folder / given)) if isinstance(given, str) else given
+            compile_template(template)
+        except UnreadableFile as error:
+            return {}, [((), f"{self._folder / str(given)} {error}")]
+        except TemplateError as error:
+            return {}, error.faults
+        return template, ()
+
+    def _json(self, file: Path) -> Any:  # noqa: ANN401 - whatever JSON is there
+        text = self.text(file)
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UnreadableFile(f"is not JSON: {error.msg} in line {error.lineno}") from None
+        except RecursionError:
+            raise UnreadableFile("is nested too deeply") from None
+        except ValueError:
+            raise UnreadableFile("has a number of too many digits") from None
+
+    def tls(self, given: Mapping[str, Any]) -> CheckedValue:
+        """The section with whole paths, and what is wrong with its files; its shape is for the schema to judge."""
+        files = {key: (self._folder / given[key]).absolute() for key in _OF_TLS if isinstance(given.get(key), str)}
+        for file in files.values():
+            self.stamps.setdefault(file, file_stamp(file))
+        whole = {**given, **{key: str(file) for key, file in files.items()}}
+        try:
+            tls = TlsSettings.model_validate(whole)
+        except ValidationError:
+            return given, ()
+        from gateway.server.http.tls import certificate_errors  # noqa: PLC0415 - most have none
+
+        return whole, certificate_errors(tls)
+
+
+def file_stamp(file: Path) -> FileStamp | None:
+    """Something else as soon as what the path leads to is something else; None while there is nothing."""
+    try:
+        now = file.stat()
+    except (OSError, ValueError):
+        return None
+    return now.st_mtime_ns, now.st_size, now.st_ino

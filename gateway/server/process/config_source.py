@@ -1,0 +1,146 @@
+"""Where a configuration comes from: a file, else the servers on this machine, else the demo if it is wanted."""
+
+import asyncio
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from gateway import demo, formats
+from gateway.config import (
+    Config,
+    ConfigDocument,
+    ConfigError,
+    ConfigFault,
+    KindName,
+    UnreadableFile,
+    build_config,
+    read_document,
+)
+from gateway.server.process.config_files import ConfigFileReader, FileStamp, file_stamp
+from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config
+
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listens everywhere: the nearest way to it
+
+
+class NoServerFound(Exception):
+    """There is nothing to serve; the text says what to do."""
+
+
+def read_config(file: Path) -> Config:
+    """The config of a file, with this process's environment; raises a ConfigError."""
+    return ConfigSource(file).read()
+
+
+class ConfigSource:
+    """The file that a config is read from, with the files that it names, and the flags that win over it."""
+
+    def __init__(self, file: Path, flags: Mapping[str, object] | None = None) -> None:
+        self.file, self._flags = file, flags or {}
+        self._files = ConfigFileReader(file.parent)
+
+    def read(self) -> Config:
+        """The config as it is now; raises a ConfigError."""
+        self._files = ConfigFileReader(self.file.parent)
+        try:
+            text = self._files.text(self.file)
+        except UnreadableFile as error:
+            raise ConfigError([ConfigFault(str(self.file), None, "", str(error))]) from None
+        return self.config(text)
+
+    def config(self, text: str) -> Config:
+        """The config that the file would be with this text; raises a ConfigError."""
+        document = read_document(text, str(self.file), os.environ, self._files.secret)
+        return build_config(document, formats.format_names(), self._flags, self._files)
+
+    def known(self) -> Mapping[Path, FileStamp | None]:
+        """Return the stamps of the files when they were read."""
+        return self._files.stamps
+
+    def look(self) -> Mapping[Path, FileStamp | None]:
+        """Return the stamps of the files now."""
+        return {file: file_stamp(file) for file in self._files.stamps}
+
+
+@contextmanager
+def resolve_config(
+    source: ConfigSource | None,
+    flags: Mapping[str, object],
+    out: TextIO,
+    *,
+    demo_wanted: bool = False,
+    ports: Mapping[int, KindName] = PORTS,
+) -> Iterator[tuple[Config, str]]:
+    """Yield the configuration to serve, and the greeting; a demo server runs as long as the block.
+
+    With a source it is that.  Else it is what runs on this machine, which is said on `out`, and only with nothing there
+    the demo.  Raises ConfigError, NoServerFound or DemoError.
+    """
+    if source:
+        config = source.read()
+        yield config, _greeting_for(config, next(iter(config.models), None))
+        return
+    bare = build_config(
+        ConfigDocument("command line"), formats.format_names(), flags
+    )  # what is wrong with a flag comes first
+    with ThreadPoolExecutor(1) as thread:  # this may be called where a loop runs already
+        found = thread.submit(asyncio.run, discover(ports, skip=[bare.server.port])).result()
+    for server in found:
+        out.write(f"found {server.kind} at {server.url} with {_counted(server)}\n")
+    serving = [server for server in found if server.models]
+    if serving:
+        yield _with_servers(serving, flags)
+    elif demo_wanted:
+        with demo.start_demo(out=out) as url:
+            yield _with_servers([DiscoveredServer("llamacpp", url, (demo.MODEL,))], flags)
+    else:
+        raise NoServerFound(_advice(ports))
+
+
+def startup_banner(host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http") -> str:
+    """Where the gateway listens, and a command to paste: it asks the model, or lists the models if none is known.
+
+    `key`: a key is needed; the command takes it from the environment.
+    """
+    near = _WILDCARDS.get(host, host)
+    root = f"{scheme}://[{near}]:{port}" if ":" in near else f"{scheme}://{near}:{port}"
+    header = ' -H "authorization: Bearer $GATEWAY_KEY"' if key else ""
+    command = f"curl {root}/v1/models{header}"
+    if model is not None:
+        question = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
+        body = shlex.quote(json.dumps(question, ensure_ascii=False))
+        command = f"curl {root}/v1/chat/completions -H 'content-type: application/json'{header} \\\n    -d {body}"
+    return f"gateway listens on {root}/v1 - Ctrl-C stops it.  Try:\n\n  {command}\n"
+
+
+def _greeting_for(config: Config, model: str | None) -> str:
+    """A port that is not known yet has no greeting."""
+    server = config.server
+    if not server.port:
+        return ""
+    scheme = "https" if server.tls else "http"
+    return startup_banner(server.host, server.port, model, key=bool(config.auth.keys), scheme=scheme)
+
+
+def _with_servers(servers: list[DiscoveredServer], flags: Mapping[str, object]) -> tuple[Config, str]:
+    config = build_config(discovered_config(servers), formats.format_names(), flags)
+    return config, _greeting_for(config, servers[0].models[0])
+
+
+def _counted(server: DiscoveredServer) -> str:
+    count = len(server.models)
+    return {0: "no model yet", 1: "1 model"}.get(count, f"{count} models")
+
+
+def _advice(ports: Mapping[int, KindName]) -> str:
+    asked = ", ".join(f"{kind} {port}" for port, kind in ports.items())
+    return (
+        f"no model server with a model runs on this machine (asked: {asked}); either\n"
+        "  start one of them and try again, or\n"
+        "  name your servers in a file and pass it: gateway serve --config gateway.yaml, or\n"
+        "  try a small model that comes with the gateway: gateway serve --demo"
+    )

@@ -1,0 +1,83 @@
+"""Watch the files of the configuration: read them again on a signal, or when one has changed."""
+
+import logging
+import time
+from math import inf
+from pathlib import Path
+
+from gateway.config import Config, ConfigError, ConfigFault, is_exposed
+from gateway.server.process.config_files import FileStamp
+from gateway.server.process.config_source import ConfigSource
+
+_log = logging.getLogger("gateway")
+_HELD = ("host", "port", "workers", "drain_seconds")  # of `server`; they hold as long as the gateway runs
+_EXPOSED = "without keys it would let in others than this machine, as it still listens on {}"
+
+
+class ConfigWatcher:
+    """config: the newest one that was sound.  source: None where no file says what to serve."""
+
+    def __init__(self, config: Config, source: ConfigSource | None) -> None:
+        self.config, self._source = config, source
+        self._told = False
+        self._seen = source and source.known()
+        self._certified = self._stamps_of_tls(config)
+        self._wait()
+
+    def tell(self, *_: object) -> None:
+        """Read it anew the next time, whatever it looks like.  May be a handler of signals."""
+        self._told = True
+
+    @property
+    def due(self) -> bool:
+        """Return True if it is time to call `news`."""
+        return self._told or time.monotonic() >= self._next
+
+    def news(self) -> Config | None:
+        """The config that holds from now on, if there is another one.  What keeps it from that is told to the log."""
+        told, self._told = self._told, False
+        self._wait()
+        if not self._source:
+            _log.warning("there is no configuration file to read again")
+            return None
+        changed = self._changed(self._source)
+        return self._read(self._source) if told or changed else None
+
+    def _read(self, source: ConfigSource) -> Config | None:
+        try:
+            config = self._with_what_holds(source.read(), source)
+        except ConfigError as error:
+            _log.error("the configuration stays as it was, as the new one is not sound:\n%s", error)
+            return None
+        certified = self._stamps_of_tls(config)
+        if (config, certified) == (self.config, self._certified):
+            _log.info("the configuration has been read again; nothing is new")
+            return None
+        self.config, self._certified = config, certified
+        self._wait()
+        _log.info("the configuration has been read again; what is new holds from the next request on")
+        return config
+
+    def _changed(self, source: ConfigSource) -> bool:
+        """Compare with the last reading, not with the last look: a writer may be in the middle of it."""
+        before, self._seen = self._seen, source.look()
+        return self._seen == before and self._seen != source.known() and self._seen[source.file] is not None
+
+    def _stamps_of_tls(self, config: Config) -> list[FileStamp | None]:
+        """Something else as soon as the certificate, or its key, is something else."""
+        tls, known = config.server.tls, self._source.known() if self._source else {}
+        return [known.get(Path(file)) for file in (tls.certificate, tls.key)] if tls else []
+
+    def _with_what_holds(self, new: Config, source: ConfigSource) -> Config:
+        was = self.config.server
+        held = _HELD if bool(new.server.tls) == bool(was.tls) else (*_HELD, "tls")
+        if late := [f"server.{name}" for name in held if getattr(new.server, name) != getattr(was, name)]:
+            _log.warning("%s: what is new holds when the gateway is started again", ", ".join(late))
+        server = new.server.model_copy(update={name: getattr(was, name) for name in held})
+        if is_exposed(server, new.auth):
+            raise ConfigError([ConfigFault(str(source.file), None, "auth", _EXPOSED.format(server.host))])
+        return new.model_copy(update={"server": server})
+
+    def _wait(self) -> None:
+        seconds = self.config.server.watch_seconds if self._source else 0
+        self._next = time.monotonic() + (seconds or inf)

@@ -1,0 +1,169 @@
+"""Listen, and run one process or several that answer on one socket.
+
+The supervisor of several has no application itself.  It alone listens to signals and reads the configuration, and tells
+its workers over a pipe.  When the pipe closes, the workers stop as if they were told to.
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from gateway.config import Config, ServerSettings
+from gateway.server.observability import logs
+from gateway.server.observability.metrics_store import mark_ended, metrics_folder, remove_orphan
+from gateway.server.process.config_source import ConfigSource
+from gateway.server.process.config_watcher import ConfigWatcher
+
+_log = logging.getLogger("gateway")
+_spawn = multiprocessing.get_context("spawn")
+_TICK = 0.1  # seconds between two looks at what signals have said
+
+
+class Supervisor:
+    """`run` blocks until it is told to stop, and what runs has ended."""
+
+    def __init__(self, sock: socket.socket, watch: ConfigWatcher) -> None:
+        self._sock, self._watch = sock, watch
+        self._stops = 0  # how often it was told to
+
+    def run(self) -> None:
+        signal.signal(signal.SIGINT, self._stop)
+        signal.signal(signal.SIGTERM, self._stop)
+        with metrics_folder() as shared:
+            self._run(shared)
+
+    def _run(self, shared: Path | None) -> None:
+        self._files = (shared and shared / f"{number}.tally" for number in count())
+        self._workers = [self._worker() for _ in range(self._watch.config.server.workers)]
+        while not self._stops:
+            _wait_for_end(self._workers)
+            self._replace_dead()
+            if self._watch.due and (config := self._watch.news()):
+                for worker in self._workers:
+                    worker.tell(config)
+        self._sock.close()  # with those of the workers; else the system would go on to take connections
+        self._end()
+
+    def _worker(self) -> "WorkerProcess":
+        return WorkerProcess(self._watch.config, self._sock, next(self._files))
+
+    def _stop(self, *_: object) -> None:
+        self._stops += 1
+
+    def _replace_dead(self) -> None:
+        for place, worker in enumerate(self._workers):
+            if (code := worker.process.exitcode) is not None and not self._stops:
+                _log.warning("worker %d has ended (%d); another takes its place", worker.process.pid, code)
+                mark_ended(worker.file)
+                self._workers[place] = self._worker()
+
+    def _end(self) -> None:
+        told = 0
+        while running := [worker for worker in self._workers if worker.process.is_alive()]:
+            while told < self._stops:
+                told += 1
+                for worker in running:
+                    worker.end(told)
+            _wait_for_end(running)
+
+
+class WorkerProcess:
+    """One process; `tell` it the config that holds from now on.  file: where it says what it has counted, if it can."""
+
+    def __init__(self, config: Config, sock: socket.socket, file: Path | None) -> None:
+        self.file = file
+        self._pipe, theirs = _spawn.Pipe()
+        self.process = _spawn.Process(target=run_worker, args=(config, sock, theirs, file))
+        self.process.start()
+        theirs.close()
+
+    def tell(self, config: Config) -> None:
+        with suppress(OSError):  # it is dead: the one in its place begins with this config
+            self._pipe.send(config)
+
+    def end(self, times: int) -> None:
+        """The second time it lets go of what runs, and then it is not asked any more."""
+        (self.process.terminate if times < 3 else self.process.kill)()
+
+
+def _wait_for_end(workers: Iterable[WorkerProcess]) -> None:
+    """Of any of them, and not for long."""
+    wait([worker.process.sentinel for worker in workers], _TICK)
+
+
+def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path | None) -> None:
+    """Run a worker."""
+    # A terminal tells all processes, and it is for one of them to decide.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
+    logs.configure_logging()
+    from gateway.server.observability.metrics_store import SharedFolder  # noqa: PLC0415
+    from gateway.server.process.worker import make_server  # noqa: PLC0415 - the supervisor does not need it
+
+    queue: SimpleQueue[Config] = SimpleQueue()
+
+    async def news() -> Config | None:
+        with suppress(Empty):
+            return queue.get_nowait()
+        return None
+
+    server = make_server(config, news, SharedFolder(file) if file else None)
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                queue.put(pipe.recv())
+        server.should_exit = True
+
+    threading.Thread(target=listen, daemon=True).start()
+    server.run([sock])
+    remove_orphan(file)  # the supervisor is gone; it would have sent a signal, which does not return from here
+
+
+_AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # the signals to read the configuration again
+_WAITING = 2048  # connections that are not accepted yet
+
+
+def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | None = None) -> None:
+    """Block until SIGINT or SIGTERM; streams then have `drain_seconds` to end.  Greets as soon as one can connect.
+
+    source: where the config is from; it is read again on SIGHUP, and when it has changed.
+    """
+    sock = _listening(config.server)  # from now on connections wait to be taken instead of being refused
+    host, port = sock.getsockname()[:2]
+    watch = ConfigWatcher(config, source)
+    for number in _AGAIN:
+        signal.signal(number, watch.tell)
+    sys.stderr.write((greeting or f"gateway listens on {host} port {port}") + "\n")
+    sys.stderr.flush()
+    logs.configure_logging()
+    if config.server.workers > 1:
+        Supervisor(sock, watch).run()
+    else:
+        _serve(config, sock, watch)
+
+
+def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher) -> None:
+    from gateway.server.process.worker import make_server  # noqa: PLC0415 - the supervisor does not need it
+
+    async def news() -> Config | None:
+        return await asyncio.to_thread(watch.news) if watch.due else None
+
+    make_server(config, news).run([sock])
+
+
+def _listening(server: ServerSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    try:
+        return socket.create_server((server.host, server.port), family=family, backlog=_WAITING)
+    except OSError as error:
+        sys.exit(f"cannot listen on {server.host} port {server.port}: {error.strerror}")

@@ -1,0 +1,80 @@
+"""One process that answers, with the newest config that it hears of."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import FrameType
+
+import uvicorn
+
+from gateway.config import Config
+from gateway.server.app import create_app
+from gateway.server.http.memory import return_memory
+from gateway.server.http.protocol import ServerConfig
+from gateway.server.middleware.auth import AuthThrottle
+from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
+from gateway.server.observability.metrics_store import SharedFolder
+from gateway.server.observability.telemetry import Telemetry
+from gateway.server.process.app_reloader import AppReloader
+
+_log = logging.getLogger("gateway")
+ConfigPoll = Callable[[], Awaitable[Config | None]]  # the config that holds from now on, if there is another one
+
+
+def make_server(config: Config, news: ConfigPoll, shared: SharedFolder | None = None) -> "WorkerServer":
+    """Return the server of this config, the only one of this process.  shared: the counts of all workers."""
+    make = partial(create_app, crowd=ConcurrencyLimit(), strangers=AuthThrottle(), telemetry=Telemetry(shared))
+    generations = AppReloader(make, config)
+    return_memory()
+    # What exists now stays: a collection that walks through it again stalls a thousand streams for 0.2 s.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    return WorkerServer(generations, ServerConfig(generations, config), news)
+
+
+class WorkerServer(uvicorn.Server):
+    """Asks for news some times a second, as long as it is not told to stop; `run` blocks until then.
+
+    Then it goes on for `drain_delay_seconds`, so that load balancers notice.
+    """
+
+    _left_at: float | None = None
+
+    def __init__(self, generations: AppReloader, settings: ServerConfig, news: ConfigPoll) -> None:
+        super().__init__(settings)
+        self._generations, self._settings, self._news = generations, settings, news
+
+    async def on_tick(self, counter: int) -> bool:
+        if not self.should_exit and (config := await self._news()):
+            await self._renew(config)
+        return await super().on_tick(counter) and self._has_left()
+
+    def _has_left(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self._left_at is None:
+            self._generations.leave()
+            self._settings.leaving = True
+            self._left_at = now + self._settings.drain_delay_seconds
+        return self.force_exit or now >= self._left_at
+
+    async def _renew(self, config: Config) -> None:
+        try:
+            self._settings.certify(config)
+            await self._generations.renew(config)
+        except Exception as error:  # noqa: BLE001 - the running application stays as it is
+            _log.error("the new configuration cannot be served; the one before it is", exc_info=error)
+        else:
+            self._settings.follow(config)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The second time there is no more time for anybody, but to be told so."""
+        if self.should_exit:
+            self.force_exit = True
+            asyncio.get_running_loop().call_soon_threadsafe(self._break_off)
+        super().handle_exit(sig, frame)
+
+    def _break_off(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()

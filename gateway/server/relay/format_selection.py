@@ -1,0 +1,85 @@
+"""The format that one request's answer is read in: the operator's word, the model's name, or its chat template."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway.api.chat.schema import KNOWN
+from gateway.backends.request_fields import request_fields
+from gateway.formats import FORMATS
+from gateway.formats.selection import FormatChoice, choice_by_name, choice_by_template, opens_reasoning
+from gateway.formats.spec import IdForm
+from gateway.request import Request
+from gateway.server.upstream.model_registry import BackendRoute
+from gateway.transforms import prompted_tools
+from gateway.warnings import Warnings
+
+_SWITCHES = ("enable_thinking", "thinking")  # settings of templates that close a thought
+
+
+async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
+    """May ask the backend, and wait for what it says of a model and its template's settings the first time."""
+    word, model = _word(route, request), route.upstream_model
+    chosen = format_by_names(route, word)
+    if chosen.format == "auto":
+        chosen = await _shown(route, chosen)
+    thought = route.settings.thought
+    if thought != "auto":
+        return _opening(chosen, opened=thought == "open")
+    if chosen.format == "native" or (word == "auto" and route.backend.kind.parses):
+        return _opening(chosen, opened=False)
+    said = request_fields(request, route.backend.kind, KNOWN, Warnings())  # the server goes by what it is told
+    settings = _settings(said)
+    prompt = await route.backend.learner.prompt(model, settings)
+    opened = chosen.thought_open if prompt is None else opens_reasoning(prompt, route.row(chosen.format))
+    return _opening(chosen, opened=opened and not _closed(request, said))
+
+
+async def format_before_request(route: BackendRoute, word: str) -> FormatChoice:
+    """Choose the format before any request; may ask the backend for the chat template, and wait."""
+    chosen = format_by_names(route, word)
+    return await _shown(route, chosen) if chosen.format == "auto" else chosen
+
+
+async def _shown(route: BackendRoute, chosen: FormatChoice) -> FormatChoice:
+    """Choose the format by the chat template, if there is one."""
+    template = await route.backend.learner.template(route.upstream_model)
+    return (choice_by_template(template, FORMATS) if template else None) or chosen
+
+
+def _opening(chosen: FormatChoice, *, opened: bool) -> FormatChoice:
+    return chosen if chosen.thought_open == opened else replace(chosen, thought_open=opened)
+
+
+def _word(route: BackendRoute, request: Request) -> str:
+    """Return the operator's format; a model that learns of tools from our prompt uses our format."""
+    told = route.settings.tools == "prompt" and request.callable_tools
+    return prompted_tools.FORMAT if told else route.format
+
+
+def format_by_names(route: BackendRoute, word: str) -> FormatChoice:
+    """Choose the format without asking the backend."""
+    return choice_by_name(_names(route), word)
+
+
+def tool_call_id_form(route: BackendRoute, chosen: FormatChoice) -> IdForm:
+    """The form of ids that the model's templates take, also where its server parses the calls."""
+    format = choice_by_name(_names(route)).format if chosen.format == "native" else chosen.format
+    return route.row(format).ids
+
+
+def _names(route: BackendRoute) -> tuple[str, ...]:
+    return (*route.backend.names(route.upstream_model), route.model)
+
+
+def _settings(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = said.get("chat_template_kwargs")
+    return given if isinstance(given, dict) else {}
+
+
+def _closed(request: Request, said: Mapping[str, Any]) -> bool:
+    """True if the client wants no thought, and the server is told so."""
+    unwanted = request.rest.get("include_reasoning") is False or said.get("reasoning_effort") == "none"
+    settings = _settings(said)
+    return unwanted or said.get("think") is False or any(settings.get(switch) is False for switch in _SWITCHES)

@@ -1,0 +1,132 @@
+"""Where one request is asked: at one backend after another, until there is content for its client."""
+
+import asyncio
+from hashlib import blake2b
+from math import ceil
+from typing import Literal
+
+from msgspec import Struct, json
+
+from gateway.config import ApiKey
+from gateway.errors import Problem, UpstreamUnavailable
+from gateway.request import LEADING, Request
+from gateway.server.middleware.auth import may_use_model
+from gateway.server.upstream.model_registry import BackendRoute, ModelEntry
+from gateway.server.upstream.slots import QueueIdentity
+
+_PATIENCE = 2  # seconds that a server is waited for which has said when to come back; beyond that its client knows best
+_ELSEWHERE = (404, 429)  # what another backend may have, or have time for, as for all that is no fault of the request
+_TOO_LONG = "context_length_exceeded"
+_WEIGHTS = {"high": 4.0, "normal": 2.0, "low": 1.0}
+
+
+class Target(Struct, frozen=True):
+    """Where to go, after so many seconds."""
+
+    route: BackendRoute
+    pause: float = 0
+
+
+class RetryPolicy:
+    """The targets of one request: `first`, then `another` for each that has failed.
+
+    sticky: what requests have in common that should meet at the same backend.
+    faithful: no other model will do, as what it says of tokens or vectors is true of itself alone.
+    served: the requested model; asker: the tenant.
+    """
+
+    def __init__(
+        self, served: ModelEntry, key: ApiKey | None, sticky: str | None = None, faithful: bool = False
+    ) -> None:
+        self.served, self._asked, self._key, self._sticky = served, served, key, sticky
+        self._fallbacks = [] if faithful else served.fallbacks
+        alone = len(served.routes) == 1 and not self._fallbacks
+        self.asker = QueueIdentity(key.name, _WEIGHTS[key.priority], alone) if key else QueueIdentity(alone=alone)
+        self._budget, self._left = served.budget, served.settings.retries
+        self._tried: list[str] = []
+        self._last = served.any  # the last target
+
+    @property
+    def instead(self) -> bool:
+        """Another model is asked than the client has named."""
+        return self.served is not self._asked
+
+    def first(self) -> Target:
+        """Raise Unavailable if no backend is available; a single one always is, as its own error says more."""
+        self._budget.first()
+        if self.asker.alone:
+            return self._to(self._asked.any)
+        if way := self._other() or self._instead("unavailable"):
+            return way
+        message = f"No backend of the model '{self._asked.model}' can be asked at the moment: all have failed lately."
+        raise UpstreamUnavailable(message, retry_after=str(max(1, ceil(self._asked.balancer.back_in(_now())))))
+
+    def another(self, problem: Problem, retry_after: str | None) -> Target | None:
+        """None if there is none, or none that could do better."""
+        if problem.code == _TOO_LONG:
+            way = self._instead("too_long")
+        elif problem.status < 500 and problem.status not in _ELSEWHERE:
+            return None
+        else:
+            way = self._again(retry_after) or self._instead("unavailable")
+        return way if way and self._budget.again() else None
+
+    def beside(self) -> Target | None:
+        """Return another backend of the same model, for a hedge."""
+        way = self._other()
+        return way if way and self._budget.again() else None
+
+    def _again(self, retry_after: str | None) -> Target | None:
+        """The same model, as often as it may be."""
+        self._left -= 1
+        return None if self._left < 0 else self._other() or self._same(retry_after)
+
+    def _other(self) -> Target | None:
+        """A backend that was not asked yet."""
+        return self._at(self.served, self._tried)
+
+    def _same(self, retry_after: str | None) -> Target | None:
+        """The backend that was asked last, if it has said when it will have time, and that is soon."""
+        if not (retry_after and retry_after.isdecimal() and int(retry_after) <= _PATIENCE):
+            return None
+        return Target(self._last, int(retry_after))
+
+    def _instead(self, reason: Literal["unavailable", "too_long"]) -> Target | None:
+        """A model that answers in the place of the one that was asked."""
+        for fallback, when in () if self.instead else self._fallbacks:
+            allowed = reason in when and may_use_model(self._key, fallback.model, fallback.model)
+            if allowed and (way := self._at(fallback, [])):
+                return way
+        return None
+
+    def _at(self, served: ModelEntry, tried: list[str]) -> Target | None:
+        member = served.balancer.choose(_now(), self._sticky, tried)
+        if not member:
+            return None
+        if served is not self.served:
+            self.served, self._left = served, served.settings.retries
+        self._tried = tried
+        return self._to(served.routes[member.name])
+
+    def _to(self, route: BackendRoute) -> Target:
+        self._tried.append(route.backend.name)
+        self._last = route
+        return Target(route)
+
+
+def affinity_key(request: Request, named: str | None, served: ModelEntry) -> str | None:
+    """Return the key of requests that should meet at the same backend; `named`: by the client."""
+    policy = served.settings.sticky
+    if policy == "none" or len(served.routes) == 1:
+        return None
+    return named or (_prefix(request) if policy == "prefix" else None)
+
+
+def _prefix(request: Request) -> str:
+    """A digest of all up to the first message that is no instruction, which a conversation keeps in all its turns."""
+    end = next((i for i, one in enumerate(request.messages, 1) if one["role"] not in LEADING), None)
+    return blake2b(json.encode(request.messages[:end]), digest_size=16).hexdigest()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,295 @@
+"""Build the upstream bodies of a round for the backend of a route, and the settings of its parser."""
+
+from collections.abc import Callable
+from functools import cached_property, partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.api import completions, validation
+from gateway.api.chat import schema
+from gateway.backends.dialects import DIALECTS
+from gateway.backends.openai import request_body
+from gateway.backends.openai.messages import MessagePolicy
+from gateway.backends.openai.request_body import BodyTarget, Prefill, prefill_of
+from gateway.formats import FORMATS
+from gateway.formats.parser import Format, ParseContext
+from gateway.formats.selection import FormatChoice
+from gateway.pipeline import empty_round
+from gateway.pipeline.empty_round import EmptyTurn
+from gateway.pipeline.tool_calls import ParserSettings
+from gateway.request import Request, ToolName
+from gateway.server.ids import new_id, short_id
+from gateway.server.relay.format_selection import choose_format, format_by_names, tool_call_id_form
+from gateway.server.relay.rounds import UpstreamRound
+from gateway.server.upstream import model_registry
+from gateway.server.upstream.model_registry import BackendRoute
+from gateway.server.worker_thread import apart
+from gateway.transforms import (
+    EventFilter,
+    invalid_calls,
+    lower_request,
+    output_enforcement,
+    past_tool_calls,
+    prompted_tools,
+)
+from gateway.transforms.invalid_calls import HeldCalls
+from gateway.transforms.output_validation import (
+    EnforcementTerms,
+    FailedOutput,
+    OutputValidationFilter,
+    output_validation,
+)
+from gateway.transforms.text_filters import LLAMA_ENDS, MIDDLE_ENDS, EchoFilter, Ending, StopFilter, stop_filters
+from gateway.warnings import Warnings
+
+_NONE: frozenset[str] = frozenset()
+_OF_CONTINUED = ("add_generation_prompt", "continue_final_message")
+
+
+async def build_round(asked: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
+    """May ask the backend what it has, once for a model."""
+    large = asked.large
+    request, filters = await apart(lower_request, asked, ledger) if large else lower_request(asked, ledger)
+    chosen = await choose_format(route, request)
+    goes_on = not prefill_of(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
+    thinks = route.backend.dialect.thinking.isdisjoint(request.rest) or await _thinks(route)
+    known = _known(route, chosen, goes_on, thinks, frame_bytes)
+    parts = known, asked, (request, filters), ledger
+    round = await apart(_build_chat_round, *parts) if large else _build_chat_round(*parts)
+    return round if asked.n == 1 else round.fanned(asked, partial(_anew, known, ledger))
+
+
+class RoundContext(Struct, frozen=True, dict=True):
+    """The facts that requests to a route depend on, and the values that follow from them.
+
+    goes_on: it can go on from the beginning of an answer, if there is one.
+    thinks: its model can be told how much to think.
+    """
+
+    route: BackendRoute
+    chosen: FormatChoice
+    goes_on: bool
+    thinks: bool
+    frame_bytes: int
+
+    @cached_property
+    def target(self) -> BodyTarget:
+        route = self.route
+        special, told = route.row(self.chosen.format).special, route.settings.tools == "prompt"
+        return BodyTarget(route.upstream_model, route.kind, route.policy, route.parsed_here, special, self.thinks, told)
+
+    @cached_property
+    def format(self) -> Format | None:
+        return self.route.row(self.chosen.format).parse
+
+    @cached_property
+    def new_id(self) -> Callable[[], str]:
+        """For a call that came without one."""
+        return partial(_call_id, self.route, self.chosen)
+
+    @cached_property
+    def context(self) -> ParseContext:
+        """Of a request without tools, for an answer from its beginning."""
+        how = self.chosen
+        return ParseContext({}, thought_open=how.thought_open, in_thought=how.in_thought, unopened=self.unopened)
+
+    @cached_property
+    def unopened(self) -> bool:
+        """True if a closing tag alone may end a thought."""
+        return self.route.backend.kind.takes_openings and self.route.row(self.chosen.format).thinks
+
+
+def _known(route: BackendRoute, *how: *tuple[FormatChoice, bool, bool, int]) -> RoundContext:
+    """The same for all that is to be put in the same way."""
+    known: RoundContext | None = route.notes.get(how)
+    return known or route.notes.setdefault(how, RoundContext(route, *how))
+
+
+def _build_chat_round(
+    known: RoundContext,
+    asked: Request,
+    translated: tuple[Request, list[EventFilter]],
+    ledger: Warnings,
+    before: FailedOutput | None = None,
+) -> UpstreamRound:
+    """before: what came of asking once already."""
+    route, chosen, target = known.route, known.chosen, known.target
+    request, filters = translated
+    called = not past_tool_calls.has_no_calls(asked)
+    if called:
+        request = past_tool_calls.convert_call_ids(request, tool_call_id_form(route, chosen), ledger)
+    if target.prompted:
+        request = prompted_tools.tools_to_prompt(request, ledger)
+    how = _means(target, before) if output_enforcement.is_enforced(asked) else None
+    if how:
+        request = output_enforcement.enforce_output(request, target.kind, how, ledger)
+    if not known.goes_on:
+        request = _answerable(request, ledger)
+    if request.stream and target.kind.chances_whole:
+        request = _tellable(request, target, ledger)
+    body = route.backend.dialect.body(request, target, schema.KNOWN, ledger)
+    taken = past_tool_calls.past_call_ids(asked, request) if called else _NONE
+    setting = _setting(request, known, taken, ledger)
+    if target.kind.keeps_stops:
+        filters = [*stop_filters(request), *filters]
+    round = UpstreamRound(route, request, [body], chosen, route.backend.dialect, setting, filters)
+    promise = how and output_validation(asked, partial(_terms, known, target, how), ledger, before)
+    return _owing(round, known, asked, promise, ledger, before) if promise or asked.tools else round
+
+
+def _owing(
+    round: UpstreamRound,
+    known: RoundContext,
+    asked: Request,
+    promise: OutputValidationFilter | None,
+    ledger: Warnings,
+    before: FailedOutput | None,
+) -> UpstreamRound:
+    """Return the round with what may have to be done about its answer, which is nothing where nothing is promised."""
+    calls = _held_calls(known, asked, ledger, before)
+    policies = [one for one in (promise, calls) if one]
+    empty = _empty_turn(known, asked, ledger, before)
+    return round.owing(policies, empty, partial(_anew, known, ledger)) if policies or empty else round
+
+
+def _anew(known: RoundContext, ledger: Warnings, asked: Request, before: FailedOutput | None = None) -> UpstreamRound:
+    """Of another request than the one that was prepared for."""
+    return _build_chat_round(known, asked, lower_request(asked, ledger), ledger, before)
+
+
+def _held_calls(known: RoundContext, asked: Request, ledger: Warnings, before: FailedOutput | None) -> HeldCalls | None:
+    """Return what repeats calls with invalid arguments; a response is repeated once, for whatever reason."""
+    retries = known.route.settings.enforce.arguments == "retry" and asked.n == 1 and asked.callable_tools
+    own = not before or before.subject == invalid_calls.SUBJECT
+    return HeldCalls(asked, ledger, known.frame_bytes, before) if retries and own else None
+
+
+def _empty_turn(known: RoundContext, asked: Request, ledger: Warnings, before: FailedOutput | None) -> EmptyTurn | None:
+    """Return what looks for an empty turn, where tools are offered."""
+    if not asked.tools or asked.tool_choice == "none" or asked.n > 1 or not asked.generates:
+        return None
+    route = known.route
+    retries = route.settings.enforce.empty == "retry" and not before
+    prefills = route.kind.continues and _parses(route)
+    own = before if before and before.subject == empty_round.SUBJECT else None
+    return EmptyTurn(asked, ledger, own, retries=retries, prefills=prefills, limit=known.frame_bytes)
+
+
+def _means(target: BodyTarget, before: FailedOutput | None) -> output_enforcement.EnforcementMeans:
+    return output_enforcement.enforcement_means(target.kind, mute=target.mute, again=bool(before and before.broken))
+
+
+def _terms(known: RoundContext, target: BodyTarget, how: output_enforcement.EnforcementMeans) -> EnforcementTerms:
+    """In strict mode nothing is left to words alone."""
+    enforce, strict = known.route.settings.enforce, known.route.settings.strict
+    call = "refuse" if strict and how == "words" else enforce.tool_choice
+    form = (
+        "refuse"
+        if strict and output_enforcement.ignores_field(target.kind, "response_format")
+        else enforce.response_format
+    )
+    return EnforcementTerms(call, form, how, strict, known.frame_bytes)
+
+
+def _tellable(request: Request, target: BodyTarget, ledger: Warnings) -> Request:
+    """Asked for whole if it wants log-probabilities beside tools; the client gets its stream of that."""
+    if target.prompted or not (request.callable_tools and request.rest.get("logprobs")):
+        return request
+    ledger.note("emulated", "logprobs")
+    return replace(request, stream=False)
+
+
+def _answerable(request: Request, ledger: Warnings) -> Request:
+    """With an answer of its own, as the server cannot go on from a beginning."""
+    if request.rest.get("continue_final_message"):
+        ledger.note("unenforced", "continue_final_message")
+    rest = {name: value for name, value in request.rest.items() if name not in _OF_CONTINUED}
+    return replace(request, fresh=True, rest=rest)
+
+
+async def _thinks(route: BackendRoute) -> bool:
+    """False if the server says that the model does not; it is asked where a request wants to steer it, if it minds."""
+    abilities = (await model_registry.metadata_of_route(route)).abilities
+    return abilities is None or "reasoning" in abilities
+
+
+def _setting(request: Request, known: RoundContext, taken: frozenset[str], ledger: Warnings) -> ParserSettings:
+    """taken: ids of calls that the client knows."""
+    parse, discreet = known.format, known.route.backend.discreet
+    if not parse and request.guided:
+        parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
+    how = parse, _context(request, known), known.new_id, ledger, taken, known.frame_bytes, discreet
+    return ParserSettings(*how, whole=not request.stream, auto=known.route.format == "auto")
+
+
+def _call_id(route: BackendRoute, chosen: FormatChoice) -> str:
+    """For a call that came without one."""
+    return short_id() if tool_call_id_form(route, chosen) == "nine" else new_id("call_")
+
+
+def _parses(route: BackendRoute) -> bool:
+    """Return whether the server finds thoughts and calls itself."""
+    return route.kind.parses and not route.parsed_here
+
+
+def _begins_in_thought(begun: Prefill, known: RoundContext) -> bool:
+    """Return whether text is a thought at first; a server that parses by itself says so of each text."""
+    return begun.in_thought and not _parses(known.route)
+
+
+def _context(request: Request, known: RoundContext) -> ParseContext:
+    choice, chosen = request.tool_choice, known.chosen
+    begun = prefill_of(request, known.route.backend.kind)
+    if not (request.tools or choice or begun):
+        return known.context
+    return ParseContext(
+        {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools},
+        thought_open=_begins_in_thought(begun, known) if begun else chosen.thought_open,
+        in_thought=chosen.in_thought,
+        forced=choice.name if isinstance(choice, ToolName) else "" if choice == "required" else None,
+        prefill=begun.text if begun else "",
+        echoed=begun.echoed if begun else False,
+        unopened=known.unopened,
+    )
+
+
+_LLAMA = {"llama3_json", "llama4_pythonic", "pythonic", "functionary31"}  # formats of models that write its end tokens
+_CHOSEN = FormatChoice("native", "a completed text is not parsed")
+
+
+class CompletionRound(UpstreamRound, frozen=True):
+    @property
+    def size(self) -> int:
+        return validation.text_characters(request_body.prompt_list(self.request))
+
+
+async def build_completion_round(
+    request: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int
+) -> UpstreamRound:
+    """Raises BadRequest for what the backend's kind cannot do."""
+    round = _build_completion_round(request, route, ledger, frame_bytes)
+    return round.fanned(request, lambda one: _build_completion_round(one, route, ledger, frame_bytes))
+
+
+def _build_completion_round(request: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
+    does = route.backend.services.completions
+    dialect = replace(DIALECTS["openai"], path=request_body.PATH, body=partial(request_body.completion_body, does))
+    body = dialect.body(
+        request, BodyTarget(route.upstream_model, route.backend.kind, MessagePolicy()), completions.KNOWN, ledger
+    )
+    new, discreet = partial(new_id, "call_"), route.backend.discreet
+    setting = ParserSettings(None, ParseContext({}), new, ledger, limit=frame_bytes, discreet=discreet)
+    return CompletionRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, route, ledger))
+
+
+def _filters(request: Request, route: BackendRoute, ledger: Warnings) -> list[EventFilter]:
+    does = route.backend.services.completions
+    filters: list[EventFilter] = [*stop_filters(request)] if does.kind.keeps_stops else []
+    if _LLAMA & {route.format, format_by_names(route, "auto").format}:
+        filters.append(Ending(LLAMA_ENDS))
+    if request_body.supports_suffix(request, does):
+        filters.append(StopFilter(MIDDLE_ENDS))
+    if prompts := request_body.prompts_to_echo(request, does, ledger):
+        filters.append(EchoFilter(prompts, request.rest.get("n", 1)))
+    return filters

@@ -1,0 +1,308 @@
+"""Run the rounds of a response: each is one upstream call, or several for several choices."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from math import inf
+from typing import Protocol, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.backends.dialects import Dialect
+from gateway.backends.field_rules import EmulatedRule
+from gateway.backends.openai.usage import estimate_tokens_from_characters
+from gateway.builtin_tools import ToolLoop, ToolRoundSource
+from gateway.errors import Problem
+from gateway.formats.selection import FormatChoice
+from gateway.pipeline.empty_round import EmptyTurn, Watched
+from gateway.pipeline.fan_out import FanOut
+from gateway.pipeline.pipeline import RoundSource
+from gateway.pipeline.tool_calls import ParserSettings
+from gateway.pipeline.upstream_reader import UpstreamReader
+from gateway.recording import PreparedEntry
+from gateway.request import Request
+from gateway.server.observability.request_record import RequestRecord
+from gateway.server.upstream import DataCallback
+from gateway.server.upstream.model_registry import BackendRoute
+from gateway.server.upstream.slots import QueueIdentity
+from gateway.server.upstream.upstream_call import HttpUpstreamCall, UpstreamCall
+from gateway.transforms import EventFilter
+from gateway.transforms.continuous_usage import Continuous
+from gateway.transforms.output_validation import FailedOutput
+from gateway.warnings import Warnings
+
+CallFactory = Callable[[bytes, Callable[[str], None]], HttpUpstreamCall]
+# Settings that name other models, or concern access.
+_NOT_RECORDED = {"aliases", "backends", "fallback", "limits", "mcp"}
+_AT_ONCE = 4  # as many answers as servers of one machine give at a time
+
+
+class FanOutCall:
+    """put: makes a call of a body and of what hears its content type; bodies: in the order of their choices."""
+
+    def __init__(self, put: CallFactory, bodies: Iterable[bytes], answered: Callable[[str], None], fan: FanOut) -> None:
+        self._put, self._bodies = put, enumerate(bodies)
+        self._answered, self._fan = answered, fan
+        self._clock = asyncio.get_running_loop().time
+        self._waits: dict[asyncio.Future[bool], tuple[int, HttpUpstreamCall]] = {}
+        self._data: bytes | None = None  # read, and not asked for yet
+        self._speaker: HttpUpstreamCall | None = None  # its source, unless that has ended and was judged
+        self._begun = False  # the answer has
+        for _ in range(_AT_ONCE):
+            self._begin()
+
+    async def ready(self, seconds: float = inf, _ear: DataCallback | None = None, /) -> bool:
+        """As of an HttpUpstreamCall; what goes wrong with one goes wrong with all."""
+        until = self._clock() + seconds
+        while self._waits and self._data is None:
+            left = None if until == inf else max(until - self._clock(), 0)
+            done, _ = await asyncio.wait(self._waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                return False
+            self._take(done.pop())
+        return True
+
+    def read(self) -> bytes:
+        data, self._data = self._data or b"", None
+        return data
+
+    @property
+    def over(self) -> bool:
+        return False
+
+    def judge(self, problem: Problem | None) -> None:
+        """Once one has begun to answer, each of the others has if it speaks."""
+        self._begun = True
+        if self._speaker:
+            self._speaker.judge(problem)
+
+    def close(self) -> None:
+        waits, self._waits, self._speaker = self._waits, {}, None  # a call knows this, as what hears its type
+        for wait, (_, call) in waits.items():
+            wait.cancel()
+            call.close()
+
+    def _take(self, wait: asyncio.Future[bool]) -> None:
+        place, call = self._waits[wait]
+        self._fan.current = place
+        wait.result()
+        data = call.read()
+        del self._waits[wait]
+        self._fan.current = place
+        if data:
+            self._data, self._speaker = data, call
+            self._wait(place, call)
+            if self._begun:
+                call.judge(None)
+        else:
+            self._end(call)
+
+    def _end(self, call: HttpUpstreamCall) -> None:
+        """End one call; an abnormal end is the end of all."""
+        problem = self._fan.end()
+        self._speaker = None
+        call.judge(problem)
+        call.close()
+        if problem:
+            self._data = b""
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        """The next call, if there is one."""
+        for place, body in self._bodies:
+
+            def answered(content_type: str, place: int = place) -> None:
+                self._fan.current = place
+                self._answered(content_type)
+
+            self._wait(place, self._put(body, answered))
+            return
+
+    def _wait(self, place: int, call: HttpUpstreamCall) -> None:
+        self._waits[asyncio.ensure_future(call.ready())] = place, call
+
+
+class UpstreamRound(Struct, frozen=True):
+    """One round, ready to be begun: where, and how the format of its answer was chosen.
+
+    bodies: one; or one for each choice, where the server gives one at a time.
+    """
+
+    route: BackendRoute
+    request: Request  # as the backend gets it
+    bodies: Sequence[bytes]
+    chosen: FormatChoice
+    _dialect: Dialect
+    _setting: ParserSettings
+    _filters: Sequence[EventFilter]
+
+    def open(self) -> RoundSource:
+        filters = [*self._filters, *self._counting()] if self.request.stream else self._filters
+        if len(self.bodies) == 1:
+            return self._upstream(self.request, filters)
+        one = replace(self.request, n=1)
+        return FanOut([self._upstream(one, ()) for _ in self.bodies], filters)
+
+    def _counting(self) -> Sequence[EventFilter]:
+        """Return what gives each chunk its usage, if the client asks for that."""
+        options = self.request.rest.get("stream_options")
+        if not options or options.get("continuous_usage_stats") is not True:
+            return ()
+        return (
+            Continuous(
+                lambda: estimate_tokens_from_characters(self.size),
+                estimate_tokens_from_characters,
+                self._setting.ledger,
+            ),
+        )
+
+    def _upstream(self, request: Request, filters: Sequence[EventFilter]) -> UpstreamReader:
+        setting = self._setting
+        decoder = self._dialect.decoder(request, setting.ledger)
+        return UpstreamReader(decoder, setting, lambda: self.size, filters, setting.limit)
+
+    def call(
+        self, source: RoundSource | None, answered: Callable[[str], None], asker: QueueIdentity, seen: RequestRecord
+    ) -> UpstreamCall:
+        """Call its backend; `source`: opened by it; `answered`: called with the content type of the response."""
+        backend, path = self.route.backend, self._dialect.path
+        if isinstance(source, FanOut):
+            return FanOutCall(
+                partial(HttpUpstreamCall, backend, path=path, asker=asker, seen=seen), self.bodies, answered, source
+            )
+        return HttpUpstreamCall(backend, self.bodies[0], answered, path, asker, seen)
+
+    def fanned(self, asked: Request, prepared: Callable[[Request], "UpstreamRound"]) -> "UpstreamRound":
+        """With a body for each choice, if the server gives one at a time.
+
+        A seed would make them one, so each has its own: `prepared` makes another round of a request.
+        """
+        if asked.n == 1 or not isinstance(self.route.backend.kind.fields["n"], EmulatedRule):
+            return self
+        self._setting.ledger.note("emulated", "n")
+        if not isinstance(seed := asked.rest.get("seed"), int):
+            return replace(self, bodies=[*self.bodies] * asked.n)
+        seeded = (replace(asked, rest={**asked.rest, "seed": seed + i}) for i in range(asked.n))
+        return replace(self, bodies=[prepared(one).bodies[0] for one in seeded])
+
+    def another(self) -> "UpstreamRound | None":
+        """The one that has to follow, once this is over: its answer was none that could be given to anybody."""
+        return None
+
+    def seen_by(self, filter: EventFilter) -> Self:
+        """The same, with another filter that sees last what is answered."""
+        return replace(self, _filters=[*self._filters, filter])
+
+    def owing(
+        self,
+        policies: "Sequence[Filtering]",
+        empty: EmptyTurn | None,
+        after: "Callable[[Request, FailedOutput], UpstreamRound]",
+    ) -> "EnforcedRound":
+        """Return the same, whose answer has to be something."""
+        filters = [*self._filters, *policies]
+        round = self.route, self.request, self.bodies, self.chosen, self._dialect, self._setting, filters
+        return EnforcedRound(*round, policies, empty, after)
+
+    def recording_entry(self, at: float) -> PreparedEntry:
+        """Return what a recording has of the round; at: seconds since the request began."""
+        route, chosen, server = self.route, self.chosen, self.route.backend.settings
+        return PreparedEntry(
+            at,
+            model=route.model,
+            backend=route.backend.name,
+            upstream_model=route.upstream_model,
+            server={"kind": server.kind, "ignores": server.ignores},
+            settings=route.settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_NOT_RECORDED),
+            format=chosen.format,
+            reason=chosen.reason,
+            learned=route.backend.learner.remembered(route.upstream_model),
+        )
+
+    @property
+    def size(self) -> int:
+        """Characters of the prompt, near enough for an estimate."""
+        tools = [tool.definition for tool in self.request.callable_tools]
+        return len(str(self.request.messages)) + len(str(tools))
+
+
+class Policy(Protocol):
+    """A demand on a response.  failed: this attempt, if it broke the demand; asking: the request for another one."""
+
+    failed: FailedOutput | None
+
+    def asking(self) -> Request: ...
+
+
+class Filtering(Policy, EventFilter, Protocol):
+    """One that is a filter on the answer."""
+
+
+class EnforcedRound(UpstreamRound, frozen=True):
+    """A round whose answer has to be something.  `_after`: makes the round of another attempt.
+
+    empty: looks for an answer without content, if that is wanted.
+    """
+
+    _policies: Sequence[Filtering]
+    _empty: EmptyTurn | None
+    _after: Callable[[Request, FailedOutput], UpstreamRound]
+
+    def open(self) -> RoundSource:
+        source = super().open()
+        return Watched(source, self._empty) if self._empty and isinstance(source, UpstreamReader) else source
+
+    def another(self) -> UpstreamRound | None:
+        policies: Sequence[Policy] = [*self._policies, self._empty] if self._empty else self._policies
+        return next((self._after(one.asking(), one.failed) for one in policies if one.failed), None)
+
+
+class RoundLoop:
+    """The rounds of one pipeline, one at a time.  It does not know its pipeline, as both would be a reference cycle.
+
+    listening: gives each what is to hear its answer; source: what the one of now has opened.
+    loop: of the tools that run at the gateway between them, if there are any.
+    repeats: the one of now is another attempt, and knows the one before it.
+    """
+
+    now: UpstreamRound
+    source: RoundSource
+    repeats: bool
+
+    def __init__(self, listening: Callable[[UpstreamRound], UpstreamRound]) -> None:
+        self.listening = listening
+        self.loop: ToolLoop | None = None
+
+    def run_tools(self, loop: ToolLoop) -> None:
+        """Start the round of tools; the loop reads its output as the last filter."""
+        listening, self.loop = self.listening, loop
+        self.listening = lambda round: listening(round).seen_by(loop)
+
+    def begin(self, round: UpstreamRound, *, repeats: bool = False) -> None:
+        self.now, self.repeats = self.listening(round), repeats
+
+    def open(self, _: Request) -> RoundSource:
+        if self.loop and self.loop.running:
+            self.source = ToolRoundSource(self.loop)
+            return self.source
+        if self.loop:
+            self.loop.begin()
+        self.source = self.now.open()
+        return self.source
+
+    def again(self) -> Request | None:
+        """Return the request for another round, if there is to be one."""
+        if another := self.now.another():
+            self.begin(another, repeats=True)
+            return self.now.request
+        return self.now.request if self.loop and (self.loop.running or self.loop.goes_on) else None
+
+
+async def count_input_tokens(round: UpstreamRound, ledger: Warnings) -> int:
+    counted = await round.route.backend.count(round.bodies[0])
+    if counted is None:
+        ledger.note("estimated", "input_tokens")
+        return estimate_tokens_from_characters(round.size)
+    return counted

@@ -1,0 +1,94 @@
+"""/v1/chat/completions, but for asking a model: completions that are stored, as their clients wanted with `store`."""
+
+import re
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request
+
+from gateway.api.chat.whole import listed_message
+from gateway.api.validation import check_metadata, object_of
+from gateway.config import Config
+from gateway.errors import NotFound
+from gateway.server.http.request_reader import read_fields
+from gateway.server.http.response_writer import JsonBytesResponse
+from gateway.server.middleware.auth import Authenticator
+from gateway.server.routes import pagination
+from gateway.server.routes.pagination import item_page
+from gateway.store import chat_completions
+from gateway.store.records import CompletionFilter, StoredCompletion
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+_PATH = "/v1/chat/completions"
+_ONE = f"{_PATH}/{{id}}"
+_LABEL = re.compile(r"metadata\[(.+)\]")
+_UPDATE = object_of({"metadata": check_metadata})
+
+
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    _add_lists(app, door)
+    _add_completions(app, config, door)
+
+
+def _add_lists(app: FastAPI, door: Authenticator) -> None:
+    @app.get(_PATH)
+    async def list_completions(request: Request) -> JsonBytesResponse:
+        """The stored completions, of a model or with some metadata."""
+        tenant, page = await door.tenant(request), pagination.page_params(request, order="asc")
+        async with app.state.store.reading() as db:
+            behind = None
+            if page.after is not None and not (behind := await chat_completions.find(db, tenant, page.after)):
+                raise page.not_found()
+            wanted, order = _wanted(request), page.newest_first
+            found = await chat_completions.page(db, tenant, wanted, page.limit + 1, newest_first=order, behind=behind)
+        return JsonBytesResponse(page.of([one.body for one in found]))
+
+    @app.get(f"{_ONE}/messages")
+    async def list_messages(request: Request, id: str) -> JsonBytesResponse:
+        """The messages that a stored completion answers."""
+        tenant, page = await door.tenant(request), pagination.page_params(request, order="asc")
+        async with app.state.store.reading() as db:
+            return JsonBytesResponse(
+                await item_page(db, tenant, [(await _found(db, tenant, id)).messages], page, listed_message)
+            )
+
+
+def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
+    @app.get(_ONE)
+    async def retrieve_completion(request: Request, id: str) -> JsonBytesResponse:
+        """A stored completion."""
+        tenant = await door.tenant(request)
+        async with app.state.store.reading() as db:
+            return JsonBytesResponse((await _found(db, tenant, id)).body)
+
+    @app.post(_ONE)
+    async def update_completion(request: Request, id: str) -> JsonBytesResponse:
+        """Replace the metadata of a stored completion."""
+        tenant = await door.tenant(request)
+        body = await read_fields(request, config, _UPDATE)
+        async with app.state.store.writing() as db:
+            return JsonBytesResponse(
+                (await chat_completions.set_metadata(db, await _found(db, tenant, id), body["metadata"])).body
+            )
+
+    @app.delete(_ONE)
+    async def delete_completion(request: Request, id: str) -> JsonBytesResponse:
+        """Forget a stored completion."""
+        tenant = await door.tenant(request)
+        async with app.state.store.writing() as db:
+            await _found(db, tenant, id)
+            await chat_completions.remove(db, id)
+        return JsonBytesResponse({"id": id, "object": "chat.completion.deleted", "deleted": True})
+
+
+async def _found(db: "AsyncConnection", tenant: str, id: str) -> StoredCompletion:
+    if completion := await chat_completions.find(db, tenant, id):
+        return completion
+    raise NotFound(f"Chat completion with id '{id}' not found.")
+
+
+def _wanted(request: Request) -> CompletionFilter:
+    asked = request.query_params
+    labels = {label[1]: value for name, value in asked.items() if (label := _LABEL.fullmatch(name))}
+    return CompletionFilter(asked.get("model"), labels)

@@ -1,0 +1,211 @@
+"""Serve embeddings, rerank, tokenize and detokenize: each request is one request of the backend, in JSON."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+from fastapi import FastAPI, Request
+from msgspec import DecodeError
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from gateway.api import embeddings, rerank
+from gateway.api.body import Counts
+from gateway.api.tokenize import parse_detokenize, parse_tokenize
+from gateway.backends.openai.error_mapping import problem_from_error_object
+from gateway.backends.openai.usage import estimate_tokens_from_characters
+from gateway.backends.services import BackendServices
+from gateway.config import ApiKey, Config
+from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInvalid
+from gateway.events import Usage
+from gateway.formats.selection import FormatChoice
+from gateway.server.http.disconnect import CancelOnDisconnect
+from gateway.server.http.request_reader import counts_of, read_body, room_of
+from gateway.server.http.response_writer import JsonBytesResponse
+from gateway.server.limits import RateLimiter, RateLimitPermit
+from gateway.server.middleware.auth import Authenticator, require_model
+from gateway.server.observability.request_record import record_of
+from gateway.server.relay import response_headers
+from gateway.server.relay.retry_policy import RetryPolicy
+from gateway.server.routes import openapi
+from gateway.server.upstream.backend import Backend
+from gateway.server.upstream.model_registry import BackendRoute, ModelRegistry
+from gateway.server.upstream.slots import QueueIdentity
+from gateway.server.upstream.upstream_call import HttpUpstreamCall
+from gateway.server.worker_thread import parsed
+from gateway.sse import BodyBuffer
+from gateway.warnings import Warnings
+
+_MOST = 256 << 20  # bytes of an answer: 2048 vectors of 4096 numbers, written out
+_LARGE = 1 << 20  # bytes of one that keeps everybody waiting for more than a few milliseconds: thousands of vectors
+_CHOSEN = FormatChoice("native", "there is no text to parse")
+
+
+class ServiceRequest(Protocol):
+    """A question for a model that is one request of a backend.
+
+    does: what the model would do for it; place: the parameter that the model reads.
+    ask: where to put what, None where the kind has no such service; raises BadRequest.
+    decode: reads what the backend said; raises a DecodeError.
+    answer: what the client gets for that; raises UpstreamInvalid.
+    """
+
+    @property
+    def does(self) -> str: ...
+    @property
+    def place(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None: ...
+    def decode(self, raw: bytes) -> Any: ...  # noqa: ANN401 - decoded JSON
+    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]: ...  # noqa: ANN401 - decoded JSON
+
+
+class ServiceEndpoint:
+    """Answers POST requests; `parse` makes a question of a body."""
+
+    def __init__(
+        self, app: FastAPI, config: Config, door: Authenticator, parse: Callable[[bytes, Counts], ServiceRequest]
+    ) -> None:
+        self._app, self._config, self._door, self._parse = app, config, door, parse
+
+    async def answer(self, http: Request) -> Response:
+        key = await self._door.admit(http)
+        with room_of(http, self._config) as room:
+            return await self._put(http, key, await read_body(http, self._config.limits.body_bytes, room))
+
+    async def _put(self, http: Request, key: ApiKey | None, body: bytes) -> Response:
+        put = await parsed(self._parse, body, counts_of(self._config))
+        directory: ModelRegistry = self._app.state.directory
+        served = await directory.find(put.model)
+        record_of(http.scope).model = served.model
+        require_model(key, put.model, served.model)
+        limits: RateLimiter = self._app.state.limits
+        grant = (
+            await limits.admit(key, served.model, served.settings, partial(estimate_tokens_from_characters, len(body)))
+            or RateLimitPermit()
+        )
+        async with grant:
+            with CancelOnDisconnect(http.receive), _placed(put.place):
+                return await self._first_answer(http, put, RetryPolicy(served, key, faithful=True), grant)
+        return Response()  # the client has left
+
+    async def _first_answer(
+        self, http: Request, put: ServiceRequest, ways: RetryPolicy, grant: RateLimitPermit
+    ) -> Response:
+        """Of the backends that are asked one after another; raises what the last one failed with."""
+        way = ways.first()
+        while True:
+            await asyncio.sleep(way.pause)
+            try:
+                return await _answered(http, put, way.route, ways.asker, grant)
+            except GatewayError as error:
+                if not (another := ways.another(error.problem, error.retry_after)):
+                    raise
+                way = another
+
+
+async def _answered(
+    http: Request, put: ServiceRequest, route: BackendRoute, asker: QueueIdentity, grant: RateLimitPermit
+) -> Response:
+    ledger, seen = Warnings(), record_of(http.scope)
+    ask = put.ask(route.backend.services, route.upstream_model, ledger)
+    if not ask:
+        raise _unsupported(route, put.does)
+    response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())
+    seen.ledger = ledger
+    seen.put(route.model, route.backend.name, "")
+    if seen.trace:
+        seen.trace.model = route.upstream_model
+
+    def respond(raw: bytes) -> Response:
+        said = put.answer(_decoded(route.backend, put.decode, raw), ledger)
+        used = said.get("usage", {}).get("total_tokens", 0)
+        grant.used, seen.spent = (lambda: used), (lambda: Usage(used, 0))
+        return JsonBytesResponse(
+            said, headers={**response_headers.gateway_headers(http, route, _CHOSEN, ledger), **grant.headers}
+        )
+
+    path, body = ask
+    with closing(HttpUpstreamCall(route.backend, body, lambda _: None, path, asker, seen)) as call:
+        raw = await _read(call)
+        try:
+            response = respond(raw) if len(raw) < _LARGE else await asyncio.to_thread(respond, raw)
+        except GatewayError as error:
+            call.judge(error.problem)
+            raise
+        call.judge(None)
+    return response
+
+
+def _unsupported(route: BackendRoute, what: str) -> BadRequest:
+    message = f"The model '{route.model}' cannot {what}: its backend '{route.backend.name}' has no endpoint for that."
+    return BadRequest(message, code="unsupported_value", param="model")
+
+
+@contextmanager
+def _placed(place: str) -> Iterator[None]:
+    """Give errors of the request the path `place`."""
+    try:
+        yield
+    except UpstreamFailed as error:
+        if error.problem.param == "messages":
+            error.problem = replace(error.problem, param=place)
+        raise
+
+
+def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+    try:
+        said = decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamInvalid(f"The backend '{backend.name}' gave an answer that cannot be read: {error}.") from None
+    if isinstance(said, dict) and said.get("error"):
+        raise UpstreamFailed(backend.discreet(problem_from_error_object(said["error"])))
+    return said
+
+
+async def _read(call: HttpUpstreamCall) -> bytes:
+    whole = BodyBuffer(_MOST)
+    while await call.ready() and (data := call.read()):
+        whole.keep(data)
+    return whole.close()
+
+
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    for add_service in (_add_embeddings, _add_rerank, _add_tokenize):
+        add_service(app, config, door)
+
+
+def _add_embeddings(app: FastAPI, config: Config, door: Authenticator) -> None:
+    service = ServiceEndpoint(app, config, door, embeddings.parse_embeddings)
+
+    @app.post("/v1/embeddings", openapi_extra=openapi.EMBEDDINGS)
+    async def create_embeddings(request: Request) -> Response:
+        """The vectors of texts."""
+        return await service.answer(request)
+
+
+def _add_rerank(app: FastAPI, config: Config, door: Authenticator) -> None:
+    service = ServiceEndpoint(app, config, door, rerank.parse_rerank)
+
+    @app.post("/v1/rerank", openapi_extra=openapi.RERANK)
+    async def rank_documents(request: Request) -> Response:
+        """Documents by how much they have to do with a query."""
+        return await service.answer(request)
+
+
+def _add_tokenize(app: FastAPI, config: Config, door: Authenticator) -> None:
+    encoding = ServiceEndpoint(app, config, door, parse_tokenize)
+    decoding = ServiceEndpoint(app, config, door, parse_detokenize)
+
+    @app.post("/v1/tokenize", openapi_extra=openapi.TOKENIZE)
+    async def tokenize(request: Request) -> Response:
+        """The tokens of a text."""
+        return await encoding.answer(request)
+
+    @app.post("/v1/detokenize", openapi_extra=openapi.DETOKENIZE)
+    async def detokenize(request: Request) -> Response:
+        """The text of tokens."""
+        return await decoding.answer(request)

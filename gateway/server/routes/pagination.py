@@ -1,0 +1,105 @@
+"""Parse the URL parameters of lists, and build pages of lists and of items."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from msgspec import Struct
+
+from gateway.api.responses.params import INCLUDE
+from gateway.api.validation import boolean, integer_between, object_of, one_of, string
+from gateway.errors import BadRequest
+from gateway.store import item_lists
+from gateway.store.records import Item, ItemRange
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _integer(text: str) -> int | str:
+    with suppress(ValueError):
+        return int(text)
+    return text
+
+
+def _boolean(text: str) -> bool | str:
+    return _BOOLEANS.get(text, text)
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "limit": _integer,
+    "order": str,
+    "after": str,
+    "stream": _boolean,
+    "starting_after": _integer,
+    "include_obfuscation": _boolean,
+}
+_check = object_of(
+    {},
+    {
+        "limit": integer_between(1, 100),
+        "order": one_of("asc", "desc"),
+        "after": string,
+        "include": INCLUDE,
+        "stream": boolean,
+        "starting_after": integer_between(0),
+        "include_obfuscation": boolean,
+    },
+)
+
+
+class PageParams(Struct, frozen=True):
+    """A part of a list: at most `limit` of its members, behind the one with the id `after`."""
+
+    limit: int
+    newest_first: bool
+    after: str | None
+
+    def of(self, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The page as it is shown; `found`: its members, and one more if there are more."""
+        return list_object(found[: self.limit], more=len(found) > self.limit)
+
+    def not_found(self) -> BadRequest:
+        message = f"Invalid 'after': there is nothing with the id '{self.after}' in this list."
+        return BadRequest(message, code="invalid_value", param="after")
+
+
+def list_object(data: Sequence[dict[str, Any]], *, more: bool = False) -> dict[str, Any]:
+    first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    return {"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more}
+
+
+def page_params(request: Request, order: str = "desc") -> PageParams:
+    asked = parameters(request)
+    return PageParams(asked.get("limit", 20), asked.get("order", order) == "desc", asked.get("after"))
+
+
+def include_params(request: Request) -> frozenset[str]:
+    return frozenset(parameters(request).get("include", ()))
+
+
+def parameters(request: Request) -> dict[str, Any]:
+    """Return the parameters of the query that the API knows; raise BadRequest for an invalid one."""
+    query = request.query_params
+    asked = {name: read(query[name]) for name, read in _READ.items() if name in query}
+    if included := query.getlist("include[]") + query.getlist("include"):
+        asked["include"] = included
+    _check(asked, "")
+    return asked
+
+
+async def item_page(
+    db: "AsyncConnection", tenant: str, of: Sequence[ItemRange], page: PageParams, show: Callable[[Item], Item]
+) -> dict[str, Any]:
+    """One page of the items that stand there."""
+    behind = None
+    if page.after is not None:
+        behind = await item_lists.find(db, tenant, of, page.after, newest_first=page.newest_first)
+        if behind is None:
+            raise page.not_found()
+    found = await item_lists.page(db, of, page.limit + 1, newest_first=page.newest_first, behind=behind)
+    return page.of([*map(show, found)])

@@ -1,0 +1,202 @@
+"""Provide web search and file search to one response, by the configured service."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from msgspec import DecodeError, Struct, json
+
+from gateway import config
+from gateway.builtin_tools import BuiltinToolResult, BuiltinToolRun, Sources, file_search, web_search
+from gateway.builtin_tools.search_engines import ENGINES, SearchEngine, SearchHit, SearchQuery, is_within, make_hit
+from gateway.builtin_tools.untrusted_text import truncate_fenced
+from gateway.request import Message
+from gateway.server.fetch.pdf_reader import Pdfs
+from gateway.server.tools.tool_server import ToolServerClient, ToolServerError
+from gateway.server.tools.toolset import ToolOffer
+from gateway.server.tools.web_pages import WebPageFetcher, can_read_html
+from gateway.warnings import Warnings
+
+
+class SearchService(Protocol):
+    """hits: raises ToolServerError."""
+
+    async def hits(self, query: SearchQuery) -> list[SearchHit]: ...
+    async def close(self) -> None: ...
+
+
+class EngineSearch:
+    def __init__(self, engine: SearchEngine, settings: config.WebSearchSettings) -> None:
+        name, before = engine.head
+        key = settings.api_key
+        headers = {name: f"{before}{key.get_secret_value()}"} if key else {}
+        self._engine = engine
+        self._service = ToolServerClient("search service", settings.url or engine.root, headers)
+
+    async def hits(self, query: SearchQuery) -> list[SearchHit]:
+        return self._engine.hits(await self._service.ask(self._engine.ask(query)), query)
+
+    async def close(self) -> None:
+        await self._service.close()
+
+
+class StaticSearch:
+    """Pages that are written down, which have a word of the query."""
+
+    def __init__(self, found: Sequence[config.StaticSearchResult]) -> None:
+        self._hits = [make_hit(one.url, one.title, one.text) for one in found]
+
+    async def hits(self, query: SearchQuery) -> list[SearchHit]:
+        words = query.text.lower().split()
+        found = [hit for hit in self._hits if any(word in f"{hit.title} {hit.text}".lower() for word in words)]
+        return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]
+
+    async def close(self) -> None:
+        """Do nothing: it has nothing open."""
+
+
+def make_search_service(settings: config.WebSearchSettings) -> SearchService | None:
+    if settings.service is None:
+        return None
+    if settings.service == "static":
+        return StaticSearch(settings.found)
+    return EngineSearch(ENGINES[settings.service], settings)
+
+
+_log = logging.getLogger("gateway")
+
+_decode_arguments = json.Decoder(dict[str, Any]).decode
+_UNKNOWN = "This page is not opened: its address is in nothing that the user has said or that was found."
+
+
+class ProviderContext(Struct, frozen=True):
+    """The values that the providers of one response share.
+
+    messages: of its request; most: bytes of what the model is told of a call.
+    """
+
+    sources: Sources
+    ledger: Warnings
+    messages: Sequence[Message]
+    most: int
+
+    def told(self, text: str, item: str) -> str:
+        short, was_cut = truncate_fenced(text, self.most)
+        if was_cut:
+            self.ledger.note("truncated", item)
+        return short
+
+
+WebServices = tuple[SearchService, WebPageFetcher | None]
+
+
+def make_web_services(settings: config.WebSearchSettings, pdfs: Pdfs) -> WebServices | None:
+    """Return the services for search and pages; None if none is configured."""
+    if not (who := make_search_service(settings)):
+        return None
+    wanted = settings.pages.fetch
+    if wanted and not can_read_html():
+        _log.warning("tools.web_search.pages needs the package 'html-to-markdown': pip install 'gateway[web]'")
+    return who, WebPageFetcher(settings.pages, pdfs) if wanted and can_read_html() else None
+
+
+class WebSearchProvider:
+    """Opens only pages whose address it, or the model, was told: none that carries away what was said here."""
+
+    def __init__(
+        self,
+        scope: web_search.SearchScope,
+        search: SearchService,
+        pages: WebPageFetcher | None,
+        beside: ProviderContext,
+    ) -> None:
+        self._scope, self._search, self._pages, self._beside = scope, search, pages, beside
+        self._told: list[str] = []
+        self._page: web_search.WebPage | None = None  # that was opened last
+
+    async def offer(self) -> ToolOffer:
+        return ToolOffer(web_search.web_search_tools(self._scope, pages=self._pages is not None))
+
+    async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
+        action = web_search.ACTIONS[run.ours.tool.name]
+        arguments = _decode_arguments(run.arguments or "{}")
+        if lacking := action.lacks(arguments):
+            return BuiltinToolResult(run.id, f"There has to be a '{lacking}', which is a text.", run.ours.failed(""))
+        try:
+            told = await self._run(run.ours.tool.name, arguments)
+        except ToolServerError as error:
+            return BuiltinToolResult(run.id, str(error), {**run.ours.failed(""), "action": action.item(arguments)})
+        self._told.append(told.text)
+        text = self._beside.told(told.text, "web_search_call.results")
+        return BuiltinToolResult(run.id, text, {"action": told.action, "results": told.results})
+
+    async def close(self) -> None:
+        """Do nothing: its resources belong to the gateway."""
+
+    async def _run(self, name: str, said: dict[str, Any]) -> web_search.SearchActionResult:
+        sources = self._beside.sources
+        if name == "search":
+            return web_search.search_result(await self._search.hits(self._scope.query(said["query"])), said, sources)
+        page = await self._opened(said["url"])
+        return (
+            web_search.open_page_result(page, said, self._scope, sources)
+            if name == "open_page"
+            else web_search.find_in_page_result(page, said, sources)
+        )
+
+    async def _opened(self, url: str) -> web_search.WebPage:
+        assert self._pages
+        if self._page and self._page.url == url:
+            return self._page
+        if not self._scope.allows(url):
+            raise ToolServerError("This page is not opened: only some domains may be asked, and this is none of them.")
+        if not self._is_known(url):
+            raise ToolServerError(_UNKNOWN)
+        self._page = await self._pages.page(url, self._scope.allows)
+        return self._page
+
+    def _is_known(self, url: str) -> bool:
+        return any(url.rstrip("/") in text for text in (*self._told, str(self._beside.messages)))
+
+
+class _FileSearchArguments(Struct):
+    query: str
+
+
+_decode_file_query = json.Decoder(_FileSearchArguments).decode
+
+
+def file_search_client(settings: config.FileSearchSettings) -> ToolServerClient | None:
+    key = settings.api_key
+    headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
+    return ToolServerClient("file search", settings.url, headers) if settings.url else None
+
+
+class FileSearchProvider:
+    """definition: of the tool, as the client wrote it."""
+
+    def __init__(self, definition: dict[str, Any], service: ToolServerClient, beside: ProviderContext) -> None:
+        self._definition, self._service, self._beside = definition, service, beside
+
+    async def offer(self) -> ToolOffer:
+        return ToolOffer([file_search.file_search_tool()])
+
+    async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
+        try:
+            query = _decode_file_query(run.arguments).query
+        except (DecodeError, RecursionError):
+            return BuiltinToolResult(run.id, "There has to be a 'query', which is a text.", run.ours.failed(""))
+        try:
+            said = await asyncio.gather(*map(self._service.ask, file_search.store_queries(self._definition, query)))
+        except ToolServerError as error:
+            return BuiltinToolResult(run.id, str(error), {**run.ours.failed(""), "queries": [query]})
+        found = [passage for one in said for passage in file_search.read_passages(one)]
+        text, results = file_search.passages_result(
+            found, file_search.max_results(self._definition), self._beside.sources
+        )
+        text = self._beside.told(text, "file_search_call.results")
+        return BuiltinToolResult(run.id, text, {"queries": [query], "results": results})
+
+    async def close(self) -> None:
+        """Do nothing: its resources belong to the gateway."""

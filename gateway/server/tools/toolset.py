@@ -1,0 +1,181 @@
+"""Hold the tools of one response, and run a round of them in place of an upstream call."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence, Set
+from contextlib import suppress
+from math import inf
+from typing import Any, Protocol, Self
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from gateway import config
+from gateway.builtin_tools import (
+    BuiltinTool,
+    BuiltinToolResult,
+    BuiltinToolRun,
+    Sources,
+    ToolLoop,
+    ToolLoopLimits,
+    with_builtin_tools,
+)
+from gateway.errors import Problem
+from gateway.events import Event
+from gateway.request import ApprovedToolCall, Request, ToolName
+from gateway.server.ids import new_id
+from gateway.server.upstream import DataCallback
+from gateway.warnings import Warnings
+
+Used = Callable[[], Awaitable[object]]
+ToolRoundWork = Callable[[Callable[[BuiltinToolResult], None], Used], Coroutine[Any, Any, None]]
+
+_encode = json.Encoder().encode
+
+
+class ToolRoundCall:
+    """A round of tools as an upstream call.  Its data are lists of Results as JSON; the first is empty: it has begun.
+
+    work: is begun at once, and tells each result as soon as there is one; what it raises, `read` does.  It may wait
+    until what it has told is used, which is so when more is waited for.
+    """
+
+    def __init__(self, work: ToolRoundWork) -> None:
+        self._results: list[BuiltinToolResult] = []
+        self._begun = False
+        self._news = asyncio.Event()
+        self._news.set()
+        self._used = asyncio.Event()
+        self._used.set()
+        self._task = asyncio.create_task(work(self._take, self._used.wait))
+        self._task.add_done_callback(self._end)
+
+    async def ready(self, seconds: float = inf, _ear: DataCallback | None = None, /) -> bool:
+        if not self._results:
+            self._used.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if seconds == inf else max(seconds, 0)):
+                await self._news.wait()
+        return self._news.is_set()
+
+    def read(self) -> bytes:
+        results, self._results = self._results, []
+        over = self._begun and self._task.done() and not results
+        self._begun = True
+        if over:
+            self._task.result()
+            return b""
+        if not self._task.done():
+            self._news.clear()
+        return _encode(results)
+
+    @property
+    def over(self) -> bool:
+        return False
+
+    def judge(self, problem: Problem | None) -> None:
+        """No backend has said anything."""
+
+    def close(self) -> None:
+        """Break off what still runs."""
+        self._task.cancel()
+
+    def _take(self, result: BuiltinToolResult) -> None:
+        self._results.append(result)
+        self._used.clear()
+        self._news.set()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """Take the exception of the task, as both would keep each other in memory."""
+        if task.cancelled():
+            with suppress(asyncio.CancelledError):
+                task.result()
+        self._news.set()
+
+
+ResultCallback = Callable[[BuiltinToolResult], None]
+
+
+class ToolOffer(Struct, frozen=True):
+    """told: what the client is told of it."""
+
+    tools: Sequence[BuiltinTool]
+    told: Sequence[Event] = ()
+
+
+class ToolProvider(Protocol):
+    """offer: what it has; where that cannot be known it says so in what is told, and raises nothing.
+
+    run: raises nothing either, and may be broken off.  close: at the end of the answer.
+    """
+
+    async def offer(self) -> ToolOffer: ...
+    async def run(self, run: BuiltinToolRun) -> BuiltinToolResult: ...
+    async def close(self) -> None: ...
+
+
+class ToolsetOptions(Struct, frozen=True):
+    """Further settings of a response with tools.
+
+    approved: calls that are made first.  most: calls that the client allows; None: as many as the operator.
+    loop: how its client is told.  sources: that its tools find.  served: fields of its request that ask for them.
+    """
+
+    approved: Sequence[ApprovedToolCall] = ()
+    most: int | None = None
+    loop: type[ToolLoop] = ToolLoop
+    sources: Sources | None = None
+    served: Set[str] = frozenset()
+
+
+_OPEN = ToolsetOptions()
+
+
+class Toolset:
+    """To be entered: `open`, then `run` for each round of tools."""
+
+    def __init__(
+        self, providers: Sequence[ToolProvider], settings: config.ToolSettings, terms: ToolsetOptions = _OPEN
+    ) -> None:
+        self._providers, self._settings, self._terms = providers, settings, terms
+        self._calls = settings.calls if terms.most is None else min(terms.most, settings.calls)
+        self._owners: dict[ToolName, ToolProvider] = {}
+        self.tools: list[BuiltinTool] = []
+
+    async def open(self) -> ToolLoop:
+        """Asks all of them at once what they have; of two tools of one name the first is taken."""
+        offers = await asyncio.gather(*(provider.offer() for provider in self._providers))
+        for provider, offer in zip(self._providers, offers, strict=True):
+            for ours in offer.tools:
+                named = ToolName(ours.tool.name, ours.tool.namespace)
+                if named not in self._owners:
+                    self._owners[named] = provider
+                    self.tools.append(ours)
+        told = [event for offer in offers for event in offer.told]
+        limits, terms = ToolLoopLimits(self._calls, self._settings.rounds), self._terms
+        return terms.loop(self.tools, limits, new_id, told, terms.approved, terms.sources)
+
+    def offered(self, request: Request, ledger: Warnings) -> Request:
+        """The request with these tools."""
+        rest = {name: value for name, value in request.rest.items() if name not in self._terms.served}
+        return with_builtin_tools(replace(request, rest=rest), [ours.tool for ours in self.tools], ledger)
+
+    async def run(self, due: Iterable[BuiltinToolRun], tell: ResultCallback) -> None:
+        """Run all calls at once; report each result when it arrives."""
+        await asyncio.gather(*(self._one(run, tell) for run in due))  # a TaskGroup that is broken off is a cycle
+
+    async def _one(self, run: BuiltinToolRun, tell: ResultCallback) -> None:
+        provider = self._owners[ToolName(run.ours.tool.name, run.ours.tool.namespace)]
+        try:
+            async with asyncio.timeout(self._settings.seconds):
+                result = await provider.run(run)
+        except TimeoutError:
+            why = f"The tool did not answer within {self._settings.seconds:g} seconds."
+            result = BuiltinToolResult(run.id, why, run.ours.failed(why))
+        tell(result)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for provider in self._providers:
+            await provider.close()

@@ -1,0 +1,183 @@
+"""One backend as it runs: its kind, its connections, and what it says it serves."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway import config
+from gateway.backends import KINDS, Kind
+from gateway.backends.dialects import DIALECTS
+from gateway.backends.ignored_fields import services_with_ignored_fields, with_ignored_fields
+from gateway.backends.model_metadata import context_length_of_entry
+from gateway.backends.services import SERVICES
+from gateway.errors import GatewayError, Problem, UpstreamUnreachable
+from gateway.server import httpx
+from gateway.server.upstream import ConnectionPool
+from gateway.server.upstream.model_metadata import MetadataCache
+from gateway.server.upstream.slots import BackendLimiter
+
+_LIST_SECONDS = 5.0  # for the list of models, for which only the first request of a model waits
+_FRESH_SECONDS = 10.0  # a list this young is not asked for again
+_COUNT_SECONDS = 10.0  # for counting the tokens of a prompt
+_OUT_OF_ORDER = (502, 503, 504)
+_JSON = {"content-type": "application/json"}
+
+
+class ListedModel(Struct, frozen=True):
+    """A model in a backend's own list; `created` in Unix seconds."""
+
+    id: str
+    created: int = 0
+    root: str = ""  # what it is called where it comes from
+    window: int | None = None  # tokens of its context
+
+
+class BackendTimeouts(Struct, frozen=True):
+    """Seconds for all of an answer, its first byte, and from one byte to the next; infinite where there is no limit."""
+
+    total: float
+    first_byte: float
+    idle: float
+
+
+class Backend:
+    """workers: processes that share what it can take; failed: is told why an attempt came to nothing."""
+
+    def __init__(
+        self,
+        name: str,
+        said: config.BackendSettings,
+        workers: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+        failed: Callable[[Problem], None] = lambda _: None,
+    ) -> None:
+        self.name, self.settings, self.failed = name, said, failed
+        times = said.timeouts
+        self.timeouts = BackendTimeouts(times.total or inf, times.first_byte or inf, times.idle or inf)
+        concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
+        self.gate, self.probe_seconds = BackendLimiter(name, concurrent, said.queue), said.probe_seconds
+        self.kind: Kind = with_ignored_fields(KINDS[said.kind], said.ignores)
+        self.unparsed = self.kind.parsing_nothing()  # where the text is parsed here
+        self.dialect, self.services = (
+            DIALECTS[self.kind.dialect],
+            services_with_ignored_fields(SERVICES[said.kind], said.ignores),
+        )
+        key = said.api_key.get_secret_value() if said.api_key else ""
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        idle = said.idle_connections
+        self._pool = ConnectionPool(
+            said.url, connect=times.connect, idle_connections=idle, reused=times.reused, headers=self._headers
+        )
+        self.post = self._pool.post
+        self._http: httpx.AsyncClient | None = None
+        self._opening = asyncio.Lock()
+        self.learner = MetadataCache(self._opened, said.kind)
+        self._key, self._clock = key.encode(), clock
+        self._models: dict[str, ListedModel] | None = None  # what it listed last, by their ids
+        self._problem: GatewayError | None = None
+        self._asked = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def count(self, body: bytes) -> int | None:
+        """The tokens of the prompt that this body asks for an answer with; None if it does not say."""
+        if not (counter := self.kind.counter):
+            return None
+        try:
+            http = await self._opened()
+            answer = await http.post(counter.path, content=body, headers=_JSON, timeout=_COUNT_SECONDS)
+            answer.raise_for_status()
+            count = answer.json()[counter.field]
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            return None
+        return count if isinstance(count, int) else None
+
+    async def models(self) -> list[ListedModel]:
+        """Return its list of models, asked for at most every ten seconds; raise Unreachable if it never answered."""
+        async with self._asking:
+            await self._refresh()
+        if self._models is None and self._problem:
+            raise self._problem
+        return [*(self._models or {}).values()]
+
+    async def _refresh(self) -> None:
+        if self._clock() - self._asked > _FRESH_SECONDS:
+            listed, self._problem = await self._list()
+            self._models = self._models if listed is None else {one.id: one for one in listed}
+            self._asked = self._clock()
+
+    def lists(self, model: str) -> bool:
+        """True if it is known to have the model; it says itself if it does no more."""
+        return model in (self._models or ())
+
+    def names(self, model: str) -> tuple[str, ...]:
+        """Return all names of the model here."""
+        listed = self._listed(model)
+        return (model, listed.root) if listed and listed.root else (model,)
+
+    def listed_window(self, model: str) -> int | None:
+        """The tokens of its context that the list has told of, if it has been asked for."""
+        listed = self._listed(model)
+        return listed.window if listed else None
+
+    def _listed(self, model: str) -> ListedModel | None:
+        return self._models.get(model) if self._models else None
+
+    async def alive(self) -> bool:
+        """Return True if the server answers at all, unless it says itself that it cannot serve."""
+        try:
+            answer = await (await self._opened()).get("/v1/models")
+        except httpx.HTTPError:
+            return False
+        return answer.status_code not in _OUT_OF_ORDER
+
+    def masked(self, said: bytes) -> bytes:
+        """The same without the backend's key, which some servers repeat when they refuse it."""
+        return said.replace(self._key, b"...") if self._key else said
+
+    def discreet(self, problem: Problem) -> Problem:
+        """The same without its key."""
+        return replace(problem, message=self.masked(problem.message.encode()).decode())
+
+    async def close(self) -> None:
+        await self._pool.close()
+        await self.learner.close()
+        if self._http:
+            await self._http.aclose()
+
+    async def _opened(self) -> "httpx.AsyncClient":
+        """For all but answers of models.  What has to be loaded for it comes in a thread, as it takes its time."""
+        async with self._opening:
+            if not self._http:
+                self._http = await asyncio.to_thread(self._client)
+            return self._http
+
+    def _client(self) -> "httpx.AsyncClient":
+        """Return the client, which follows no redirects."""
+        url = self.settings.url
+        encrypted = not url.startswith("http:")  # reading the trusted certificates takes 0.02 s and 3 MB
+        return httpx.AsyncClient(
+            base_url=url, headers=self._headers, timeout=_LIST_SECONDS, trust_env=False, verify=encrypted
+        )
+
+    async def _list(self) -> tuple[list[ListedModel] | None, GatewayError | None]:
+        try:
+            answer = await (await self._opened()).get("/v1/models")
+            answer.raise_for_status()
+            return list(_listed(answer.json())), None
+        except (httpx.HTTPError, ValueError) as error:
+            what = f"HTTP {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else repr(error)
+            return None, UpstreamUnreachable(f"The backend '{self.name}' does not say which models it serves: {what}.")
+
+
+def _listed(body: Any) -> Iterable[ListedModel]:  # noqa: ANN401 - decoded JSON
+    entries = body.get("data") if isinstance(body, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(id := entry.get("id"), str):
+            created, root = entry.get("created"), entry.get("root")
+            created = created if isinstance(created, int) else 0
+            yield ListedModel(id, created, root if isinstance(root, str) else "", context_length_of_entry(entry))

@@ -1,0 +1,346 @@
+"""Hold one HTTP/1.1 connection to a backend and the response that it carries."""
+
+import asyncio
+import ssl as tls
+from collections.abc import Awaitable, Callable
+from copy import copy
+from math import inf
+
+import httptools
+
+from gateway.errors import UpstreamError, UpstreamInvalid
+from gateway.server.http.deadline_timer import DeadlineTimer
+
+HEAD_LIMIT = 64 * 1024  # bytes that may come without one byte of body: interim answers, head, trailers
+UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the backend is held back
+# Gets data while a task waits.  True: the task sleeps on.  None: it does not take the data.
+DataCallback = Callable[[bytes], bool | None]
+
+
+class ConnectionLost(UpstreamError):
+    """The connection broke before the answer was whole."""
+
+    code = "upstream_lost"
+
+
+class NoResponse(ConnectionLost):
+    """The connection broke before the first byte of the response."""
+
+
+class UpstreamResponse:
+    """The headers, and the body as it arrives.  The code that gets a response has to close it."""
+
+    def __init__(self, connection: "UpstreamConnection") -> None:
+        self.status = 0  # until the head is there
+        self.unread = 0  # bytes off the socket since the reader last took what was there
+        self.error: UpstreamError | None = None  # why there is no more of it
+        self.broken_at = inf  # on the loop's clock
+        self._fields: dict[bytes, bytes] = {}  # names in lower case; values of one name are joined by ", "
+        self._connection = connection
+        self._parts: list[bytes] = []
+        self._waiter: asyncio.Future[bool] | None = None  # its result: something came
+        self._ear: DataCallback | None = None
+        self._over = False
+        self._keep = False
+        self._ends_at_eof = False
+        self._closed = False
+        self.on_body = self._parts.append  # the parser feeds the list itself: no Python frame per chunk
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By their names in lower case; values of one name are joined by ", "."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._fields.items()}
+
+    @property
+    def content_type(self) -> str:
+        """As it says; "" where it does not."""
+        return self._fields.get(b"content-type", b"").decode("latin-1")
+
+    def take(self) -> bytes:
+        """Return all bytes of the body since the last call, once `ready` said yes; b"" at the end of the body.
+
+        Raises what went wrong only when everything that had arrived is handed out.
+        """
+        if self._parts:
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self.unread = 0
+            if self._connection.held:
+                self._connection.resume()
+            return data
+        if self.error is not None:
+            raise copy(self.error)  # what is raised knows this frame, and with it the answer: they would be a cycle
+        return b""
+
+    @property
+    def there(self) -> bool:
+        """`take` need not be waited for."""
+        return self._over or bool(self._parts)
+
+    @property
+    def over(self) -> bool:
+        """Return True if all of the body was taken, and it was complete."""
+        return self._over and not self._parts and self.error is None
+
+    def ready(self, seconds: float = inf, ear: DataCallback | None = None) -> asyncio.Future[bool]:
+        """Wait until `take` need not, or an error has a head; False after so many seconds, and nothing is given up.
+
+        With an ear it is so many seconds after what that has heard, and there may be nothing to take.
+        """
+        self._waiter = waiter = self._connection.loop.create_future()
+        self._ear = ear
+        if self._parts or self._over:
+            waiter.set_result(True)
+        else:
+            self._connection.alarm.set(seconds, self._quiet)
+        return waiter
+
+    def close(self) -> None:
+        """Give the connection back if the body came to its end and keep-alive holds, else close its socket at once."""
+        if not self._closed:
+            self._closed, self._ear = True, None
+            self._connection.release(keep=self._over and self._keep)
+            self._parts.clear()
+            if not self._over:
+                self.end(ConnectionLost("the answer was closed before its end"))
+
+    # What the connection calls.
+
+    def offer(self) -> bool:
+        """Show the reader what came; true if so much waits for it that the backend has to be held back."""
+        if self._parts:
+            if self._over or not (self._ear and self._heard(self._ear)):
+                self._wake()
+        elif self.unread > HEAD_LIMIT:
+            raise UpstreamInvalid("64 KiB came without a byte of body")
+        elif self._over:
+            self._wake()
+        return self.unread > UNREAD_LIMIT and not self._over
+
+    def end(self, error: UpstreamError | None = None) -> None:
+        """Note how it ended; the first word holds."""
+        if not self._over:
+            self._over = True
+            self.error = error
+        self._wake()
+
+    def eof(self) -> None:
+        """The backend closed its side: well for a body without a length, as that ends nowhere else."""
+        if self._ends_at_eof:
+            self.end()
+        self.broken()
+
+    def broken(self) -> None:
+        """The connection is gone."""
+        self.broken_at = self._connection.loop.time()
+        lost = ConnectionLost if self.status or self.unread else NoResponse
+        self.end(lost("the connection to the backend broke before the answer was whole"))
+
+    # What the parser calls, besides on_body.
+
+    def on_message_begin(self) -> None:
+        if self._over:
+            raise UpstreamInvalid("more than one answer came")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.status:  # a later one is a trailer
+            key, fields = name.lower(), self._fields
+            fields[key] = b"%b, %b" % (fields[key], value) if key in fields else value
+
+    def on_headers_complete(self) -> None:
+        fields = self._fields
+        if self.unread > HEAD_LIMIT and sum(len(k) + len(v) + 4 for k, v in fields.items()) > HEAD_LIMIT:
+            raise UpstreamInvalid("the head is larger than 64 KiB")
+        parser = self._connection.parser
+        status = parser.get_status_code()
+        if 100 <= status < 200 and status != 101:
+            fields.clear()
+            return
+        if not 200 <= status < 600:
+            raise UpstreamInvalid(f"status {status} is no answer")
+        encoding = fields.get(b"content-encoding")
+        if encoding and encoding.lower() != b"identity" and status == 200:
+            raise UpstreamInvalid("the body is encoded, which was not asked for")
+        if b"content-length" not in fields:
+            self._ends_at_eof = not fields.get(b"transfer-encoding", b"").lower().rstrip().endswith(b"chunked")
+        self._keep = parser.should_keep_alive()
+        self.status = status
+        if status != 200:
+            self._wake()
+
+    def on_message_complete(self) -> None:
+        if self.status:  # else it was an interim answer
+            self._over = True  # as `offer` tells the reader
+
+    def _heard(self, ear: DataCallback) -> bool:
+        """Return True if no task has to wake for the data."""
+        if self._waiter is None or self._waiter.done():
+            return False
+        heard = ear(b"".join(self._parts))
+        if heard is not None:
+            self._parts.clear()
+            self.unread = 0
+            self._connection.alarm.again()
+        return bool(heard)
+
+    def _quiet(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(False)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
+
+
+_LARGE = 1 << 16  # bytes that are not copied for it
+OpenConnection = Callable[
+    ["UpstreamConnection"], Awaitable[UpstreamError | None]
+]  # connects it; why that did not come about
+
+
+class IdleConnections:
+    """The connections that wait for a request, at most `limit`; the one used last goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._connections: dict[UpstreamConnection, None] = {}
+
+    def put(self, connection: "UpstreamConnection") -> bool:
+        """Keep it, if there is room."""
+        if len(self._connections) >= self.limit:
+            return False
+        self._connections[connection] = None
+        return True
+
+    def pop(self) -> "UpstreamConnection | None":
+        return self._connections.popitem()[0] if self._connections else None
+
+    def discard(self, connection: "UpstreamConnection") -> None:
+        self._connections.pop(connection, None)
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """A socket, perhaps with TLS over it, that carries one answer at a time."""
+
+    _raw: asyncio.Transport  # the socket
+    _out: asyncio.Transport  # where a request goes: the socket or its TLS
+    _opening: asyncio.Task[None] | None = None  # until it stands
+    _answer: UpstreamResponse | None = None
+    parser: httptools.HttpResponseParser  # of that answer
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, idle: IdleConnections) -> None:
+        self.loop = loop
+        self.alarm = DeadlineTimer(loop)
+        self.gone = loop.create_future()  # done when the socket is closed
+        self._idle = idle
+        self.held = False
+
+    def open(self, opened: OpenConnection, head: bytes, body: bytes) -> UpstreamResponse:
+        """Send a request as soon as it stands."""
+        answer = self._expect()  # some refuse before they are asked
+        self._opening = self.loop.create_task(self._begin(opened, answer, head, body))
+        return answer
+
+    async def secure(self, context: tls.SSLContext, host: str) -> None:
+        """Put TLS over the socket."""
+        try:
+            out = await self.loop.start_tls(self._raw, self, context, server_hostname=host)
+        except (OSError, asyncio.CancelledError):
+            self._raw.abort()
+            raise
+        assert out is not None  # it is None only if the socket was closed before
+        self._out = out
+
+    def ask(self, head: bytes, body: bytes) -> UpstreamResponse:
+        """Send a request at once."""
+        answer = self._expect()
+        self._send(answer, head, body)
+        return answer
+
+    def abort(self) -> None:
+        """Close the socket at once, whatever is on its way."""
+        self._idle.discard(self)
+        if self._opening:
+            self._opening.cancel()
+            self.alarm.cancel()
+        else:
+            self._raw.abort()
+
+    # What the answer calls.
+
+    def resume(self) -> None:
+        """Let the backend go on sending, where it was held back."""
+        self.held = False
+        self._raw.resume_reading()
+
+    def release(self, *, keep: bool) -> None:
+        """The answer is done with: keep the connection if it can carry another, else close it."""
+        self._answer = None
+        del self.parser  # it knows the answer, as the alarm does, and the answer knows this: they would be cycles
+        self.alarm.unset()
+        if not (keep and self._stands() and self._idle.put(self)):
+            self.abort()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvloop's is no subclass
+        self._raw = self._out = transport  # both asyncio and uvloop have set TCP_NODELAY
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None:  # nothing was asked
+            self.abort()
+            return
+        answer.unread += len(data)
+        try:
+            self.parser.feed_data(data)
+            if answer.offer():
+                self._hold()
+        except (httptools.HttpParserError, UpstreamInvalid) as error:
+            answer.end(UpstreamInvalid(f"the backend's answer is no proper HTTP: {error.__context__ or error}"))
+            self.abort()
+
+    def eof_received(self) -> None:
+        if self._answer is not None:
+            self._answer.eof()
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer is not None and not self._opening:
+            self._answer.broken()
+        self._idle.discard(self)
+        self.alarm.cancel()
+        self.gone.set_result(None)
+
+    async def _begin(self, opened: OpenConnection, answer: UpstreamResponse, head: bytes, body: bytes) -> None:
+        if failed := await opened(self):
+            answer.end(failed)
+            return
+        self._opening = None
+        self._send(answer, head, body)
+
+    def _send(self, answer: UpstreamResponse, head: bytes, body: bytes) -> None:
+        if self._raw.is_closing():
+            answer.broken()
+        elif len(body) < _LARGE:
+            self._out.write(head + body)  # one piece takes half as long as two
+        else:
+            self._out.writelines((head, body))
+
+    def _stands(self) -> bool:
+        """Return True if the connection can carry another request."""
+        unsent = self._out.get_write_buffer_size() or self._raw.get_write_buffer_size()
+        return not (unsent or self._raw.is_closing())
+
+    def _expect(self) -> UpstreamResponse:
+        """Begin a new response."""
+        answer = self._answer = UpstreamResponse(self)
+        # A parser of its own: one that is used again leaks the trailers of an answer into the next one's headers.
+        self.parser = httptools.HttpResponseParser(answer)
+        return answer
+
+    def _hold(self) -> None:
+        # Always the socket, never its TLS: asyncio's TLS, when it is the one that is paused, drops what it holds when
+        # the connection breaks, whereas the kernel still hands out what came before.
+        self.held = True
+        self._raw.pause_reading()

@@ -1,0 +1,155 @@
+"""Ask servers about their models, and remember the answers: see backends/knowledge.py.
+
+A request uses a remembered answer of any age.  Without one it waits for a limited time.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from math import inf
+from operator import or_
+from typing import Any, TypeVar
+
+from msgspec import Struct, json
+
+from gateway.backends.model_metadata import (
+    ASKS,
+    CONTINUES,
+    PROMPTS,
+    TEMPLATES,
+    MetadataByModel,
+    MetadataQuery,
+    ModelMetadata,
+    TemplateSettings,
+)
+from gateway.server import httpx
+
+_PATIENCE = 1.0  # seconds that a request waits without an answer …
+_LONG_PATIENCE = 5.0  # … to what decides how the model's text is read
+_SECONDS = 5.0  # for an answer, which is remembered even if no request waits for it any more
+_AGAIN_SECONDS = 30.0  # after which a server that gave none is asked again
+_MOST = 256  # answers that are remembered
+_NONE = float("-inf"), None
+_NO_SETTINGS: TemplateSettings = {}
+_Found = TypeVar("_Found")
+_Key = tuple[str, bytes]  # path, and what goes with it
+
+
+class LearnedMetadata(Struct, frozen=True):
+    """An answer, and what it was asked by.  found: of one model."""
+
+    path: str
+    fields: str
+    found: ModelMetadata | str | bool
+
+
+class MetadataCache:
+    """Of one server."""
+
+    def __init__(
+        self, http: Callable[[], Awaitable["httpx.AsyncClient"]], kind: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._http, self._kind, self._clock = http, kind, clock
+        self._answers: dict[_Key, tuple[float, Any]] = {}  # until when they hold, and what they are
+        self._asking: dict[_Key, asyncio.Task[None]] = {}
+
+    async def known(self, model: str) -> ModelMetadata:
+        """Return the server's metadata of a model."""
+        return _of(model, await self._told(ASKS.get(self._kind, ()), model))
+
+    def told(self, model: str) -> ModelMetadata:
+        """Return the known metadata of a model, without asking the server."""
+        keys = [_key(ask, model, _NO_SETTINGS) for ask in ASKS.get(self._kind, ())]
+        return _of(model, [answer for key in keys if (answer := self._answer(key)) is not None])
+
+    async def template(self, model: str) -> str | None:
+        """The chat template; None if the server does not show it."""
+        asks = [TEMPLATES[self._kind]] if self._kind in TEMPLATES else []
+        return _of(model, await self._told(asks, model, patience=_LONG_PATIENCE)).template
+
+    async def prompt(self, model: str, settings: TemplateSettings) -> str | None:
+        """Return the prompt of a request, up to the beginning of the response; None if the server does not tell."""
+        asks = [PROMPTS[self._kind]] if self._kind in PROMPTS else []
+        return next(iter(await self._told(asks, model, settings, _LONG_PATIENCE)), None)
+
+    async def continues(self, model: str) -> bool:
+        """Return whether a response continues its prefill; True if the server does not tell."""
+        asks = [CONTINUES[self._kind]] if self._kind in CONTINUES else []
+        told: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
+        return all(told)
+
+    def remembered(self, model: str) -> list[LearnedMetadata]:
+        """Return the known metadata of a model, for `recall`."""
+        known = ((path, fields, _found(model, fields, found)) for (path, fields), (_, found) in self._answers.items())
+        return [LearnedMetadata(path, fields.decode(), found) for path, fields, found in known if found is not None]
+
+    def recall(self, learned: Iterable[LearnedMetadata]) -> None:
+        """Know this for good, without asking."""
+        for one in learned:
+            found = {"": one.found} if isinstance(one.found, ModelMetadata) else one.found
+            self._answers[one.path, one.fields.encode()] = inf, found
+
+    async def close(self) -> None:
+        asking = [*self._asking.values()]
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    async def _told(
+        self,
+        asks: Sequence[MetadataQuery[_Found]],
+        model: str,
+        settings: TemplateSettings = _NO_SETTINGS,
+        patience: float = _PATIENCE,
+    ) -> list[_Found]:
+        """The answers that there are; `patience` in seconds."""
+        keys = [self._refreshed(ask, model, settings) for ask in asks]
+        awaited = [self._asking[key] for key in keys if key in self._asking and self._answer(key) is None]
+        if awaited:
+            await asyncio.wait(awaited, timeout=patience)
+        return [answer for key in keys if (answer := self._answer(key)) is not None]
+
+    def _answer(self, key: _Key) -> Any:  # noqa: ANN401 - of the ask's own type
+        return self._answers.get(key, _NONE)[1]
+
+    def _refreshed(self, ask: MetadataQuery[Any], model: str, settings: TemplateSettings) -> _Key:
+        """Ask, unless a valid answer or a running question exists."""
+        key, fields = _key(ask, model, settings), ask.fields(model, settings)
+        if self._clock() >= self._answers.get(key, _NONE)[0] and key not in self._asking:
+            self._asking[key] = task = asyncio.create_task(self._learn(ask, fields, key))
+            task.add_done_callback(lambda _: self._asking.pop(key))
+        return key
+
+    async def _learn(self, ask: MetadataQuery[Any], fields: Mapping[str, Any], key: _Key) -> None:
+        if len(self._answers) >= _MOST:
+            self._answers.clear()
+        found = await self._ask(ask, fields)
+        seconds = _AGAIN_SECONDS if found is None else ask.seconds
+        self._answers[key] = self._clock() + seconds, self._answer(key) if found is None else found
+
+    async def _ask(self, ask: MetadataQuery[_Found], fields: Mapping[str, Any]) -> _Found | None:
+        """None if there is no answer, or none that can be read."""
+        params, body = (fields or None, None) if ask.method == "GET" else (None, fields)
+        try:
+            http = await self._http()
+            answer = await http.request(ask.method, ask.path, params=params, json=body, timeout=_SECONDS)
+            answer.raise_for_status()
+            return ask.found(answer.json())
+        except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def _key(ask: MetadataQuery[Any], model: str, settings: TemplateSettings) -> _Key:
+    return ask.path, json.encode(ask.fields(model, settings))
+
+
+def _found(model: str, fields: bytes, answer: Any) -> ModelMetadata | str | bool | None:  # noqa: ANN401 - of the ask's type
+    if json.decode(fields).get("model", model) != model:
+        return None
+    found: ModelMetadata | str | bool | None = _of(model, [answer]) if isinstance(answer, Mapping) else answer
+    return found
+
+
+def _of(model: str, told: Sequence[MetadataByModel]) -> ModelMetadata:
+    return reduce(or_, (answer.get("") or answer.get(model) or ModelMetadata() for answer in told), ModelMetadata())

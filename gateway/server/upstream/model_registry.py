@@ -1,0 +1,225 @@
+"""Map models to the backends that serve them: by the configuration, then by what the backends list.
+
+Probes run in the background, so that a failed backend comes back before a request has to try it.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property, partial, reduce
+from operator import and_
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.backends import Kind
+from gateway.backends.model_metadata import ModelMetadata
+from gateway.backends.openai.messages import MessagePolicy
+from gateway.config import Config, ModelSettings, TargetSettings
+from gateway.errors import GatewayError, NotFound, Problem
+from gateway.formats import FORMATS, canonical_name
+from gateway.formats.response_template.compiler import compile_template
+from gateway.formats.spec import FormatSpec
+from gateway.routing import Balancer, BalancerMember, RetryBudget
+from gateway.server.upstream.backend import Backend, ListedModel
+
+_JITTER = 0.1  # so that many gateways do not ask at once
+
+
+async def probe_forever(backend: Backend, *, always: bool) -> None:
+    """Every `probe_seconds`; while nothing is wrong with it only if `always`."""
+    clock = asyncio.get_running_loop().time
+    while seconds := backend.probe_seconds:
+        await asyncio.sleep(seconds * random.uniform(1 - _JITTER, 1 + _JITTER))
+        if always or backend.gate.health.state(clock()) != "closed":
+            backend.gate.probed(well=await backend.alive())
+
+
+FailureCallback = Callable[[str, Problem], None]
+
+_UNKNOWN = "The model '{}' does not exist or you do not have access to it."
+
+
+class BackendRoute(Struct, frozen=True, dict=True):
+    """Where a model is served: `model` is the name a client has for it, `upstream_model` the backend's.
+
+    brought: the format that the operator has brought.
+    """
+
+    model: str
+    settings: ModelSettings
+    backend: Backend
+    upstream_model: str
+    brought: FormatSpec | None = None
+
+    def row(self, format: str) -> FormatSpec:
+        """Return the row of a format by its name."""
+        return self.brought or FORMATS[format]
+
+    @cached_property
+    def format(self) -> str:
+        """The operator's word for it."""
+        return canonical_name(self.settings.format)
+
+    @cached_property
+    def parsed_here(self) -> bool:
+        """Calls are looked for in the model's text."""
+        return self.format not in ("native", "auto")
+
+    @cached_property
+    def kind(self) -> Kind:
+        """Return the kind of the backend for this model."""
+        return self.backend.unparsed if self.parsed_here else self.backend.kind
+
+    @cached_property
+    def notes(self) -> dict[Hashable, Any]:
+        """Return values that callers have worked out for all requests on this route, by their inputs."""
+        return {}
+
+    @cached_property
+    def strict(self) -> "BackendRoute":
+        """The same, where nothing may be lost."""
+        return replace(self, settings=self.settings.model_copy(update={"strict": True}))
+
+    @cached_property
+    def policy(self) -> MessagePolicy:
+        """How its messages are put."""
+        roles, kind = self.settings.roles, self.kind
+        return MessagePolicy(
+            roles.developer,
+            roles.late_system,
+            kind.reasoning,
+            roles.alternate,
+            kind.continues,
+            kind.calls_alone,
+            kind.names,
+        )
+
+
+class ModelEntry:
+    """A model, and all that serve it.
+
+    routes: by the name of the backend; any: one of them, for what is the same at all.
+    fallbacks: models that answer in its place, and when they do.
+    """
+
+    def __init__(self, routes: Sequence[BackendRoute], targets: Sequence[TargetSettings]) -> None:
+        self.any = routes[0]
+        self.model, self.settings = self.any.model, self.any.settings
+        self.routes = {route.backend.name: route for route in routes}
+        self.fallbacks: list[tuple[ModelEntry, Collection[str]]] = []
+        self.budget = RetryBudget()
+        members = [
+            BalancerMember(
+                route.backend.name, target.weight, target.priority, route.backend.gate.health, route.backend.gate.turns
+            )
+            for route, target in zip(routes, targets, strict=True)
+        ]
+        self.balancer = Balancer(members, random.random)
+
+
+class ModelRegistry:
+    """failed: called for failed attempts at a backend."""
+
+    def __init__(self, config: Config, failed: FailureCallback) -> None:
+        workers = config.server.workers
+        self.backends = {
+            name: Backend(name, said, workers, failed=partial(failed, name)) for name, said in config.backends.items()
+        }
+        self._served = {name: self._serve(name, model) for name, model in config.models.items() if model.backends}
+        for served in self._served.values():
+            served.fallbacks += [(self._served[one.model], one.when) for one in served.settings.fallback]
+        self._aliases = {alias: name for name, model in config.models.items() for alias in model.aliases}
+        spoken_for = {target.name for model in config.models.values() for target in model.backends}
+        self._found: dict[tuple[str, str], ModelEntry] = {}
+        self._open = [backend for name, backend in self.backends.items() if name not in spoken_for]
+
+    @asynccontextmanager
+    async def probing(self) -> AsyncIterator[None]:
+        """Look after the backends, always after those in whose place another could be asked."""
+        shared = {name for served in self._served.values() if len(served.routes) > 1 for name in served.routes}
+        probes = [
+            asyncio.create_task(probe_forever(backend, always=name in shared))
+            for name, backend in self.backends.items()
+        ]
+        try:
+            yield
+        finally:
+            for probe in probes:
+                probe.cancel()
+            await asyncio.gather(*probes, return_exceptions=True)
+
+    async def find(self, name: str) -> ModelEntry:
+        """Raise NotFound for an unknown model, UpstreamUnreachable if a backend that may have it cannot be asked."""
+        if served := self._served.get(self._aliases.get(name, name)):
+            return served
+        problem: GatewayError | None = None
+        for backend in self._open:
+            try:
+                if not backend.lists(name):
+                    await backend.models()
+            except GatewayError as error:
+                problem = error
+            if backend.lists(name):
+                return self._listed(name, backend)
+        raise problem or NotFound(_UNKNOWN.format(name), code="model_not_found", param="model")
+
+    def model(self, name: str) -> str:
+        """The model that a name means, which may be an alias."""
+        return self._aliases.get(name, name)
+
+    async def list(self) -> list[ListedModel]:
+        """Return all names that clients may use, each once; an unreachable backend adds none."""
+        lists = await asyncio.gather(*(backend.models() for backend in self._open), return_exceptions=True)
+        found = [ListedModel(name) for name in (*self._served, *self._aliases)]
+        found += [listed for one in lists if not isinstance(one, BaseException) for listed in one]
+        return list({listed.id: listed for listed in reversed(found)}.values())[::-1]
+
+    async def close(self) -> None:
+        for backend in self.backends.values():
+            await backend.close()
+
+    def _listed(self, name: str, backend: Backend) -> ModelEntry:
+        """A model of which the config says nothing; what a backend lists is not much."""
+        known = self._found.get((name, backend.name))
+        if not known:
+            known = ModelEntry(
+                [BackendRoute(name, ModelSettings(), backend, name)], [TargetSettings(name=backend.name)]
+            )
+            self._found[name, backend.name] = known
+        return known
+
+    def _serve(self, name: str, model: ModelSettings) -> ModelEntry:
+        template = model.response_template
+        brought = replace(FORMATS["response_template"], parse=compile_template(template)) if template else None
+        routes = [
+            BackendRoute(
+                name, model, self.backends[one.name], one.upstream_model or model.upstream_model or name, brought
+            )
+            for one in model.backends
+        ]
+        return ModelEntry(routes, model.backends)
+
+
+async def metadata_of_model(served: ModelEntry) -> ModelMetadata:
+    """Return the metadata that holds at every backend of the model."""
+    return reduce(and_, await asyncio.gather(*map(metadata_of_route, served.routes.values())))
+
+
+async def metadata_of_route(route: BackendRoute) -> ModelMetadata:
+    """Return the server's metadata, else its entry in the list; wait for a second at most."""
+    backend, model = route.backend, route.upstream_model
+    return await backend.learner.known(model) | ModelMetadata(backend.listed_window(model))
+
+
+def remembered(route: BackendRoute) -> int | None:
+    """Return the window in tokens if the gateway knows it by now, without asking the backend."""
+    backend, model = route.backend, route.upstream_model
+    return backend.listed_window(model) or backend.learner.told(model).window
+
+
+async def context_length(route: BackendRoute) -> int | None:
+    """Return the context length in tokens, None if unknown."""
+    return (await metadata_of_route(route)).window

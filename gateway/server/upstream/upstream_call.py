@@ -1,0 +1,240 @@
+"""One call to a backend: its limits of time, and waits that can be given up without giving up the call."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing, suppress
+from math import inf
+from typing import Any, Protocol
+
+from gateway.backends.openai import error_mapping
+from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
+from gateway.server.observability import logs
+from gateway.server.observability.request_record import RequestRecord
+from gateway.server.upstream import DataCallback, PendingPost, UpstreamResponse
+from gateway.server.upstream.backend import Backend
+from gateway.server.upstream.slots import QueueIdentity, Slot
+
+_log = logging.getLogger("gateway")
+_EXCERPT = 300  # bytes of an answer that the log shows
+_REFUSAL_LIMIT = 1 << 20  # bytes of an error's body that are read
+_REFUSAL_SECONDS = 5.0  # and how long it is waited for
+
+
+_NOBODY = QueueIdentity()
+
+
+class UpstreamCall(Protocol):
+    """An upstream call, or an object with the same use.
+
+    ready: wait until `read` has data; False after so many seconds, without giving up.  A callback may take data
+    meanwhile.
+    read: return the data since the last call, b"" at the end; only after `ready` said yes.
+    over: True if that was all; False also if only another `read` can tell.
+    judge: report the outcome: None for a response that began or ended well, else the problem.  Errors that `ready` and
+    `read` raise are reported already.
+    """
+
+    def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> Awaitable[bool]: ...
+    def read(self) -> bytes: ...
+    @property
+    def over(self) -> bool: ...
+    def judge(self, problem: Problem | None) -> None: ...
+    def close(self) -> None: ...
+
+
+class HttpUpstreamCall:
+    """`ready` and `read` raise its failure; the code that makes a call has to close it.
+
+    answered: called with the content type of a good response, before its first byte.
+    path: "" for the chat path of the backend; asker: the tenant in its queue; seen: the record of the request.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        body: bytes,
+        answered: Callable[[str], None],
+        path: str = "",
+        asker: QueueIdentity = _NOBODY,
+        seen: RequestRecord | None = None,
+    ) -> None:
+        self._backend, self._times, self._answered = backend, backend.timeouts, answered
+        self._clock = asyncio.get_running_loop().time
+        now = self._clock()
+        self._place = Slot(backend.gate, asker, now)
+        self._answer: UpstreamResponse | None = None  # one that is no error
+        self._ear: DataCallback | None = None
+        self._begin(now)
+        self._path, self._body = path or backend.dialect.path, body
+        self._line = seen.tape.put(backend.name, self._path, body) if seen and seen.tape else None
+        self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
+        self._post: PendingPost | None = None  # once it is its turn
+        self._seen = seen
+
+    def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> Awaitable[bool]:
+        if self._answer and seconds < self._limit - self._clock():
+            self._ear, self._silence = ear, seconds
+            return self._answer.ready(seconds, self._heard if ear else None)
+        return self._waited(seconds)
+
+    async def _waited(self, seconds: float) -> bool:
+        until = self._clock() + seconds
+        if not (self._place.taken or await self._its_turn(seconds)):
+            return False
+        limit = self._limit
+        post = self._post = self._post or self._asked()
+        try:
+            while not self._there(post):
+                if not await post.answer.ready(min(until, limit) - self._clock()):
+                    if until < limit:
+                        return False
+                    raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
+            if post.answer.status != 200:
+                await self._refused(post.answer)
+        except UpstreamFailed:
+            raise  # it has answered, and its place knows how
+        except UpstreamError as error:
+            self._ill(error.problem)
+            raise
+        return True
+
+    def read(self) -> bytes:
+        assert self._answer
+        try:
+            data = self._answer.take()
+        except UpstreamError as error:
+            self._ill(error.problem)
+            raise
+        self._limit = min(self._clock() + self._times.idle, self._last)
+        line = self._line
+        if line and (line.tape.speaks != line.call or not data):
+            line.read(data)
+        return data
+
+    @property
+    def over(self) -> bool:
+        """Where it is written down its end is to be read."""
+        return not self._line and self._answer is not None and self._answer.over
+
+    def judge(self, problem: Problem | None) -> None:
+        if problem and problem.status >= 500:
+            self._ill(problem)
+        else:
+            self._place.well()
+
+    def close(self) -> None:
+        """Let go of the connection: at once, unless the answer came to its end."""
+        self._place.leave()
+        self._ear = None
+        if self._step:
+            self._step.end()
+            self._step = None
+        if self._post:
+            self._post.close()
+
+    def _heard(self, data: bytes) -> bool | None:
+        """Unless that is to be written down as the first of a call, or the whole has taken too long."""
+        now, line = self._clock(), self._line
+        if not self._ear or now + self._silence >= self._last or (line and line.tape.speaks != line.call):
+            return None
+        heard = self._ear(data)
+        if heard is not None:
+            self._limit = min(now + self._times.idle, self._last)
+        return heard
+
+    def _ill(self, problem: Problem) -> None:
+        self._place.ill()
+        self._backend.failed(problem)
+        if self._step:
+            self._step.error = problem.code
+
+    async def _its_turn(self, seconds: float) -> bool:
+        taken = await self._place.wait(seconds)
+        self._begin(self._clock())
+        return taken
+
+    def _begin(self, now: float) -> None:
+        """From now on: how long it may be silent before its first byte, and when the whole will have taken too long."""
+        self._last = now + self._times.total
+        self._limit = min(now + self._times.first_byte, self._last)
+
+    def _there(self, post: PendingPost) -> bool:
+        """Return True if there is data, or a response whose headers announce an error."""
+        if self._answer:
+            return self._answer.there
+        if not post.headed():
+            return False
+        answer = post.answer
+        if self._step:
+            self._step.status = answer.status
+        if answer.status != 200:
+            return True
+        if post.repeated and self._seen:
+            self._seen.ledger.note("repaired", "connection")
+        self._answer, type = answer, answer.content_type
+        if self._line:
+            self._line.answered(type)
+        self._answered(type)
+        return answer.there
+
+    def _asked(self) -> PendingPost:
+        return self._backend.post(self._path, self._body, self._step.headers if self._step else {})
+
+    async def _refused(self, answer: UpstreamResponse) -> None:
+        body, until = b"", self._clock() + _REFUSAL_SECONDS
+        with closing(answer), suppress(UpstreamError):  # its status is known; what came has to do
+            while len(body) < _REFUSAL_LIMIT and await answer.ready(until - self._clock()) and (data := answer.take()):
+                body += data
+        headers = answer.headers
+        if self._line:
+            self._line.refused(answer.status, headers, body)
+        body = self._backend.masked(body)
+        problem = self._absent(answer.status, error_mapping.problem_from_status(answer.status, body))
+        retry_after = headers.get("retry-after")
+        self._backend.failed(problem)
+        if self._step:
+            self._step.error = problem.code
+        self._place.refused(answer.status, retry_after, clients_fault=problem.status < 500)
+        if problem.status >= 500:
+            _log.warning("backend %s answered %d", self._backend.name, answer.status)
+            logs.content.info("backend %s: %r", self._backend.name, body[:_EXCERPT])
+        raise UpstreamFailed(problem, retry_after)
+
+    def _absent(self, status: int, problem: Problem) -> Problem:
+        """Return the Problem of an API that the server lacks, which is no failure of the server."""
+        if self._path == self._backend.dialect.path or status not in (404, 405) or problem.code != "upstream_error":
+            return problem
+        return Problem(400, f"The backend '{self._backend.name}' has no {self._path}.", "unsupported_value", "model")
+
+
+class DeferredCall:
+    """A call that something else comes before, which may take its time or go wrong: to be used as a call is.
+
+    coming: is begun at once, and gives the call.
+    """
+
+    def __init__(self, coming: Coroutine[Any, Any, UpstreamCall]) -> None:
+        self._coming = asyncio.create_task(coming)
+        self._clock = asyncio.get_running_loop().time
+
+    async def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> bool:
+        until = self._clock() + seconds
+        await asyncio.wait((self._coming,), timeout=None if seconds == inf else max(seconds, 0))
+        if not self._coming.done():
+            return False
+        return await self._coming.result().ready(until - self._clock(), ear)
+
+    def read(self) -> bytes:
+        return self._coming.result().read()
+
+    @property
+    def over(self) -> bool:
+        return self._coming.result().over
+
+    def judge(self, problem: Problem | None) -> None:
+        self._coming.result().judge(problem)
+
+    def close(self) -> None:
+        if not self._coming.cancel() and not self._coming.cancelled() and not self._coming.exception():
+            self._coming.result().close()

@@ -1,0 +1,92 @@
+"""Admit WebSocket connections, and close all of this process.  A refused one gets the HTTP error of a request."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fastapi import FastAPI
+from starlette.requests import HTTPConnection
+from starlette.routing import WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from gateway.config import ApiKey, Config
+from gateway.errors import GatewayError, UpgradeRequired, UpstreamUnavailable
+from gateway.server.handler import ModelRequestHandler
+from gateway.server.middleware import error_responses
+from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.origin_check import OriginCheck
+from gateway.server.websocket.connection import WebSocketConnection
+
+_RESTARTS = 1012
+_STOPPING = "The gateway is stopping."
+
+
+class ConnectionRegistry:
+    def __init__(self) -> None:
+        self._open: set[WebSocketConnection] = set()
+        self._closing = False
+
+    @contextmanager
+    def holding(self, connection: WebSocketConnection) -> Iterator[None]:
+        """As long as it runs."""
+        self._open.add(connection)
+        try:
+            yield
+        finally:
+            self._open.discard(connection)
+
+    def check(self) -> None:
+        """Raise Unavailable if no more connections are admitted."""
+        if self._closing:
+            raise UpstreamUnavailable(_STOPPING)
+
+    async def close_when(self, stopping: asyncio.Event) -> None:
+        """Then take nothing new, and close each connection as soon as nothing runs in it any more."""
+        await stopping.wait()
+        await self.close()
+
+    async def close(self) -> None:
+        self._closing = True
+        problem = UpstreamUnavailable(_STOPPING).problem
+        await asyncio.gather(*(connection.end(problem, _RESTARTS) for connection in self._open))
+
+
+_NOT_HERE = "WebSocket is not supported here: POST the request, with stream: true for events."
+
+
+def add_websocket(app: FastAPI, path: str, config: Config, door: Authenticator) -> None:
+    """Add the route.  The code that stops the application closes its `state.sockets`."""
+    app.state.sockets = ConnectionRegistry()
+    app.router.routes.append(WebSocketRoute(path, WebSocketEndpoint(app, config, door)))
+
+
+def websocket_unsupported() -> UpgradeRequired:
+    """Clients that try WebSocket first go on with HTTP at once when they hear this status."""
+    return UpgradeRequired(_NOT_HERE)
+
+
+class WebSocketEndpoint:
+    """Plain ASGI, for the scope `websocket`."""
+
+    def __init__(self, app: FastAPI, config: Config, door: Authenticator) -> None:
+        self._app, self._config, self._door, self._pages = app, config, door, OriginCheck(config)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # the event that announces the connection
+        asking: ModelRequestHandler = self._app.state.asking
+        sockets: ConnectionRegistry = self._app.state.sockets
+        try:
+            sockets.check()
+            key = await self._admit(HTTPConnection(scope))
+        except GatewayError as error:
+            await error_responses.response_for(error)(scope, receive, send)
+            return
+        connection = WebSocketConnection(scope, receive, send, key, self._config.limits.body_bytes)
+        with sockets.holding(connection):
+            await connection.run(asking)
+
+    async def _admit(self, http: HTTPConnection) -> ApiKey | None:
+        if not self._config.responses.websocket:
+            raise websocket_unsupported()
+        self._pages.check(http)
+        return await self._door.admit(http)

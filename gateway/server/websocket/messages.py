@@ -1,0 +1,134 @@
+"""Parse the messages of a WebSocket client, JSON objects of a type and a stream each, and write events and errors."""
+
+import re
+from typing import Any
+
+from msgspec import DecodeError, Raw, Struct, json
+
+from gateway.api.body import COUNTS, Counts, decode_body, fault
+from gateway.api.responses.event_stream import event_payloads
+from gateway.api.responses.objects import JsonObject, encode
+from gateway.api.validation import object_of, one_of
+from gateway.errors import BadRequest, ClientError, Problem
+
+_ERROR = b'{"type":"error",'
+_NOT_STEERED = "This gateway does not steer responses: send the input with the next 'response.create'."
+
+
+def event_messages(data: bytes, stream_id: str | None = None) -> list[str]:
+    """One of each event in whole frames of an event stream, for the lane that its request named.
+
+    An `error` is left out: here it ends a turn, and so does the `response.failed` behind it, which says the same.
+    """
+    lane = encode(_stream_id_member(stream_id))[1:-1]
+    said = (payload for payload in event_payloads(data) if not payload.startswith(_ERROR))
+    return [(b"%b,%b}" % (payload[:-1], lane) if lane else payload).decode() for payload in said]
+
+
+def error_message(problem: Problem, stream_id: str | None = None) -> str:
+    """For what would have had a status of its own over HTTP."""
+    said = {"type": "error", "status": problem.status, **_stream_id_member(stream_id), "error": problem.error()}
+    return encode(said).decode()
+
+
+def warnings_message(entries: list[str], stream_id: str | None = None) -> str:
+    """Return a message with the warnings.  The API has no such message."""
+    return encode({"type": "gateway:warnings", **_stream_id_member(stream_id), "warnings": entries}).decode()
+
+
+def steer_failed_message(event: dict[str, Any], stream_id: str | None = None) -> str:
+    """The answer to `response.steer`, which gives the input back."""
+    error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": _NOT_STEERED}
+    steer = {name: event.get(name, "") for name in ("input", "previous_response_id")}
+    said = {
+        "type": "response.steer.failed",
+        "sequence_number": 0,
+        **_stream_id_member(stream_id),
+        "error": error,
+        "steer": steer,
+    }
+    return encode(said).decode()
+
+
+def _stream_id_member(stream_id: str | None) -> JsonObject:
+    return {} if stream_id is None else {"stream_id": stream_id}
+
+
+StreamId = str | None  # None: the one without a name
+_Members = dict[str, Raw]
+
+_CREATE, _STEER, _PROCESSED = "response.create", "response.steer", "response.processed"
+_check = object_of({"type": one_of(_CREATE, _STEER, _PROCESSED)})
+_decode = json.Decoder(_Members).decode
+_sound = re.compile("[A-Za-z0-9_.-]{1,256}").fullmatch
+_NO_LANE = (
+    "The 'stream_id' field must be a non-empty string with at most 256 characters and may only contain letters,"
+    " numbers, underscores, hyphens, and periods."
+)
+_STREAMED = "Over a WebSocket all responses are streamed: leave 'stream' out."
+_FOREGROUND = "Over a WebSocket no response is made in the background: POST the request."
+
+
+class CreateMessage(Struct, frozen=True):
+    """A response is wanted.  body: as it would be POSTed; previous: the response that it goes on from."""
+
+    lane: StreamId
+    body: bytes
+    previous: str | None = None
+
+
+class InvalidMessage(Struct, frozen=True):
+    """A message that cannot be what it should be."""
+
+    lane: StreamId
+    problem: Problem
+    body: bytes = b""
+
+
+class SteerMessage(Struct, frozen=True):
+    """A response is to be influenced that is being made."""
+
+    lane: StreamId
+    event: dict[str, Any]
+
+
+def parse_message(data: str | bytes, counts: Counts = COUNTS) -> CreateMessage | InvalidMessage | SteerMessage | None:
+    """Parse a message; return None if it asks for nothing."""
+    lane, raw = None, data if isinstance(data, bytes) else data.encode()
+    try:
+        counts.check_raw(raw)
+        members = _decode(raw)
+        lane = _parse_stream_id(members)
+        kind = _value(members, "type")
+        _check({"type": kind}, "")
+        if kind == _CREATE:
+            return _create(members, lane)
+        return SteerMessage(lane, decode_body(raw, counts)) if kind == _STEER else None
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"We could not parse the JSON object of your message. ({fault(raw, error)})"
+        return InvalidMessage(lane, BadRequest(message).problem)
+    except ClientError as error:
+        return InvalidMessage(lane, error.problem)
+
+
+def _parse_stream_id(members: _Members) -> StreamId:
+    name = _value(members, "stream_id")
+    if name is not None and not (isinstance(name, str) and _sound(name)):
+        raise BadRequest(_NO_LANE, code="invalid_stream_id", param="stream_id")
+    return name
+
+
+def _create(members: _Members, lane: StreamId) -> CreateMessage:
+    """Parse a request.  Its parameters stay bytes.  It may say that it streams, as some clients do."""
+    stream, background = _value(members, "stream"), _value(members, "background")
+    if not (stream is None or stream is True):
+        raise BadRequest(_STREAMED, code="unsupported_value", param="stream")
+    if not (background is None or background is False):
+        raise BadRequest(_FOREGROUND, code="unsupported_value", param="background")
+    body = {name: value for name, value in members.items() if name not in ("type", "stream_id")}
+    previous = _value(members, "previous_response_id")
+    return CreateMessage(lane, json.encode({**body, "stream": True}), previous if isinstance(previous, str) else None)
+
+
+def _value(members: _Members, name: str) -> Any:  # noqa: ANN401 - decoded JSON
+    return json.decode(members[name]) if name in members else None

@@ -1,0 +1,116 @@
+"""One response on its way: what is answered as over HTTP, told in messages."""
+
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+from starlette.requests import Request as HttpRequest
+from starlette.types import Message
+
+from gateway.api.responses import event_stream
+from gateway.config import ApiKey
+from gateway.errors import STOPPED, GatewayError, Problem
+from gateway.server.conversations.stored_context import Held
+from gateway.server.handler import IncomingRequest, ModelRequestHandler
+from gateway.server.http.request_reader import get_header
+from gateway.server.ids import new_id
+from gateway.server.middleware import error_responses
+from gateway.server.observability.request_record import RESPONSES, set_record
+from gateway.server.observability.request_recorder import tee_send
+from gateway.server.relay.model_request import ModelRequest, RequestParser
+from gateway.server.relay.responder import Responder
+from gateway.server.websocket.messages import CreateMessage, event_messages, warnings_message
+from gateway.server.websocket.recent_responses import ConnectionContext, RecentResponses
+
+_WARNINGS = b"x-gateway-warnings"
+_CUT = Problem(503, "The events of this response end too early: retrieve it by its id.", "server_is_overloaded")
+
+SendText = Callable[[str], Awaitable[None]]
+
+
+class WebSocketClient(Struct, frozen=True):
+    """The client of a connection.
+
+    http: the head of the handshake, as one of a request; recent: the responses that are not stored.
+    """
+
+    http: HttpRequest
+    key: ApiKey | None
+    recent: RecentResponses
+
+    @property
+    def debugs(self) -> bool:
+        return get_header(self.http.scope, b"x-gateway-debug") == "1"
+
+
+class ResponseTask:
+    def __init__(
+        self, asking: ModelRequestHandler, client: WebSocketClient, asked: CreateMessage, tell: SendText
+    ) -> None:
+        self._asking, self._client, self._asked, self._tell = asking, client, asked, tell
+        self._whole = False  # all events have been told
+        self._seen = asking.telemetry.begin(new_id("req_"), RESPONSES, client.http.scope["headers"])
+
+    async def run(self) -> Problem | None:
+        """Answer it, and give what else the client has to be told: why there is no answer, or not all of it."""
+        problem: Problem | None = STOPPED  # unless it comes to an end of its own
+        try:
+            well, problem = await self._answered()
+        finally:
+            self._end(problem)
+        if not well:
+            self._client.recent.forget(self._asked.lane, self._asked.previous)
+        return problem
+
+    async def _answered(self) -> tuple[bool, Problem | None]:
+        """Return whether it ended well, and the problem that the client still has to hear of."""
+        try:
+            ask = IncomingRequest(self._request(), self._asked.body, self._client.key)
+            with self._asking.joined():
+                well = await self._asking.answer(ask, self._read, Responder, tee_send(self._send, self._seen.tape))
+        except GatewayError as error:
+            return False, error.problem
+        except Exception as error:  # noqa: BLE001 - the last place where a client can be told
+            return False, error_responses.internal_error(self._seen.id, error)
+        return well, None if self._whole else _CUT
+
+    def _request(self) -> HttpRequest:
+        """As one of its own, that is observed."""
+        http, seen = self._client.http, self._seen
+
+        async def receive() -> Message:
+            message = await http.receive()
+            seen.left = True
+            return message
+
+        scope = {**http.scope}
+        set_record(scope, seen)
+        seen.key, seen.received = self._client.key.name if self._client.key else "", len(self._asked.body)
+        return HttpRequest(scope, receive)
+
+    def _end(self, problem: Problem | None) -> None:
+        seen = self._seen
+        seen.left = seen.left and seen.alone
+        seen.status, seen.problem = 200, seen.problem or (None if seen.left else problem)
+        seen.let_go()
+
+    def _read(self, reader: RequestParser, raw: bytes, tenant: str, held: Held) -> Awaitable[ModelRequest]:
+        state = ConnectionContext(reader.store, tenant, self._client.recent, self._asked.lane)
+        return reader.response_in(state, raw, held)
+
+    async def _send(self, message: Message) -> None:
+        """A message of ASGI, as messages of the connection."""
+        if message["type"] == "http.response.start":
+            told = [value.decode() for name, value in message["headers"] if name == _WARNINGS]
+            await self._warn([entry for entries in told for entry in entries.split(", ")])
+            return
+        data, lane = message["body"], self._asked.lane
+        self._seen.sent += len(data)
+        await self._warn(event_stream.warning_comments(data))
+        for event in event_messages(data, lane):
+            await self._tell(event)
+        self._whole = self._whole or data.endswith(event_stream.DONE)
+
+    async def _warn(self, entries: list[str]) -> None:
+        """Clients that did not ask for it may not know such a message."""
+        if entries and self._client.debugs:
+            await self._tell(warnings_message(entries, self._asked.lane))

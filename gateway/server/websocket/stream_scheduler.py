@@ -1,0 +1,62 @@
+"""Schedule the responses of a connection: one at a time per stream, and a limited number in all.  Pure."""
+
+from gateway.errors import Problem
+from gateway.server.websocket.messages import CreateMessage, InvalidMessage, StreamId
+
+MOST_RUNNING = 16
+MOST_NAMED = 32
+MOST_WAITING = 64
+_TOO_MANY = (
+    f"This WebSocket connection has reached its maximum number of distinct stream IDs ({MOST_NAMED}). Reuse an existing"
+    " stream_id or open a new WebSocket connection."
+)
+_FULL = "Too many requests wait on this WebSocket connection. Send more when some of its responses are complete."
+
+ScheduledMessage = CreateMessage | InvalidMessage
+
+
+class StreamScheduler:
+    """`add` what is asked; what has `begun` is `over` some time.  most_bytes: of all that waits."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._waiting: list[ScheduledMessage] = []  # in the order in which it came
+        self._busy: set[StreamId] = set()
+        self._named: set[StreamId] = set()  # all that ever were
+
+    def add(self, entry: ScheduledMessage) -> Problem | None:
+        """Why it cannot be added, or None."""
+        named = self._named | {entry.lane} - {None}
+        if len(named) > MOST_NAMED:
+            return Problem(400, _TOO_MANY, "websocket_stream_limit_reached", "stream_id")
+        if not self._free(entry.lane) and self._full(entry):
+            return Problem(429, _FULL, "rate_limit_exceeded")
+        self._named = named
+        self._waiting.append(entry)
+        return None
+
+    def begun(self) -> list[ScheduledMessage]:
+        """Return the messages that run from now on."""
+        begun: list[ScheduledMessage] = []
+        waiting, self._waiting = self._waiting, []
+        for entry in waiting:
+            if self._free(entry.lane):
+                self._busy.add(entry.lane)
+                begun.append(entry)
+            else:
+                self._waiting.append(entry)
+        return begun
+
+    def over(self, lane: StreamId) -> None:
+        self._busy.discard(lane)
+
+    def clear(self) -> None:
+        """Drop all waiting messages."""
+        self._waiting.clear()
+
+    def _free(self, lane: StreamId) -> bool:
+        return lane not in self._busy and len(self._busy) < MOST_RUNNING
+
+    def _full(self, entry: ScheduledMessage) -> bool:
+        size = sum(len(one.body) for one in self._waiting) + len(entry.body)
+        return len(self._waiting) >= MOST_WAITING or size > self._most_bytes

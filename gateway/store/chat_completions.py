@@ -1,0 +1,89 @@
+"""Chat completions that are kept because their client asked for it, and the messages that they answer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, bindparam, delete, exists, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store import item_lists
+from gateway.store.records import CompletionFilter, Item, ItemList, StoredCompletion
+from gateway.store.tables import completions, decode, encode, labels
+from gateway.store.tables import threads as all_threads
+
+_COLUMNS = (completions.c.id, completions.c.created_at, completions.c.body, all_threads.c.length)
+_FOUND = select(*_COLUMNS).join(all_threads, all_threads.c.id == completions.c.id)
+_FIND = _FOUND.where(completions.c.id == bindparam("this"), completions.c.tenant == bindparam("tenant"))
+_SAVE, _LABEL = insert(completions), insert(labels)
+
+
+async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages: Sequence[Item], now: int) -> None:
+    """Keep a completion, with `metadata` in its body, and what it was asked."""
+    id, said = body["id"], encode(body)
+    identified = [{**message, "id": f"{id}-{place}"} for place, message in enumerate(messages)]
+    await item_lists.begin(db, ItemList(id, tenant, identified, now, beside=len(said)))
+    values = {"created_at": body["created"], "model": body["model"], "body": said}
+    await db.execute(_SAVE, {"id": id, "tenant": tenant, **values})
+    await _label(db, id, body.get("metadata") or {})
+
+
+async def find(db: AsyncConnection, tenant: str, id: str) -> StoredCompletion | None:
+    row = (await db.execute(_FIND, {"this": id, "tenant": tenant})).one_or_none()
+    return _completion(row) if row else None
+
+
+async def page(
+    db: AsyncConnection,
+    tenant: str,
+    wanted: CompletionFilter,
+    limit: int,
+    *,
+    newest_first: bool = False,
+    behind: StoredCompletion | None = None,
+) -> list[StoredCompletion]:
+    """At most so many of those that are wanted, by the time they were made, from behind one of them."""
+    age = (completions.c.created_at, completions.c.id)
+    said = _FOUND.where(completions.c.tenant == tenant, *_conditions(wanted))
+    if behind:
+        here, last = tuple_(*age), tuple_(behind.created_at, behind.id)
+        said = said.where(here < last if newest_first else here > last)
+    order = [column.desc() for column in age] if newest_first else age
+    return [*map(_completion, await db.execute(said.order_by(*order).limit(limit)))]
+
+
+def _conditions(wanted: CompletionFilter) -> list[ColumnElement[bool]]:
+    said: list[ColumnElement[bool]] = [
+        exists().where(labels.c.completion == completions.c.id, labels.c.key == key, labels.c.value == value)
+        for key, value in wanted.metadata.items()
+    ]
+    return said if wanted.model is None else [completions.c.model == wanted.model, *said]
+
+
+_DESCRIBE = update(completions).where(completions.c.id == bindparam("this")).values(body=bindparam("said"))
+_UNLABEL = delete(labels).where(labels.c.completion == bindparam("this"))
+_REMOVE = delete(all_threads).where(all_threads.c.id == bindparam("this"))
+
+
+async def set_metadata(db: AsyncConnection, completion: StoredCompletion, metadata: dict[str, str]) -> StoredCompletion:
+    """The same with other metadata in place of its own."""
+    changed = replace(completion, body={**completion.body, "metadata": metadata})
+    await db.execute(_DESCRIBE, {"this": completion.id, "said": encode(changed.body)})
+    await db.execute(_UNLABEL, {"this": completion.id})
+    await _label(db, completion.id, metadata)
+    return changed
+
+
+async def remove(db: AsyncConnection, id: str) -> None:
+    """Forget it and its messages, which nothing goes on from."""
+    await db.execute(_REMOVE, {"this": id})
+
+
+async def _label(db: AsyncConnection, id: str, metadata: dict[str, str]) -> None:
+    if metadata:
+        rows = [{"completion": id, "key": key, "value": value} for key, value in metadata.items()]
+        await db.execute(_LABEL, rows)
+
+
+def _completion(row: Any) -> StoredCompletion:  # noqa: ANN401 - of `_FOUND`
+    return StoredCompletion(row.id, row.created_at, decode(row.body), row.length)

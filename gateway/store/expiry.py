@@ -1,0 +1,110 @@
+"""Deletes what was not used for long, or is too much: a little at a time, as SQLite has one writer."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Table, delete, exists, func, literal, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store.database import Database
+from gateway.store.reasoning_memory import MOST
+from gateway.store.tables import events, jobs, keys, thoughts, threads, uses
+
+_ROWS = 1000  # deleted in a transaction, or one thread of more
+
+
+class _ExpiringTable(Struct, frozen=True):
+    """Something that may be deleted: where it is, since when it is unused, its size, and the rows that go with one."""
+
+    table: Table
+    used: ColumnElement[int]
+    size: ColumnElement[int]
+    rows: ColumnElement[int] = literal(1)
+    only: tuple[ColumnElement[bool], ...] = ()
+
+
+class _UnusedRow(Struct, frozen=True):
+    kind: _ExpiringTable
+    key: tuple[str | int, ...]
+    used: int
+    size: int
+    rows: int
+
+
+_child = threads.alias()
+_LAST = ~exists().where(_child.c.parent == threads.c.id)
+_AT_REST = ~exists().where(jobs.c.id == threads.c.id)
+_THREADS = _ExpiringTable(threads, threads.c.used_at, threads.c.bytes, threads.c.length, (_LAST, _AT_REST))
+_THOUGHTS = _ExpiringTable(thoughts, thoughts.c.used_at, thoughts.c.bytes)
+_KEYS = _ExpiringTable(keys, keys.c.valid_until, literal(1))
+_EVENTS = _ExpiringTable(events, events.c.valid_until, literal(1))
+_USES = _ExpiringTable(uses, uses.c.valid_until, literal(1))
+
+
+async def expire(database: Database, now: int, ttl_seconds: int, max_bytes: int) -> None:
+    """Delete what was not used for so long, and what was not used for longest if all of it is too much; 0: neither.
+
+    A thread goes with all that is of it, once no other one goes on from it and nobody is at work on it.  Several
+    processes may do this at once.
+    """
+    await _delete(database, [_KEYS, _EVENTS, _USES], now)
+    for kind, surplus in await _crowds(database):
+        await _delete(database, [kind], now, surplus)
+    if ttl_seconds:
+        await _delete(database, [_THREADS, _THOUGHTS], now - ttl_seconds)
+    if max_bytes:
+        await _delete(database, [_THREADS, _THOUGHTS], now, await _size(database) - max_bytes)
+
+
+async def _crowds(database: Database) -> list[tuple[_ExpiringTable, int]]:
+    """Each tenant's thoughts that are more than they may be, and how many that is too much."""
+    count = func.count()
+    async with database.reading() as db:
+        rows = await db.execute(select(thoughts.c.tenant, count).group_by(thoughts.c.tenant).having(count > MOST))
+    return [
+        (_ExpiringTable(thoughts, thoughts.c.used_at, literal(1), only=(thoughts.c.tenant == tenant,)), count - MOST)
+        for tenant, count in rows
+    ]
+
+
+async def _size(database: Database) -> int:
+    async with database.reading() as db:
+        return sum([await db.scalar(select(func.sum(kind.size))) or 0 for kind in (_THREADS, _THOUGHTS)])
+
+
+async def _delete(database: Database, kinds: Sequence[_ExpiringTable], before: int, surplus: float = math.inf) -> None:
+    """Delete what was not used since, the longest unused first, until so much of it is gone."""
+    while surplus > 0:
+        async with database.writing() as db:
+            found = [one for kind in kinds for one in await _unused(db, kind, before)]
+            gone = [*_some(sorted(found, key=lambda one: one.used), surplus)]
+            for kind in kinds:
+                chosen = [one.key for one in gone if one.kind is kind]
+                await db.execute(delete(kind.table).where(tuple_(*kind.table.primary_key).in_(chosen)))
+        if not gone:
+            return
+        surplus -= sum(one.size for one in gone)
+
+
+async def _unused(db: AsyncConnection, kind: _ExpiringTable, before: int) -> list[_UnusedRow]:
+    """The longest unused ones; without what another process is just using or deleting."""
+    columns = (kind.used.label("used"), kind.size.label("size"), kind.rows.label("rows"))
+    rows = await db.execute(
+        select(*columns, *kind.table.primary_key)
+        .where(kind.used < before, *kind.only)
+        .order_by(kind.used)
+        .limit(_ROWS)
+        .with_for_update(skip_locked=True, of=kind.table)
+    )
+    return [_UnusedRow(kind, tuple(key), used, size, rows) for used, size, rows, *key in rows]
+
+
+def _some(found: Iterable[_UnusedRow], surplus: float) -> Iterator[_UnusedRow]:
+    """The first of them: as many as are needed, and as one transaction should delete."""
+    rows = 0
+    for one in found:
+        if surplus <= 0 or rows >= _ROWS:
+            return
+        yield one
+        rows, surplus = rows + one.rows, surplus - one.size

@@ -1,0 +1,280 @@
+"""Convert attached files to text and images to base64.
+
+A part `{"type": "file", "file": {"file_data": …, "filename": …}}`, in any message, becomes a text part `<file
+name="…">…</file>`.  With `file_url` in the place of `file_data` it has to be fetched first.  A part `{"type":
+"image_url", "image_url": {"url": …}}` has a data URL or says where the image is.  The first bytes decide what a file or
+an image is, and not its name.
+"""
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping
+from html import escape
+from typing import Any, Literal
+from urllib.parse import unquote, unquote_to_bytes
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.errors import BadRequest
+from gateway.request import Message, Request, are_large
+
+FileOutcome = Literal["translated", "truncated", "dropped"]
+Pdf = Callable[[bytes], tuple[str, bool]]  # the text of one, "" for none, and whether that is all
+
+_NOTHING = "[no text could be read from this file]"
+_CUT = "\n[the rest of this file was left out]"
+_MOST_NAME = 255
+
+_DATA_URI = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
+_CHARSET = re.compile(r";charset=\"?([\w.-]+)", re.IGNORECASE)
+_KNOWN_CHARSET = re.compile(
+    r"(us-)?ascii|utf-?(8|16|32)(-?[bl]e)?|(iso-?8859|windows|cp|latin)[-_]?\d+|koi8-[ru]|gb(k|2312|18030)|big5"
+    r"|shift[-_]?jis|euc-(jp|kr)|macintosh",
+    re.IGNORECASE,
+)
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")
+_TEXT_TYPE = re.compile(r"text/.*|.*[/+-](json|xml|yaml|csv|toml|sql|javascript|typescript|sh)", re.IGNORECASE)
+_TEXT_NAME = re.compile(
+    r".*\.(txt|text|md|markdown|rst|tex|log|csv|tsv|jsonl?|xml|html?|css|ya?ml|toml|ini|cfg|conf|env|properties|sql"
+    r"|py|pyi|rb|pl|php|lua|r|jl|js|mjs|cjs|jsx|ts|tsx|vue|java|kt|scala|groovy|c|h|cc|cpp|hpp|cs|m|swift|go|rs|zig|dart"
+    r"|ex|exs|erl|hs|ml|clj|lisp|sh|bash|zsh|ps1|bat|diff|patch|vtt|srt)",
+    re.IGNORECASE,
+)
+_BINARY = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f]")  # control characters that no text has
+
+
+class _AttachedFile(Struct, frozen=True):
+    """`type` as the client says, "" if it does not; `charset` as well."""
+
+    name: str
+    type: str
+    charset: str
+    data: bytes
+
+
+def has_files(request: Request) -> bool:
+    if request.plain:
+        return False
+    contents = [content for message in request.messages if isinstance(content := message.get("content"), list)]
+    return any([_is_file(part) for content in contents for part in content])
+
+
+def file_urls(request: Request) -> dict[str, str]:
+    """The URL of each file that has to be fetched, and the path where it stands first.
+
+    Raises BadRequest for one that is not of the web: `messages[i].content[j].file.file_url`.
+    """
+    found: dict[str, str] = {}
+    for i, message in enumerate(request.messages):
+        for j, part in enumerate(_parts(message)):
+            if _is_file(part) and (url := _elsewhere(part["file"])) is not None:
+                param = f"messages[{i}].content[{j}].file.file_url"
+                if not url[:8].lower().startswith(("http://", "https://")):
+                    text = f"Invalid '{param}': expected a URL that begins with http:// or https://."
+                    raise BadRequest(text, code="invalid_value", param=param)
+                found.setdefault(url, param)
+    return found
+
+
+def inline_files(request: Request, fetched: Mapping[str, str]) -> Request:
+    """The request with these files, as data URIs by their URLs, in its messages; one without a name has its URL's."""
+
+    def inline(part: Any) -> Any:  # noqa: ANN401 - decoded JSON
+        if not _is_file(part) or (url := _elsewhere(part["file"])) is None:
+            return part
+        name = part["file"].get("filename") or unquote(re.split("[?#]", url)[0].rstrip("/").rpartition("/")[2])
+        return {**part, "file": {"file_data": fetched[url], "filename": name}}
+
+    def inline_all(message: Message) -> Message:
+        parts = _parts(message)
+        return {**message, "content": [*map(inline, parts)]} if any(map(_is_file, parts)) else message
+
+    messages = tuple(map(inline_all, request.messages))
+    return replace(request, messages=messages, large=are_large(messages))
+
+
+def data_uri(content_type: str, data: bytes) -> str:
+    """For a file of the web; the type with its charset is as its server says, or not at all."""
+    said = "".join(content_type.split())
+    type, charset = _MEDIA_TYPE.match(said), _CHARSET.search(said)
+    return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{b64encode(data).decode()}"
+
+
+def text_of_file(content_type: str, data: bytes) -> str:
+    """Of a file of the web that is no PDF; "" if there is none in it."""
+    said = "".join(content_type.split())
+    type, charset = _MEDIA_TYPE.match(said), _CHARSET.search(said)
+    return _plain(_AttachedFile("", type[0] if type else "", charset[1] if charset else "", data))
+
+
+def is_pdf(data: bytes) -> bool:
+    return b"%PDF-" in data[:1024]
+
+
+def pdfs(request: Request) -> list[bytes]:
+    """Return the PDFs among the files of a request; raise BadRequest as `files_to_text` does."""
+    files = [
+        _file(part["file"], f"messages[{i}].content[{j}].file").data
+        for i, message in enumerate(request.messages)
+        for j, part in enumerate(_parts(message))
+        if _is_file(part)
+    ]
+    return [*filter(is_pdf, files)]
+
+
+def files_to_text(request: Request, pdf: Pdf) -> tuple[Request, frozenset[FileOutcome]]:
+    """The request without files, and what became of them.
+
+    Raises BadRequest, with the path of the member that is wrong: `messages[i].content[j].file.file_data`.
+    """
+    outcomes: set[FileOutcome] = set()
+
+    def read_message(message: Message, param: str) -> Message:
+        if not any(map(_is_file, _parts(message))):
+            return message
+        parts = [
+            read_part(part, f"{param}.content[{i}].file") if _is_file(part) else part
+            for i, part in enumerate(_parts(message))
+        ]
+        return {**message, "content": parts}
+
+    def read_part(part: dict[str, Any], param: str) -> dict[str, Any]:
+        file = _file(part["file"], param)
+        text, whole = pdf(file.data) if is_pdf(file.data) else (_plain(file), True)
+        outcomes.add("dropped" if not text else "translated" if whole else "truncated")
+        body = (text or _NOTHING) + ("" if whole else _CUT)
+        return {"type": "text", "text": f'<file name="{escape(file.name)}">{body}</file>'}
+
+    messages = tuple(read_message(message, f"messages[{i}]") for i, message in enumerate(request.messages))
+    return replace(request, messages=messages, large=are_large(messages)), frozenset(outcomes)
+
+
+def _parts(message: Message) -> list[Any]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _is_file(part: Any) -> bool:  # noqa: ANN401 - decoded JSON
+    return isinstance(part, dict) and part.get("type") == "file"
+
+
+def _elsewhere(said: dict[str, Any]) -> str | None:
+    """Where a file is that was not sent."""
+    return said.get("file_url") if said.get("file_data") is None else None
+
+
+def _file(said: dict[str, Any], param: str) -> _AttachedFile:
+    encoded = said.get("file_data")
+    if encoded is None and said.get("file_id") is not None:
+        message = "Files are not stored here: send the file itself, as 'file_data', instead of a 'file_id'."
+        raise BadRequest(message, code="unsupported_value", param=f"{param}.file_id")
+    if encoded is None:
+        message = f"Missing required parameter: '{param}.file_data'."
+        raise BadRequest(message, code="missing_required_parameter", param=f"{param}.file_data")
+    name = " ".join(str(said.get("filename") or "file").split())[:_MOST_NAME]
+    uri = _DATA_URI.match(encoded)
+    type, more = uri.groups() if uri else ("", ";base64")
+    data = encoded[uri.end() :] if uri else encoded
+    charset = _CHARSET.search(more)
+    if not more.lower().endswith(";base64"):
+        return _AttachedFile(name, type, charset[1] if charset else "", unquote_to_bytes(data))
+    try:
+        return _AttachedFile(name, type, charset[1] if charset else "", b64decode("".join(data.split()), validate=True))
+    except ValueError:
+        message = f"Invalid '{param}.file_data': expected a data URI or base64."
+        raise BadRequest(message, code="invalid_value", param=f"{param}.file_data") from None
+
+
+def _plain(file: _AttachedFile) -> str:
+    """Return all text of the file, "" for none."""
+    for encoding in _encodings(file):
+        try:
+            text = file.data.decode(encoding)
+        except (ValueError, LookupError):
+            continue
+        if text.strip() and not _BINARY.search(text):
+            return text
+    return ""
+
+
+def _encodings(file: _AttachedFile) -> Iterator[str]:
+    """The likely first.  Only what is said to be a text may be in an encoding that fits every file."""
+    if _KNOWN_CHARSET.fullmatch(file.charset):
+        yield file.charset
+    yield "utf-8-sig"
+    if file.data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        yield "utf-16"
+    if _TEXT_TYPE.fullmatch(file.type) or _TEXT_NAME.fullmatch(file.name):
+        yield from ("windows-1252", "latin-1")
+
+
+Part = dict[str, Any]
+
+
+def image_urls(request: Request) -> dict[str, str]:
+    """The URL of each image that has to be fetched, and the path where it stands first.
+
+    Raises BadRequest for what is neither a URL of the web nor base64: `messages[i].content[j].image_url.url`.
+    """
+    found: dict[str, str] = {}
+    for i, message in enumerate(request.messages):
+        for j, part in _images(message):
+            url, param = part["image_url"]["url"], f"messages[{i}].content[{j}].image_url.url"
+            if url[:5].lower() == "data:":
+                _check_data(url, param)
+            elif url[:8].lower().startswith(("http://", "https://")):
+                found.setdefault(url, param)
+            else:
+                text = f"Invalid '{param}': expected a data URL, or one that begins with http:// or https://."
+                raise BadRequest(text, code="invalid_image_url", param=param)
+    return found
+
+
+def inline_images(request: Request, fetched: Mapping[str, bytes]) -> Request:
+    """The request with these images, by their URLs, in its messages."""
+    data = {url: image_data_url(image) for url, image in fetched.items()}
+    return replace(request, messages=tuple(_inlined(message, data) for message in request.messages))
+
+
+def image_type(data: bytes) -> str | None:
+    """PNG, JPEG, GIF or WebP, the types of the API; None for anything else."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def image_data_url(image: bytes) -> str:
+    return f"data:{image_type(image)};base64,{b64encode(image).decode()}"
+
+
+def _images(message: Message) -> Iterator[tuple[int, Part]]:
+    content = message.get("content")
+    for i, part in enumerate(content if isinstance(content, list) else ()):
+        if part["type"] == "image_url":
+            yield i, part
+
+
+def _check_data(url: str, param: str) -> None:
+    head, _, data = url.partition(",")
+    try:
+        if head.lower().endswith(";base64") and b64decode(data, validate=True):
+            return
+    except ValueError:
+        pass
+    raise BadRequest(f"Invalid '{param}': expected an image in base64.", code="invalid_base64_image", param=param)
+
+
+def _inlined(message: Message, data: Mapping[str, str]) -> Message:
+    places = {i: data[url] for i, part in _images(message) if (url := part["image_url"]["url"]) in data}
+    if not places:
+        return message
+    content = [
+        {**part, "image_url": {**part["image_url"], "url": places[i]}} if i in places else part
+        for i, part in enumerate(message["content"])
+    ]
+    return {**message, "content": content}

@@ -1,0 +1,53 @@
+"""`stream_options.continuous_usage_stats` at a backend that counts only at its end: an estimate for each chunk."""
+
+from collections.abc import Callable, Iterable
+
+from gateway.events import (
+    Event,
+    ExtraField,
+    Failure,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolInputDelta,
+    Usage,
+)
+from gateway.warnings import Warnings
+
+
+class Continuous:
+    """A filter, the last one of a round.
+
+    prompt: returns the tokens of the prompt; tokens: those of a number of characters.
+    """
+
+    def __init__(self, prompt: Callable[[], int], tokens: Callable[[int], int], ledger: Warnings) -> None:
+        self._prompt, self._tokens, self._ledger = prompt, tokens, ledger
+        self._characters = 0
+        self._counted: Usage | None = None  # what the backend has counted, or the prompt
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        """Return the event behind its usage, unless the backend has counted a part of the response."""
+        if isinstance(event, Usage):
+            self._counted = event
+        counts = self._counted is not None and self._counted.completion > 0
+        silent = isinstance(event, Usage | Failure) or (isinstance(event, ExtraField) and not event.asked)
+        if counts or silent:  # the backend counts, or the event has no chunk of its own
+            return (event,)
+        counted = self._counted = self._counted or Usage(self._prompt(), 0)
+        self._characters += _size(event)
+        self._ledger.note("estimated", "usage")
+        return Usage(counted.prompt, self._tokens(self._characters), counted.cached, kept=counted.kept), event
+
+    def close(self) -> Iterable[Event]:
+        return ()  # nothing is held back
+
+
+def _size(event: Event) -> int:
+    match event:
+        case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolInputDelta():
+            return len(event.text)
+        case ToolArgsDelta():
+            return len(event.json)
+    return 0

@@ -1,0 +1,137 @@
+"""A custom tool is offered to the backend as a function `{"input": "…"}`; its calls become custom as they come."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence, Set
+
+from msgspec import json
+from msgspec.structs import replace
+
+from gateway.events import Event, ToolArgsDelta, ToolCallEnd, ToolCallStart, ToolInputDelta
+from gateway.formats.parser import FormatParser
+from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.request import Request, Tool
+from gateway.transforms import past_tool_calls
+from gateway.warnings import Warnings
+
+_AROUND = "} \t\r\n"  # what may stand behind the only member
+_MOST_GRAMMAR = 8192  # characters of a grammar that are shown to the model
+# What every engine makes the same of: letters, groups, choices, sets and counts.  Not a dot, an escaped letter, or what
+# JSON has to escape: some servers look for the pattern in the string as it is written, quotes and backslashes included.
+_SET = r'\[(?:[^\\\[\]^"&|~\-\x00-\x1f]|-(?!-))+\]'
+_ATOM = rf'(?:[^\\^$.|?*+()\[\]{{}}"\x00-\x1f]|\\[\^$.|?*+()\[\]{{}}]|{_SET})'
+_COUNT = r"(?:[?*+]|\{\d{1,3}(?:,\d{0,3})?\})"
+_PORTABLE = re.compile(rf"(?:[(|]|(?:{_ATOM}|\)){_COUNT}?)++")
+
+
+def lower_custom_tools(request: Request, ledger: Warnings) -> tuple[Request, Sequence["CustomToolFilter"]]:
+    """Tools and past calls as functions; no filter where no custom tool is offered."""
+    customs = frozenset(tool.name for tool in request.tools if tool.kind == "custom")
+    if not customs and not any(call["type"] == "custom" for call in past_tool_calls.past_calls(request.messages)):
+        return request, []
+    if customs:
+        ledger.note("emulated", "tools.custom")
+    tools = tuple(_lowered_tool(tool, ledger) if tool.kind == "custom" else tool for tool in request.tools)
+    messages = past_tool_calls.map_calls(request.messages, _lowered_call)
+    return replace(request, messages=messages, tools=tools), [CustomToolFilter(customs, ledger)] if customs else []
+
+
+def _lowered_tool(tool: Tool, ledger: Warnings) -> Tool:
+    input = {"type": "string", "description": "The whole input of the tool, as plain text."}
+    notes = [str(tool.definition.get("description") or "")]
+    grammar = (tool.definition.get("format") or {}).get("grammar")
+    if isinstance(grammar, dict):
+        syntax, text = grammar.get("syntax"), str(grammar.get("definition"))
+        notes.append(f"The input has to match this {syntax} grammar:\n{text[:_MOST_GRAMMAR]}")
+        if pattern := _pattern(text) if syntax == "regex" else None:
+            input["pattern"] = pattern
+        ledger.note("unenforced", "tools.custom.format")  # few servers hold a call to its schema unless it is forced
+    parameters = {"type": "object", "properties": {"input": input}, "required": ["input"]}
+    definition = {
+        "name": tool.name,
+        "description": "\n\n".join(filter(None, notes)),
+        "parameters": {**parameters, "additionalProperties": False},
+    }
+    return Tool(tool.name, definition)
+
+
+def _pattern(regex: str) -> str | None:
+    """The `pattern` of a JSON Schema that all of a text has to match; None if it is more than every engine can."""
+    inner = regex.removeprefix("^").removesuffix("$")
+    if len(inner) > _MOST_GRAMMAR or not _PORTABLE.fullmatch(inner):
+        return None
+    try:
+        re.compile(inner)
+    except (re.error, RecursionError):
+        return None
+    return f"^({inner})$"
+
+
+def _lowered_call(call: past_tool_calls.ToolCallDict) -> past_tool_calls.ToolCallDict:
+    if call["type"] != "custom":
+        return call
+    arguments = json.encode({"input": call["custom"].get("input")}).decode()
+    kept = {name: value for name, value in call.items() if name != "custom"}
+    return {**kept, "type": "function", "function": {"name": call["custom"].get("name"), "arguments": arguments}}
+
+
+class CustomToolFilter:
+    """Turns the calls of these tools back: kind custom, and the decoded text of `input` instead of JSON."""
+
+    def __init__(self, names: Set[str], ledger: Warnings) -> None:
+        self._names, self._ledger = names, ledger
+        self._open: dict[int, FormatParser] = {}  # by choice: the custom call whose arguments are coming
+        self._out: list[Event] = []
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if type(event) is ToolCallStart and event.name in self._names:
+            return (self._start(event),)
+        if type(event) is ToolArgsDelta and event.choice in self._open:
+            self._open[event.choice].feed(event.json)
+            return self._taken()
+        if type(event) is ToolCallEnd and event.choice in self._open:
+            self._open.pop(event.choice).close()
+            return (*self._taken(), event)
+        return (event,)
+
+    def close(self) -> Iterable[Event]:
+        return ()  # every call has had its end
+
+    def _start(self, event: ToolCallStart) -> Event:
+        def put(text: str) -> None:
+            self._out.append(ToolInputDelta(event.choice, event.call, text))
+
+        def drop(text: str) -> None:
+            if text.strip(_AROUND):
+                self._ledger.note("dropped", "tool_calls.function.arguments")
+
+        read = TextReader()
+        self._open[event.choice] = FormatParser(read, _unwrapped(read, put, drop))
+        return replace(event, kind="custom")
+
+    def _taken(self) -> list[Event]:
+        events, self._out = self._out, []
+        return events
+
+
+def _unwrapped(read: TextReader, put: Callable[[str], None], drop: Callable[[str], None]) -> ReadStep:
+    """The value of `input`, decoded as it comes, without other members; any other shape is passed as it is."""
+    try:
+        read.record()
+        yield from read.expect("{")
+        while (name := (yield from read.string())) != "input":
+            drop(f'"{name}"')
+            yield from read.expect(":")
+            yield from read.json(_ignore)
+            yield from read.expect(",")
+        yield from read.expect(":")
+        yield from read.expect('"')
+    except Malformed:
+        put(read.recorded())
+        return (yield from read.rest(put))
+    read.recorded()
+    yield from read.characters(put)
+    return (yield from read.rest(drop))
+
+
+def _ignore(_: str) -> None:
+    pass

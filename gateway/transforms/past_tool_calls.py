@@ -1,0 +1,118 @@
+"""Rewrite the tool calls in a conversation: lowered like the tools that they call, with ids that templates accept.
+
+The client keeps the ids that it has.  Nothing has to be turned back, as an answer has new calls only: none of them gets
+an id which the conversation has already, on either side.  A new id depends only on what stands before it, so that the
+beginning of a conversation stays what the server has cached.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from itertools import count
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.formats.spec import IdForm
+from gateway.request import Message, Request
+from gateway.warnings import Warnings
+
+ToolCallDict = dict[str, Any]
+
+
+def past_calls(messages: Sequence[Message]) -> list[ToolCallDict]:
+    return [call for message in messages for call in message.get("tool_calls") or ()]
+
+
+def past_call_ids(asked: Request, put: Request) -> frozenset[str]:
+    """Of the calls, as the client and as the backend knows them."""
+    messages = asked.messages if put.messages is asked.messages else (*asked.messages, *put.messages)
+    return frozenset([call["id"] for call in past_calls(messages)])
+
+
+def has_no_calls(request: Request) -> bool:
+    """True if no call was made."""
+    return request.plain or not [message for message in request.messages if message.get("tool_calls")]
+
+
+def map_calls(messages: Sequence[Message], change: Callable[[ToolCallDict], ToolCallDict]) -> tuple[Message, ...]:
+    """The messages with each call as `change` makes it."""
+    return tuple(
+        {**message, "tool_calls": [change(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    )
+
+
+_NINE = re.compile(r"[A-Za-z0-9]{9}")
+_COUNTED = re.compile(r"functions\.(.+):[0-9]+", re.DOTALL)
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def convert_call_ids(request: Request, ids: IdForm, ledger: Warnings) -> Request:
+    """The request as it is where all of its ids are in this form."""
+    if ids not in _FORMS or not any(past_calls(request.messages)):
+        return request
+    messages = tuple(map(_IdRewriter(_FORMS[ids]).message, request.messages))
+    if messages == request.messages:
+        return request
+    ledger.note("renamed", "messages.tool_calls.id")
+    return replace(request, messages=messages)
+
+
+class _IdForm(Struct, frozen=True):
+    """fits: whether an id may stay that of a call of this tool; make: another one, from both and a number."""
+
+    fits: Callable[[str, str], bool]
+    make: Callable[[str, str, int], str]
+
+
+def _is_nine(id: str, _: str) -> bool:
+    return bool(_NINE.fullmatch(id))
+
+
+def _nine(id: str, _: str, number: int) -> str:
+    digest = sha256(f"{number}\0{id}".encode()).digest()
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:9])
+
+
+def _is_counted(id: str, name: str) -> bool:
+    known = _COUNTED.fullmatch(id)
+    return known is not None and known[1] == name
+
+
+def _counted(_: str, name: str, number: int) -> str:
+    return f"functions.{name}:{number}"
+
+
+_FORMS: Mapping[IdForm, _IdForm] = {"nine": _IdForm(_is_nine, _nine), "counted": _IdForm(_is_counted, _counted)}
+
+
+class _IdRewriter:
+    """Takes the messages in their order.  An id that is there twice is that of the later call from then on."""
+
+    def __init__(self, form: _IdForm) -> None:
+        self._form = form
+        self._taken: set[str] = set()
+        self._now: dict[str, str] = {}
+        self._numbers = count()  # of the calls; one that is taken is not tried again
+
+    def message(self, message: Message) -> Message:
+        if calls := message.get("tool_calls"):
+            return {**message, "tool_calls": [{**call, "id": self._id(call)} for call in calls]}
+        if message["role"] == "tool":
+            id = message["tool_call_id"]
+            return {**message, "tool_call_id": self._now.get(id, id)}
+        return message
+
+    def _id(self, call: ToolCallDict) -> str:
+        id, name, number = call["id"], call[call["type"]]["name"], next(self._numbers)
+        kept = self._form.fits(id, name) and id not in self._taken
+        new = id if kept else self._form.make(id, name, number)
+        while new in self._taken:
+            new = self._form.make(id, name, next(self._numbers))
+        self._taken.add(new)
+        self._now[id] = new
+        return new

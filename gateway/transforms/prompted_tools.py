@@ -1,0 +1,93 @@
+"""Describe tools in the prompt, for a model whose server or template has none; past calls and outputs too.
+
+Signatures stand in <tools> and a call in <tool_call>, as Hermes models know it and most others follow; the answer is
+read in that format.  An output is a line of the user's: in tags of its own it has small models answer with outputs.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from msgspec import json
+from msgspec.structs import replace
+
+from gateway.request import Message, Request, Tool, insert_after_system
+from gateway.warnings import Warnings
+
+FORMAT = "hermes_json"
+
+
+def tools_to_prompt(request: Request, ledger: Warnings) -> Request:
+    """Return the request with the tools in its messages; `tools` stay for the parser of the response."""
+    messages = tuple(_told(request.messages))
+    if tools := request.callable_tools:
+        messages = insert_after_system(messages, {"role": "system", "content": _offer(tools)})
+    if messages == request.messages:
+        return request
+    ledger.note("emulated", "tools")
+    return replace(request, messages=messages)
+
+
+def _offer(tools: Iterable[Tool]) -> str:
+    signatures = "\n".join(_written({"type": "function", "function": tool.definition}) for tool in tools)
+    return (
+        f"# Tools\n\nYou may call functions. Their signatures, one a line:\n<tools>\n{signatures}\n</tools>\n\n"
+        "Write each call as a JSON object with its name and arguments, between tags:\n"
+        '<tool_call>\n{"name": <function-name>, "arguments": <arguments-object>}\n</tool_call>'
+    )
+
+
+def _told(messages: Sequence[Message]) -> Iterator[Message]:
+    """Outputs that follow each other are one message of the user's, in the order of their calls."""
+    places: dict[str, int] = {}
+    for is_output, group in groupby(messages, lambda message: message["role"] == "tool"):
+        if is_output:
+            outputs = sorted(group, key=lambda message: places.get(message["tool_call_id"], 0))
+            yield {"role": "user", "content": _joined([part for message in outputs for part in _response(message)])}
+            continue
+        for message in group:
+            calls = message.get("tool_calls") or ()
+            places |= {call["id"]: len(places) + i for i, call in enumerate(calls)}
+            yield _saying(message) if calls else message
+
+
+def _saying(message: Message) -> Message:
+    """The calls behind what was said; a thought stays what it is."""
+    calls = [_call(call["function"]) for call in message["tool_calls"]]
+    said = [part for part in _parts(message.get("content")) if part.get("text") != ""]
+    rest = {name: value for name, value in message.items() if name != "tool_calls"}
+    return {**rest, "content": _joined([*said, *map(_text, calls)])}
+
+
+def _call(function: dict[str, Any]) -> str:
+    """The arguments as they were, whatever they are."""
+    arguments = function["arguments"].strip() or "{}"
+    return f'<tool_call>\n{{"name": {_written(function["name"])}, "arguments": {arguments}}}\n</tool_call>'
+
+
+def _response(message: Message) -> list[dict[str, Any]]:
+    match _parts(message["content"]):
+        case [{"type": "text", "text": str(text)}, *more]:
+            return [_text(f"Result: {text}"), *more]
+        case parts:
+            return [_text("Result:"), *parts]
+
+
+def _parts(content: object) -> list[dict[str, Any]]:
+    return content if isinstance(content, list) else [_text(str(content or ""))]
+
+
+def _joined(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    """One text, a line each, where there is nothing but texts."""
+    if all(part["type"] == "text" for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return parts
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _written(value: object) -> str:
+    """With spaces, as models and templates write it."""
+    return json.format(json.encode(value), indent=0).decode()

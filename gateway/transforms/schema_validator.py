@@ -1,0 +1,193 @@
+"""Validate a text against `response_format` and similar fields.
+
+The work is bounded: clients choose both the schema and the text, and few words can make a lot of work.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any
+
+from msgspec import DecodeError, json
+
+from gateway.backends.extra_fields import FORMS, requested_response_format, text_form
+from gateway.request import Request
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
+
+
+_MOST_BYTES, _MOST_PATTERNS = 1 << 19, 200  # of a schema
+_COMPILED = 1 << 23  # bytes that all its patterns may become
+_AGAIN = frozenset(("unevaluatedProperties", "unevaluatedItems"))  # look once more at all that is there
+_ELSEWHERE = frozenset(("$dynamicRef", "$recursiveRef", "$id", "id"))  # references that are not followed here
+_FAR = {"$id": ""}  # what is not found here
+
+_Schema = Mapping[str, Any]
+_Pairs = Iterable[tuple[Any, Any]]  # schemas, each with a value that it is about
+
+
+def compile_budget(schema: _Schema) -> int:
+    """The bytes that each of its patterns may be compiled to; 0: the schema is too much to be compiled."""
+    text = json.encode(schema)
+    patterns = text.count(b'"pattern')
+    if len(text) > _MOST_BYTES or patterns > _MOST_PATTERNS:
+        return 0
+    return min(1 << 20, _COMPILED // (patterns or 1))
+
+
+def is_affordable(schema: _Schema, value: object, most: int) -> bool:
+    """True if no more than so many schemas in it are looked at, with every alternative in every place."""
+    left: list[tuple[_Schema, Any]] = [(schema, value)]
+    while left and most > 0:
+        said, at = left.pop()
+        if said is not schema and not _ELSEWHERE.isdisjoint(said):
+            return False
+        most -= _cost(said, at)
+        for _ in range(1 if _AGAIN.isdisjoint(said) else 2):
+            applied = (pair for pair in _applied(said, at, schema) if isinstance(pair[0], dict))
+            left += islice(applied, max(most, 1))
+    return most > 0
+
+
+def _cost(schema: _Schema, value: object) -> int:
+    cost = 1 + sum(len(json.encode(schema[name])) // 32 for name in ("enum", "const") if name in schema)
+    return cost + len(value) // 64 if isinstance(value, str) and "pattern" in schema else cost
+
+
+def _applied(schema: _Schema, value: object, root: _Schema) -> Iterator[tuple[Any, Any]]:
+    """The schemas in a schema, each with what it is about."""
+    kind = dict if isinstance(value, dict) else list if isinstance(value, list) else None
+    for name, said in schema.items():
+        if name == "$ref":
+            yield _referred(str(said), root), value
+        elif name in _OF_ANY:
+            yield from zip(_OF_ANY[name](said), repeat(value), strict=False)
+        elif (kind, name) in _OF_PARTS:
+            yield from _OF_PARTS[kind, name](said, value)
+
+
+def _one(said: object) -> Iterable[Any]:
+    return (said,)
+
+
+def _listed(said: object) -> Iterable[Any]:
+    return said if isinstance(said, list) else ()
+
+
+def _named(said: object) -> Iterable[Any]:
+    return said.values() if isinstance(said, dict) else ()
+
+
+def _by_name(said: object, value: dict[str, Any]) -> _Pairs:
+    return [(said[name], each) for name, each in value.items() if name in said] if isinstance(said, dict) else ()
+
+
+def _each_of_each(said: object, value: dict[str, Any]) -> _Pairs:
+    """As if every pattern were that of every name."""
+    return ((each, one) for each in _named(said) for one in value.values())
+
+
+def _of_all(said: object, value: Iterable[Any]) -> _Pairs:
+    return zip(repeat(said), value, strict=False)
+
+
+def _of_members(said: object, value: dict[str, Any]) -> _Pairs:
+    return _of_all(said, value.values())
+
+
+def _by_place(said: object, value: list[Any]) -> _Pairs:
+    return zip(said, value, strict=False) if isinstance(said, list) else _of_all(said, value)
+
+
+# By keyword: what it has of the same value, and of the parts of an object or a list.
+_OF_ANY: Mapping[str, Callable[[object], Iterable[Any]]] = {
+    **dict.fromkeys(("not", "if", "then", "else"), _one),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf"), _listed),
+    **dict.fromkeys(("dependentSchemas", "dependencies"), _named),
+}
+_OF_PARTS: Mapping[tuple[object, str], Callable[[object, Any], _Pairs]] = {
+    (dict, "properties"): _by_name,
+    (dict, "patternProperties"): _each_of_each,
+    (dict, "propertyNames"): _of_all,
+    **{(dict, name): _of_members for name in ("additionalProperties", "unevaluatedProperties")},
+    **{(list, name): _by_place for name in ("prefixItems", "items", "additionalItems", "unevaluatedItems", "contains")},
+}
+
+
+def _referred(path: str, root: _Schema) -> object:
+    """Return the target of a $ref."""
+    found: Any = root
+    for step in path.removeprefix("#").split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and name.isdecimal():
+            found = dict(enumerate(found)).get(int(name))
+        else:
+            found = found.get(name) if isinstance(found, Mapping) else None
+    return found if found is not None and path.startswith("#") else _FAR
+
+
+_LONGEST = 300  # characters of a reason
+_MOST = 30_000  # schemas in places, of what is judged: a tenth of a second to count them
+_FEW = 2_000  # the same for a reason, as a hundred times as much is done for one
+_MOST_STEPS = 2_000  # back in a text, for a pattern that cannot do without
+
+
+class FormatValidator:
+    """A field's demand on a text: JSON with this schema, or a text with it.
+
+    judged: the schema is one; else every JSON fits, or every text.
+    """
+
+    def __init__(self, schema: dict[str, Any], field: str = "response_format", *, is_json: bool = True) -> None:
+        self.field, self.is_json = field, is_json
+        self._is_object = schema.get("type") == "object"
+        self._schema: dict[str, Any] = schema
+        self.judged = True
+        try:
+            self._validator = _validator(schema, compile_budget(schema))
+        except ValueError:
+            self._schema, self._validator, self.judged = {}, _validator({}, 1), False
+
+    def misfit(self, text: str) -> str | None:
+        """Why it does not fit; None if it does."""
+        try:
+            value = json.decode(text) if self.is_json else text
+            if not is_affordable(self._schema, value, _MOST):
+                return "it takes too long to be judged"
+            if self._validator.is_valid(value):
+                return None
+            if not is_affordable(self._schema, value, _FEW):
+                return "it is not what its schema says"
+            error = next(self._validator.iter_errors(value))
+        except (DecodeError, RecursionError):
+            return "it is no JSON"
+        return error.message[:_LONGEST]
+
+    def begins(self, text: str) -> bool:
+        """True if a text that was cut may be the beginning of one that fits, as far as its first character tells."""
+        return not text or not self._is_object or text.startswith("{")
+
+
+def format_validator(request: Request) -> FormatValidator | None:
+    """Return the validator of the response to a request; None if it may have any form."""
+    if FORMS.isdisjoint(request.rest):
+        return None
+    wanted = requested_response_format(request) or {}
+    if wanted.get("type") == "json_object":
+        return FormatValidator({"type": "object"})
+    if wanted.get("type") == "json_schema":
+        return FormatValidator((wanted.get("json_schema") or {}).get("schema") or {})
+    if found := text_form(request):
+        field, schema = found
+        return FormatValidator(schema, field, is_json=False)
+    return None
+
+
+def _validator(schema: dict[str, Any], room: int) -> "Validator":
+    """room: bytes that a pattern may be compiled to.  Raises ValueError for what is no schema, or too much of one."""
+    import jsonschema_rs  # noqa: PLC0415 - 3 MB
+
+    if not room:
+        raise ValueError("too much")
+    patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=_MOST_STEPS, size_limit=room, dfa_size_limit=room)
+    return jsonschema_rs.validator_for(schema, offline=True, pattern_options=patterns)

@@ -1,0 +1,97 @@
+"""A tool of a namespace gets a flat name that every backend takes and that is its own; other tools keep theirs."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+
+from msgspec.structs import replace
+
+from gateway.events import Event, ToolCallStart, ToolKind
+from gateway.request import Request, Tool, ToolName
+from gateway.transforms import past_tool_calls
+from gateway.transforms.tool_shims import SHIMS
+from gateway.warnings import Warnings
+
+_FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def lower_tool_names(request: Request, ledger: Warnings) -> tuple[Request, Sequence["ToolNameFilter"]]:
+    """Tools, choices and past calls by their flat names; nothing to do where each is called so already."""
+    shims = {tool.kind: tool.name for tool in request.tools if tool.kind in SHIMS and tool.kind != tool.name}
+    offered = [ToolName(tool.name, tool.namespace) for tool in request.tools]
+    flat = _flat_names(offered, (_called(call, shims) for call in past_tool_calls.past_calls(request.messages)))
+    if not shims and all(named == ToolName(name) for named, name in flat.items()):
+        return request, []
+    _note(request.tools, flat, ledger)
+    choice, allowed = request.tool_choice, request.allowed
+    lowered = replace(
+        request,
+        tools=tuple(_lowered_tool(tool, flat) for tool in request.tools),
+        tool_choice=ToolName(flat[choice]) if isinstance(choice, ToolName) else choice,
+        allowed=None if allowed is None else frozenset(ToolName(flat[named]) for named in allowed),
+        messages=past_tool_calls.map_calls(
+            request.messages, lambda call: _lowered_call(call, flat[_called(call, shims)])
+        ),
+    )
+    given = {flat[named]: named for named in offered if named != ToolName(flat[named])}
+    return lowered, [ToolNameFilter(given)] if given else []
+
+
+def _called(call: past_tool_calls.ToolCallDict, shims: Mapping[ToolKind, str]) -> ToolName:
+    """The tool of a past call; a shim that had to take another name has it in the past, too."""
+    called = call[call["type"]]
+    return ToolName(shims.get(call["type"], called["name"]), called.get("namespace") or "")
+
+
+def _flat_names(offered: Sequence[ToolName], called: Iterable[ToolName]) -> dict[ToolName, str]:
+    """A tool without a namespace keeps its name, and of two that are offered the other one gives way."""
+    flat: dict[ToolName, str] = {}
+    taken: set[str] = set()
+    for named in [*sorted(offered, key=lambda named: named.namespace != ""), *called]:
+        if named not in flat:
+            flat[named] = _flat_name(named, taken)
+            taken.add(flat[named])
+    return flat
+
+
+def _flat_name(named: ToolName, taken: Iterable[str]) -> str:
+    """The namespace before the name; cut, and told from others by a digest, where that is not fit or is taken."""
+    if not named.namespace or (_FIT.fullmatch(named.flat) and named.flat not in taken):
+        return named.flat
+    digest = sha256(f"{named.namespace}\0{named.name}".encode()).hexdigest()[:8]
+    return f"{_UNFIT.sub('_', named.flat)[:55]}_{digest}"
+
+
+def _note(tools: Iterable[Tool], flat: Mapping[ToolName, str], ledger: Warnings) -> None:
+    """Of the tools that the client knows by name."""
+    for named in (ToolName(tool.name, tool.namespace) for tool in tools if not tool.hosted):
+        if named.namespace:
+            ledger.note("translated", "tools.namespace")
+        if flat[named] != named.flat:
+            ledger.note("renamed", "tools.name")
+
+
+def _lowered_tool(tool: Tool, flat: Mapping[ToolName, str]) -> Tool:
+    name = flat[ToolName(tool.name, tool.namespace)]
+    return Tool(name, {**tool.definition, "name": name}, tool.kind)
+
+
+def _lowered_call(call: past_tool_calls.ToolCallDict, name: str) -> past_tool_calls.ToolCallDict:
+    called = {field: value for field, value in call[call["type"]].items() if field != "namespace"}
+    return {**call, call["type"]: {**called, "name": name}}
+
+
+class ToolNameFilter:
+    """Gives the calls of these tools the names that the client knows."""
+
+    def __init__(self, given: Mapping[str, ToolName]) -> None:
+        self._given = given  # by flat name
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if type(event) is ToolCallStart and (named := self._given.get(event.name)):
+            return (replace(event, name=named.name, namespace=named.namespace),)
+        return (event,)
+
+    def close(self) -> Iterable[Event]:
+        return ()  # nothing is held back

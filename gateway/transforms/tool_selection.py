@@ -1,0 +1,56 @@
+"""Drop tool calls as if the model had not made them: tools that are not allowed, or calls beyond the first one."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from gateway.events import Event, Finish, ToolArgsDelta, ToolCallEnd, ToolCallStart, ToolInputDelta
+from gateway.request import Request
+from gateway.warnings import Warnings
+
+
+class ToolCallSelectionFilter:
+    """Drop and report the tool calls that `keep` refuses, and count the others anew."""
+
+    def __init__(self, keep: Callable[[ToolCallStart], bool], ledger: Warnings) -> None:
+        self._keep, self._ledger = keep, ledger
+        self._kept: dict[int, int] = {}  # by choice
+        self._muted: set[int] = set()  # choices whose open call falls away
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if type(event) is ToolCallStart:
+            return self._start(event)
+        if isinstance(event, ToolArgsDelta | ToolInputDelta | ToolCallEnd):
+            if event.choice in self._muted:
+                return ()
+            return (replace(event, call=self._kept[event.choice] - 1),)
+        if type(event) is Finish and event.reason == "tool_calls" and not self._kept.get(event.choice):
+            return (Finish(event.choice, "stop"),)
+        return (event,)
+
+    def close(self) -> Iterable[Event]:
+        return ()  # nothing is held back
+
+    def _start(self, event: ToolCallStart) -> Iterable[Event]:
+        if not self._keep(event):
+            self._muted.add(event.choice)
+            self._ledger.note("dropped", "tool_calls")
+            return ()
+        self._muted.discard(event.choice)
+        call = self._kept.get(event.choice, 0)
+        self._kept[event.choice] = call + 1
+        return (replace(event, call=call),)
+
+
+def drop_disallowed_calls(request: Request, ledger: Warnings) -> tuple[Request, Sequence[ToolCallSelectionFilter]]:
+    if request.allowed is None:
+        return request, []
+    forbidden = {tool.name for tool in request.tools} - {tool.name for tool in request.callable_tools}
+    if not forbidden:
+        return request, []
+    return request, [ToolCallSelectionFilter(lambda start: start.name not in forbidden, ledger)]
+
+
+def drop_parallel_calls(request: Request, ledger: Warnings) -> tuple[Request, Sequence[ToolCallSelectionFilter]]:
+    wanted = request.rest.get("parallel_tool_calls") is False and request.callable_tools
+    return request, [ToolCallSelectionFilter(lambda start: start.call == 0, ledger)] if wanted else []
