@@ -80,12 +80,12 @@ def pure(test: str) -> Iterator[None]:
         )
 
 
-def assert_no_open_store(test: str) -> None:
-    """Fail the test that left a connection to SQLite open, and not the one in which it is collected as garbage."""
+def assert_no_open_store(module: str) -> None:
+    """Fail in the module that left a connection to SQLite open, and not where it is collected as garbage."""
     for thread in threading.enumerate():
         if getattr(thread, "_target", None) is _CONNECTION:
             thread.join(DEADLINE)  # it ends soon after the connection is closed
-            assert not thread.is_alive(), f"{test} left a store open"
+            assert not thread.is_alive(), f"a test of {module} left a store open"
 
 
 def install() -> None:
