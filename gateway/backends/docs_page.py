@@ -1,6 +1,5 @@
-"""Generate docs/backends.md from the tables of the kinds: `python -m gateway.backends.docs_page > docs/backends.md`."""
+"""Generate docs/backends.md from the tables of the kinds."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from gateway.backends import KINDS, Kind, extra_fields, request_fields
@@ -134,6 +133,3 @@ def _cell(found: FieldRule) -> str:
         case RejectedRule(what=what):
             return f"refused: {what}" if what else "refused"
     return _WORDS[type(found)]
-
-
-sys.stdout.write(kinds_page())
