@@ -31,8 +31,8 @@ _HEAD = """\
 # Backends
 
 What becomes of each field of a chat completion at each kind of server (`backends.NAME.kind`).  A request to the
-Responses API is made one of chat completions first, so the same holds for it.  This page is made by
-`python -m gateway.backends`.
+Responses API is made one of chat completions first, so the same holds for it.  This page is generated
+by `make regenerate`.
 
 | | |
 |---|---|
