@@ -1,7 +1,7 @@
-"""A call or a form that has to come, of a backend that cannot be told so in the API's own words.
+"""Enforce `tool_choice` and `response_format` at a backend whose API has no field for them.
 
-Where it has a grammar for forms, a call is one: JSON with a name and arguments, which the format of the answer reads
-as such.  Where it has none, it is asked in words; whether it heeds them is seen by promises.py.
+Where the backend has grammars, a call is one: JSON with a name and arguments, which the format of the answer reads
+as such.  Where it has none, words in the prompt ask for it, and output_validation.py checks the answer.
 """
 
 import re

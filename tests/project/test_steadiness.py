@@ -164,8 +164,8 @@ def test_mutants_report_names_what_make_test_misses(capsys):
 
 def test_check_finds_the_tests_that_import_a_module():
     found = check.tests_of(ROOT / "gateway" / "sse.py")
-    assert TESTS / "pipeline" / "test_framing.py" in found
-    assert check.tests_of(TESTS / "pipeline" / "test_framing.py") == [TESTS / "pipeline" / "test_framing.py"]
+    assert TESTS / "test_sse.py" in found
+    assert check.tests_of(TESTS / "test_sse.py") == [TESTS / "test_sse.py"]
     assert check.tests_of(ROOT / "gateway" / "store" / "sqlite_or_other.py") == sorted(
         (TESTS / "store").glob("test_*.py")
     )

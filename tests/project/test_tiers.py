@@ -100,7 +100,7 @@ def test_imports_of_a_module_are_dotted_names(module):
 
 
 def test_tiers_all_have_tests():
-    found = {tier_of(file, name) for file in TESTS.glob("*/test_*.py") for name in named_tests(file)}
+    found = {tier_of(file, name) for file in TESTS.rglob("test_*.py") for name in named_tests(file)}
     assert found == {*Tier}
 
 

@@ -39,9 +39,17 @@ def tests_of(path: Path) -> list[Path]:
     if path.is_relative_to(TESTS):
         return [path]
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    modules = sorted(TESTS.glob("*/test_*.py"))
+    modules = sorted(TESTS.rglob("test_*.py"))
     direct = [module for module in modules if any(_names(one, name) for one in imports_of(module))]
-    return direct or [module for module in modules if module.parent.name == path.relative_to(ROOT / "gateway").parts[0]]
+    return direct or [module for module in modules if module.is_relative_to(_tests_folder(path))]
+
+
+def _tests_folder(path: Path) -> Path:
+    """Return the folder of the tests of a package, or of the next package around it that has one."""
+    folder = TESTS / path.relative_to(ROOT / "gateway").parent
+    while not folder.is_dir():
+        folder = folder.parent
+    return folder
 
 
 def _names(imported: str, module: str) -> bool:

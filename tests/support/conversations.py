@@ -7,7 +7,7 @@ from gateway.request import StoredReasoning
 from gateway.warnings import Warnings
 from support.paths import TESTS
 
-CONVERSATIONS = json.loads((TESTS / "endpoints" / "conversations.json").read_text())
+CONVERSATIONS = json.loads((TESTS / "api" / "conversations.json").read_text())
 
 BLOCK = {"type": "thinking", "thinking": "Signed.", "signature": "s"}
 

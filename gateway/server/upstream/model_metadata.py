@@ -1,4 +1,4 @@
-"""Ask servers about their models, and remember the answers: see backends/knowledge.py.
+"""Ask servers about their models, and remember the answers: see backends/model_metadata.py.
 
 A request uses a remembered answer of any age.  Without one it waits for a limited time.
 """

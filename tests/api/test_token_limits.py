@@ -2,8 +2,8 @@
 
 import pytest
 
-from endpoints.test_completions import OSLO
-from endpoints.test_completions import body as completed
+from api.test_completions import OSLO
+from api.test_completions import body as completed
 from gateway.backends.openai.error_mapping import Excess, excess
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.backends import circuit_state, fleet

@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec import Raw
 
-from endpoints.test_completions import OSLO, piece
+from api.test_completions import OSLO, piece
 from gateway.events import (
     ExtraField,
     Failure,
