@@ -41,7 +41,7 @@ def _seconds(chunks: Sequence[bytes], *, recorded: bool) -> float:
     gc.disable()  # a gateway collects far more seldom than this process
     begin = time.thread_time()
     for chunk in chunks:
-        if line and line.tape.speaks != line.call:  # as a call does
+        if line and line.recorder.speaks != line.call:  # as a call does
             line.read(chunk)
         if said := feed(chunk):
             send({"type": "http.response.body", "body": said, "more_body": True}).close()

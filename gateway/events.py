@@ -246,7 +246,7 @@ _USUAL = IN_EACH | frozenset(
 def forward(extra: ExtraField, ledger: Warnings) -> None:
     """Report a member that is passed on as it came, unless servers are known to send it."""
     if extra.name not in _USUAL and not extra.asked:
-        ledger.note("forwarded", extra.name)
+        ledger.add("forwarded", extra.name)
 
 
 def join_extra(before: Raw | None, more: Raw) -> Raw:

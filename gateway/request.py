@@ -82,7 +82,7 @@ class ToolName(Struct, frozen=True):
     namespace: str = ""
 
     @property
-    def flat(self) -> str:
+    def flat_name(self) -> str:
         """In one word, where names have no namespace of their own."""
         return f"{self.namespace}__{self.name}" if self.namespace else self.name
 
@@ -91,7 +91,7 @@ class ApprovedToolCall(Struct, frozen=True):
     """A call of the past that may be made now; the id is that of the item which asked for approval, and of the call."""
 
     id: str
-    named: ToolName
+    tool_name: ToolName
     arguments: str
 
 
@@ -139,7 +139,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     rest: dict[str, Any] = {}
 
     @cached_property
-    def plain(self) -> bool:
+    def is_text_only(self) -> bool:
         """True if there is nothing but texts in its messages, as of most."""
         return are_text_only(self.messages)
 
@@ -153,6 +153,6 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(tool for tool in self.tools if ToolName(tool.name, tool.namespace) in self.allowed)
 
     @property
-    def forced(self) -> bool:
+    def is_tool_forced(self) -> bool:
         """True if a tool has to be called."""
         return self.tool_choice not in (None, "auto") and bool(self.callable_tools)

@@ -145,7 +145,7 @@ class BodyBuffer(Struct, eq=False):
     _pieces: list[bytes] = []
     _size: int = 0
 
-    def keep(self, piece: bytes) -> None:
+    def append(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._limit:
             raise FrameTooLong("a body", self._limit)

@@ -34,7 +34,7 @@ class Warnings(Struct, eq=False):
     _told: int = 0
     _late: set[WarningCode] = set()  # codes that came when there were too many entries
 
-    def note(self, code: WarningCode, name: str) -> None:
+    def add(self, code: WarningCode, name: str) -> None:
         """Add a warning; beyond the limit, only the first one of a code.  name: of a field, perhaps a made-up one."""
         if len(self._entries) < _MOST or self._is_new(code):
             self._entries[f"{code}:{safe_name(name)}"] = None
@@ -46,11 +46,11 @@ class Warnings(Struct, eq=False):
         self._late.add(code)
         return code not in map(_code, self._entries)
 
-    def mark(self) -> int:
+    def savepoint(self) -> int:
         """This point, for `back`."""
         return len(self._entries)
 
-    def back(self, mark: int) -> None:
+    def rollback(self, mark: int) -> None:
         """Forget what was noted since then: that was about something that came to nothing."""
         if mark == len(self._entries):
             return
@@ -80,9 +80,9 @@ class Warnings(Struct, eq=False):
     def known(self) -> str:
         """Return all warnings so far as one comma-separated list, also those of failed attempts, for the headers."""
         self._told = 0
-        return self.untold()
+        return self.take_unsent()
 
-    def untold(self) -> str:
+    def take_unsent(self) -> str:
         """The entries made since the last call, as one comma list; "" if there are none."""
         before = self._told
         if before == len(self._entries):

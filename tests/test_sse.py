@@ -44,8 +44,8 @@ def test_sse_limit_applies_to_each_event():
 
 def test_whole_body_is_one_payload():
     body = BodyBuffer(10)
-    body.keep(b"01234")
-    body.keep(b"56789")
+    body.append(b"01234")
+    body.append(b"56789")
     assert body.close() == b"0123456789"
     assert body.close() == b""
 
@@ -55,7 +55,7 @@ def test_whole_body_longer_than_the_limit_is_refused():
         body = BodyBuffer(10)
         with pytest.raises(FrameTooLong, match=r"^The backend sent a body of more than 10 bytes\.$"):
             for piece in pieces:
-                body.keep(piece)
+                body.append(piece)
 
 
 @pytest.mark.parametrize(("stream", "payloads"), LINES)

@@ -48,7 +48,7 @@ def logprobs_object(content: Sequence[Logprob], refusal: Sequence[Logprob]) -> d
 
 def flat_tool_name(start: ToolCallStart) -> str:
     """In chat a name has no namespace of its own."""
-    return ToolName(start.name, start.namespace).flat
+    return ToolName(start.name, start.namespace).flat_name
 
 
 _NOTHING = ev.Usage(0, 0)
@@ -100,7 +100,7 @@ class BodyEncoder(ABC, Generic[_Asked, _Choice]):
             return
         choice = self._choices.get(event.choice)
         if choice is None:
-            choice = self._choices[event.choice] = self._begun()
+            choice = self._choices[event.choice] = self._new_choice()
         choice.add(event)
 
     def close(self, *, kept: bool) -> bytes:
@@ -108,7 +108,7 @@ class BodyEncoder(ABC, Generic[_Asked, _Choice]):
         return b"" if self._failed else encode(self._completion())
 
     @abstractmethod
-    def _begun(self) -> _Choice:
+    def _new_choice(self) -> _Choice:
         """One of which nothing is said yet."""
 
     @abstractmethod
@@ -117,7 +117,7 @@ class BodyEncoder(ABC, Generic[_Asked, _Choice]):
     def _sorted(self) -> list[tuple[int, _Choice]]:
         """The choices in their order; that some are missing is listed."""
         if len(self._choices) < self._asked.request.n:
-            self._ledger.note("unenforced", "n")
+            self._ledger.add("unenforced", "n")
         return sorted(self._choices.items())
 
 
@@ -157,9 +157,9 @@ class StreamEncoder(ABC):
         if self._failed:
             return b""
         if not whole:
-            self._ledger.note("unenforced", "n")
+            self._ledger.add("unenforced", "n")
         rest = self._rest() if self._waiting else b""
-        told = self._ledger.untold()
+        told = self._ledger.take_unsent()
         comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
         count = b""
         if self._include:

@@ -190,7 +190,7 @@ class CompletionStreamEncoder(StreamEncoder):
 
 
 class CompletionBodyEncoder(BodyEncoder[CompletionParams, "_CompletionChoice"]):
-    def _begun(self) -> "_CompletionChoice":
+    def _new_choice(self) -> "_CompletionChoice":
         return _CompletionChoice()
 
     def record(self) -> None:

@@ -50,8 +50,8 @@ _decode = json.Decoder(_EmbeddingResponse | list[_EmbeddingEntry]).decode
 class EmbeddingsRequest(Struct, frozen=True):
     """`rest`: all fields but the model; `texts`: each of its input."""
 
-    does: ClassVar[str] = "make embeddings"
-    place: ClassVar[str] = "input"
+    service: ClassVar[str] = "make embeddings"
+    problem_param: ClassVar[str] = "input"
     model: str
     texts: list[TextInput]
     rest: dict[str, Any]
@@ -61,7 +61,7 @@ class EmbeddingsRequest(Struct, frozen=True):
             return None
         passed = {name: value for name, value in self.rest.items() if name not in services.unheard}
         for name in passed.keys() - _KNOWN:
-            ledger.note("forwarded", name)
+            ledger.add("forwarded", name)
         return services.embeddings, json.encode({"model": model, **passed})
 
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
@@ -94,7 +94,7 @@ class EmbeddingsRequest(Struct, frozen=True):
                 return given
             numbers = _numbers(said)
             if wanted and wanted != len(numbers):
-                ledger.note("emulated" if wanted < len(numbers) else "unenforced", "dimensions")
+                ledger.add("emulated" if wanted < len(numbers) else "unenforced", "dimensions")
                 numbers = _cut(numbers, wanted)
             return Raw(json.encode(_packed(numbers) if encoding == "base64" else numbers))
         except (DecodeError, ValueError, struct.error, OverflowError):

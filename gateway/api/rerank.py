@@ -26,8 +26,8 @@ _check = object_of(_REQUIRED, _OPTIONAL)
 class RerankRequest(Struct, frozen=True):
     """`rest`: all other fields, which a backend may know."""
 
-    does: ClassVar[str] = "rank documents"
-    place: ClassVar[str] = "documents"
+    service: ClassVar[str] = "rank documents"
+    problem_param: ClassVar[str] = "documents"
     model: str
     query: str
     documents: list[str | dict[str, Any]]
@@ -41,9 +41,9 @@ class RerankRequest(Struct, frozen=True):
             return None
         sent = [document if (text := _text(document)) is None else text for document in self.documents]
         if sent != self.documents:
-            ledger.note("translated", "documents")
+            ledger.add("translated", "documents")
         for name in self.rest:
-            ledger.note("forwarded", name)
+            ledger.add("forwarded", name)
         most = {} if self.top_n is None else {"top_n": self.top_n}
         return services.rerank, json.encode(
             {"model": model, "query": self.query, "documents": sent, **most, **self.rest}

@@ -17,8 +17,8 @@ _decodes = object_of({"model": string, "tokens": list_of(integer_between(0))})
 
 
 class TokenizeRequest(Struct, frozen=True):
-    does: ClassVar[str] = "tokenize texts"
-    place: ClassVar[str] = "prompt"
+    service: ClassVar[str] = "tokenize texts"
+    problem_param: ClassVar[str] = "prompt"
     model: str
     rest: dict[str, Any]
 
@@ -31,7 +31,7 @@ class TokenizeRequest(Struct, frozen=True):
             message = "This model's backend tokenizes texts only: send 'prompt' instead of 'messages'."
             raise BadRequest(message, code="unsupported_value", param="messages")
         for name in self.rest.keys() - names.keys():
-            ledger.note("dropped", name)
+            ledger.add("dropped", name)
         special = {"add_special_tokens": True} if "prompt" in self.rest else {}
         said = {"model": model, **special, **self.rest}
         return "/tokenize", json.encode({names[name]: value for name, value in said.items() if name in names})
@@ -48,8 +48,8 @@ class TokenizeRequest(Struct, frozen=True):
 
 
 class DetokenizeRequest(Struct, frozen=True):
-    does: ClassVar[str] = "put tokens into text"
-    place: ClassVar[str] = "tokens"
+    service: ClassVar[str] = "put tokens into text"
+    problem_param: ClassVar[str] = "tokens"
     model: str
     tokens: list[int]
 

@@ -72,7 +72,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     parts: Mapping[str, FieldRule] = _AS_THE_API
     fetches: bool = False
 
-    def parsing_nothing(self) -> "Kind":
+    def without_parsers(self) -> "Kind":
         """The same, as a server is that leaves the text as its model writes it."""
         fields = MappingProxyType({**self.fields, **self.unparsed})
         return replace(self, fields=fields, refuses_tools=self.refuses_tools or bool(self.unparsed))
@@ -80,7 +80,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 
 def format_unless_call_forced(format: object, request: Request) -> Mapping[str, Any]:
     """One grammar is for both: vLLM takes the call's, SGLang and llama.cpp the format's, Ollama has no other."""
-    return {} if request.forced and not request.guided else {"response_format": format}
+    return {} if request.is_tool_forced and not request.guided else {"response_format": format}
 
 
 LEFT_OUT = "left out where a call is forced"

@@ -82,10 +82,10 @@ def think_field(said: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -
     if wanted is None:
         return {}
     if wanted is not False and not target.thinks:
-        ledger.note("dropped", field)
+        ledger.add("dropped", field)
         return {}
     if wanted is False and "gpt-oss" in target.model:  # thinks always, on a level
-        ledger.note("unenforced", field)
+        ledger.add("unenforced", field)
         return {"think": "low"}
     return {"think": wanted}
 
@@ -100,7 +100,7 @@ def _wanted(said: Mapping[str, Any], ledger: Warnings) -> tuple[str, Any]:
     if switch is False or (switch and not level):
         return "chat_template_kwargs", switch
     if level and level != effort:
-        ledger.note("translated", "reasoning_effort")
+        ledger.add("translated", "reasoning_effort")
     return "reasoning_effort", level
 
 
@@ -109,9 +109,9 @@ def _switch(settings: object, ledger: Warnings) -> bool | None:
     given = settings if isinstance(settings, dict) else {}
     switches = [given[name] for name in _SWITCHES if isinstance(given.get(name), bool)]
     if settings is not None and len(switches) < max(len(given), 1):
-        ledger.note("dropped", "chat_template_kwargs")
+        ledger.add("dropped", "chat_template_kwargs")
     if switches:
-        ledger.note("translated", "chat_template_kwargs")
+        ledger.add("translated", "chat_template_kwargs")
     return switches[0] if switches else None
 
 
@@ -154,7 +154,7 @@ def _places(said: Mapping[str, Any], ledger: Warnings) -> tuple[dict[str, Any], 
     given = own.pop("options", {})
     if isinstance(given, dict):
         return own, options | given
-    ledger.note("dropped", "options")
+    ledger.add("dropped", "options")
     return own, options
 
 
@@ -165,7 +165,7 @@ def _format(said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - de
         case {"type": "json_object" | "json_schema"}:
             return {"format": "json"}
         case {"type": kind} if kind != "text":
-            ledger.note("dropped", "response_format")
+            ledger.add("dropped", "response_format")
     return {}
 
 

@@ -87,9 +87,9 @@ class _BodyFields:
                 else:
                     self.said[name] = value
                 if name not in self._known or (name == "stop" and isinstance(value, list) and len(value) > _MOST_STOPS):
-                    self._ledger.note("forwarded", name)
+                    self._ledger.add("forwarded", name)
             case RenamedRule(to=to):  # never what the API knows, of which only limits have other names
-                self._ledger.note("renamed" if self._derived(to, value) == "said" else "dropped", name)
+                self._ledger.add("renamed" if self._derived(to, value) == "said" else "dropped", name)
             case TranslatedRule(into=into):
                 self._translate(name, value, into)
             case ExpandedRule() if isinstance(value, dict):
@@ -108,9 +108,9 @@ class _BodyFields:
             self._lose(name, value, DroppedRule())
             return
         if not (name == "response_format" and self._request.guided):  # which is none of the client's
-            self._ledger.note("translated", name)
+            self._ledger.add("translated", name)
         if "lost" in outcomes:
-            self._ledger.note("dropped", name)
+            self._ledger.add("dropped", name)
 
     def _outcomes(self, name: str, made: Mapping[str, Any]) -> set[_Outcome]:
         """Of all that a field was made into; its own name is its own."""
@@ -154,7 +154,7 @@ class _BodyFields:
             case EmulatedRule() if name in self._known:
                 return
         if name not in _DEFAULTS or value != _DEFAULTS[name]:
-            self._ledger.note("unenforced" if isinstance(found, UnenforcedRule) else "dropped", name)
+            self._ledger.add("unenforced" if isinstance(found, UnenforcedRule) else "dropped", name)
 
 
 # Those of the API.  Of files there is only their text when a request gets here, and refused text is text.
@@ -196,12 +196,12 @@ def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger:
             message = f"This model's backend takes no parts of type '{safe_name(type)}'."
             raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
         case TranslatedRule(into=into) if into and (made := into(part, request)) != part:
-            ledger.note("translated", type)
+            ledger.add("translated", type)
             return made
     if type not in API:
         if not kind.fetches:
             _check_inline(part, param)
-        ledger.note("forwarded", type)
+        ledger.add("forwarded", type)
     return part
 
 

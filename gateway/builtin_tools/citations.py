@@ -40,7 +40,7 @@ class Sources:
     def numbered(self, number: int) -> CitedSource | None:
         return next((source for source, its in self._numbers.items() if its == number), None)
 
-    def at(self, url: str) -> CitedSource | None:
+    def by_url(self, url: str) -> CitedSource | None:
         return self._pages.get(url)
 
 
@@ -56,7 +56,7 @@ class CitationMarker:
         self._tail = ""  # of them, what may be the beginning of a citation
         self._code = False
 
-    def among(self, events: Iterable[Event]) -> Iterator[Event]:
+    def annotate(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
             yield event
             if type(event) is TextDelta:
@@ -86,7 +86,7 @@ class CitationMarker:
 
     def _meant(self, mark: re.Match[str]) -> CitedSource | None:
         number = mark[1] or mark[2]
-        return self._sources.numbered(int(number)) if number else self._sources.at(mark[3])
+        return self._sources.numbered(int(number)) if number else self._sources.by_url(mark[3])
 
     def _remark(self, source: CitedSource, start: int, end: int) -> dict[str, Any]:
         if source.file_id:

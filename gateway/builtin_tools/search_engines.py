@@ -49,12 +49,12 @@ class SearchEngine(Struct, frozen=True):
     root: str
     head: tuple[str, str]
     ask: Callable[[SearchQuery], SearchRequest]
-    within: tuple[str, ...]
+    results_path: tuple[str, ...]
     text: str
 
-    def hits(self, said: Any, query: SearchQuery) -> list[SearchHit]:  # noqa: ANN401 - decoded JSON
+    def read_hits(self, said: Any, query: SearchQuery) -> list[SearchHit]:  # noqa: ANN401 - decoded JSON
         """Return the hits that fit; other members of the response are no hits."""
-        for name in self.within:
+        for name in self.results_path:
             said = said.get(name) if isinstance(said, dict) else None
         found = self._hits(said if isinstance(said, list) else ())
         return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]

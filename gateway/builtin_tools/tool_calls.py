@@ -77,7 +77,7 @@ class ClientToolCall:
     def begin(self) -> Iterable[Event]:
         return (replace(self.start, call=self._number),)
 
-    def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - ToolArgsDelta or ToolInputDelta
+    def on_arguments(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - ToolArgsDelta or ToolInputDelta
         return (replace(event, call=self._number),)
 
     def end(self, event: ToolCallEnd) -> Iterable[Event]:
@@ -96,7 +96,7 @@ class SkippedToolCall(ClientToolCall):
     def begin(self) -> Iterable[Event]:
         return ()
 
-    def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
+    def on_arguments(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
         return ()
 
     def end(self, event: ToolCallEnd) -> Iterable[Event]:
@@ -141,7 +141,7 @@ class BuiltinToolCall(ClientToolCall):
     def begin(self) -> Iterable[Event]:
         return (BuiltinItemStart(0, encode_item(self._item)),)
 
-    def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
+    def on_arguments(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
         return (BuiltinArgsDelta(0, event.json),)
 
     def end(self, event: ToolCallEnd) -> Iterable[Event]:
@@ -177,7 +177,7 @@ def with_builtin_tools(request: Request, tools: Sequence[Tool], ledger: Warnings
     whole = replace(request, tools=(*request.tools, *more), tool_choice=choice, allowed=allowed)
     if _kept(choice, whole.callable_tools):
         return whole
-    ledger.note("unenforced", "tool_choice")
+    ledger.add("unenforced", "tool_choice")
     return replace(whole, tool_choice=None)
 
 

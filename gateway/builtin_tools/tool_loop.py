@@ -55,7 +55,7 @@ class ToolRound:
         self.finish: Finish | None = None
         self.written = 0
 
-    def hear(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         if type(event) is TextDelta:
             self._texts.append(event.text)
         elif type(event) is ReasoningDelta:
@@ -109,7 +109,7 @@ class ToolRound:
         """Of so many tokens; where there are none, the one with which the model is told to end."""
         return None if most is None else max(most - self.written, 1)
 
-    def break_off(self) -> None:
+    def abort(self) -> None:
         for call in self.running:
             if call.complete and not call.result:
                 call.fail(_BROKE_OFF)
@@ -199,13 +199,13 @@ class ToolLoop:
 
     def feed(self, event: Event) -> Iterable[Event]:
         if isinstance(event, _APART):
-            self._round.hear(event)
+            self._round.add_event(event)
             return (event,)
         if type(event) is Failure:
             return self._broken(event)
         if type(event) is ToolCallStart:
             self._round.calls[event.call] = self._call(event)
-        self._round.hear(event)
+        self._round.add_event(event)
         if type(event) is Finish:
             self.running = bool(self._round.due) or self._round.goes_on
         return self._shown([*self._begun(), *self._flow((event,)), *self._released()])
@@ -216,7 +216,7 @@ class ToolLoop:
     def _broken(self, failure: Failure) -> Iterable[Event]:
         """Yield the held output, then the failure."""
         self.running = False
-        self._round.break_off()
+        self._round.abort()
         return [*self._shown([*self._released()]), failure]
 
     def _call(self, start: ToolCallStart) -> ClientToolCall:
@@ -242,7 +242,7 @@ class ToolLoop:
                 shown.append(_GAP)
             self._ends_in_text, self._apart = type(event) is TextDelta, False
             shown.append(event)
-        return [*self._citations.among(shown)] if self._citations else shown
+        return [*self._citations.annotate(shown)] if self._citations else shown
 
     def _begun(self) -> Sequence[Event]:
         prelude, self._prelude = self._prelude, ()
@@ -262,7 +262,7 @@ class ToolLoop:
             self._open = call if isinstance(call, BuiltinToolCall) else None
             return call.begin()
         if isinstance(event, ToolArgsDelta | ToolInputDelta):
-            return self._round.calls[event.call].piece(event)
+            return self._round.calls[event.call].on_arguments(event)
         if isinstance(event, ToolCallEnd):
             return self._round.calls[event.call].end(event)
         return () if type(event) is Finish and self.goes_on else (event,)
@@ -302,8 +302,8 @@ class ToolLoop:
         """Calls that were approved, as if a round had made them."""
         self._round = ApprovedToolRound()
         for number, one in enumerate(approved):
-            start = ToolCallStart(0, number, one.id, one.named.name, namespace=one.named.namespace)
-            ours = self._tools.get(one.named)
+            start = ToolCallStart(0, number, one.id, one.tool_name.name, namespace=one.tool_name.namespace)
+            ours = self._tools.get(one.tool_name)
             item = {"approval_request_id": one.id}
             self._round.calls[number] = (
                 self._running(start, replace(ours, item={**ours.item, **item}))
@@ -313,8 +313,8 @@ class ToolLoop:
             self._held += [start, ToolArgsDelta(0, number, one.arguments), ToolCallEnd(0, number)]
         for event in self._held:
             if not isinstance(event, ToolCallStart):
-                self._round.hear(event)
-        self._round.hear(Finish(0, "tool_calls"))
+                self._round.add_event(event)
+        self._round.add_event(Finish(0, "tool_calls"))
         self._calls -= len(approved)
 
 

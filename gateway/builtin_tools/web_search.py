@@ -39,7 +39,7 @@ class SearchScope(Struct, frozen=True):
         return tuple((self.said.get("filters") or {}).get("allowed_domains") or ())
 
     @property
-    def lives(self) -> bool:
+    def allows_fetching(self) -> bool:
         """Pages may be fetched for it."""
         return self.said.get("external_web_access") is not False
 
@@ -53,7 +53,7 @@ class SearchScope(Struct, frozen=True):
     def allows(self, url: str) -> bool:
         return is_within(url, self.domains)
 
-    def note(self) -> str:
+    def prompt_note(self) -> str:
         """For the model."""
         place = ", ".join(filter(None, (self._where.get(name) for name in ("city", "region", "country", "timezone"))))
         sites = ", ".join(self.domains)
@@ -80,7 +80,7 @@ class SearchAction(Struct, frozen=True):
     needs: tuple[str, ...]
     item: Callable[[Mapping[str, Any]], OutputItemDict]
 
-    def lacks(self, arguments: Mapping[str, Any]) -> str | None:
+    def missing_argument(self, arguments: Mapping[str, Any]) -> str | None:
         """A text that it needs and has not."""
         return next(
             (name for name in self.needs if not (isinstance(arguments.get(name), str) and arguments[name])), None
@@ -116,13 +116,13 @@ ACTIONS: Mapping[str, SearchAction] = {
 
 
 def web_search_tools(scope: SearchScope, *, pages: bool) -> list[BuiltinTool]:
-    return [_ours(name, scope) for name in ACTIONS if name == "search" or (pages and scope.lives)]
+    return [_ours(name, scope) for name in ACTIONS if name == "search" or (pages and scope.allows_fetching)]
 
 
 def _ours(name: str, scope: SearchScope) -> BuiltinTool:
     action = ACTIONS[name]
     schema = {"type": "object", "properties": action.parameters, "required": [*action.needs]}
-    definition = {"name": name, "description": action.description + scope.note(), "parameters": schema}
+    definition = {"name": name, "description": action.description + scope.prompt_note(), "parameters": schema}
     item = {"type": "web_search_call", "status": "in_progress", "action": action.item({}), "results": None}
     return BuiltinTool(Tool(name, definition, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed_search_item)
 

@@ -89,13 +89,13 @@ class ModelExaminer:
             listener.fail(error.problem)
         finally:
             call.close()
-        return self._masked(replace(listener.heard(), unasked=omitted_fields(ledger)))
+        return self._masked(replace(listener.heard(), omitted_fields=omitted_fields(ledger)))
 
     async def _listen(self, call: HttpUpstreamCall, listener: ProbeResponseReader, begun: float) -> None:
         while not listener.done:
             await call.ready()
             data = call.read()
-            call.judge(None)
+            call.report_outcome(None)
             if not data:
                 listener.close(self._now() - begun)
                 return
@@ -103,7 +103,7 @@ class ModelExaminer:
 
     def _masked(self, heard: ProbeResponse) -> ProbeResponse:
         """A server may repeat its key in what it says of a failure."""
-        return replace(heard, problem=self._backend.discreet(heard.problem)) if heard.problem else heard
+        return replace(heard, problem=self._backend.mask_problem(heard.problem)) if heard.problem else heard
 
     async def _responds(self, model: str) -> bool | None:
         """Return True if the server has the Responses API itself; None if unknown."""
@@ -114,7 +114,7 @@ class ModelExaminer:
             async with asyncio.timeout(self._seconds()):
                 while len(said) < _LIMIT and await call.ready() and (data := call.read()):
                     said += data
-            call.judge(None)
+            call.report_outcome(None)
             return bool(json.decode(said, type=dict[str, object]).get("object") == "response")
         except GatewayError as error:
             return False if error.problem.code == "unsupported_value" else None

@@ -38,7 +38,7 @@ class ConfigDocument(Struct):
     flags: dict[KeyPath, str] = field(default_factory=dict)  # paths that the command line set, and by which flag
     faults: list[ConfigFault] = field(default_factory=list)
 
-    def fault(self, path: KeyPath, text: str, line: int | None = None) -> None:
+    def add_error(self, path: KeyPath, text: str, line: int | None = None) -> None:
         """Notes what is wrong at a path; its line is that of the nearest part of the path that was written."""
         if path in self.flags:
             self.faults.append(ConfigFault(self.flags[path], None, dotted_path(path), text))
@@ -56,7 +56,7 @@ def read_document(text: str, file: str, env: Mapping[str, str], files: FileReade
     """The document of a text; syntax errors, duplicate keys, unset variables and lost files are among its faults."""
     document = ConfigDocument(file)
     if _DIRECTIVE.search(text):
-        document.fault((), "this is read as YAML 1.2; leave the %YAML line out")
+        document.add_error((), "this is read as YAML 1.2; leave the %YAML line out")
         return document
     yaml = YAML(typ="safe", pure=True)
     yaml.composer.warn_double_anchors = False  # the last one counts, as YAML has it
@@ -65,16 +65,16 @@ def read_document(text: str, file: str, env: Mapping[str, str], files: FileReade
         value = _NodeReader(document, yaml, env, files).value(root, ()) if root else None
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        document.fault((), f"not YAML: the character {error.character:#x} is not allowed", line)
+        document.add_error((), f"not YAML: the character {error.character:#x} is not allowed", line)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = ", ".join(part for part in (error.context, error.problem) if part)
         hint = "; indent with spaces" if "\\t" in said else ""
-        document.fault((), f"not YAML: {said}{hint}", mark and mark.line + 1)
+        document.add_error((), f"not YAML: {said}{hint}", mark and mark.line + 1)
     except RecursionError:
-        document.fault((), "nested too deeply")
+        document.add_error((), "nested too deeply")
     except _TooManyValues:
-        document.fault((), f"stands for more than {_MOST} values")
+        document.add_error((), f"stands for more than {_MOST} values")
     else:
         document.data = {} if value is None else value
     return document
@@ -101,7 +101,7 @@ class _NodeReader:
             raise _TooManyValues
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node in self._open:
-            self._document.fault(path, "an alias of something that it is a part of")
+            self._document.add_error(path, "an alias of something that it is a part of")
             return None
         self._open.append(node)
         try:
@@ -122,10 +122,10 @@ class _NodeReader:
             if key.tag == _TAG + "merge":
                 merged.append((value, line))
             elif not isinstance(key, ScalarNode):
-                self._document.fault(path, "a key should be a text", line)
+                self._document.add_error(path, "a key should be a text", line)
             elif key.value in found:
                 first = self._document.lines[(*path, key.value)]
-                self._document.fault((*path, key.value), f"this key is there already, in line {first}", line)
+                self._document.add_error((*path, key.value), f"this key is there already, in line {first}", line)
             else:
                 self._document.lines.setdefault((*path, key.value), line)
                 found[key.value] = self.value(value, (*path, key.value))
@@ -137,7 +137,7 @@ class _NodeReader:
         for node in source.value if isinstance(source, SequenceNode) else [source]:
             value = self.value(node, path)
             if not isinstance(value, dict):
-                self._document.fault((*path, "<<"), "should be an alias of a mapping", line)
+                self._document.add_error((*path, "<<"), "should be an alias of a mapping", line)
                 continue
             for key, item in value.items():
                 found.setdefault(key, item)
@@ -149,10 +149,10 @@ class _NodeReader:
                 str(value)  # a number that is too long to be told, and to be anything here
                 return value
             except (ValueError, LookupError):  # the latter of `!!bool maybe` and `!!int ""`
-                self._document.fault(path, f"not a value of the type {node.tag.removeprefix(_TAG)}")
+                self._document.add_error(path, f"not a value of the type {node.tag.removeprefix(_TAG)}")
                 return None
         if node.tag not in _PLAIN:
-            self._document.fault(path, f"the tag {node.tag} has no meaning here")
+            self._document.add_error(path, f"the tag {node.tag} has no meaning here")
             return None
         return self._replaced(node.value, path)
 
@@ -174,17 +174,17 @@ class _NodeReader:
         name, default, _ = match.groups()
         if name is None:
             if match[0] == "${":
-                self._document.fault(path, _WRONG)
+                self._document.add_error(path, _WRONG)
             return "${"
         if default is not None:
             return self._env.get(name) or default
         if name not in self._env:
-            self._document.fault(path, f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+            self._document.add_error(path, f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
         return self._env.get(name, "")
 
     def _read(self, file: str, path: KeyPath) -> str:
         try:
             return self._files(file)
         except UnreadableFile as error:
-            self._document.fault(path, f"the file {error}")
+            self._document.add_error(path, f"the file {error}")
             return ""

@@ -134,14 +134,14 @@ def build_config(
     """
     data = _with_flags(document, flags or {})
     for path, text in _links(data):
-        document.fault(path, text)
+        document.add_error(path, text)
     data = _with_tls(document, _with_templates(document, data, files), files)
     config = None
     try:
         config = Config.model_validate(_completed(data), context={"formats": formats}, by_alias=True, by_name=False)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
-            document.fault(*explain_schema_error(detail, document.written, formats))
+            document.add_error(*explain_schema_error(detail, document.written, formats))
     if document.faults or config is None:
         raise ConfigError(sorted(document.faults, key=lambda fault: fault.line or 0))
     return config
@@ -163,7 +163,7 @@ def is_loopback(host: str) -> bool:
 def _with_flags(document: ConfigDocument, flags: Mapping[str, object]) -> dict[str, Any]:
     data = document.data
     if not isinstance(data, dict):
-        document.fault((), "should be a mapping, one `key: value` a line")
+        document.add_error((), "should be a mapping, one `key: value` a line")
         data = {}
     given = {name: value for name, value in flags.items() if value is not None}
     server = data.get("server") or {}
@@ -179,7 +179,7 @@ def _with_templates(document: ConfigDocument, data: dict[str, Any], files: Confi
         if isinstance(model, dict) and model.get("response_template") is not None:
             template, faults = files.template(model["response_template"])
             for path, text in faults:
-                document.fault(("models", name, "response_template", *path), text)
+                document.add_error(("models", name, "response_template", *path), text)
             found[name] = {**model, "response_template": template}
     return {**data, "models": {**data["models"], **found}} if found else data
 
@@ -190,7 +190,7 @@ def _with_tls(document: ConfigDocument, data: dict[str, Any], files: ConfigFiles
         return data
     found, faults = files.tls(server["tls"])
     for path, text in faults:
-        document.fault(("server", "tls", *path), text)
+        document.add_error(("server", "tls", *path), text)
     return {**data, "server": {**server, "tls": found}}
 
 

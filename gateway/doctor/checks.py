@@ -34,7 +34,7 @@ _TIMES = 2.0  # and how many times later
 def check_chat(findings: Findings, heard: ProbeResponse) -> Verdict:
     if heard.said.text:
         return passed_verdict("answers")
-    if heard.all_thought:
+    if heard.is_reasoning_only:
         return reasoning_only_verdict(findings)
     return unknown_verdict(
         "the model says nothing" if not heard.cut else "the model had not answered when it was cut off"
@@ -54,7 +54,7 @@ def check_usage(_: Findings, heard: ProbeResponse) -> Verdict:
 
 
 def check_reasoning(findings: Findings, heard: ProbeResponse) -> Verdict:
-    if heard.all_thought:
+    if heard.is_reasoning_only:
         return reasoning_only_verdict(findings)
     if findings.said("thinking").thought != heard.said.thought:
         return failed_verdict("come as text", advice_for("thoughts", findings))
@@ -78,7 +78,7 @@ def check_open_reasoning(findings: Findings, heard: ProbeResponse) -> Verdict:
 
 
 def check_json_schema(findings: Findings, heard: ProbeResponse) -> Verdict:
-    if heard.all_thought:
+    if heard.is_reasoning_only:
         return reasoning_only_verdict(findings)
     try:
         value = json.decode(findings.said("schema").text)
@@ -198,7 +198,7 @@ def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
 def check_required_tool(findings: Findings, heard: ProbeResponse) -> Verdict:
     if findings.said("required").calls:
         return passed_verdict("a call was made")
-    if heard.all_thought:
+    if heard.is_reasoning_only:
         return reasoning_only_verdict(findings)
     if heard.cut and not heard.said.text:
         return unknown_verdict(_missing(0, heard))
@@ -214,7 +214,7 @@ def check_named_tool(findings: Findings, heard: ProbeResponse) -> Verdict:
         return passed_verdict("that tool was called")
     if heard.cut and not (names or heard.said.text):
         return unknown_verdict(_missing(0, heard))
-    other = isinstance(findings.configured.fields["tool_choice"], TranslatedRule)
+    other = isinstance(findings.configured_kind.fields["tool_choice"], TranslatedRule)
     words = f"is not heeded: {f'called {names[0]}' if names else 'no call'}"
     return failed_verdict(words, "the gateway offers that tool alone" if other else "")
 
@@ -281,4 +281,4 @@ def run_checks(findings: Findings, names: Collection[str] = ()) -> dict[str, Ver
 def newly_ignored_fields(findings: Findings) -> set[str]:
     """The fields that the server takes and does nothing about, and of which the gateway is yet to be told that."""
     found = {probe.field for probe in PROBES.values() if probe.judge(findings).ignored}
-    return {field for field in found if not findings.known_to_ignore(field)}
+    return {field for field in found if not findings.is_known_to_ignore(field)}

@@ -104,14 +104,14 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     ignores: Collection[str] = ()
 
     @cached_property
-    def configured(self) -> Kind:
+    def configured_kind(self) -> Kind:
         """Return the server's kind as the gateway knows it without a probe, once the model has its format."""
         kind = with_ignored_fields(KINDS[self.kind], self.ignores)
-        return kind if self.format in (None, "native") else kind.parsing_nothing()
+        return kind if self.format in (None, "native") else kind.without_parsers()
 
-    def known_to_ignore(self, field: str) -> bool:
+    def is_known_to_ignore(self, field: str) -> bool:
         """The gateway needs not be told that the server does nothing about this field of the API."""
-        kind = self.configured
+        kind = self.configured_kind
         return is_known_to_ignore(kind, field) or kind.fields[field] == kind.unparsed.get(field)
 
     @cached_property

@@ -207,8 +207,8 @@ def build_probe_body(
     if question.shown:  # tools that nobody may call are sent where they would be refused else
         kind = replace(kind, refuses_tools=True)
     request = replace(question.request, model=model)
-    if request.forced and isinstance(kind.fields["tool_choice"], EmulatedRule):
-        ledger.note("unenforced", "tool_choice")
+    if request.is_tool_forced and isinstance(kind.fields["tool_choice"], EmulatedRule):
+        ledger.add("unenforced", "tool_choice")
     policy = MessagePolicy(reasoning=kind.reasoning, continues=kind.continues)
     target = BodyTarget(model, kind, policy, parsed_here=question.shown, special=special)
     return request, DIALECTS[kind.dialect].body(request, target, KNOWN, ledger)

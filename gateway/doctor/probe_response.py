@@ -67,7 +67,7 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
     chances: bool = False
     usage: Usage | None = None
     field: str = ""
-    unasked: frozenset[str] = frozenset()
+    omitted_fields: frozenset[str] = frozenset()
     noted: frozenset[str] = frozenset()
     begun: float | None = None
     left: bool = False
@@ -78,7 +78,7 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
         return self.said.finish == "length" or self.left
 
     @property
-    def all_thought(self) -> bool:
+    def is_reasoning_only(self) -> bool:
         """True if the answer came to its end and is nothing but a thought."""
         return bool(self.said.thought) and not (self.said.text or self.said.calls or self.cut)
 

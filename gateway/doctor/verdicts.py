@@ -147,15 +147,15 @@ def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTo
     """The same for whether a field of the API is heeded."""
 
     def heard(findings: Findings, heard: ProbeResponse) -> Verdict:
-        if field in heard.unasked:
+        if field in heard.omitted_fields:
             return failed_verdict(f"the server's API has no `{field}`")
         return judge(findings, heard)
 
     probe = check_response(question, heard, topic)
 
     def judged(findings: Findings) -> Verdict:
-        found, kind = probe.judge(findings), findings.configured
-        if found.ignored and not findings.known_to_ignore(field):
+        found, kind = probe.judge(findings), findings.configured_kind
+        if found.ignored and not findings.is_known_to_ignore(field):
             then = f"`ignores: [{field}]`, and {_by_the_gateway(field, with_ignored_fields(kind, [field]))}"
             return replace(found, advice="; or ".join(filter(None, (found.advice, then))))
         if found.state == "wanting" and not found.advice:

@@ -49,20 +49,20 @@ def whole(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     gap: list[str] = []
     read.nesting = 0
     first = yield from read.space(gap.append)
-    if first in ('"', "'") and (yield from read.ahead(*(first + begun for begun in (first, *_ENCODED)))):
-        read.mended = True
+    if first in ('"', "'") and (yield from read.lookahead(*(first + begun for begun in (first, *_ENCODED)))):
+        read.was_repaired = True
         return (yield from encoded(read, put, shape))
-    if first == "`" and (yield from read.literal(_FENCE)):
-        read.mended = True
+    if first == "`" and (yield from read.take_literal(_FENCE)):
+        read.was_repaired = True
         yield from read.run(_FENCE_HEAD)
         end = yield from whole(read, put, shape)
         yield from read.accept(_FENCE)
         return end
-    if first == "<" and (yield from read.ahead(_TAG)):
-        read.mended = True
+    if first == "<" and (yield from read.lookahead(_TAG)):
+        read.was_repaired = True
         return (yield from _tags(read, put, shape))
     put("".join(gap))
-    if (yield from read.literal("null", "None")):
+    if (yield from read.take_literal("null", "None")):
         put("{}")
         return "whole"
     writer = _Writer(read, put)
@@ -75,12 +75,12 @@ def whole(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
 def encoded(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     """Pass on the object that a string holds; return "" if the text ended first."""
     inner = Arguments(put, shape)
-    if (yield from read.literal('"')):
+    if (yield from read.take_literal('"')):
         end = yield from read.characters(inner.feed)
     else:
         end = yield from lenient_json.read_string_into(read, inner.feed)
     inner.close(cut=read.cut)
-    read.mended |= inner.repaired
+    read.was_repaired |= inner.repaired
     if inner.rest.strip(TRAILING):
         put(inner.rest)
     return end
@@ -106,13 +106,13 @@ class Arguments:
 
     @property
     def repaired(self) -> bool:
-        return self._read.mended
+        return self._read.was_repaired
 
     def passes(self, text: str) -> bool:
         """Take text that goes to `put` as it came, and leave that to the caller; return False for any other."""
         passage = self._parse.passage
         if passage and passage.put is self._put and passage.fits(text):
-            self._read.skip(text)
+            self._read.pass_through(text)
             return True
         return False
 
@@ -208,14 +208,14 @@ class _Writer:
         """
         read = self._read
         while True:
-            begun = [(yield from read.literal("{"))]
+            begun = [(yield from read.take_literal("{"))]
             if (yield from read.space(begun.append)) != "}":
                 return "".join(begun)
-            begun.append((yield from read.literal("}")))
+            begun.append((yield from read.take_literal("}")))
             if (yield from read.peek()) != "{":
                 self._put("".join(begun))
                 return ""
-            read.mended = True
+            read.was_repaired = True
 
     def members(self, shape: Shape, depth: int, begun: str = "") -> ReadStep:
         """Pass on an object, of which some was taken; return "" if the text ended first."""
@@ -229,9 +229,9 @@ class _Writer:
             gap: list[str] = []
             first = yield from read.space(gap.append)
             if first == close:
-                read.mended |= bool(comma)
+                read.was_repaired |= bool(comma)
                 self._put("" if comma else "".join(gap))
-                comma = yield from read.literal(close)
+                comma = yield from read.take_literal(close)
                 break
             self._put(comma + "".join(gap))
             if not first or (close == "}" and not (yield from self._name())):
@@ -250,14 +250,14 @@ class _Writer:
         read = self._read
         read.nesting += 1
         if close != "}":
-            yield from read.literal("[", "(")
-            read.mended |= close == ")"
+            yield from read.take_literal("[", "(")
+            read.was_repaired |= close == ")"
             self._put("[")
             return ""
-        self._put(begun or (yield from read.literal("{")))
+        self._put(begun or (yield from read.take_literal("{")))
         yield from read.space(self._put)
-        doubled = yield from read.literal("{")
-        read.mended |= bool(doubled)
+        doubled = yield from read.take_literal("{")
+        read.was_repaired |= bool(doubled)
         return doubled
 
     def _closed(self, bracket: str, doubled: str) -> ReadStep:
@@ -273,10 +273,10 @@ class _Writer:
         gap: list[str] = []
         first = yield from self._read.space(gap.append)
         if first in _STOPS or not (first or self._read.cut):
-            self._read.mended = True  # the bracket is missing
+            self._read.was_repaired = True  # the bracket is missing
             return close
         self._put("".join(gap))
-        return (yield from self._read.literal(",", close)) or (_malformed() if first else "")
+        return (yield from self._read.take_literal(",", close)) or (_malformed() if first else "")
 
     def _name(self) -> ReadStep:
         """Pass on the key of a member and its colon; return "" if the text ended first."""
@@ -285,10 +285,10 @@ class _Writer:
         if self._key is None:
             return ""
         yield from read.space(self._put)
-        sign = yield from read.literal(":", "=")
+        sign = yield from read.take_literal(":", "=")
         if not sign:
             return "" if read.ended else _malformed()
-        read.mended |= sign == "="
+        read.was_repaired |= sign == "="
         self._put(":")
         return sign
 
@@ -296,15 +296,15 @@ class _Writer:
         """Take a key, in any quotes or none."""
         read, self._key = self._read, None
         pieces: list[str] = []
-        if (yield from read.ahead('"')):
+        if (yield from read.lookahead('"')):
             if (yield from read.clean(_both(self._put, pieces.append))):
                 self._key = loads("".join(pieces))
-        elif (yield from read.ahead("'")):
+        elif (yield from read.lookahead("'")):
             end = yield from lenient_json.read_string_into(read, pieces.append)
             key = "".join(pieces)
             self._key = key if end else None
             self._repair(f'"{escape_json_string(key)}' + ('"' if end else ""))
-        elif (word := (yield from read.word(_KEY))) and not read.ended:
+        elif (word := (yield from read.read_word(_KEY))) and not read.ended:
             self._key = word
             self._repair(f'"{word}"')
         else:
@@ -336,13 +336,13 @@ class _Writer:
         word = yield from read.run(_WORD)
         if literal := _WORDS.get(word):
             self._put(literal)
-            read.mended |= literal != word
+            read.was_repaired |= literal != word
         elif read.ended:
             self._put("" if read.cut and not _BEGUN.fullmatch(word) else word)
             return ""
         elif literal := _number(word, shape):
             self._put(literal)
-            read.mended |= literal != word
+            read.was_repaired |= literal != word
         elif word and shape.allows("string"):
             self._repair(f'"{escape_json_string((word + (yield from read.run(_REST))).rstrip())}"')
         else:
@@ -351,7 +351,7 @@ class _Writer:
         return "whole"
 
     def _repair(self, json: str) -> None:
-        self._read.mended = True
+        self._read.was_repaired = True
         self._put(json)
 
 
@@ -359,11 +359,11 @@ def _tags(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     """Pass on arguments that stand between tags, one for each parameter; the last value of a parameter counts."""
     members: dict[str, str] = {}
     came: list[str] = []
-    while (yield from read.literal(_TAG)):
+    while (yield from read.take_literal(_TAG)):
         head = yield from read.run(_TAG_HEAD)
         found = _TAG_KEY.fullmatch(head)
         pieces: list[str] = []
-        opened = yield from read.literal(">")
+        opened = yield from read.take_literal(">")
         closed = opened and (yield from read.until(_VALUE_END, pieces.append))
         came += (_TAG, head, opened, *pieces, closed)
         if not (found and closed):

@@ -46,7 +46,7 @@ def read_value(read: TextReader, put: TextSink, wanted: frozenset[str] = ANY, de
         return (yield from read_object(read, put, depth))
     if first in "[(":
         return (yield from _array(read, put, depth))
-    if quote := (yield from read.literal(*QUOTES, *MARKS)):
+    if quote := (yield from read.take_literal(*QUOTES, *MARKS)):
         return (yield from _quoted(read, put, ENDS[quote]))
     return (yield from read_bare(read, put, wanted))
 
@@ -54,7 +54,7 @@ def read_value(read: TextReader, put: TextSink, wanted: frozenset[str] = ANY, de
 def read_bare(read: TextReader, put: TextSink, wanted: frozenset[str]) -> ReadStep:
     """A value without quotes, or a string of Python's with a prefix."""
     text = yield from read.run(_BARE)
-    if text in _PREFIXES and (quote := (yield from read.literal(*QUOTES))):
+    if text in _PREFIXES and (quote := (yield from read.take_literal(*QUOTES))):
         return (yield from _quoted(read, put, (RAW if text in "rR" else ENDS)[quote]))
     if not text and not read.ended:
         raise Malformed
@@ -98,9 +98,9 @@ def read_object(read: TextReader, put: TextSink, depth: int = _DEPTH) -> ReadSte
 def read_key(read: TextReader) -> ReadStep:
     """A key: a string in any quotes, or a word."""
     yield from read.peek()
-    if (yield from read.ahead(*QUOTES, *MARKS)):
+    if (yield from read.lookahead(*QUOTES, *MARKS)):
         return (yield from read_string(read))
-    return (yield from read.word(_KEY))
+    return (yield from read.read_word(_KEY))
 
 
 def read_string(read: TextReader) -> ReadStep:
@@ -164,13 +164,13 @@ def _inside(read: TextReader, put: TextSink, ends: Markers) -> ReadStep:
 
 def _escape(read: TextReader, put: TextSink) -> ReadStep:
     """One escape sequence after its backslash, JSON's or Python's; one that neither knows stays as it is."""
-    letter = yield from read.some(1)
+    letter = yield from read.take(1)
     if letter in _HEX:
-        digits = yield from read.some(_HEX[letter])
+        digits = yield from read.take(_HEX[letter])
         whole = yield from _coded(read, put, letter, digits)
     elif letter and letter in _OCTAL:
         digits = letter
-        while len(digits) < _LONGEST_OCTAL and (digit := (yield from read.literal(*_OCTAL))):
+        while len(digits) < _LONGEST_OCTAL and (digit := (yield from read.take_literal(*_OCTAL))):
             digits += digit
         whole = chr(int(digits, 8))
     else:
@@ -182,8 +182,8 @@ def _escape(read: TextReader, put: TextSink) -> ReadStep:
 
 def _coded(read: TextReader, put: TextSink, letter: str, digits: str) -> ReadStep:
     """The character of a code, which may be half of a pair; halves that stand alone before it are put."""
-    while 0xD800 <= (code := _code(letter, digits)) < 0xDC00 and (yield from read.literal("\\u")):
-        digits = yield from read.some(4)
+    while 0xD800 <= (code := _code(letter, digits)) < 0xDC00 and (yield from read.take_literal("\\u")):
+        digits = yield from read.take(4)
         if 0xDC00 <= (low := _code("u", digits)) < 0xE000:
             return chr(0x10000 + (code - 0xD800) * 0x400 + low - 0xDC00)
         put("\ufffd")

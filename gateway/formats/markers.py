@@ -20,11 +20,11 @@ class Markers:
         self.prefixes = frozenset(m[:i] for m in literals for i in range(1, len(m)))
         self.short = self.prefixes.intersection(literals)  # those that may yet become longer ones
         self.first = frozenset(m[0] for m in literals)
-        self.longest = max(map(len, literals)) - 1  # of what may yet become one
+        self.max_length = max(map(len, literals)) - 1  # of what may yet become one
 
     def tail(self, text: str) -> int:
         """Length of the longest suffix of text that may yet become a marker."""
-        end = text[-self.longest :] if self.longest else ""
+        end = text[-self.max_length :] if self.max_length else ""
         if not self.first.isdisjoint(end):
             for i in range(len(end)):
                 if end[i:] in self.prefixes:
@@ -39,7 +39,7 @@ class EndTokens:
         self._tokens, self._markers = tokens, Markers(*tokens)
         self.begun = frozenset([token[:2] for token in tokens])
 
-    def absent(self, text: str) -> bool:
+    def is_absent_from(self, text: str) -> bool:
         """True if no token is in the text, nor begins in it."""
         return self._markers.first.isdisjoint(text)
 
@@ -47,7 +47,7 @@ class EndTokens:
         """Where the tail begins that may yet be nothing but tokens, the last perhaps in part."""
         return min(self._before(text, len(text)), self._before(text, len(text) - self._markers.tail(text)))
 
-    def all_of(self, tail: str) -> bool:
+    def is_complete(self, tail: str) -> bool:
         """True if a tail, as `begin` found it, has become nothing but whole tokens."""
         return not self._before(tail, len(tail))
 

@@ -68,7 +68,7 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
     ends: EndTokens = ENDS
 
     @cached_property
-    def openings(self) -> tuple[str, ...]:
+    def call_openings(self) -> tuple[str, ...]:
         """Return the texts that may announce a call."""
         return (*self.before, *self.calls, *self.fences)
 
@@ -78,25 +78,25 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
         return (FENCE,) if self.calls and FENCE not in self.calls else ()
 
     @cached_property
-    def closes(self) -> frozenset[str]:
+    def reasoning_closings(self) -> frozenset[str]:
         """Return the tags that close a thought and have no other meaning."""
         return frozenset(close for closes in self.thoughts.values() for close in closes) - {*self.silent}
 
     @cached_property
-    def without_calls(self) -> Markers | None:
+    def text_markers(self) -> Markers | None:
         """The tags of text in which no calls are looked for."""
-        tags = (*self.thoughts, *self.closes, *self._quiet)
+        tags = (*self.thoughts, *self.reasoning_closings, *self._quiet)
         return Markers(*tags) if tags else None
 
     @cached_property
     def unopened(self) -> Markers:
         """The tags of such text where a closing tag alone may end a thought; not in code, so fences count."""
-        return Markers(*self.thoughts, *self.closes, *self._quiet, FENCE)
+        return Markers(*self.thoughts, *self.reasoning_closings, *self._quiet, FENCE)
 
     @cached_property
-    def with_calls(self) -> Markers:
+    def text_or_call_markers(self) -> Markers:
         """The tags of text in which calls are looked for."""
-        return Markers(*self.thoughts, *self.closes, *self._quiet, *self.openings, *self.after)
+        return Markers(*self.thoughts, *self.reasoning_closings, *self._quiet, *self.call_openings, *self.after)
 
     @cached_property
     def thought(self) -> Mapping[str, Markers]:
@@ -104,9 +104,11 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
         return {tag: Markers(tag, *closes, *self.citations) for tag, closes in self.thoughts.items()}
 
     @cached_property
-    def thought_or_call(self) -> Mapping[str, Markers]:
+    def reasoning_or_call_markers(self) -> Mapping[str, Markers]:
         """Opening tag → the tags inside a thought in which calls are looked for."""
-        return {tag: Markers(tag, *closes, *self.citations, *self.openings) for tag, closes in self.thoughts.items()}
+        return {
+            tag: Markers(tag, *closes, *self.citations, *self.call_openings) for tag, closes in self.thoughts.items()
+        }
 
     @cached_property
     def first_without_calls(self) -> Mapping[str, Format]:
@@ -158,7 +160,7 @@ class _MarkupParser:
 
     def run(self) -> ReadStep:
         read, markup = self._read, self._markup
-        stops = markup.with_calls if self._context.tools else markup.without_calls
+        stops = markup.text_or_call_markers if self._context.tools else markup.text_markers
         if self._context.unopened and not self._seeks:
             stops = markup.unopened
         open = self._context.thought_open and markup.thoughts
@@ -203,21 +205,21 @@ class _MarkupParser:
         """Look for what an answer begins with, and for a call that has to come."""
         fresh, tools, markup = not (self._spoken or self._called), self._context.tools, self._markup
         options = markup.first if tools else markup.first_without_calls
-        first = (yield from self._read.ahead(*options, text=True)) if options and fresh else ""
+        first = (yield from self._read.lookahead(*options, text=True)) if options and fresh else ""
         if first or not tools:
             return first
         may_fence = fresh and FENCE not in markup.calls
         if self._context.forced is not None:
             yield from self._guided()
-        elif may_fence and (yield from self._read.ahead(FENCE, text=True)):
+        elif may_fence and (yield from self._read.lookahead(FENCE, text=True)):
             yield from self._block()
         return ""
 
     def _block(self) -> ReadStep:
         """A fence stands first: of a block of JSON that is a call, around a call, or in the text."""
         read, opening = self._read, (yield from fenced_json.opening(self._read))
-        own = (yield from read.ahead(*self._markup.openings)) if self._markup.openings else ""
-        if own or not (yield from read.ahead("{", "[")):
+        own = (yield from read.lookahead(*self._markup.call_openings)) if self._markup.call_openings else ""
+        if own or not (yield from read.lookahead("{", "[")):
             read.marker = opening
             yield from self._fence(FENCE, fresh=True)
         elif (yield from fenced_json.block(read, self._emit, self._context, opening)):
@@ -244,7 +246,7 @@ class _MarkupParser:
             return (yield from self._thought(mark))
         if mark in markup.fences or (mark == FENCE and not self._seeks):
             return (yield from self._fence(mark, fresh))
-        if mark in markup.openings:
+        if mark in markup.call_openings:
             return (yield from self._call(mark, self._emit.text))
         if mark in markup.citations:
             return (yield from self._citation(mark, self._emit.text))
@@ -259,7 +261,7 @@ class _MarkupParser:
         if mark == self._closing or self._falls(mark, fresh):
             self._closing = answer.get(mark, self._closing)
             return mark
-        if mark in self._markup.closes and self._context.unopened and not self._settled:
+        if mark in self._markup.reasoning_closings and self._context.unopened and not self._settled:
             return (yield from self._unopened(mark))
         self._emit.text(self._read.marker)
         return ""
@@ -274,8 +276,8 @@ class _MarkupParser:
         read, gap = self._read, self._read.marker.removesuffix(mark)
         read.record(read.marker)
         yield from read.run(_BLANKS)
-        follows = yield from read.ahead("\n", "\r")
-        text = read.recorded()
+        follows = yield from read.lookahead("\n", "\r")
+        text = read.end_recording()
         if not follows and not read.ended:
             self._emit.text(text)
             return ""
@@ -290,7 +292,7 @@ class _MarkupParser:
         read = self._read
         read.record(read.marker)
         yield from read.peek()
-        text = read.recorded()
+        text = read.end_recording()
         if read.ended:
             return mark
         self._emit.text(text)
@@ -321,8 +323,8 @@ class _MarkupParser:
         read = self._read
         read.record(mark)
         yield from read.run(_SOURCES)
-        whole = mark.endswith(">") or (yield from read.literal(">"))
-        text = read.recorded()
+        whole = mark.endswith(">") or (yield from read.take_literal(">"))
+        text = read.end_recording()
         if whole or (read.cut and read.ended):
             self._emit.dropped("citations")
         else:
@@ -331,7 +333,7 @@ class _MarkupParser:
 
     def _thought(self, tag: str) -> ReadStep:
         """A thought whose tag was taken, up to whatever ends it."""
-        stops = (self._markup.thought if self._mode == "text" else self._markup.thought_or_call)[tag]
+        stops = (self._markup.thought if self._mode == "text" else self._markup.reasoning_or_call_markers)[tag]
         put: TextSink = self._emit.reasoning
         self._thought_through = True
         if tag != _APART:
@@ -383,12 +385,12 @@ class _MarkupParser:
             if fenced and read.marker.endswith(mark):
                 yield from read.run(_INFO)
             while mark in (*markup.before, *markup.fences):
-                behind = markup.openings if mark in markup.before else (*markup.before, *markup.calls)
+                behind = markup.call_openings if mark in markup.before else (*markup.before, *markup.calls)
                 mark = yield from read.expect(*behind)
             yield from (calls or markup.calls)[mark](read, self._emit, self._context)
         except Malformed:
             if mark in markup.fences and not read.dropped:  # no tag of a call follows the fence, nor its beginning
-                put(read.recorded())
+                put(read.end_recording())
                 return ""
             if not recover_call(read, self._emit, put):
                 return ""
@@ -419,7 +421,7 @@ class _CallsOnlyOutput:
     def __init__(self, emit: ParserOutput) -> None:
         self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
         self.unread = emit.unread
-        self.text = self.thought_end = self.reasoning = self.fragment = self.dropped = _ignore
+        self.text = self.thought_end = self.reasoning = self.incomplete_call = self.dropped = _ignore
 
 
 def _ignore(_: str) -> None:

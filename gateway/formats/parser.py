@@ -52,7 +52,7 @@ class ParserOutput(Protocol):
     def tool_start(self, name: str, id: str = "") -> None: ...
     def tool_args(self, json: str) -> None: ...
     def tool_end(self) -> None: ...
-    def fragment(self, text: str) -> None: ...
+    def incomplete_call(self, text: str) -> None: ...
     def dropped(self, what: str) -> None: ...
     def thought_end(self, tag: str) -> None: ...
     def unread(self, format: str) -> None: ...
@@ -68,19 +68,19 @@ def start_call(read: TextReader, emit: ParserOutput, name: str, id: str = "") ->
     """Begin a call: its text cannot become text again; Malformed if its name is empty."""
     if not name:
         raise Malformed
-    read.recorded()
+    read.end_recording()
     emit.tool_start(name, id)
 
 
 def emit_as_text(read: TextReader, emit: ParserOutput, put: TextSink) -> None:
     """Give text back to `put` that is no call after all, unless it only ended too early to tell."""
-    if text := read.recorded():
-        (emit.fragment if read.ended else put)(text)
+    if text := read.end_recording():
+        (emit.incomplete_call if read.ended else put)(text)
 
 
 def recover_call(read: TextReader, emit: ParserOutput, put: TextSink) -> bool:
     """After a Malformed: what has begun as a call ends, what has not was text for `put`; True if it had begun."""
-    if read.recording:
+    if read.is_recording:
         emit_as_text(read, emit, put)
         return False
     if not read.ended:
@@ -107,9 +107,9 @@ def by_next_token(options: Mapping[str, CallParser], otherwise: CallParser) -> C
         reads_on: CallParser = call
         while reads_on is call:
             yield from read.peek()
-            found = yield from read.ahead(*options)
+            found = yield from read.lookahead(*options)
             if found not in ("{", "["):
-                yield from read.literal(*options)
+                yield from read.take_literal(*options)
             reads_on = options.get(found, otherwise)
         return (yield from reads_on(read, emit, context))
 
@@ -133,7 +133,7 @@ class FormatParser:
         """Read on.  Return True if all of the text was put at once."""
         passage = self.passage
         if passage and passage.fits(text):
-            self.read.skip(text)
+            self.read.pass_through(text)
             passage.put(text)
             return True
         self.read.feed(text)

@@ -38,7 +38,7 @@ def value(
         return (yield from _after(read, ends)) if whole else ""
     bare = begun + (yield from read.run(_BARE))
     prefix = bare.lower()
-    if (not bare or prefix in PREFIXES) and (quote := (yield from read.literal(*lenient_json.QUOTES))):
+    if (not bare or prefix in PREFIXES) and (quote := (yield from read.take_literal(*lenient_json.QUOTES))):
         return (yield from _string(read, put, prefix, quote, ends))
     if read.ended and (read.cut or not bare):
         return ""  # it may have gone on
@@ -86,7 +86,7 @@ def _string(read: TextReader, put: TextSink, prefix: str, quote: str, ends: str)
     quotes = False  # inside the string
     while mark := (yield from read.until(stops, text.append)):
         if mark == "\\":
-            text.append(mark + (yield from read.some(1)))
+            text.append(mark + (yield from read.take(1)))
             continue
         tail = Tail(read, ends)
         end = yield from tail.run()
@@ -117,7 +117,7 @@ def _decoded(prefix: str, text: str, *, cut: bool = False) -> str:
 
 
 def _list(read: TextReader, put: TextSink, depth: int) -> ReadStep:
-    yield from read.literal("[")
+    yield from read.take_literal("[")
     if (yield from read.accept("]")):
         put("[]")
         return "whole"
@@ -142,7 +142,7 @@ def _items(read: TextReader, put: TextSink, end: str, close: str, depth: int) ->
 
 def _parentheses(read: TextReader, put: TextSink, depth: int) -> ReadStep:
     """A tuple as a list; a value alone is itself."""
-    yield from read.literal("(")
+    yield from read.take_literal("(")
     if (yield from read.accept(")")):
         put("[]")
         return "whole"
@@ -158,7 +158,7 @@ def _parentheses(read: TextReader, put: TextSink, depth: int) -> ReadStep:
 
 def _braces(read: TextReader, put: TextSink, depth: int) -> ReadStep:
     """A dict, its braces perhaps doubled, or a set as a list."""
-    yield from read.literal("{")
+    yield from read.take_literal("{")
     doubled = yield from read.accept("{")
     if (yield from read.accept("}")):
         put("{}")

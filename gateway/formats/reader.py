@@ -52,8 +52,23 @@ class TextReader:
     """
 
     __slots__ = (
-        "_base", "_buffer", "_cut", "_eof", "_held", "_log", "_pos", "_tape", "_taped", "dropped", "ends", "followed",
-        "keeping", "limit", "marker", "mended", "nesting",
+        "_base",
+        "_buffer",
+        "_cut",
+        "_eof",
+        "_held",
+        "_log",
+        "_pos",
+        "_tape",
+        "_taped",
+        "dropped",
+        "ends",
+        "followed",
+        "keeping",
+        "limit",
+        "marker",
+        "nesting",
+        "was_repaired",
     )  # fmt: skip
 
     def __init__(self, limit: int = 8 << 20) -> None:
@@ -67,7 +82,7 @@ class TextReader:
         self.ends: EndTokens | None = None  # what falls away there
         self.marker = ""  # the one found last, with the gap before it
         self.dropped = False  # the beginning of a marker fell away at the end
-        self.mended = False  # JSON was not passed on as it came
+        self.was_repaired = False  # JSON was not passed on as it came
         self.nesting = 0  # brackets of a call's arguments that are open
 
     @property
@@ -76,25 +91,25 @@ class TextReader:
         return self._base + self._pos
 
     def feed(self, text: str) -> None:
-        if self.ends and (self._held or not self.ends.absent(text)):
+        if self.ends and (self._held or not self.ends.is_absent_from(text)):
             text = self._held + text
             begin = self.ends.begin(text)
             text, self._held = text[:begin], text[begin:]
         self._buffer, self._base, self._pos = self._buffer[self._pos :] + text, self._base + self._pos, 0
 
-    def skip(self, text: str) -> None:
+    def pass_through(self, text: str) -> None:
         """Count text that a PassThrough allowed to pass."""
         self._base += len(text)
 
     def close(self, cut: bool = False) -> None:
         """No more comes.  `cut`: not by the model's will, so the beginning of a marker is one, and falls away."""
-        if self.ends and not self.ends.all_of(self._held):
+        if self.ends and not self.ends.is_complete(self._held):
             self.dropped = cut
             self._buffer += "" if cut else self._held
         self._held, self._eof, self._cut = "", True, cut
 
     @property
-    def fed(self) -> int:
+    def received_characters(self) -> int:
         """How many characters have come."""
         return self._base + len(self._buffer) + len(self._held)
 
@@ -117,10 +132,10 @@ class TextReader:
         self._tape, self._taped = [begun], 0
 
     @property
-    def recording(self) -> bool:
+    def is_recording(self) -> bool:
         return self._tape is not None
 
-    def recorded(self) -> str:
+    def end_recording(self) -> str:
         """Return the text taken since `record`, and stop recording."""
         tape, self._tape = self._tape or [], None
         return "".join(tape)
@@ -172,7 +187,7 @@ class TextReader:
         self._emit(len(self._buffer), emit)
         return ""
 
-    def ahead(self, *options: str, text: bool = False) -> ReadStep:
+    def lookahead(self, *options: str, text: bool = False) -> ReadStep:
         """Return the longest option that comes next, without taking it; "" if none does.  text: text may come next."""
         while True:
             here = self._buffer[self._pos : self._pos + max(map(len, options))]
@@ -187,9 +202,9 @@ class TextReader:
                 self._drop()
             return found
 
-    def literal(self, *options: str) -> ReadStep:
+    def take_literal(self, *options: str) -> ReadStep:
         """Take the longest option that comes next and return it; "" if none does."""
-        found = yield from self.ahead(*options)
+        found = yield from self.lookahead(*options)
         return self._take(self._pos + len(found)) if found else ""
 
     def torn(self, *options: str) -> str:
@@ -198,7 +213,7 @@ class TextReader:
         torn = bool(rest) and self._eof and any(option.startswith(rest) for option in options)
         return self._take(len(self._buffer)) if torn else ""
 
-    def some(self, count: int) -> ReadStep:
+    def take(self, count: int) -> ReadStep:
         """Take so many characters, or as many as there are."""
         while len(self._buffer) - self._pos < count and not self._eof:
             yield None
@@ -207,7 +222,7 @@ class TextReader:
     def accept(self, *options: str) -> ReadStep:
         """Skip white space, then `literal`."""
         yield from self.peek()
-        return (yield from self.literal(*options))
+        return (yield from self.take_literal(*options))
 
     def expect(self, *options: str) -> ReadStep:
         """`accept`, or Malformed."""
@@ -218,7 +233,7 @@ class TextReader:
         yield from self._run(SPACE, _ignore)
         return self._buffer[self._pos : self._pos + 1]
 
-    def word(self, characters: re.Pattern[str] = _WORD) -> ReadStep:
+    def read_word(self, characters: re.Pattern[str] = _WORD) -> ReadStep:
         """Take a name: all that there is of these characters, and at least one."""
         return (yield from self.run(characters)) or self._malformed()
 
@@ -228,7 +243,7 @@ class TextReader:
         yield from self._run(characters, pieces.append)
         return "".join(pieces)
 
-    def string(self) -> ReadStep:
+    def read_string(self) -> ReadStep:
         """Take one JSON string and return its value, or Malformed."""
         pieces: list[str] = []
         yield from self.expect('"')
@@ -271,7 +286,7 @@ class TextReader:
                 emit(first)
                 return self._take(self._pos + 1)
             elif first != "\\":
-                self.mended = True
+                self.was_repaired = True
                 emit(json.dumps(self._take(self._pos + 1))[1:-1])
             elif self._may_go_on():
                 yield None
@@ -310,7 +325,7 @@ class TextReader:
             if not stop or (stop[0][0] in "\\," and stop.end() == len(self._buffer)):
                 self._emit(len(self._buffer) if not stop or (self._eof and quoted) else stop.start(), emit)
                 if self._eof:
-                    self.mended |= bool(self._take(len(self._buffer)))
+                    self.was_repaired |= bool(self._take(len(self._buffer)))
                     return ""
                 yield (inside if quoted else outside) if self._waits else None
                 pos = self._pos
@@ -333,7 +348,7 @@ class TextReader:
         if stop[0] == "<":
             self._malformed()
         self._take(stop.end())
-        self.mended = True
+        self.was_repaired = True
 
     def _run(self, characters: re.Pattern[str], emit: TextSink) -> ReadStep:
         while True:
@@ -356,7 +371,7 @@ class TextReader:
     def _settled(self, found: re.Match[str], markers: Markers) -> bool:
         """False if what was found may yet become a longer marker."""
         end = self._eof and not self._cut
-        if end or found[0] not in markers.short or len(self._buffer) - found.start() > markers.longest:
+        if end or found[0] not in markers.short or len(self._buffer) - found.start() > markers.max_length:
             return True
         return self._buffer[found.start() :] not in markers.prefixes
 
@@ -400,7 +415,7 @@ class TextReader:
         else:
             self._take(self._pos + 1)
             emit("\\\\")
-        self.mended = True
+        self.was_repaired = True
 
     def _emit(self, end: int, emit: TextSink) -> None:
         if end > self._pos:

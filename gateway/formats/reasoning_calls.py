@@ -68,8 +68,8 @@ class HeldOutput:
     def reasoning(self, text: str) -> None:
         self._add("reasoning", self._new(text))
 
-    def fragment(self, text: str) -> None:
-        self._add("fragment" if self._read.cut else "reasoning", self._new(text))
+    def incomplete_call(self, text: str) -> None:
+        self._add("incomplete_call" if self._read.cut else "reasoning", self._new(text))
 
     def tool_start(self, name: str, id: str = "") -> None:
         if not self._named:

@@ -45,7 +45,7 @@ class Tail:
             yield from self._run(_SPACE)
             if read.ended:
                 break
-            if end := (yield from read.literal(*self._ends)):
+            if end := (yield from read.take_literal(*self._ends)):
                 return (yield from self._ended(end))
             if not (yield from self._part()):
                 break
@@ -54,7 +54,7 @@ class Tail:
 
     def _ended(self, end: str) -> ReadStep:
         """Handle a mark that may follow the value; a bracket right before a quote is inside the string."""
-        if end in _CLOSE and (yield from self._read.ahead(*_QUOTE)):
+        if end in _CLOSE and (yield from self._read.lookahead(*_QUOTE)):
             self.text.append(end)
             return ""
         if not self._literal:
@@ -103,7 +103,7 @@ class Tail:
         while quote and (mark := (yield from read.until(lenient_json.ENDS[quote], text.append))) != quote:
             if not mark:
                 return ""
-            text.append(mark + (yield from read.some(1)))
+            text.append(mark + (yield from read.take(1)))
         if quote:
             self.text += [*text, quote]
             self.strings.append((prefix, "".join(text)))
@@ -111,7 +111,7 @@ class Tail:
 
     def _closing(self) -> ReadStep:
         """The quote that comes next if a bracket right behind it closes what the string is in, else ""."""
-        found = yield from self._read.ahead(*_CLOSINGS, *_INSIDE)
+        found = yield from self._read.lookahead(*_CLOSINGS, *_INSIDE)
         return "" if found in _INSIDE else found
 
     def _group(self, *brackets: str) -> ReadStep:
@@ -121,7 +121,7 @@ class Tail:
         return ""
 
     def _take(self, *options: str) -> ReadStep:
-        taken = yield from self._read.literal(*options)
+        taken = yield from self._read.take_literal(*options)
         self.text.append(taken)
         return taken
 
@@ -145,7 +145,7 @@ class Nesting:
         while self._depth > 0 and (mark := (yield from read.until(_MARKS, put))):
             put(mark)
             if mark == "\\":
-                put((yield from read.some(1)))
+                put((yield from read.take(1)))
             self._see(mark)
         return mark
 

@@ -141,12 +141,12 @@ class ChoiceNormalizer:
         if reason in ("stop", "tool_calls"):
             fitting = "tool_calls" if self._calls.count else "stop"
             if fitting != reason and (self._calls.native or not self._calls.count):
-                self._setting.ledger.note("repaired", "finish_reason")
+                self._setting.ledger.add("repaired", "finish_reason")
             reason = fitting
         self._out.append(Finish(self._index, reason))
         return self._taken()
 
-    def lose(self) -> list[Event]:
+    def fail(self) -> list[Event]:
         """The upstream failed: what it had sent, and no Finish."""
         if self.reason:
             return self.end()
@@ -227,19 +227,19 @@ class ChoiceNormalizer:
     def tool_end(self) -> None:
         self._calls.end()
 
-    def fragment(self, text: str) -> None:
+    def incomplete_call(self, text: str) -> None:
         """The beginning of a call without a name: nothing that anybody could use where the token limit cut it."""
         if self._limited:
-            self._setting.ledger.note("truncated", "tool_calls")
+            self._setting.ledger.add("truncated", "tool_calls")
         else:
             self.text(text)
 
     def dropped(self, what: str) -> None:
-        self._setting.ledger.note("dropped", what)
+        self._setting.ledger.add("dropped", what)
 
     def thought_end(self, tag: str) -> None:
         """Make reasoning of all text so far, if none of it has been sent."""
-        self._setting.ledger.note("repaired", "content")
+        self._setting.ledger.add("repaired", "content")
         if not self._waits:
             self._parts = not self._shown[-1:].isspace()
             return
@@ -252,10 +252,10 @@ class ChoiceNormalizer:
     def _drop_logprobs(self) -> None:
         """Report those of the text that has not been sent."""
         if any(event.logprobs for event in self._out if type(event) is TextDelta):
-            self._setting.ledger.note("dropped", "logprobs")
+            self._setting.ledger.add("dropped", "logprobs")
 
     def unread(self, format: str) -> None:
-        self._setting.ledger.note("unread", f"tool_calls={format}")
+        self._setting.ledger.add("unread", f"tool_calls={format}")
 
     # what the backend says
 
@@ -288,7 +288,7 @@ class ChoiceNormalizer:
             return
         parse = self._parser(format)
         if event.logprobs and not self._alignment:
-            self._alignment = LogprobAligner(parse.read.fed)
+            self._alignment = LogprobAligner(parse.read.received_characters)
         if self._alignment:
             self._alignment.feed(event.text, event.logprobs)
         self.straight = not self._alignment
@@ -356,7 +356,7 @@ class ChoiceNormalizer:
         """Entries without text go with the text that follows, or end it; a thought's and a call's fall away."""
         mute, self._mute = self._mute, []
         if not shown:
-            self._setting.ledger.note("dropped", "logprobs")
+            self._setting.ledger.add("dropped", "logprobs")
             return
         for event in mute:
             self._follow(event)
@@ -381,9 +381,9 @@ class ChoiceNormalizer:
             self._apart, read.followed = False, followed
             self._parse.close(cut=self._limited)
             if read.dropped:
-                self._setting.ledger.note("truncated", "content")
-            if read.mended:
-                self._setting.ledger.note("repaired", "tool_calls.function.arguments")
+                self._setting.ledger.add("truncated", "content")
+            if read.was_repaired:
+                self._setting.ledger.add("repaired", "tool_calls.function.arguments")
             if self._alignment:
                 self._align_rest(self._alignment, read)
             self._parse = self._alignment = None
@@ -400,7 +400,7 @@ class ChoiceNormalizer:
         if followed or not self._calls.count:
             self._out += gap
         else:
-            self._setting.ledger.note("dropped", "content")
+            self._setting.ledger.add("dropped", "content")
 
     def end_before_call(self) -> None:
         self._end_text(followed=True)
@@ -410,4 +410,4 @@ class ChoiceNormalizer:
         if rest and not inside:
             self._out.append(TextDelta(self._index, "", rest))
         if alignment.dropped or (rest and inside):
-            self._setting.ledger.note("dropped", "logprobs")
+            self._setting.ledger.add("dropped", "logprobs")

@@ -67,7 +67,7 @@ class EmptyTurn:
     ) -> None:
         self._request, self._ledger, self._before = request, ledger, before
         self._retries, self._prefills, self._room = retries and not before, prefills, limit
-        self._mark = ledger.mark()
+        self._mark = ledger.savepoint()
         self._thoughts: list[str] = []
         self._text = ""
         self._held: list[Event] = []
@@ -125,7 +125,7 @@ class EmptyTurn:
                 entries = self._ledger.take(self._mark, "unenforced:")
                 self.failed = FailedOutput((*self._held, finish), subject=SUBJECT, entries=entries)
                 return ()
-            self._ledger.note("unenforced", SUBJECT)
+            self._ledger.add("unenforced", SUBJECT)
         return self._released(finish)
 
     def _fail(self, failure: Failure) -> Iterable[Event]:
@@ -137,14 +137,14 @@ class EmptyTurn:
     def _first(self, before: FailedOutput) -> Iterable[Event]:
         """End the response as the empty turn did."""
         self.settled = True
-        self._ledger.note("unenforced", SUBJECT)
+        self._ledger.add("unenforced", SUBJECT)
         self._ledger.put(before.entries)
         return before.events
 
     def _settle(self) -> None:
         self.settled = True
         if self._before:
-            self._ledger.note("emulated", SUBJECT)
+            self._ledger.add("emulated", SUBJECT)
 
     def _released(self, event: Event) -> Iterable[Event]:
         held, self._held = self._held, []

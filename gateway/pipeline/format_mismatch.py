@@ -53,7 +53,7 @@ def alone(context: ParseContext) -> ParseContext:
 
 
 def _tags(row: FormatSpec) -> tuple[str, ...]:
-    tags = row.parse.openings if isinstance(row.parse, Markup) else row.first
+    tags = row.parse.call_openings if isinstance(row.parse, Markup) else row.first
     return tuple(tag for tag in tags if len(tag) >= _SHORTEST and tag[0] in "<[]")
 
 
@@ -82,4 +82,4 @@ class _Calls:
     def text(self, text: str) -> None:
         pass
 
-    reasoning = tool_args = fragment = dropped = unread = thought_end = text
+    reasoning = tool_args = incomplete_call = dropped = unread = thought_end = text

@@ -60,14 +60,14 @@ class Normalizer(Struct, eq=False):
         """Return the number of tool calls so far."""
         return sum([choice.calls for choice in self._choices.values()])
 
-    def passes(self, event: Event) -> bool:
+    def passes_unchanged(self, event: Event) -> bool:
         """True if it is all that comes of it, and nothing else is changed by it."""
         if type(event) is not TextDelta:
             return False
         choice = self._choices.get(event.choice)
         return choice is not None and choice.plain
 
-    def keeps(self, answer: Sequence[Event]) -> bool:
+    def body_passes_unchanged(self, answer: Sequence[Event]) -> bool:
         """True if a whole answer, of which nothing has been fed, is all that would come of it, its end included."""
         if len(answer) != _PARTS or self._setting.format or self._setting.context.echoed:
             return False
@@ -98,7 +98,7 @@ class Normalizer(Struct, eq=False):
         if self.failed or self._closed:
             return ()
         if not self.finished():
-            self._setting.ledger.note("synthesised", "finish_reason")
+            self._setting.ledger.add("synthesised", "finish_reason")
         if not self._choices:
             self._open(0)
         self._closed = True
@@ -112,15 +112,15 @@ class Normalizer(Struct, eq=False):
         if self.failed:
             return ()
         self.failed = True
-        came = [event for choice in self._choices.values() for event in choice.lose()]
-        return (*came, Failure(self._setting.discreet(problem)))
+        came = [event for choice in self._choices.values() for event in choice.fail()]
+        return (*came, Failure(self._setting.mask_problem(problem)))
 
     def _finish(self, event: Finish) -> Iterable[Event]:
         if event.reason in _FAILED:
             return self.fail(Problem(502, f"The backend ended the answer: {event.reason}.", "upstream_error"))
         reason = _REASONS.get(event.reason)
         if not reason:
-            self._setting.ledger.note("repaired", "finish_reason")
+            self._setting.ledger.add("repaired", "finish_reason")
         (self._choices.get(event.choice) or self._open(event.choice)).finish(reason or "stop")
         return ()
 

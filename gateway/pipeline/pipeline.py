@@ -111,17 +111,17 @@ class Pipeline:
         self._upstream, self._lone = self._open_round(self._request), None
         return [StartCall(self._request)]
 
-    def spend(self, usage: Usage) -> None:
+    def add_usage(self, usage: Usage) -> None:
         """Count what was used on the way to the first round."""
         self._spent += usage
 
     @property
     def spent(self) -> Usage:
         """Tokens by now; where they were not counted, as the round goes on or broke off, they are estimated."""
-        return self._spent + self._so_far if self._running else self._spent
+        return self._spent + self._round_usage if self._running else self._spent
 
     @property
-    def _so_far(self) -> Usage:
+    def _round_usage(self) -> Usage:
         return self._counted or self._upstream.used
 
     def answered(self, content_type: str) -> None:
@@ -142,31 +142,31 @@ class Pipeline:
 
     def feed(self, data: bytes) -> bytes:
         """Return the client's data for the upstream's data."""
-        if self._lone and (said := self.alone(data)) is not None:
+        if self._lone and (said := self.feed_one(data)) is not None:
             return said
         events = self._upstream.feed(data)
         self._lone = self._upstream.lone
-        return self._encoded(events) if events else b""
+        return self._encode_events(events) if events else b""
 
-    def alone(self, data: bytes) -> bytes | None:
+    def feed_one(self, data: bytes) -> bytes | None:
         """The same of a chunk that comes alone, amid others of its form; None of anything else, and nothing is done."""
         events = self._lone(data) if self._lone else None
-        return None if events is None else self._encoded(events)
+        return None if events is None else self._encode_events(events)
 
     def fail(self, problem: Problem) -> list[PipelineAction]:
         """The round broke off; what it had sent is delivered first."""
-        return self._end(self._encoded(self._upstream.fail(problem)))
+        return self._finish_round(self._encode_events(self._upstream.fail(problem)))
 
     def close(self) -> list[PipelineAction]:
         """The round is over: end the turn, or go on with another."""
-        return self._end(self._encoded(self._upstream.close()))
+        return self._finish_round(self._encode_events(self._upstream.close()))
 
     def end(self, problem: Problem) -> list[PipelineAction]:
         """End the response for this reason, without further attempts; deliver what had arrived."""
         if self.problem:  # one round has failed, and the other has not begun
             self.problem = problem
             return self._over(b"")
-        return self._over(self._encoded(self._upstream.fail(problem)))
+        return self._over(self._encode_events(self._upstream.fail(problem)))
 
     def give_up(self) -> list[PipelineAction]:
         """Nothing else is tried after a round that Failed."""
@@ -176,9 +176,9 @@ class Pipeline:
         """The answer has been stored, or could not be."""
         return [SendBytes(self._endpoint.close(kept=well)), EndResponse()]
 
-    def _end(self, last: bytes) -> list[PipelineAction]:
+    def _finish_round(self, last: bytes) -> list[PipelineAction]:
         failed_at_once = self.problem and not self.spoken  # then the backend has done nothing that was of use
-        if used := self._counted if failed_at_once else self._so_far:
+        if used := self._counted if failed_at_once else self._round_usage:
             self._spent += used
         self._counted, self._running = None, False
         if not self.problem and (request := self._again()):
@@ -196,39 +196,39 @@ class Pipeline:
             return [SendBytes(last + self._endpoint.close(kept=False)), EndResponse()]
         return [SendBytes(last), StoreResponse(record)]
 
-    def _encoded(self, events: Sequence[Event]) -> bytes:
+    def _encode_events(self, events: Sequence[Event]) -> bytes:
         if len(events) == 1 and self.spoken and type(events[0]) not in _APART:  # almost always where chunks come alone
             return self._endpoint.encode(events[0])
         if len(events) > _FEW:
-            return self._runs(events)
+            return self._encode_runs(events)
         said = b""
         for event in events:
             if type(event) in _APART:
-                said += self._encode_apart(event)
+                said += self._encode_non_content(event)
                 continue
             if not self.spoken:
-                said += self._begin()
+                said += self._begin_content()
             said += self._endpoint.encode(event)
         return said
 
-    def _runs(self, events: Iterable[Event]) -> bytes:
+    def _encode_runs(self, events: Iterable[Event]) -> bytes:
         """The same of many: those that follow one another and are of one type are told together."""
         said: list[bytes] = []
         for kind, run in groupby(events, type):
             if kind in _APART:
-                said += map(self._encode_apart, run)
+                said += map(self._encode_non_content, run)
                 continue
             if not self.spoken:
-                said.append(self._begin())
+                said.append(self._begin_content())
             said.append(self._endpoint.encode(*run))
         return b"".join(said)
 
-    def _begin(self) -> bytes:
+    def _begin_content(self) -> bytes:
         """There is content; what the client gets before it."""
         self.begun = self.spoken = True
         return self.commit()
 
-    def _encode_apart(self, event: Event) -> bytes:
+    def _encode_non_content(self, event: Event) -> bytes:
         """Encode an event that is no content."""
         if isinstance(event, Usage):
             self._counted = event

@@ -31,9 +31,9 @@ class PrefillOutput:
         if new := self._new(text):
             self._emit.reasoning(new)
 
-    def fragment(self, text: str) -> None:
+    def incomplete_call(self, text: str) -> None:
         if new := self._new(text):
-            self._emit.fragment(new)
+            self._emit.incomplete_call(new)
 
     def tool_start(self, name: str, id: str = "") -> None:
         if self._resumed:

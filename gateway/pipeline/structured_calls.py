@@ -235,7 +235,7 @@ class StructuredCalls:
             if known.repeats(head):
                 self._go_on(owner)
                 return
-            self._setting.ledger.note("repaired", "tool_calls.index")
+            self._setting.ledger.add("repaired", "tool_calls.index")
             known.close()
         elif known and not head.name and head.id == known.id:
             return  # a delta that has nothing but the id again
@@ -280,7 +280,7 @@ class StructuredCalls:
     def _report(self, call: StructuredCall) -> None:
         """Report what came for a call after its end; nothing of it is passed on."""
         if call.surplus or call.repaired:
-            self._setting.ledger.note("invalid" if call.surplus else "repaired", "tool_calls.function.arguments")
+            self._setting.ledger.add("invalid" if call.surplus else "repaired", "tool_calls.function.arguments")
 
     def _add(self, head: ToolCallStart) -> StructuredCall:
         twin = self._ids.get(head.id)
@@ -333,7 +333,7 @@ class StructuredCalls:
         call.ended = True
         ledger = self._setting.ledger
         if call.repeated:
-            ledger.note("repaired", "tool_calls")
+            ledger.add("repaired", "tool_calls")
         elif not call.started:
             if call.raw:
                 owner.say(TextDelta(self._choice, call.raw))  # arguments of no call are not lost

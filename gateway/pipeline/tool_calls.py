@@ -40,7 +40,7 @@ class ParserSettings(Struct, frozen=True):
     ledger: Warnings
     taken: frozenset[str] = frozenset()
     limit: int = 8 << 20
-    discreet: Callable[[Problem], Problem] = lambda problem: problem
+    mask_problem: Callable[[Problem], Problem] = lambda problem: problem
     whole: bool = False
     auto: bool = False
 
@@ -68,9 +68,9 @@ class ToolCallTracker:
         self.end()
         name = tool_names.resolve(head.name, self._setting.context.tools)
         if name != head.name:
-            self._setting.ledger.note("repaired", "tool_calls.function.name")
+            self._setting.ledger.add("repaired", "tool_calls.function.name")
         elif name not in self._setting.context.tools:
-            self._setting.ledger.note("forwarded", "tool_calls.function.name")
+            self._setting.ledger.add("forwarded", "tool_calls.function.name")
         self._args, self._shape = [], self._setting.context.shape(name)
         self._out.append(replace(head, call=self.count, id=self._id(head.id), name=name))
         self.count += 1
@@ -103,14 +103,14 @@ class ToolCallTracker:
     def _report(self, repaired: bool, valid: bool) -> None:
         ledger, subject = self._setting.ledger, "tool_calls.function.arguments"
         if repaired:
-            ledger.note("repaired", subject)
+            ledger.add("repaired", subject)
         if not valid:
-            ledger.note("invalid", subject)
+            ledger.add("invalid", subject)
 
     def _id(self, id: str) -> str:
         if not id or id in self._ids or id in self._setting.taken:
             if self.native:
-                self._setting.ledger.note("synthesised", "tool_calls.id")
+                self._setting.ledger.add("synthesised", "tool_calls.id")
             id = self._setting.new_id()
         self._ids.add(id)
         return id

@@ -50,18 +50,18 @@ class UpstreamReader:
         """Payloads that are alike are taken together, as soon as one of them is known; the others by themselves."""
         frames, decoder = self._frames, self._decoder
         if not frames:
-            return self._kept(data)
+            return self._keep_body(data)
         events: list[Event] = []
         at, end = 0, len(data)
         while at < end and not self._normaliser.failed:
             if frames.aligned and end <= self._limit:
                 run, until = decoder.run(data, at, frames)
                 if until > at:
-                    events += self._known(run)
+                    events += self._events_of_repeats(run)
                     at = until
                     continue
             until = end if frames.aligned and decoder.settled else frames.after(data, at)
-            events += self._promised(frames.feed(data[at:until]))
+            events += self._events_of_payloads(frames.feed(data[at:until]))
             at = until
         return events
 
@@ -73,35 +73,35 @@ class UpstreamReader:
         known = self._decoder.known
         if not known:
             return None
-        read = self._decoder.alone(min(self._limit, _LONE))
-        if self._plain and self._normaliser.passes(known):
+        read = self._decoder.single_chunk_decoder(min(self._limit, _LONE))
+        if self._plain and self._normaliser.passes_unchanged(known):
             return read
 
         def told(data: bytes) -> Sequence[Event] | None:
             events = read(data)
-            return events and self._heard(events)
+            return events and self._normalize_run(events)
 
         return told
 
     def close(self) -> list[Event]:
         """A good end if the backend announced it: by its last word, a finish reason, or one whole answer."""
         if not self._frames:
-            return self._answer(self._body.close())
-        events = self._promised(self._left(self._frames)) + self._rest()
+            return self._decode_body(self._body.close())
+        events = self._events_of_payloads(self._remaining_payloads(self._frames)) + self._rest()
         if self._decoder.empty:  # nothing has come but perhaps that this was all
-            return events + self._ended(self._normaliser.fail(_NO_CHOICE))
+            return events + self._flush_filters(self._normaliser.fail(_NO_CHOICE))
         if self.done or self._normaliser.finished():
-            return events + self._ended(self._good_end())
-        return events + self._ended(self._normaliser.fail(_LOST))
+            return events + self._flush_filters(self._close_normalizer())
+        return events + self._flush_filters(self._normaliser.fail(_LOST))
 
     def fail(self, problem: Problem) -> list[Event]:
         """The body broke off; no matter where all that was asked for had come."""
         if not self._frames:
-            return self._ended(self._normaliser.fail(problem))
-        events = self._promised(self._left(self._frames)) + self._rest()
+            return self._flush_filters(self._normaliser.fail(problem))
+        events = self._events_of_payloads(self._remaining_payloads(self._frames)) + self._rest()
         if self.done or self._normaliser.finished(self._decoder.n):
             return events + self.close()
-        return events + self._ended(self._normaliser.fail(problem))
+        return events + self._flush_filters(self._normaliser.fail(problem))
 
     @property
     def done(self) -> bool:
@@ -126,69 +126,69 @@ class UpstreamReader:
             decoder.written or estimate_tokens_from_characters(decoder.said),
         )
 
-    def _kept(self, piece: bytes) -> list[Event]:
+    def _keep_body(self, piece: bytes) -> list[Event]:
         """Of one whole body; it tells nothing before its end, unless it is too long."""
         try:
-            self._body.keep(piece)
+            self._body.append(piece)
         except FrameTooLong as error:
             return [*transforms.apply_filters(self._filters, self._normaliser.fail(error.problem))]
         return []
 
-    def _answer(self, body: bytes) -> list[Event]:
+    def _decode_body(self, body: bytes) -> list[Event]:
         """One whole body: almost always a text with its end, of which nothing has to be put right."""
         said = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
         if self._plain and self._decoder.n == 1:
             spoken = [event for event in said if type(event) is not ExtraField]  # an ExtraField passes in any case
-            if self._normaliser.keeps(spoken):
+            if self._normaliser.body_passes_unchanged(spoken):
                 return said
-        events = [event for one in said for event in self._normalised(one)]
+        events = [event for one in said for event in self._normalize(one)]
         if self._normaliser.empty:
-            return events + self._ended(self._normaliser.fail(_NO_CHOICE))
-        return events + self._ended(self._good_end())
+            return events + self._flush_filters(self._normaliser.fail(_NO_CHOICE))
+        return events + self._flush_filters(self._close_normalizer())
 
     def _rest(self) -> list[Event]:
         """Return what the decoder held back."""
-        return [event for raw in self._decoder.rest() for event in self._normalised(raw)]
+        return [event for raw in self._decoder.rest() for event in self._normalize(raw)]
 
-    def _left(self, frames: FrameDecoder) -> Iterator[bytes]:
+    def _remaining_payloads(self, frames: FrameDecoder) -> Iterator[bytes]:
         """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
         return filter(is_complete_payload, frames.close())
 
-    def _ended(self, last: Iterable[Event]) -> list[Event]:
+    def _flush_filters(self, last: Iterable[Event]) -> list[Event]:
         if not self._filters:
             return [*last]
         return [*transforms.apply_filters(self._filters, last), *transforms.close_filters(self._filters)]
 
-    def _good_end(self) -> Iterable[Event]:
+    def _close_normalizer(self) -> Iterable[Event]:
         last = self._normaliser.close()
         if self._normaliser.failed:
             return last
         if not self._normaliser.finished(self._decoder.n):
-            self._ledger.note("unenforced", "n")
+            self._ledger.add("unenforced", "n")
         if self._decoder.unlikely and not any(entry.endswith(":logprobs") for entry in self._ledger.entries()):
-            self._ledger.note("unenforced", "logprobs")
-        return (*last, *self._estimated())
+            self._ledger.add("unenforced", "logprobs")
+        return (*last, *self._estimate_usage())
 
-    def _estimated(self) -> Iterable[Usage]:
+    def _estimate_usage(self) -> Iterable[Usage]:
         """Yield the usage that the backend did not count, of the response or of its reasoning."""
         usage, said, thought = self._decoder.counted, self._decoder.said, self._normaliser.thought
         if usage and (usage.reasoning or not thought):
             return ()
-        self._ledger.note("estimated", "usage.reasoning_tokens" if usage else "usage")
+        self._ledger.add("estimated", "usage.reasoning_tokens" if usage else "usage")
         return (split_reasoning_tokens(self.used, thought, said) if thought else self.used,)
 
-    def _known(self, run: list[Event]) -> Sequence[Event]:
+    def _events_of_repeats(self, run: list[Event]) -> Sequence[Event]:
         """Return the output of events that differ in their texts alone."""
-        if not run or (self._plain and self._normaliser.passes(run[0])):
+        if not run or (self._plain and self._normaliser.passes_unchanged(run[0])):
             return run
-        return self._heard(run)
+        return self._normalize_run(run)
 
-    def _heard(self, run: Sequence[Event]) -> Sequence[Event]:
+    def _normalize_run(self, run: Sequence[Event]) -> Sequence[Event]:
         """Of such as do not simply pass."""
         events = self._normaliser.run(run)
         return transforms.apply_filters(self._filters, events) if self._filters else events
 
-    def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
+    def _events_of_payloads(self, payloads: Iterator[bytes]) -> list[Event]:
         decoder, normaliser = self._decoder, self._normaliser
         events: list[Event] = []
         try:
@@ -196,15 +196,15 @@ class UpstreamReader:
                 if normaliser.failed:
                     break  # however much of it has come
                 for raw in decoder.decode(payload):
-                    events += self._normalised(raw)
+                    events += self._normalize(raw)
                 if decoder.done and normaliser.finished():
                     events += transforms.apply_filters(self._filters, normaliser.close())  # only usage may follow
         except FrameTooLong as error:
             events += transforms.apply_filters(self._filters, normaliser.fail(error.problem))
         return events
 
-    def _normalised(self, raw: Event) -> Iterable[Event]:
-        if self._plain and self._normaliser.passes(raw):
+    def _normalize(self, raw: Event) -> Iterable[Event]:
+        if self._plain and self._normaliser.passes_unchanged(raw):
             return (raw,)
         events = self._normaliser.feed(raw)
         return transforms.apply_filters(self._filters, events) if self._filters else events

@@ -76,10 +76,10 @@ async def _living(
 ) -> AsyncIterator[dict[str, Callable[[], None]]]:
     """Hold the resources of the application for its lifetime."""
     state, telemetry = app.state, app.state.telemetry
-    store = Database(config.store.url.get_secret_value(), telemetry.store_failed)
+    store = Database(config.store.url.get_secret_value(), telemetry.record_store_failure)
     directory = ModelRegistry(config, telemetry.failed)
     limits = RateLimiter(config, store)
-    joined = partial(crowd.joined, config.limits.concurrent or inf)
+    joined = partial(crowd.acquire, config.limits.concurrent or inf)
     workshop = ToolRegistry(config.tools)
     reader = RequestParser(store, state.keyring, config, workshop, counts_of(config))
     asking = ModelRequestHandler(reader, directory, limits, joined, telemetry)
@@ -87,7 +87,7 @@ async def _living(
     state.workshop = workshop
     beside = [asyncio.create_task(expire_forever(store, config.store))]
     try:
-        async with telemetry.of(directory.backends), directory.probing(), asking.jobs.at_work() as stopping:
+        async with telemetry.of(directory.backends), directory.run_probes(), asking.jobs.at_work() as stopping:
             beside.append(asyncio.create_task(state.sockets.close_when(stopping)))
             state.stopping = stopping
             yield {STOPPING: stopping.set}

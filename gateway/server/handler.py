@@ -67,30 +67,35 @@ class ModelRequestHandler:
         telemetry: Telemetry,
     ) -> None:
         self._reader, self._directory, self._config, self._limits = reader, directory, reader.config, limits
-        self.joined, self.telemetry, self.store, self.counts = joined, telemetry, reader.store, reader.counts
-        self.jobs = JobManager(reader.store, reader.config, self._again, telemetry)
+        self.acquire_concurrency, self.telemetry, self.store, self.counts = (
+            joined,
+            telemetry,
+            reader.store,
+            reader.counts,
+        )
+        self.jobs = JobManager(reader.store, reader.config, self._rebuild_job_request, telemetry)
 
     async def answer(
         self, ask: IncomingRequest, read: Read, reply: type[Responder | TokenCounting], send: Send
     ) -> bool:
         """True if it came to a good end; raises a GatewayError for everything that has a status of its own."""
         seen = record_of(ask.http.scope)
-        if seen.tape:
-            seen.tape.asked(ask.http.scope, ask.raw)
+        if seen.recorder:
+            seen.recorder.asked(ask.http.scope, ask.raw)
         async with Held() as held:
             question = await read(self._reader, ask.raw, ask.tenant, held)
             seen.ledger, seen.spent = question.ledger, question.spent
             try:
-                ways = await self._ways(question, ask.key, faithful=reply is TokenCounting)
+                ways = await self._resolve_targets(question, ask.key, faithful=reply is TokenCounting)
                 seen.model = ways.served.model
                 tokens = partial(estimate_tokens, question.request) if reply is Responder else int
                 if grant := await self._limits.admit(ask.key, ways.served.model, ways.served.settings, tokens):
-                    grant.used, send = question.used, grant.telling(send)
+                    grant.used, send = question.used, grant.with_headers(send)
                     await held.stack.enter_async_context(grant)
-                if question.lasting:
+                if question.job_plan:
                     held.stack.callback(seen.hold())
-                    if question.lasting.background:
-                        held.stack.enter_context(self.joined(beside=1))
+                    if question.job_plan.background:
+                        held.stack.enter_context(self.acquire_concurrency(beside=1))
                     job = await self.jobs.start(ask.http.scope, ask.raw, ask.tenant, (question, ways), held.stack)
                     if job:
                         seconds = self._config.stream.keepalive_seconds
@@ -98,24 +103,26 @@ class ModelRequestHandler:
                         return await accepted.run(ask.http.scope, ask.http.receive, send)
                 return await reply(ask.http, question, ways, self._config).run(send)
             except GatewayError as error:
-                error.problem = question.in_its_terms(error.problem)
+                error.problem = question.localize_problem(error.problem)
                 raise
 
-    async def _ways(self, question: ModelRequest, key: ApiKey | None, *, faithful: bool = False) -> RetryPolicy:
+    async def _resolve_targets(
+        self, question: ModelRequest, key: ApiKey | None, *, faithful: bool = False
+    ) -> RetryPolicy:
         name = question.request.model
         served = await self._directory.find(name)
         require_model(key, name, served.model)
         named = affinity_key(question.request, question.sticky, served)
         return RetryPolicy(served, key, named, faithful)
 
-    async def _again(
+    async def _rebuild_job_request(
         self, job: StoredJob, named: ResponseIdentity, held: AsyncExitStack
     ) -> tuple[ModelRequest, RetryPolicy]:
         """The question of a job that has to be answered once more; raises as `answer` does."""
         state = StoredContext(self.store, job.tenant)
         key = next((key for key in self._config.auth.keys if key.name == job.tenant), None)
-        question = await self._reader.response_in(state, job.request, Held(held), named)
-        return question, await self._ways(question, key)
+        question = await self._reader.response_in_context(state, job.request, Held(held), named)
+        return question, await self._resolve_targets(question, key)
 
 
 _FULL = error_responses.response_for(overloaded_error())

@@ -22,7 +22,7 @@ async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages:
     """Keep a completion, with `metadata` in its body, and what it was asked."""
     id, said = body["id"], encode(body)
     identified = [{**message, "id": f"{id}-{place}"} for place, message in enumerate(messages)]
-    await item_lists.begin(db, ItemList(id, tenant, identified, now, beside=len(said)))
+    await item_lists.begin(db, ItemList(id, tenant, identified, now, extra_bytes=len(said)))
     values = {"created_at": body["created"], "model": body["model"], "body": said}
     await db.execute(_SAVE, {"id": id, "tenant": tenant, **values})
     await _label(db, id, body.get("metadata") or {})

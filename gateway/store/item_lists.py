@@ -31,7 +31,7 @@ async def begin(db: AsyncConnection, *new: ItemList) -> None:
 
 def _row(thread: ItemList, bodies: Sequence[bytes]) -> dict[str, Any]:
     parent, end = (thread.parent.thread, thread.parent.end) if thread.parent else (None, None)
-    size = sum(map(len, bodies)) + thread.beside
+    size = sum(map(len, bodies)) + thread.extra_bytes
     counted = {"length": len(bodies), "bytes": size, "used_at": thread.now}
     return {"id": thread.id, "tenant": thread.tenant, "parent": parent, "parent_end": end, **counted}
 

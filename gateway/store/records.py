@@ -35,7 +35,7 @@ class ItemList(Struct, frozen=True):
     added: Sequence[Item]
     now: int
     parent: ListPosition | None = None
-    beside: int = 0
+    extra_bytes: int = 0
 
 
 class NewResponse(Struct, frozen=True):

@@ -54,7 +54,7 @@ class _AttachedFile(Struct, frozen=True):
 
 
 def has_files(request: Request) -> bool:
-    if request.plain:
+    if request.is_text_only:
         return False
     contents = [content for message in request.messages if isinstance(content := message.get("content"), list)]
     return any([_is_file(part) for content in contents for part in content])

@@ -37,7 +37,7 @@ class Continuous:
             return (event,)
         counted = self._counted = self._counted or Usage(self._prompt(), 0)
         self._characters += _size(event)
-        self._ledger.note("estimated", "usage")
+        self._ledger.add("estimated", "usage")
         return Usage(counted.prompt, self._tokens(self._characters), counted.cached, kept=counted.kept), event
 
     def close(self) -> Iterable[Event]:

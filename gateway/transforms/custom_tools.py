@@ -29,7 +29,7 @@ def lower_custom_tools(request: Request, ledger: Warnings) -> tuple[Request, Seq
     if not customs and not any(call["type"] == "custom" for call in past_tool_calls.past_calls(request.messages)):
         return request, []
     if customs:
-        ledger.note("emulated", "tools.custom")
+        ledger.add("emulated", "tools.custom")
     tools = tuple(_lowered_tool(tool, ledger) if tool.kind == "custom" else tool for tool in request.tools)
     messages = past_tool_calls.map_calls(request.messages, _lowered_call)
     return replace(request, messages=messages, tools=tools), [CustomToolFilter(customs, ledger)] if customs else []
@@ -44,7 +44,7 @@ def _lowered_tool(tool: Tool, ledger: Warnings) -> Tool:
         notes.append(f"The input has to match this {syntax} grammar:\n{text[:_MOST_GRAMMAR]}")
         if pattern := _pattern(text) if syntax == "regex" else None:
             input["pattern"] = pattern
-        ledger.note("unenforced", "tools.custom.format")  # few servers hold a call to its schema unless it is forced
+        ledger.add("unenforced", "tools.custom.format")  # few servers hold a call to its schema unless it is forced
     parameters = {"type": "object", "properties": {"input": input}, "required": ["input"]}
     definition = {
         "name": tool.name,
@@ -102,7 +102,7 @@ class CustomToolFilter:
 
         def drop(text: str) -> None:
             if text.strip(_AROUND):
-                self._ledger.note("dropped", "tool_calls.function.arguments")
+                self._ledger.add("dropped", "tool_calls.function.arguments")
 
         read = TextReader()
         self._open[event.choice] = FormatParser(read, _unwrapped(read, put, drop))
@@ -118,7 +118,7 @@ def _unwrapped(read: TextReader, put: Callable[[str], None], drop: Callable[[str
     try:
         read.record()
         yield from read.expect("{")
-        while (name := (yield from read.string())) != "input":
+        while (name := (yield from read.read_string())) != "input":
             drop(f'"{name}"')
             yield from read.expect(":")
             yield from read.json(_ignore)
@@ -126,9 +126,9 @@ def _unwrapped(read: TextReader, put: Callable[[str], None], drop: Callable[[str
         yield from read.expect(":")
         yield from read.expect('"')
     except Malformed:
-        put(read.recorded())
+        put(read.end_recording())
         return (yield from read.rest(put))
-    read.recorded()
+    read.end_recording()
     yield from read.characters(put)
     return (yield from read.rest(drop))
 

@@ -38,7 +38,7 @@ class HeldCalls:
 
     def __init__(self, request: Request, ledger: Warnings, limit: int, before: FailedOutput | None) -> None:
         self._request, self._ledger, self._room, self._before = request, ledger, limit, before
-        self._mark = ledger.mark()
+        self._mark = ledger.savepoint()
         self._held: list[Event] = []
         self._entries: tuple[str, ...] = ()
         self._waits, self._invalid = True, False
@@ -79,7 +79,7 @@ class HeldCalls:
             self.failed = FailedOutput((*self._held, finish), subject=SUBJECT, entries=self._entries)
             return ()
         if self._before and not invalid:
-            self._ledger.note("emulated", SUBJECT)
+            self._ledger.add("emulated", SUBJECT)
         return (*self._released(), finish)
 
     def _fail(self, failure: Failure) -> Iterable[Event]:

@@ -38,11 +38,11 @@ def is_enforced(request: Request) -> bool:
 
 
 def enforce_output(request: Request, kind: Kind, how: EnforcementMeans, ledger: Warnings) -> Request:
-    if request.forced:
+    if request.is_tool_forced:
         return _forced(request, how, ledger)
     form = requested_response_format(request) or {}
     if form.get("type") in ("json_object", "json_schema") and ignores_field(kind, "response_format"):
-        ledger.note("emulated", "response_format")
+        ledger.add("emulated", "response_format")
         return replace(request, messages=_told(request, _shape(form, request)), rest=without_response_format(request))
     return request
 
@@ -62,10 +62,10 @@ def ignores_field(kind: Kind, field: str) -> bool:
 def _forced(request: Request, how: EnforcementMeans, ledger: Warnings) -> Request:
     if how == "own":
         return request
-    ledger.note("emulated", "tool_choice")
+    ledger.add("emulated", "tool_choice")
     rest = without_response_format(request)
     if len(rest) < len(request.rest):
-        ledger.note("dropped", "response_format")
+        ledger.add("dropped", "response_format")
     words = demand_text(request)
     if how == "words":
         return replace(request, messages=_told(request, words), rest=rest)

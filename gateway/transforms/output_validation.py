@@ -67,10 +67,10 @@ def output_validation(
 ) -> "OutputValidationFilter | None":
     """Return the filter for the demands of a request; None for most.  terms: called only if there is a demand."""
     wanted = None if _continues(request) else format_validator(request)
-    if not request.generates or not (request.forced or wanted):
+    if not request.generates or not (request.is_tool_forced or wanted):
         return None
     if wanted and not wanted.judged:
-        ledger.note("unenforced", wanted.field)
+        ledger.add("unenforced", wanted.field)
     return OutputValidationFilter(request, wanted, terms(), ledger, before)
 
 
@@ -99,12 +99,12 @@ class OutputValidationFilter:
         self._texts: dict[int, list[str]] = defaultdict(list)  # by choice, as long as there is room
         self._room = terms.limit
         self._settled: set[int] = set()  # choices of which nothing is owed any more
-        self._policy = terms.call if request.forced else terms.form
+        self._policy = terms.call if request.is_tool_forced else terms.form
         self._refuses = self._policy == "refuse" or terms.strict
         holds = request.n == 1 and (self._policy != "warn" or (terms.strict and not request.stream))
         self._held: list[Event] | None = [] if holds else None
         # Reasoning of a model that its backend forces to call passes at once.
-        self._aloud = request.stream and request.forced and terms.how != "words" and not self._refuses
+        self._aloud = request.stream and request.is_tool_forced and terms.how != "words" and not self._refuses
         self.failed: FailedOutput | None = None
 
     def feed(self, event: Event) -> Iterable[Event]:
@@ -170,7 +170,7 @@ class OutputValidationFilter:
 
     def _list(self, broken: Iterable[OutputViolation]) -> None:
         for one in broken:
-            self._ledger.note("unenforced", one.field)
+            self._ledger.add("unenforced", one.field)
 
     def _broken(self, event: Finish) -> tuple[OutputViolation, ...]:
         """Return the broken demands.  A response that was cut may have been on its way to fulfil them."""
@@ -178,7 +178,7 @@ class OutputValidationFilter:
         if event.choice in self._settled or not (cut or event.reason == "stop"):
             return ()
         broken = []
-        if self._request.forced and (text or not cut):
+        if self._request.is_tool_forced and (text or not cut):
             words = f"That was no call. {demand_text(self._request)}"
             broken.append(
                 OutputViolation("tool_choice", "The model did not call a tool, as 'tool_choice' demands.", words)

@@ -33,7 +33,7 @@ def past_call_ids(asked: Request, put: Request) -> frozenset[str]:
 
 def has_no_calls(request: Request) -> bool:
     """True if no call was made."""
-    return request.plain or not [message for message in request.messages if message.get("tool_calls")]
+    return request.is_text_only or not [message for message in request.messages if message.get("tool_calls")]
 
 
 def map_calls(messages: Sequence[Message], change: Callable[[ToolCallDict], ToolCallDict]) -> tuple[Message, ...]:
@@ -58,7 +58,7 @@ def convert_call_ids(request: Request, ids: IdForm, ledger: Warnings) -> Request
     messages = tuple(map(_IdRewriter(_FORMS[ids]).message, request.messages))
     if messages == request.messages:
         return request
-    ledger.note("renamed", "messages.tool_calls.id")
+    ledger.add("renamed", "messages.tool_calls.id")
     return replace(request, messages=messages)
 
 

@@ -24,7 +24,7 @@ def tools_to_prompt(request: Request, ledger: Warnings) -> Request:
         messages = insert_after_system(messages, {"role": "system", "content": _offer(tools)})
     if messages == request.messages:
         return request
-    ledger.note("emulated", "tools")
+    ledger.add("emulated", "tools")
     return replace(request, messages=messages)
 
 

@@ -25,7 +25,7 @@ _RANDOM = 8  # characters of a word that nobody else has drawn, at least
 class MissingReasoning(Struct, frozen=True):
     """A message of the assistant without its reasoning: its place, and what that may have been kept under."""
 
-    place: int
+    index: int
     keys: Sequence[str]
 
 
@@ -51,8 +51,8 @@ def restore_reasoning(
     messages = [*request.messages]
     for one in lacks:
         if thought := next((found[key] for key in one.keys if key in found), None):
-            messages[one.place] = {**messages[one.place], "reasoning_content": thought}
-            ledger.note("repaired", "messages.reasoning_content")
+            messages[one.index] = {**messages[one.index], "reasoning_content": thought}
+            ledger.add("repaired", "messages.reasoning_content")
     return replace(request, messages=tuple(messages))
 
 

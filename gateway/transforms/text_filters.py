@@ -115,7 +115,7 @@ class Ending:
             begin = self._ends.begin(text)
             self._held[event.choice] = text[begin:]
             return _said(event, text[:begin])
-        if isinstance(event, Finish) and held and self._ends.all_of(held):
+        if isinstance(event, Finish) and held and self._ends.is_complete(held):
             return (Finish(event.choice, "stop"),)
         return (*((TextDelta(event.choice, held),) if held else ()), event)
 

@@ -57,19 +57,19 @@ def _flat_names(offered: Sequence[ToolName], called: Iterable[ToolName]) -> dict
 
 def _flat_name(named: ToolName, taken: Iterable[str]) -> str:
     """The namespace before the name; cut, and told from others by a digest, where that is not fit or is taken."""
-    if not named.namespace or (_FIT.fullmatch(named.flat) and named.flat not in taken):
-        return named.flat
+    if not named.namespace or (_FIT.fullmatch(named.flat_name) and named.flat_name not in taken):
+        return named.flat_name
     digest = sha256(f"{named.namespace}\0{named.name}".encode()).hexdigest()[:8]
-    return f"{_UNFIT.sub('_', named.flat)[:55]}_{digest}"
+    return f"{_UNFIT.sub('_', named.flat_name)[:55]}_{digest}"
 
 
 def _note(tools: Iterable[Tool], flat: Mapping[ToolName, str], ledger: Warnings) -> None:
     """Of the tools that the client knows by name."""
     for named in (ToolName(tool.name, tool.namespace) for tool in tools if not tool.hosted):
         if named.namespace:
-            ledger.note("translated", "tools.namespace")
-        if flat[named] != named.flat:
-            ledger.note("renamed", "tools.name")
+            ledger.add("translated", "tools.namespace")
+        if flat[named] != named.flat_name:
+            ledger.add("renamed", "tools.name")
 
 
 def _lowered_tool(tool: Tool, flat: Mapping[ToolName, str]) -> Tool:

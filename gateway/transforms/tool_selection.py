@@ -34,7 +34,7 @@ class ToolCallSelectionFilter:
     def _start(self, event: ToolCallStart) -> Iterable[Event]:
         if not self._keep(event):
             self._muted.add(event.choice)
-            self._ledger.note("dropped", "tool_calls")
+            self._ledger.add("dropped", "tool_calls")
             return ()
         self._muted.discard(event.choice)
         call = self._kept.get(event.choice, 0)

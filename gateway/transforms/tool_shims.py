@@ -147,7 +147,7 @@ def lower_shim_tools(request: Request, ledger: Warnings) -> tuple[Request, Seque
     """Tools and past calls as functions; no filter where no such tool is offered."""
     kinds = {tool.name: tool.kind for tool in request.tools if tool.kind in SHIMS}
     for kind in kinds.values():
-        ledger.note("emulated", f"tools.{kind}")
+        ledger.add("emulated", f"tools.{kind}")
     if not kinds and not any(call["type"] in SHIMS for call in past_tool_calls.past_calls(request.messages)):
         return request, []
     tools = tuple(_lowered_tool(tool) if tool.name in kinds else tool for tool in request.tools)
@@ -217,8 +217,8 @@ class ToolShimFilter:
             given = json.decode(arguments, type=_Json)
             fields = shim.fields(given)
         except (DecodeError, RecursionError):
-            self._ledger.note("forwarded", "tool_calls.function.arguments")
+            self._ledger.add("forwarded", "tool_calls.function.arguments")
             return None
         if _given(shim.arguments(fields)) != _given(given):
-            self._ledger.note("repaired", "tool_calls.function.arguments")
+            self._ledger.add("repaired", "tool_calls.function.arguments")
         return fields

@@ -47,8 +47,8 @@ EVERYTHING = [
 def ledger_with_warnings():
     """Return a ledger with two warnings, which a stream has before its last event."""
     ledger = Warnings()
-    ledger.note("dropped", "service_tier")
-    ledger.note("renamed", "tools.name")
+    ledger.add("dropped", "service_tier")
+    ledger.add("renamed", "tools.name")
     return ledger
 
 

@@ -23,7 +23,7 @@ EVERYTHING = [
 def stream(*events, **options):
     """Return a stream with a comment."""
     ledger = Warnings()
-    ledger.note("dropped", "content")
+    ledger.add("dropped", "content")
     data = encoded([*events, STOP], ledger=ledger, **options)
     assert b": gateway-warnings" in data
     return data

@@ -199,7 +199,7 @@ def test_warning_names_dropped_parts_before_the_last_event(events, asked, entrie
     assert terminal.startswith(b"event: response.completed") and (done, nothing) == (b"data: [DONE]", b"")
     whole = Warnings()
     encoded(events, stream=False, ledger=whole, **asked)
-    assert whole.untold() == ", ".join(entries)
+    assert whole.take_unsent() == ", ".join(entries)
 
 
 def test_logprobs_without_text_make_no_message():

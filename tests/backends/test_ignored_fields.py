@@ -56,9 +56,9 @@ def test_ignored_fields_with_invalid_values_are_refused(written, told):
 
 
 def test_ignored_fields_hold_if_the_server_parses_nothing():
-    raw = with_ignored_fields(KINDS["llamacpp"], ["response_format"]).parsing_nothing()
+    raw = with_ignored_fields(KINDS["llamacpp"], ["response_format"]).without_parsers()
     assert is_known_to_ignore(raw, "response_format") and is_known_to_ignore(raw, "tool_choice")
-    assert not is_known_to_ignore(KINDS["llamacpp"].parsing_nothing(), "response_format")
+    assert not is_known_to_ignore(KINDS["llamacpp"].without_parsers(), "response_format")
 
 
 @pytest.mark.parametrize("kind", KINDS)

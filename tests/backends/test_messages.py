@@ -55,7 +55,7 @@ TEXTS = st.builds(
 @given(st.lists(TEXTS, max_size=6), st.sampled_from(list(KINDS)))
 def test_messages_of_plain_text_are_not_changed(given, kind):
     request, ledger = Request(model="m", messages=(*given,)), Warnings()
-    assert request.plain
+    assert request.is_text_only
     assert (
         convert_messages(request_fields.convert_parts(request, KINDS[kind], ledger), MessagePolicy(names=False), ledger)
         == given
@@ -76,7 +76,7 @@ def test_messages_of_plain_text_are_not_changed(given, kind):
     ],
 )
 def test_messages_with_more_than_text_are_not_plain(message):
-    assert not Request(model="m", messages=(USER, message)).plain
+    assert not Request(model="m", messages=(USER, message)).is_text_only
 
 
 # Outputs of tools

@@ -86,7 +86,7 @@ def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
 def test_chunk_template_is_learned_from_the_first_chunk(shape, event):
     known, decoded = repeat_decoder.RepeatedChunkDecoder(), []
     decode = ChatDecoder(Warnings()).decode
-    known.learn(shape("one"), [event("one")], lambda data: decoded.append(data) or decode(data))
+    known.train(shape("one"), [event("one")], lambda data: decoded.append(data) or decode(data))
     assert len(decoded) == 1
     for word in filter(None, WORDS):
         assert known.event(shape(word)) in (event(word), None)
@@ -97,9 +97,9 @@ def test_chunk_template_is_learned_from_the_first_chunk(shape, event):
 def test_chunk_template_is_not_learned_if_the_place_of_the_text_is_uncertain():
     known = repeat_decoder.RepeatedChunkDecoder()
     data = payload({"content": "content"})  # the first such string is the key
-    known.learn(data, [TextDelta(0, "content")], ChatDecoder(Warnings()).decode)
+    known.train(data, [TextDelta(0, "content")], ChatDecoder(Warnings()).decode)
     assert known.event(data) is None
-    known.learn(payload({"content": "é"}, ascii=True), [TextDelta(0, "é")], ChatDecoder(Warnings()).decode)
+    known.train(payload({"content": "é"}, ascii=True), [TextDelta(0, "é")], ChatDecoder(Warnings()).decode)
     assert known.event(payload({"content": "é"}, ascii=True)) is None
 
 
@@ -108,7 +108,7 @@ def test_chunk_template_gives_up_if_chunks_have_no_common_form():
     for i in range(100):
         data = payload({"content": "word"}, at=i)
         assert known.event(data) is None
-        known.learn(
+        known.train(
             data, [TextDelta(0, "word")], lambda data: lessons.append(data) or ChatDecoder(Warnings()).decode(data)
         )
     assert len(lessons) == repeat_decoder._PATIENCE
@@ -169,7 +169,7 @@ def test_chunk_of_a_known_form_is_read_without_decoding():
     assert decoder.known is None  # the bytes around payloads are unknown yet
     assert decoder.run(second, 0, SSE) == ([TextDelta(0, "two")], len(second))
     assert decoder.known == TextDelta(0, "")
-    read = decoder.alone(len(third))
+    read = decoder.single_chunk_decoder(len(third))
     assert read(third) == (TextDelta(0, "drei é"),)
     others = [2 * more, more[:-1], more[1:], b"data: [DONE]\n\n", third.replace(b"drei", b"drei vier")]
     for data in [*others, *[more.replace(b"x", text) for text in (b"", b"\xff", b"\n", b'","')]]:

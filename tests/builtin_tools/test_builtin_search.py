@@ -27,14 +27,14 @@ OSLO = {"url": "https://no.example.org/oslo", "title": "Oslo", "content": "A tow
     ],
 )  # fmt: skip
 def test_web_search_ignores_hits_that_fit_no_schema(said):
-    assert ENGINES["searxng"].hits(said, SearchQuery("q", 5)) == []
+    assert ENGINES["searxng"].read_hits(said, SearchQuery("q", 5)) == []
 
 
 def test_web_search_hits_may_lack_optional_fields():
     listed = {"results": [{"url": "https://a.example/"}, {"url": "https://b.example/", "title": 5, "content": []}]}
-    found = ENGINES["searxng"].hits(listed, SearchQuery("q", 5))
+    found = ENGINES["searxng"].read_hits(listed, SearchQuery("q", 5))
     assert found == [SearchHit("https://a.example/", "", ""), SearchHit("https://b.example/", "", "")]
-    assert len(ENGINES["searxng"].hits({"results": [OSLO] * 9}, SearchQuery("q", 5))) == 5
+    assert len(ENGINES["searxng"].read_hits({"results": [OSLO] * 9}, SearchQuery("q", 5))) == 5
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def annotations_of(events):
 
 
 def test_citations_are_found_in_a_text():
-    told = annotations_of(CitationMarker(two_sources()).among([TextDelta(0, TEXT)]))
+    told = annotations_of(CitationMarker(two_sources()).annotate([TextDelta(0, TEXT)]))
     assert [place["type"] for place in told] == [
         "url_citation", "file_citation", "url_citation", "url_citation", "file_citation", "url_citation", "file_citation",
     ]  # fmt: skip
@@ -146,16 +146,16 @@ def test_citations_are_the_same_under_any_cut(words, data):
     text = "".join(words)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    whole = annotations_of(CitationMarker(two_sources()).among([TextDelta(0, text)]))
-    assert annotations_of(CitationMarker(two_sources()).among(TextDelta(0, piece) for piece in pieces)) == whole
+    whole = annotations_of(CitationMarker(two_sources()).annotate([TextDelta(0, text)]))
+    assert annotations_of(CitationMarker(two_sources()).annotate(TextDelta(0, piece) for piece in pieces)) == whole
 
 
 def test_citation_places_count_from_the_part_or_the_chat_message():
     said = [TextDelta(0, "`a [1"), ReasoningDelta(0, "hm"), TextDelta(0, "] b [1"), Usage(1, 1), TextDelta(0, "]")]
-    (place,) = annotations_of(CitationMarker(two_sources()).among(said))
+    (place,) = annotations_of(CitationMarker(two_sources()).annotate(said))
     assert (place["start_index"], place["end_index"]) == (4, 7)
     chat = [TextDelta(0, "Wait."), ReasoningDelta(0, "hm"), TextDelta(0, " [1"), TextDelta(0, "]")]
-    (place,) = annotations_of(ChatCitationMarker(two_sources()).among(chat))
+    (place,) = annotations_of(ChatCitationMarker(two_sources()).annotate(chat))
     assert place["url_citation"] == {"start_index": 6, "end_index": 9, "title": "Page", "url": "https://a.example/x"}
 
 
@@ -163,7 +163,7 @@ def test_citation_start_that_never_ends_is_not_kept():
     citations = CitationMarker(two_sources())
     assert (
         annotations_of(
-            citations.among(
+            citations.annotate(
                 [TextDelta(0, "["), *[TextDelta(0, "x" * 100)] * 100, TextDelta(0, "](https://a.example/x) [1]")]
             )
         )
@@ -190,7 +190,8 @@ def test_web_page_without_a_title_has_its_address():
         known,
     )
     assert (
-        "[1] \nhttps://a.example/\ntext" in told.text and known.at("https://a.example/").title == "https://a.example/"
+        "[1] \nhttps://a.example/\ntext" in told.text
+        and known.by_url("https://a.example/").title == "https://a.example/"
     )
 
 

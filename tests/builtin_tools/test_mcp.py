@@ -267,14 +267,14 @@ def test_mcp_runs_the_servers_that_the_operator_allows(definition, runs):
         hosts=("mcp.example.com", "*.below.example.org"),
     )
     workshop = ToolRegistry(config.ToolSettings(mcp=mcp))
-    assert workshop.runs({"type": "mcp", **definition}) is runs
-    assert workshop.runs({"type": "web_search"}) is False
+    assert workshop.builtin_tool_filter({"type": "mcp", **definition}) is runs
+    assert workshop.builtin_tool_filter({"type": "web_search"}) is False
 
 
 def test_mcp_is_off_without_servers_or_the_sdk(caplog):
-    assert ToolRegistry(config.ToolSettings()).runs is None and not caplog.records
+    assert ToolRegistry(config.ToolSettings()).builtin_tool_filter is None and not caplog.records
     mcp = config.McpSettings(hosts=("*",))
-    assert ToolRegistry(config.ToolSettings(mcp=mcp), package="no_such_package").runs is None
+    assert ToolRegistry(config.ToolSettings(mcp=mcp), package="no_such_package").builtin_tool_filter is None
     assert "pip install 'gateway[mcp]'" in caplog.text
 
 

@@ -29,7 +29,7 @@ class FakeProvider:
     def __init__(self, *names):
         self.tools, self.may, self.closed = [search_tool(name) for name in names], asyncio.Event(), False
 
-    async def offer(self):
+    async def list_tools(self):
         return ToolOffer(self.tools)
 
     async def run(self, run):
@@ -90,7 +90,7 @@ async def test_running_tools_send_each_result_as_it_comes():
     assert not await running.ready(0.01)
     more.set()
     assert await running.ready()
-    running.judge(None)
+    running.report_outcome(None)
     assert running.read() == b'[{"id":"1","content":"a","item":{}},{"id":"2","content":"b","item":{}}]'
     assert await running.ready() and running.read() == b""
     running.close()

@@ -142,7 +142,7 @@ async def test_web_page_timeout_is_an_error():
     soon = config.FetchSettings(networks=(HERE,)).model_copy(update={"seconds": 0.5})
     async with searching(page=never) as web:
         with pytest.raises(ToolServerError, match="cannot be had"):
-            await WebPageFetcher(soon, Pdfs()).page(f"{web.url}/page")
+            await WebPageFetcher(soon, Pdfs()).fetch_page(f"{web.url}/page")
         await until(web.broken.is_set)
 
 
@@ -164,7 +164,7 @@ async def test_web_page_in_the_private_network_is_not_fetched(url):
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:1", "https://a.example/\u202ex", "http://[x/"])
 async def test_web_page_with_an_invalid_url_is_not_opened(url):
     with pytest.raises(ToolServerError, match="no address"):
-        await WebPageFetcher(config.FetchSettings(), Pdfs()).page(url)
+        await WebPageFetcher(config.FetchSettings(), Pdfs()).fetch_page(url)
 
 
 async def test_web_page_of_another_type_is_read():
@@ -173,8 +173,8 @@ async def test_web_page_of_another_type_is_read():
 
     async with searching(a=says({"a": "b"}), b=latin) as web:
         there = WebPageFetcher(config.FetchSettings(networks=(HERE,)), Pdfs())
-        assert (await there.page(f"{web.url}/a")).text == '{"a": "b"}'
-        assert (await there.page(f"{web.url}/b")).text == "Blåbær"
+        assert (await there.fetch_page(f"{web.url}/a")).text == '{"a": "b"}'
+        assert (await there.fetch_page(f"{web.url}/b")).text == "Blåbær"
 
 
 async def test_web_page_reader_ends_with_its_caller_and_gets_no_secrets(monkeypatch, tmp_path):
@@ -191,7 +191,7 @@ async def test_web_page_reader_ends_with_its_caller_and_gets_no_secrets(monkeypa
     monkeypatch.setenv("GATEWAY_KEY", "s3cret")
     async with searching() as web:
         reading = asyncio.create_task(
-            WebPageFetcher(config.FetchSettings(networks=(HERE,)), Pdfs()).page(f"{web.url}/page")
+            WebPageFetcher(config.FetchSettings(networks=(HERE,)), Pdfs()).fetch_page(f"{web.url}/page")
         )
         pid, known = json.loads(await asyncio.to_thread(pipe.read_text))
         reading.cancel()

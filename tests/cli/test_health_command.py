@@ -96,7 +96,7 @@ def test_health_command_refuses_an_invalid_url(url):
 
 def test_health_command_imports_few_modules():
     script = (
-        "import sys; from gateway.cli.main import app; from gateway.server import alive;"
+        "import sys; from gateway.cli.main import app; from gateway.cli import healthcheck;"
         "print(sorted({'httpx', 'fastapi', 'pydantic', 'msgspec', 'asyncio', 'uvicorn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -162,15 +162,15 @@ class Watched:
 
     def news(self):
         """Look twice, as the first look finds a file that is still changing."""
-        return self.watch.news() or self.watch.news()
+        return self.watch.poll() or self.watch.poll()
 
 
 def test_config_watch_reports_a_changed_file(tmp_path):
     file = Watched(tmp_path)
     assert file.news() is None
     file.says("key", "k22\n")
-    assert file.watch.news() is None, "somebody may be writing it"
-    assert keys_of(file.watch.news()) == [key_digest("k22")]
+    assert file.watch.poll() is None, "somebody may be writing it"
+    assert keys_of(file.watch.poll()) == [key_digest("k22")]
     assert file.news() is None
     file.says("own.json", json.dumps({"fields": {"thinking": {"open": "<thought>", "close": "</thought>"}}}))
     assert file.news().models["m"].response_template["fields"]["thinking"]["open"] == "<thought>"
@@ -232,8 +232,8 @@ def test_config_watch_reads_once_after_a_signal(tmp_path, caplog):
     caplog.set_level("INFO")
     file = Watched(tmp_path)
     file.says("key", "k9")
-    file.watch.tell()
-    assert keys_of(file.watch.news()) == [key_digest("k9")]
+    file.watch.request_reload()
+    assert keys_of(file.watch.poll()) == [key_digest("k9")]
     assert file.news() is None
     assert "nothing is new" not in caplog.text
     assert Path(tmp_path / "key").read_text() == "k9"

@@ -491,7 +491,7 @@ def test_doctor_verdict_has_advice(name, kind, heard, said):
 
 
 def test_doctor_verdict_names_a_field_that_the_api_lacks():
-    heard = replace(GOOD["required"], unasked=frozenset(("tool_choice",)))
+    heard = replace(GOOD["required"], omitted_fields=frozenset(("tool_choice",)))
     verdict = run_checks(findings("ollama", required=heard))["tool_choice_required"]
     assert verdict.words == "the server's API has no `tool_choice`"
     assert verdict.advice == "the gateway sees to it: a form of the answer, or words where it has none"
@@ -556,7 +556,7 @@ SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n",
         ("vllm", dict.fromkeys(HEARD_IN_SILENCE), set()),
         ("vllm", {"required": ProbeResponse(said=ObservedMessage("Well, ", finish="length")), "schema": CUT}, set()),
         ("vllm", {"named": RAW}, set()),
-        ("ollama", {"required": replace(PROSE, unasked=frozenset(("tool_choice",)))}, set()),
+        ("ollama", {"required": replace(PROSE, omitted_fields=frozenset(("tool_choice",)))}, set()),
         # Of a llama.cpp that does not parse more is known than of one that does.
         ("llamacpp", {"required": PROSE, "schema": PROSE}, {"tool_choice", "response_format"}),
         ("llamacpp", {"required": PROSE, "schema": PROSE, "tools": RAW}, set()),

@@ -61,7 +61,7 @@ def test_passage_does_not_resume_a_waiting_format(verb, passing, stopping):
     for text in stopping:  # both resume the format: the second while the first is held
         assert steps.feed(text) == 1
     assert steps.feed(*passing) == 0
-    assert steps.read.offset == sum(map(len, [*passing, *stopping, *passing])) == steps.read.fed
+    assert steps.read.offset == sum(map(len, [*passing, *stopping, *passing])) == steps.read.received_characters
 
 
 def test_passage_of_a_json_string_stops_at_its_quote():
@@ -97,7 +97,7 @@ def test_passage_is_off_while_the_reader_records():
 
 def test_parser_that_is_done_takes_no_more():
     read = TextReader()
-    parse = FormatParser(read, read.string())
+    parse = FormatParser(read, read.read_string())
     parse.feed('"a"')
     assert parse.done
     parse.feed("b")

@@ -208,10 +208,10 @@ async def test_template_is_asked_for_again_if_the_server_was_unreachable():
             return http
 
         learner = MetadataCache(client, "llamacpp", lambda: now[0])
-        assert await learner.template("m") is None and await learner.template("m") is None
+        assert await learner.chat_template("m") is None and await learner.chat_template("m") is None
         assert len(asked) == 1
         now[0] = 30.0
-        assert [await learner.template("m"), await learner.template("m")] == ["hello", "hello"]
+        assert [await learner.chat_template("m"), await learner.chat_template("m")] == ["hello", "hello"]
         assert (await learner.known("m")).template == "hello" and len(asked) == 2
 
 

@@ -153,7 +153,7 @@ def _target(given):
         calls_alone=kind.calls_alone,
         names=kind.names,
     )
-    kind = kind.parsing_nothing() if way & 16 else kind
+    kind = kind.without_parsers() if way & 16 else kind
     return Backend("up", kind, policy, bool(way & 16), bool(way & 32), bool(way & 64), bool(way & 128))
 
 

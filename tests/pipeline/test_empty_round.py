@@ -250,7 +250,7 @@ def test_promise_that_an_empty_turn_broke_is_not_reported_if_the_retry_helped():
     for answer, entries in ((ANSWER, ["emulated:empty"]), (THOUGHT, ["unenforced:empty", "unenforced:tool_choice"])):
         ledger = Warnings()
         first = EmptyTurn(REQUEST, ledger, None, retries=True, prefills=False, limit=9)
-        ledger.note("unenforced", "tool_choice")
+        ledger.add("unenforced", "tool_choice")
         Watched(upstream(setting(ledger=Warnings())), first).feed(THOUGHT)
         assert first.failed and ledger.entries() == []
         second = EmptyTurn(REQUEST, ledger, first.failed, retries=False, prefills=False, limit=9)

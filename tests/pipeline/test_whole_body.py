@@ -43,14 +43,14 @@ def test_normalizer_keeps_only_events_that_feeding_would_not_change(said, format
     fed = Normalizer(settings)
     told = [event for one in said for event in fed.feed(one)]
     told += fed.close()
-    if Normalizer(settings).keeps(said):
+    if Normalizer(settings).body_passes_unchanged(said):
         assert (told, fed.finished(), ledger.entries()) == (said, True, [])
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])
 def test_whole_body_of_a_text_and_its_finish_is_kept(finish):
     kept = [Usage(5, 2), TextDelta(0, "Hi"), Finish(0, finish)]
-    assert Normalizer(setting("native")).keeps(kept)
+    assert Normalizer(setting("native")).body_passes_unchanged(kept)
     assert events_of_body(setting("native"), body_of("Hi", finish)) == kept
 
 

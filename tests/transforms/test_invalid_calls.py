@@ -48,7 +48,7 @@ class Attempts:
         filter, passed = HeldCalls(REQUEST, self.ledger, self._limit, self.before), []
         for event in events:
             if isinstance(event, ToolCallEnd) and not event.complete and END in events:
-                self.ledger.note("invalid", SUBJECT)
+                self.ledger.add("invalid", SUBJECT)
             passed += filter.feed(event)
         assert [*filter.close()] == [] and filter.asking() == REQUEST
         self.before = filter.failed
@@ -113,10 +113,10 @@ def test_cancellation_of_the_retry_is_a_failure():
 
 def test_warnings_of_earlier_rounds_and_of_text_stay():
     site = Attempts()
-    site.ledger.note("repaired", "tool_calls.function.name")
+    site.ledger.add("repaired", "tool_calls.function.name")
     filter = HeldCalls(REQUEST, site.ledger, 1000, None)
     for code, subject in (("repaired", "content"), ("repaired", "tool_calls.id"), ("invalid", SUBJECT)):
-        site.ledger.note(code, subject)
+        site.ledger.add(code, subject)
     for event in [*BROKEN, END]:
         assert [*filter.feed(event)] == []
     assert site.ledger.entries() == ["repaired:tool_calls.function.name", "repaired:content"]
@@ -125,12 +125,12 @@ def test_warnings_of_earlier_rounds_and_of_text_stay():
 def test_warnings_that_are_taken_back_are_sent_once_they_are_final():
     ledger = Warnings()
     for code in ("repaired", "invalid"):
-        ledger.note(code, "a")
+        ledger.add(code, "a")
     assert ledger.known() == "repaired:a, invalid:a"
     taken = ledger.take(0, "invalid:")
-    assert taken == ("invalid:a",) and ledger.untold() == ""
+    assert taken == ("invalid:a",) and ledger.take_unsent() == ""
     ledger.put(taken)
-    assert ledger.untold() == "invalid:a" and ledger.take(0, "dropped:") == ()
+    assert ledger.take_unsent() == "invalid:a" and ledger.take(0, "dropped:") == ()
 
 
 @pytest.mark.parametrize("more", [TextDelta(0, "x" * 9), ReasoningDelta(0, "x" * 9), ToolInputDelta(0, 1, "x" * 9)])

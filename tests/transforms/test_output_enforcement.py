@@ -36,7 +36,7 @@ PROSE = stream(
 
 def test_tool_choice_is_enforced_by_the_means_of_the_kind():
     def means(kind, *, mute=False, raw=False):
-        one = KINDS[kind].parsing_nothing() if raw else KINDS[kind]
+        one = KINDS[kind].without_parsers() if raw else KINDS[kind]
         return [output_enforcement.enforcement_means(one, mute=mute, again=again) for again in (False, True)]
 
     assert means("openai") == means("vllm") == means("sglang") == means("lmstudio") == ["own", "schema"]

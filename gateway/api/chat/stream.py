@@ -163,10 +163,10 @@ class FunctionCallStreamEncoder(ChatStreamEncoder):
     def _tool_start(self, e: ev.ToolCallStart) -> bytes:
         self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
         if self._calls[e.choice]:
-            self._ledger.note("dropped", "tool_calls")
+            self._ledger.add("dropped", "tool_calls")
             return b""
         if e.signature:
-            self._ledger.note("dropped", "tool_calls.provider_specific_fields")
+            self._ledger.add("dropped", "tool_calls.provider_specific_fields")
         called = {"name": flat_tool_name(e), "arguments": ""}
         return self._delta(e.choice, b'{"function_call":%b}' % encode(called))
 

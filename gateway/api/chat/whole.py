@@ -20,7 +20,7 @@ def listed_message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
-    def _begun(self) -> "_ChatChoice":
+    def _new_choice(self) -> "_ChatChoice":
         return _ChatChoice()
 
     def record(self) -> dict[str, Any] | None:
@@ -42,9 +42,9 @@ class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
     def _note_what_functions_lack(self) -> None:
         calls = [choice.calls for choice in self._choices.values() if choice.calls]
         if any(len(each) > 1 for each in calls):
-            self._ledger.note("dropped", "tool_calls")
+            self._ledger.add("dropped", "tool_calls")
         if any(each[0][0].signature for each in calls):
-            self._ledger.note("dropped", "tool_calls.provider_specific_fields")
+            self._ledger.add("dropped", "tool_calls.provider_specific_fields")
 
 
 class _ChatChoice(Struct, eq=False):

@@ -44,7 +44,7 @@ class SummaryEncoder:
                 case Usage():
                     self.spent = event
                 case Finish(reason="length"):
-                    self._ledger.note("truncated", "compaction")
+                    self._ledger.add("truncated", "compaction")
                 case Failure():
                     self._failed = True
         return b""

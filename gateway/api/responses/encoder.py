@@ -119,7 +119,7 @@ class ResponseBuilder:
 
     def _say(self, message: MessageItem, e: ev.TextDelta) -> None:
         if e.logprobs and self._asked.logprobs:
-            message.likely(e.text, e.logprobs)
+            message.add_with_logprobs(e.text, e.logprobs)
         else:
             message.text(e.text)
 
@@ -134,28 +134,28 @@ class ResponseBuilder:
         if not self._blank:
             return
         if any([e.text for e in self._blank]):
-            self._ledger.note("dropped", "content")
+            self._ledger.add("dropped", "content")
         elif self._asked.logprobs:
-            self._ledger.note("dropped", "logprobs")
+            self._ledger.add("dropped", "logprobs")
         self._blank.clear()
 
     def _refusal(self, e: ev.RefusalDelta) -> None:
         self._drop_blank()
         if e.logprobs and self._asked.logprobs:
-            self._ledger.note("dropped", "logprobs")
+            self._ledger.add("dropped", "logprobs")
         self._refused = True
-        self._message().refuse(e.text)
+        self._message().add_refusal(e.text)
 
     def _annotation(self, e: ev.Annotation) -> None:
         annotation = objects.url_citation(e.json)
         if annotation is None:
-            self._ledger.note("dropped", "annotations")
+            self._ledger.add("dropped", "annotations")
             return
         self._begin_text().annotate(annotation)
 
     def _media(self, e: ev.Media) -> None:
         if not (image := objects.image(e.json)):
-            self._ledger.note("dropped", e.member)
+            self._ledger.add("dropped", e.member)
             return
         self._drop_blank()
         self._end_item()
@@ -165,7 +165,7 @@ class ResponseBuilder:
 
     def _reasoning(self, e: ev.ReasoningDelta) -> None:
         self._drop_blank()
-        self._thinking().think(e)
+        self._thinking().add_reasoning(e)
 
     def _thinking(self) -> ReasoningItem:
         if type(self._open) is ReasoningItem:
@@ -191,14 +191,14 @@ class ResponseBuilder:
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> None:
         if type(self._open) is ToolCallItem:
-            self._open.piece(e.json)
+            self._open.add_arguments(e.json)
         else:
             assert self._start
             self._tell({**objects.tool_call_item(self._start, self._edge.new_id), **json.decode(e.json)})
 
     def _tool_input(self, e: ev.ToolInputDelta) -> None:
         assert isinstance(self._open, ToolCallItem)
-        self._open.piece(e.text)
+        self._open.add_arguments(e.text)
 
     def _tool_end(self, e: ev.ToolCallEnd) -> None:
         """A call that was cut stays open: how the answer goes on tells whether that was its end."""
@@ -219,7 +219,7 @@ class ResponseBuilder:
 
     def _hosted_args(self, e: ev.BuiltinArgsDelta) -> None:
         assert isinstance(self._open, BuiltinCallItem)
-        self._open.piece(e.json)
+        self._open.add_arguments(e.json)
 
     def _hosted_run(self, _: ev.BuiltinRunStart) -> None:
         assert isinstance(self._open, BuiltinCallItem)
@@ -235,7 +235,7 @@ class ResponseBuilder:
     def _cite(self) -> None:
         """Give the last text what it cites."""
         if self._citations and type(self._open) is not MessageItem:
-            self._ledger.note("dropped", "citations")
+            self._ledger.add("dropped", "citations")
             return
         for citation in self._citations:
             self._message().annotate(citation)
@@ -269,7 +269,7 @@ class ResponseBuilder:
         elif e.name == "citations":
             self._citations = objects.citations(e.json)
         else:
-            self._ledger.note("dropped", e.name)
+            self._ledger.add("dropped", e.name)
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
         ev.TextDelta: _text,
@@ -326,7 +326,7 @@ class ResponseStreamEncoder:
         return self._answer.record() if self._started else None
 
     def close(self, *, kept: bool) -> bytes:
-        told = self._ledger.untold() if self._started else ""  # what never began is heard by nobody
+        told = self._ledger.take_unsent() if self._started else ""  # what never began is heard by nobody
         comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
         event_stream.write_final(self._frames, self._answer.response(kept=kept))
         return comment + self._frames.taken() + DONE

@@ -44,7 +44,7 @@ class EventWriter:
         body = {"type": type, "sequence_number": next(self._numbers), **fields}
         self._out.append(b"event: %b\ndata: %b\n\n" % (type.encode(), encode(body)))
 
-    def put_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None:
+    def write_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None:
         """One for each text.  more: further members, each behind a comma."""
         before, after, end, pad = like.before, like.after, more + _END, self._pad
         numbered = zip(texts, self._numbers, strict=False)
@@ -60,7 +60,7 @@ class EventWriter:
         self._out.clear()
         return frames
 
-    def go_on(self, number: int) -> None:
+    def restart_at(self, number: int) -> None:
         """Forget the written events, and give the next one this number."""
         self._out.clear()
         self._numbers = count(number)
@@ -71,7 +71,7 @@ class NullEventWriter(EventWriter):
 
     def put(self, type: str, **fields: object) -> None: ...
 
-    def put_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None: ...
+    def write_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None: ...
 
 
 _EVENTS = {"completed": "response.completed", "incomplete": "response.incomplete"}

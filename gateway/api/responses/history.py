@@ -172,7 +172,7 @@ class PastToolCall(Struct):
 
     type: str
     id: str
-    named: ToolName
+    name: ToolName
     said: dict[str, Any]
     cut: bool
     output: Content | None = None
@@ -213,24 +213,24 @@ class History:
         """A message that is not the assistant's."""
         self._said.append(message)
 
-    def offer(self, tools: Iterable[dict[str, Any]], param: str) -> None:
+    def add_tools(self, tools: Iterable[dict[str, Any]], param: str) -> None:
         """Definitions of tools that may be called from here on, from the item at this path."""
         self.tools += [(tool, f"{param}.tools[{i}]") for i, tool in enumerate(tools)]
 
     def say(self, text: str) -> None:
         self._group().texts.append(text)
 
-    def think(self, item: Item) -> None:
+    def add_reasoning(self, item: Item) -> None:
         self._group().thoughts.append(item)
 
     def call(self, call: PastToolCall, also: str | None = None) -> None:
         """A call, whose output will name its id, or the other one that it has `also`."""
         group = self._group()
         group.calls.append(call)
-        self._open.setdefault(call.named, {})[call.id] = call
+        self._open.setdefault(call.name, {})[call.id] = call
         self._calls[also or call.id] = self._calls[call.id] = group, call
 
-    def only_open(self, named: ToolName) -> str | None:
+    def only_open_call(self, named: ToolName) -> str | None:
         """The id of the one call of that name that waits for its output."""
         waiting = self._open.get(named, {})
         return next(iter(waiting)) if len(waiting) == 1 else None
@@ -241,19 +241,19 @@ class History:
             message = f"No tool call found for {type.replace('_', ' ')} with call_id {id}."
             raise BadRequest(message, param="input")
         if self._calls[id][1].output is not None:
-            self.rules.ledger.note("dropped", f"input.{type}")
+            self.rules.ledger.add("dropped", f"input.{type}")
         self._answered(id, output)
 
-    def decide(self, id: str, *, approve: bool, reason: str) -> None:
+    def add_approval(self, id: str, *, approve: bool, reason: str) -> None:
         """Approve or refuse a call; its output follows once it was made."""
         if id not in self._calls:
             raise BadRequest(f"No approval request found with id '{id}'.", param="input")
         _, call = self._calls[id]
         self._answered(id, "" if approve else f"{_REFUSED} {reason}".strip())
         if approve:
-            self.approved[id] = ApprovedToolCall(id, call.named, call.said["function"]["arguments"])
+            self.approved[id] = ApprovedToolCall(id, call.name, call.said["function"]["arguments"])
 
-    def made(self, id: str, output: Content) -> bool:
+    def add_approved_output(self, id: str, output: Content) -> bool:
         """Set the output of an approved call; return False for other calls."""
         if id not in self._calls:
             return False
@@ -261,7 +261,7 @@ class History:
         self._answered(id, output)
         return True
 
-    def settle(self) -> None:
+    def close_approved_calls(self) -> None:
         """Calls that were approved by now and have no output are not made again."""
         for id in self.approved:
             self._answered(id, _UNKNOWN)
@@ -271,7 +271,7 @@ class History:
         group, call = self._calls[id]
         if call.output is None:
             group.answered.append(call)
-            self._open[call.named].pop(call.id, None)
+            self._open[call.name].pop(call.id, None)
         call.output = output
 
     def compact(self, text: str) -> None:
@@ -307,14 +307,14 @@ class History:
         calls = [call for call in group.calls if self._settled(group, call)]
         if not (group.texts or calls):
             if group.thoughts:
-                self.rules.ledger.note("dropped", "input.reasoning")
+                self.rules.ledger.add("dropped", "input.reasoning")
             return
         text = "\n\n".join(filter(None, group.texts)) if group.texts else None
         message: Message = {"role": "assistant", "content": text}
         if thoughts:
             message |= self._thought(group.thoughts)
         elif group.thoughts:
-            self.rules.ledger.note("dropped", "input.reasoning")
+            self.rules.ledger.add("dropped", "input.reasoning")
         if calls:
             message["tool_calls"] = [call.said for call in calls]
         yield message
@@ -328,12 +328,12 @@ class History:
         if call.type == "mcp_approval_request":
             return self._closed(group, call, _UNDECIDED)
         if call.cut:
-            self.rules.ledger.note("dropped", f"input.{call.type}")
+            self.rules.ledger.add("dropped", f"input.{call.type}")
             return False
         if not self.rules.repair_dangling_calls:
             message = f"No tool output found for {call.type.replace('_', ' ')} {call.id}."
             raise BadRequest(message, param="input")
-        self.rules.ledger.note("repaired", f"input.{call.type}")
+        self.rules.ledger.add("repaired", f"input.{call.type}")
         return self._closed(group, call, _NO_OUTPUT)
 
     def _closed(self, group: _AssistantTurn, call: PastToolCall, output: str) -> bool:
@@ -357,7 +357,7 @@ class History:
     def _opened(self, sealed: str | None) -> StoredReasoning | None:
         opened = self.rules.open(sealed) if sealed else None
         if sealed and not opened:
-            self.rules.ledger.note("dropped", "input.reasoning.encrypted_content")
+            self.rules.ledger.add("dropped", "input.reasoning.encrypted_content")
         return opened
 
 
@@ -368,9 +368,9 @@ class HistoryExcerpt(History):
         if id in self._calls:
             super().answer(id, type, output)
 
-    def decide(self, id: str, *, approve: bool, reason: str) -> None:
+    def add_approval(self, id: str, *, approve: bool, reason: str) -> None:
         if id in self._calls:
-            super().decide(id, approve=approve, reason=reason)
+            super().add_approval(id, approve=approve, reason=reason)
 
 
 def _joined(parts: list[ContentPart] | None) -> str:

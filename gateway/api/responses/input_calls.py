@@ -52,7 +52,7 @@ def tool_search_item(past: History, item: Item, param: str) -> None:
 
 
 def tool_search_output_item(past: History, item: Item, param: str) -> None:
-    past.offer(item["tools"], param)
+    past.add_tools(item["tools"], param)
     if _by_client(item):
         names = [tool.get("name") or tool.get("server_label") or tool.get("type") for tool in item["tools"]]
         past.answer(_call_id(past, item, ToolName("tool_search"), param), item["type"], _encoded(names))
@@ -101,7 +101,7 @@ def code_interpreter_item(past: History, item: Item, _: str) -> None:
     outputs = item.get("outputs") or ()
     logs = [one["logs"] for one in outputs if one.get("logs") is not None]
     if len(logs) < len(outputs):
-        past.rules.ledger.note("dropped", "input.code_interpreter_call.outputs")
+        past.rules.ledger.add("dropped", "input.code_interpreter_call.outputs")
     arguments = _encoded({"code": item.get("code") or ""})
     _pair(past, item, ToolName("code_interpreter"), arguments, "\n".join(logs))
 
@@ -110,7 +110,7 @@ def mcp_call_item(past: History, item: Item, _: str) -> None:
     """A call that the server made: its tool is one of the namespace that its server is."""
     error = item.get("error")
     output = item.get("output") or (_encoded(error) if error else "")
-    if not past.made(item.get("approval_request_id") or "", output):
+    if not past.add_approved_output(item.get("approval_request_id") or "", output):
         _pair(past, item, ToolName(item["name"], item["server_label"]), item["arguments"], output)
 
 
@@ -130,7 +130,7 @@ def approval_request_item(past: History, item: Item, param: str) -> None:
 def approval_response_item(past: History, item: Item, param: str) -> None:
     _check_approves(past, item, param)
     _RESPONSE(item, param)
-    past.decide(item["approval_request_id"], approve=item["approve"], reason=item.get("reason") or "")
+    past.add_approval(item["approval_request_id"], approve=item["approve"], reason=item.get("reason") or "")
 
 
 def _check_approves(past: History, item: Item, param: str) -> None:
@@ -144,7 +144,7 @@ def unsupported_item_error(item: Item, param: str) -> BadRequest:
 
 
 def dropped_item(past: History, item: Item, _: str) -> None:
-    past.rules.ledger.note("dropped", f"input.{item['type']}")
+    past.rules.ledger.add("dropped", f"input.{item['type']}")
 
 
 def _call(item: Item, id: str, kind: ToolKind, named: ToolName, said: dict[str, str]) -> PastToolCall:
@@ -158,7 +158,7 @@ def _call(item: Item, id: str, kind: ToolKind, named: ToolName, said: dict[str, 
 def _results(past: History, item: Item) -> str:
     found = _encoded(item["results"])
     if len(found) > _MOST_RESULTS:
-        past.rules.ledger.note("truncated", f"input.{item['type']}.results")
+        past.rules.ledger.add("truncated", f"input.{item['type']}.results")
     return found[:_MOST_RESULTS]
 
 
@@ -179,7 +179,7 @@ def _by_client(item: Item) -> bool:
 
 def _call_id(past: History, item: Item, named: ToolName, param: str) -> str:
     """The call's id; where it is left out, that of the only call of that name which waits."""
-    id: str | None = item.get("call_id") or past.only_open(named)
+    id: str | None = item.get("call_id") or past.only_open_call(named)
     if id is None:
         raise missing_parameter(f"{param}.call_id")
     return id

@@ -60,7 +60,7 @@ def read_input(
     _read(told, instructions or [], "instructions", role="system")
     for item in before:
         _read_known(said, item)
-    said.settle()
+    said.close_approved_calls()
     _read(said, input, "input", role="user")
     messages = said.messages()
     if not messages:
@@ -142,7 +142,7 @@ def _message(past: History, item: Item, param: str) -> None:
 
 
 def _reasoning(past: History, item: Item, _: str) -> None:
-    past.think(item)
+    past.add_reasoning(item)
 
 
 def _compaction(past: History, item: Item, param: str) -> None:
@@ -170,7 +170,7 @@ def _is_reference(item: Item) -> bool:
 
 
 def _tools(past: History, item: Item, param: str) -> None:
-    past.offer(item["tools"], param)
+    past.add_tools(item["tools"], param)
 
 
 def _configuration(past: History, item: Item, _: str) -> None:

@@ -54,10 +54,10 @@ class LogReplay:
 
     def broken_off(self, problem: Problem) -> tuple[JsonObject, bytes]:
         """The Response to be stored, and the events that lead to it; what was open is incomplete."""
-        self._frames.go_on(0)
+        self._frames.restart_at(0)
         event_stream.write_in_progress(self._frames, self._begun)
         said = self._untold(0)
-        self._frames.go_on(first := self.told - self._closed)
+        self._frames.restart_at(first := self.told - self._closed)
         if self._open:
             self._output.append(self._open.close(self._status))
         end = (
@@ -114,7 +114,7 @@ class LogReplay:
         elif isinstance(item, ReasoningItem):
             self._think(item, event)
         elif isinstance(item, ToolCallItem | BuiltinCallItem) and "delta" in event:
-            item.piece(event["delta"])
+            item.add_arguments(event["delta"])
 
     def _think(self, item: ReasoningItem, event: JsonObject) -> None:
         """The first part tells where the reasoning goes."""
@@ -140,7 +140,7 @@ def _say(message: MessageItem, event: JsonObject) -> None:
         case {"annotation": annotation}:
             message.annotate(annotation)
         case {"part": {"type": "refusal"}} | {"type": "response.refusal.delta"}:
-            message.refuse(event.get("delta", ""))
+            message.add_refusal(event.get("delta", ""))
         case _:
             _say_text(message, event)
 
@@ -148,7 +148,7 @@ def _say(message: MessageItem, event: JsonObject) -> None:
 def _say_text(message: MessageItem, event: JsonObject) -> None:
     text = event.get("delta", "")
     if said := event.get("logprobs"):
-        message.likely(text, tuple(map(_logprob, said)))
+        message.add_with_logprobs(text, tuple(map(_logprob, said)))
     else:
         message.text(text)
 

@@ -32,7 +32,7 @@ class StreamedText:
     def delta(self, *texts: str, more: bytes = b"") -> None:
         """Each is a delta of its own."""
         self._pieces += texts
-        self._frames.put_deltas(self._like, texts, more)
+        self._frames.write_deltas(self._like, texts, more)
 
     def done(self, **beside: object) -> str:
         """The whole text, told with what stands beside it."""
@@ -50,19 +50,19 @@ class CustomToolInput(StreamedText):
 
 
 class OutputPart(StreamedText):
-    """A run that is a part of its item: the next in its member `place`, told by the events `around`."""
+    """Stream one part of an item: the next element of its list `member`, between its `boundary_events`."""
 
     type: ClassVar[str]
-    place: ClassVar[str] = "content"
-    around: ClassVar[str] = "response.content_part"
+    member: ClassVar[str] = "content"
+    boundary_events: ClassVar[str] = "response.content_part"
 
     def __init__(self, frames: EventWriter, at: JsonObject, index: int) -> None:
-        super().__init__(frames, {**at, f"{self.place}_index": index})
-        frames.put(f"{self.around}.added", **self._at, part=self._part(""))
+        super().__init__(frames, {**at, f"{self.member}_index": index})
+        frames.put(f"{self.boundary_events}.added", **self._at, part=self._part(""))
 
     def close(self) -> JsonObject:
         part = self._part(self.done(**self._beside()))
-        self._frames.put(f"{self.around}.done", **self._at, part=part)
+        self._frames.put(f"{self.boundary_events}.done", **self._at, part=part)
         return part
 
     def _part(self, text: str) -> JsonObject:
@@ -82,7 +82,7 @@ class ReasoningTextPart(OutputPart):
 
 class SummaryPart(OutputPart):
     event, field, type = "response.reasoning_summary_text", "text", "summary_text"
-    place, around = "summary", "response.reasoning_summary_part"
+    member, boundary_events = "summary", "response.reasoning_summary_part"
 
 
 class OutputTextPart(OutputPart):
@@ -96,7 +96,7 @@ class OutputTextPart(OutputPart):
     def text(self, *texts: str) -> None:
         self.delta(*texts, more=b',"logprobs":[]')
 
-    def likely(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
+    def add_with_logprobs(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
         """A text, and how likely it was."""
         self._logprobs += logprobs
         self.delta(text, more=b',"logprobs":' + encode(event_logprobs(logprobs)))
@@ -195,7 +195,7 @@ class BuiltinCallItem(OutputItem):
         self._said: JsonObject = {}
         self._end: JsonObject = {}
 
-    def piece(self, text: str) -> None:
+    def add_arguments(self, text: str) -> None:
         if self._arguments:
             self._arguments.delta(text)
 
@@ -236,13 +236,13 @@ class MessageItem(OutputItem):
     def text(self, *texts: str) -> None:
         self._in(OutputTextPart).text(*texts)
 
-    def likely(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
-        self._in(OutputTextPart).likely(text, logprobs)
+    def add_with_logprobs(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
+        self._in(OutputTextPart).add_with_logprobs(text, logprobs)
 
     def annotate(self, annotation: JsonObject) -> None:
         self._in(OutputTextPart).annotate(annotation)
 
-    def refuse(self, text: str) -> None:
+    def add_refusal(self, text: str) -> None:
         self._in(RefusalPart).delta(text)
 
     def _in(self, kind: type[_Kind]) -> _Kind:
@@ -281,7 +281,7 @@ class ReasoningItem(OutputItem):
 
     def __init__(self, frames: EventWriter, index: int, id: str, carrier: Carrier, seal: EncryptReasoning) -> None:
         self._kinds, self._seal = _CARRIERS[carrier], seal
-        lists: JsonObject = {"summary": [], **{kind.place: [] for kind in self._kinds}}
+        lists: JsonObject = {"summary": [], **{kind.member: [] for kind in self._kinds}}
         item = {"id": id, "type": "reasoning", "status": "in_progress", **lists, "encrypted_content": None}
         super().__init__(frames, index, item)
         self._live: OutputPart | None = None
@@ -289,7 +289,7 @@ class ReasoningItem(OutputItem):
         self._blocks = ThinkingBlocks()
         self._signed: list[dict[str, Any]] = []
 
-    def think(self, thought: ReasoningDelta) -> None:
+    def add_reasoning(self, thought: ReasoningDelta) -> None:
         if thought.text:
             self.text(thought.text)
         if block := self._blocks.add(thought):
@@ -306,8 +306,8 @@ class ReasoningItem(OutputItem):
         text = "".join(self._texts)
         said: JsonObject = {"status": status}
         if self._live:
-            said[self._live.place] = [self._live.close()]
-            said |= {kind.place: [self._repeated(kind, text)] for kind in self._kinds[1:]}
+            said[self._live.member] = [self._live.close()]
+            said |= {kind.member: [self._repeated(kind, text)] for kind in self._kinds[1:]}
         return {**self._item, **said, "encrypted_content": self._seal(text, self._signed)}
 
     def _repeated(self, kind: type[OutputPart], text: str) -> JsonObject:
@@ -324,7 +324,7 @@ class ToolCallItem(OutputItem):
         super().__init__(frames, index, {**item, run.field: ""})
         self._run = run(frames, self._at)
 
-    def piece(self, text: str) -> None:
+    def add_arguments(self, text: str) -> None:
         self._run.delta(text)
 
     def _whole(self, status: ItemStatus) -> JsonObject:

@@ -175,7 +175,7 @@ def _compact_above(draft: ResponseDraft, ledger: Warnings) -> int | None:
     managed = draft.body.get("context_management") or ()
     thresholds = [one["compact_threshold"] for one in managed if one.get("compact_threshold") is not None]
     if len(thresholds) < len(managed):
-        ledger.note("dropped", "context_management")  # nobody here knows when it would be time
+        ledger.add("dropped", "context_management")  # nobody here knows when it would be time
     return min(thresholds, default=None)
 
 
@@ -187,8 +187,8 @@ def _request(
     given = [(tool, f"tools[{i}]") for i, tool in enumerate(body.get("tools") or ())]
     tools = parse_tools([*given, *said.tools], ledger, settings.runs or no_builtin_tools)
     choice, allowed = parse_tool_choice(body.get("tool_choice"), tools, ledger)
-    if not said.lists.keys() <= tools.labels:
-        ledger.note("dropped", "input.mcp_list_tools")
+    if not said.lists.keys() <= tools.server_labels:
+        ledger.add("dropped", "input.mcp_list_tools")
     approved = said.approved if generates else ()
     hosted = BuiltinToolParams(tools.hosted, said.lists, approved, body.get("max_tool_calls"))
     request = Request(
@@ -210,10 +210,10 @@ def _request(
 
 def _generates(body: dict[str, Any], ledger: Warnings) -> bool:
     if (body.get("prompt_cache_options") or {}).get("prewarm"):
-        ledger.note("emulated", "prompt_cache_options.prewarm")
+        ledger.add("emulated", "prompt_cache_options.prewarm")
         return False
     if body.get("generate") is False:
-        ledger.note("emulated", "generate")
+        ledger.add("emulated", "generate")
         return False
     return True
 
@@ -239,7 +239,7 @@ def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Warnings) -> d
     rest = {}
     for name, value in body.items():
         if name in _OF_CHAT:
-            ledger.note("dropped", name)
+            ledger.add("dropped", name)
         elif name in _SAME or name not in KNOWN:
             rest[name] = value
     reasoning = {**(body.get("reasoning") or {}), **settings.get("reasoning", {})}
@@ -258,7 +258,7 @@ def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Warnings) -> d
 def _caching(options: dict[str, Any], ledger: Warnings) -> dict[str, Any]:
     """A response may be one that is compared with another, which is here and not at the backend."""
     if "comparison_response_id" in options:
-        ledger.note("dropped", "prompt_cache_options.comparison_response_id")
+        ledger.add("dropped", "prompt_cache_options.comparison_response_id")
     return {name: value for name, value in options.items() if name in ("mode", "ttl")}
 
 
@@ -281,11 +281,11 @@ def _note_undone(body: dict[str, Any], ledger: Warnings) -> None:
     """Warn about parameters that have no effect here."""
     for name in _UNDONE:
         if name in body:
-            ledger.note("dropped", name)
+            ledger.add("dropped", name)
     for name, value in (body.get("image") or {}).items():
         if (name, value) not in _KEPT_IMAGE:
-            ledger.note("dropped", f"image.{name}")
+            ledger.add("dropped", f"image.{name}")
     if (body.get("background_options") or {}).get("continuation_id"):
-        ledger.note("dropped", "background_options.continuation_id")
+        ledger.add("dropped", "background_options.continuation_id")
     if (body.get("reasoning") or {}).get("mode") == "pro":
-        ledger.note("dropped", "reasoning.mode")
+        ledger.add("dropped", "reasoning.mode")

@@ -36,7 +36,7 @@ def parse_tool_choice(tool_choice: Any, offered: OfferedTools, ledger: Warnings)
         if server := _by_server(said, offered):
             return server
         if said["type"] in _HOSTED or said["type"] in offered.dropped:
-            ledger.note("dropped", "tool_choice.tools")
+            ledger.add("dropped", "tool_choice.tools")
             return None
         return _by_name(said, offered) if said["type"] in _NAMED else _by_kind(said["type"], offered)
 
@@ -55,14 +55,14 @@ def _by_name(said: dict[str, Any], offered: OfferedTools) -> ToolName:
     named = [ToolName(tool.name, tool.namespace) for tool in offered.tools if tool.kind in _NAMED]
     readings = (
         [one for one in named if one == wanted],
-        [one for one in named if one.flat == wanted.flat],
+        [one for one in named if one.flat_name == wanted.flat_name],
         [one for one in named if one.name == wanted.name and not wanted.namespace],
     )
     found = next(filter(None, readings), None)
     if not found:
-        raise unknown_tool_error(wanted.flat)
+        raise unknown_tool_error(wanted.flat_name)
     if len(found) > 1:
-        message = f"Invalid value for 'tool_choice': there are {len(found)} tools of the name '{wanted.flat}'."
+        message = f"Invalid value for 'tool_choice': there are {len(found)} tools of the name '{wanted.flat_name}'."
         raise BadRequest(message, code="invalid_value", param="tool_choice")
     return found[0]
 

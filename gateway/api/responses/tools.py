@@ -43,7 +43,7 @@ class OfferedTools(Struct, frozen=True):
     hosted: tuple[ToolDefinition, ...] = ()
 
     @property
-    def labels(self) -> frozenset[str]:
+    def server_labels(self) -> frozenset[str]:
         """Of the servers whose tools run at the gateway."""
         return frozenset(one["server_label"] for one in self.hosted if one["type"] == "mcp")
 
@@ -83,7 +83,7 @@ def parse_tools(
             hosted[place] = definition
         elif not read:
             dropped.add(definition["type"])
-            ledger.note("dropped", f"tools.{definition['type']}")
+            ledger.add("dropped", f"tools.{definition['type']}")
         path = param.rpartition("[")[0]
         for found in read:
             key = _key(found.tool)

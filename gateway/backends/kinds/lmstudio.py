@@ -15,7 +15,7 @@ def _at_most_high(effort: object, _: Request) -> Mapping[str, Any]:
 
 def _as_schema(format: dict[str, Any], request: Request) -> Mapping[str, Any]:
     """LM Studio answers 400 to `json_object`, and has one grammar for a format and for a call."""
-    if request.forced and not request.guided:
+    if request.is_tool_forced and not request.guided:
         return {}
     if format["type"] == "json_object":
         return {

@@ -99,9 +99,9 @@ class ChatDecoder(Struct, eq=False):
         """Return the event of the last chunk without its text, if its form is known by now."""
         return self._template.known
 
-    def alone(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
+    def single_chunk_decoder(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
         """Reads data that is one chunk of that form, of at most so many bytes; None where it is anything else."""
-        read = self._template.alone(most)
+        read = self._template.decode_one(most)
         if not isinstance(self._template.known, ReasoningDelta):
             return read
 
@@ -143,7 +143,7 @@ class ChatDecoder(Struct, eq=False):
             events = self._contents.once(events) if self._contents.due else events
         if self.done:  # a line of Ollama may be the last one
             return [*events, *self.rest()]
-        self._template.learn(payload, events, self._alone)
+        self._template.train(payload, events, self._alone)
         return events
 
     def rest(self) -> list[Event]:
@@ -259,7 +259,7 @@ class ChatDecoder(Struct, eq=False):
             place = 0 if self.n == 1 and not self._places else index
             self._places[index] = place if place < self.n else None
             if place >= self.n:
-                self._ledger.note("dropped", "choices")
+                self._ledger.add("dropped", "choices")
         return self._places[index]
 
     def _usage(self, chunk: wire.WireChunk, out: list[Event]) -> None:
@@ -371,7 +371,7 @@ class ChatDecoder(Struct, eq=False):
         key = place if call.index is None or call.index == "" else count_value(call.index)
         if custom.name:
             self._end_custom(index, out)
-            self._ledger.note("translated", "tool_calls.custom")
+            self._ledger.add("translated", "tool_calls.custom")
             out += [ToolCallStart(index, key, str(call.id or ""), custom.name), ToolArgsDelta(index, key, '{"input":"')]
             self._customs[index] = key
         if custom.input and index in self._customs:
@@ -393,7 +393,7 @@ class ChatDecoder(Struct, eq=False):
         if function.name or id:
             out.append(ToolCallStart(index, key, id, function.name or "", signature=signature))
         elif signature:
-            self._ledger.note("dropped", "tool_calls.provider_specific_fields")
+            self._ledger.add("dropped", "tool_calls.provider_specific_fields")
         if text := _arguments(bytes(function.arguments)):
             self._decoded_size += len(text)
             out.append(ToolArgsDelta(index, key, text))

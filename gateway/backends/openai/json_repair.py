@@ -115,7 +115,7 @@ class Halves(Struct, eq=False):
             yield _piece(key, self._noted(key))
 
     def _noted(self, key: _Key) -> str:
-        self._ledger.note("repaired", _FIELDS[key[0]])
+        self._ledger.add("repaired", _FIELDS[key[0]])
         return _LOST
 
 

@@ -34,7 +34,7 @@ def split_media_from_tool_results(said: Sequence[Message], ledger: Warnings) -> 
         apart.append(message)
     if media:
         apart.append(_shown(media))
-    ledger.note("translated", "messages.content.image_url")
+    ledger.add("translated", "messages.content.image_url")
     return apart
 
 
@@ -53,7 +53,7 @@ def alternate_roles(said: Sequence[Message], ledger: Warnings) -> list[Message]:
         runs.append([message])
     turns = [_one(run, ledger) for run in runs]
     if turns != said:
-        ledger.note("translated", "messages")
+        ledger.add("translated", "messages")
     return turns
 
 
@@ -63,7 +63,7 @@ def merge_trailing_assistant(said: Sequence[Message], ledger: Warnings) -> list[
     if last.get("tool_calls"):
         return [*most, *_answered([last], ledger)]
     if last["role"] == "assistant" and most and most[-1]["role"] == "assistant":
-        ledger.note("translated", "messages")
+        ledger.add("translated", "messages")
         return [*most, {"role": "user", "content": ""}, last]
     return [*said]
 
@@ -71,7 +71,7 @@ def merge_trailing_assistant(said: Sequence[Message], ledger: Warnings) -> list[
 def warn_lost_names(joined: Sequence[Message], ledger: Warnings) -> None:
     """List the loss of names where these become one message, which has the name of the first."""
     if any(message.get("name") not in (None, joined[0].get("name")) for message in joined):
-        ledger.note("dropped", "messages.name")
+        ledger.add("dropped", "messages.name")
 
 
 def text_part(text: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ def _answered(said: Sequence[Message], ledger: Warnings) -> list[Message]:
         turns.append(message)
     turns += missing
     if len(turns) > len(said):
-        ledger.note("repaired", "messages.tool_calls")
+        ledger.add("repaired", "messages.tool_calls")
     return turns
 
 
@@ -187,7 +187,7 @@ def _led(said: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> li
     first = next((i for i, message in enumerate(said) if message["role"] not in LEADING), len(said))
     leading, rest = [*said[:first]], said[first:]
     if policy.late_system != "keep" and any(message["role"] == "system" for message in rest):
-        ledger.note("translated", "messages.role")
+        ledger.add("translated", "messages.role")
     if policy.late_system == "merge":
         leading += [message for message in rest if message["role"] == "system"]
         rest = [message for message in rest if message["role"] != "system"]
@@ -199,7 +199,7 @@ def _led(said: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> li
 def _message(message: Message, policy: MessagePolicy, ledger: Warnings) -> Message:
     role, content = message["role"], message.get("content")
     if message.get("name") and role != "tool" and not policy.names:
-        ledger.note("dropped", "messages.name")
+        ledger.add("dropped", "messages.name")
         message = _without(_NAME, message)
     if isinstance(content, list):
         message = {**message, "content": _content(content, "" if role == "assistant" else "\n")}
@@ -238,12 +238,12 @@ def _assistant(message: Message, policy: MessagePolicy, ledger: Warnings) -> Mes
     if refusal:
         given["content"] = _refused(given.get("content"), refusal)
     if given.pop("audio", None):  # the id of what was said aloud, which is nowhere here
-        ledger.note("dropped", "messages.audio")
+        ledger.add("dropped", "messages.audio")
     if calls := given.pop("tool_calls", None):
         given["tool_calls"] = [_call(call, ledger) for call in calls]
         if policy.calls_alone and given.get("content"):
             given["content"] = ""
-            ledger.note("dropped", "messages.content")
+            ledger.add("dropped", "messages.content")
     elif given.get("content") is None:
         given["content"] = ""  # llama.cpp takes no message without either
     return given
@@ -256,9 +256,9 @@ def _put_thought(given: Message, field: str | None, ledger: Warnings) -> None:
     if thought and field:
         given[field] = thought
     elif thought:
-        ledger.note("dropped", "messages.reasoning_content")
+        ledger.add("dropped", "messages.reasoning_content")
     elif details:
-        ledger.note("dropped", "messages.reasoning_details")
+        ledger.add("dropped", "messages.reasoning_details")
 
 
 def _block(block: object) -> object:
@@ -279,7 +279,7 @@ def _call(call: dict[str, Any], ledger: Warnings) -> dict[str, Any]:
     if not arguments.strip():
         said = "{}"
     elif not _is_object(arguments):
-        ledger.note("repaired", "messages.tool_calls.function.arguments")
+        ledger.add("repaired", "messages.tool_calls.function.arguments")
         said = json.encode({"__raw": arguments}).decode()
     if said is arguments and _OF_THE_SDK.isdisjoint(function) and _OF_THE_SDK.isdisjoint(call):
         return call
@@ -310,7 +310,7 @@ def _joined(leading: Sequence[Message], ledger: Warnings) -> Iterable[Message]:
 def _as_user(message: Message, ledger: Warnings) -> Message:
     content = message["content"]
     if message.get("name"):
-        ledger.note("dropped", "messages.name")
+        ledger.add("dropped", "messages.name")
     if isinstance(content, str):
         return {"role": "user", "content": f"<system_message>{content}</system_message>"}
     return {"role": "user", "content": [text_part("<system_message>"), *content, text_part("</system_message>")]}

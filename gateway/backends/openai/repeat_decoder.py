@@ -68,7 +68,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         """An event of the form that it knows, without a text."""
         return self._event("") if self._event and self._between else None
 
-    def alone(self, most: int) -> Callable[[bytes], tuple[Event] | None]:
+    def decode_one(self, most: int) -> Callable[[bytes], tuple[Event] | None]:
         """Reads data that is one payload of this form, of at most so many bytes; None where it is anything else.
 
         That holds until another payload has been looked at.
@@ -102,7 +102,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         if not data.startswith(self._opened, at):
             return [], at
         try:
-            strings, until = self._strings(data, at, around.ending.count(b"\n"))
+            strings, until = self._matching_strings(data, at, around.ending.count(b"\n"))
             return self._told(_texts(strings)), until
         except (DecodeError, UnicodeDecodeError):  # one of them is of this form only at a first glance
             return [], at
@@ -115,7 +115,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         self.said += sum(map(len, texts))
         return [*map(self._event, filter(None, texts))]
 
-    def _strings(self, data: bytes, at: int, step: int) -> tuple[list[bytes], int]:
+    def _matching_strings(self, data: bytes, at: int, step: int) -> tuple[list[bytes], int]:
         """Return the strings in the place of the text in each payload of this form from here on, and their end.
 
         step: line ends behind each.
@@ -125,18 +125,18 @@ class RepeatedChunkDecoder(Struct, eq=False):
             return [], at
         begins, ends = len(self._opened), step - len(self._closed)
         lines = data[at : last + len(self._closed)].split(b"\n")[:-step:step]
-        for alike in (lines, takewhile(partial(self._like, len(self._closed) - step), lines)):
+        for alike in (lines, takewhile(partial(self._looks_alike, len(self._closed) - step), lines)):
             strings = [line[begins:ends] for line in alike]
             written = self._opened + self._between.join(strings) + self._closed
             if data.startswith(written, at):  # it is they that came, and nothing else
                 return strings, at + len(written)
         return [], at
 
-    def _like(self, size: int, line: bytes) -> bool:
+    def _looks_alike(self, size: int, line: bytes) -> bool:
         """Return True if a line looks like this form at first glance."""
         return line.startswith(self._opened) and line.endswith(self._closed[:size])
 
-    def learn(self, payload: bytes, events: list[Event], decode: Callable[[bytes], list[Event]]) -> None:
+    def train(self, payload: bytes, events: list[Event], decode: Callable[[bytes], list[Event]]) -> None:
         """Take the form of a payload that means these events; `decode` proves where the text stands."""
         self._event = None
         if len(events) != 1 or self._lessons == self._patience:

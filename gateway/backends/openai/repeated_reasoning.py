@@ -154,9 +154,9 @@ class Contents(Struct, eq=False):
         if beginning.over or not event:
             self._over.add(choice)
         if beginning.dropped:
-            self._ledger.note("repaired", "content")
+            self._ledger.add("repaired", "content")
             if any(text.logprobs for text in beginning.dropped):
-                self._ledger.note("dropped", "logprobs")
+                self._ledger.add("dropped", "logprobs")
             beginning.dropped = ()
 
 

@@ -68,7 +68,7 @@ def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: War
     if request.tools:
         said |= _tools(request, target)
     if kind.counts_one and request.n > 1 and not request.stream:
-        ledger.note("estimated", "usage")
+        ledger.add("estimated", "usage")
     return encoded(said) if request.large else _encode(said)
 
 
@@ -89,11 +89,11 @@ def requested_top_logprobs(request: Request) -> int | None:
 def upstream_messages(request: Request, target: BodyTarget, ledger: Warnings) -> list[Message]:
     """The messages; where a server would go on with its own last one, something follows that it can answer."""
     policy, given = target.policy, [*request.messages]
-    if not request.plain:
+    if not request.is_text_only:
         given = convert_messages(convert_parts(request, target.kind, ledger), policy, ledger)
     said = order_messages(given, policy, ledger)
     if request.fresh and target.kind.continues and said[-1]["role"] == "assistant":
-        ledger.note("translated", "messages")
+        ledger.add("translated", "messages")
         said.append({"role": "user", "content": ""})
     return said
 
@@ -176,7 +176,7 @@ def completion_body(
     if "logprobs" in own:
         own["logprobs"] = max(own["logprobs"], 1)  # 0 is none at all to some, and the token itself to others
     if does.kind.counts_one and request.n > 1:
-        ledger.note("estimated", "usage")
+        ledger.add("estimated", "usage")
     return _encode({**said, **request_fields(replace(request, n=n, rest=own), does.kind, known, ledger)})
 
 
@@ -192,9 +192,9 @@ def prompts_to_echo(request: Request, does: CompletionsSupport, ledger: Warnings
         return []
     said = prompt_list(request)
     if "logprobs" in request.rest or not all(isinstance(prompt, str) for prompt in said):
-        ledger.note("dropped", "echo")
+        ledger.add("dropped", "echo")
         return []
-    ledger.note("emulated", "echo")
+    ledger.add("emulated", "echo")
     return said
 
 
@@ -206,7 +206,7 @@ def supports_suffix(request: Request, does: CompletionsSupport) -> bool:
 def _prompt(request: Request, does: CompletionsSupport, ledger: Warnings) -> object:
     """As it came, where the kind takes that; else the one text that it is."""
     if does.templated:
-        ledger.note("translated", "prompt")
+        ledger.add("translated", "prompt")
     if does.several:
         return request.rest["prompt"]
     prompt, *more = prompt_list(request)

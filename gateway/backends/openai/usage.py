@@ -112,7 +112,7 @@ def service_usage(said: Any, characters: int, ledger: Warnings) -> dict[str, int
     counts = counts if isinstance(counts, dict) else {}
     known = count_value(counts.get("prompt_tokens")) or count_value(counts.get("total_tokens"))
     if not known:
-        ledger.note("estimated", "usage")
+        ledger.add("estimated", "usage")
     count = known or estimate_tokens_from_characters(characters)
     return {"prompt_tokens": count, "total_tokens": count}
 

@@ -25,7 +25,7 @@ _LFM2, _LLAMA4 = Pythonic("lfm2_pythonic"), Pythonic("llama4_pythonic")
 def _json_if_asked(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """LFM2 writes calls as JSON where its system prompt says so."""
     yield from read.peek()
-    json = yield from read.ahead("{", "[{", "[ {")
+    json = yield from read.lookahead("{", "[{", "[ {")
     return (yield from (json_calls.tagged_calls if json else _LFM2.tagged)(read, emit, context))
 
 

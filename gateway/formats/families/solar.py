@@ -30,7 +30,7 @@ def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadSte
     id = yield from read.run(_ID)
     yield from read.expect(_NAME)
     yield from read.peek()
-    name = yield from read.word()
+    name = yield from read.read_word()
     tag = yield from read.expect(_ARGS, _END)
     tag = (yield from read.accept(_END)) or tag
     if tag == _ARGS and (yield from read.peek()) not in _FIRST:

@@ -28,14 +28,14 @@ _IN_BLOCK = Markers(*_BLOCK_ENDS)
 def _header(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Read the name before a call: a call as JSON repeats it, one as text needs it, any other word is text."""
     name = yield from read.run(_HEADER)
-    called = yield from read.ahead(_INVOKE, _INVOKE_TEXT)
+    called = yield from read.lookahead(_INVOKE, _INVOKE_TEXT)
     if name and called == _INVOKE_TEXT:
-        yield from read.literal(called)
+        yield from read.take_literal(called)
         start_call(read, emit, name)
         return (yield from code(read, emit, context, name, _IN_BLOCK, "text"))
-    announced = read.recorded()
+    announced = read.end_recording()
     if name and not called:
-        (emit.fragment if announced and read.ended else emit.text)(name)
+        (emit.incomplete_call if announced and read.ended else emit.text)(name)
     return name
 
 

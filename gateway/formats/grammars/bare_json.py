@@ -34,7 +34,7 @@ def named(bracket: str) -> CallParser:
 
 def fenced(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Like `named`, after a fence, and with the fence that closes it."""
-    yield from read.literal("json")
+    yield from read.take_literal("json")
     yield from named((yield from read.expect("{", "[")))(read, emit, context)
     return (yield from read.accept(FENCE))
 
@@ -125,8 +125,8 @@ def read_bracket(read: TextReader, emit: ParserOutput) -> ReadStep:
     """Take the bracket that comes next, with the white space before it; "" where text comes."""
     read.record()
     yield from read.peek()
-    mark = yield from read.literal("{", "[")
-    read.marker = read.recorded()
+    mark = yield from read.take_literal("{", "[")
+    read.marker = read.end_recording()
     if not mark and read.marker:
         emit.text(read.marker)
     return mark
@@ -141,9 +141,9 @@ def _object(read: TextReader, emit: ParserOutput, context: ParseContext) -> Read
     try:
         return (yield from call.run())
     except Malformed:
-        if not read.recording or (read.ended and read.cut):
+        if not read.is_recording or (read.ended and read.cut):
             raise
-    begun = read.recorded().lstrip()
+    begun = read.end_recording().lstrip()
     start_call(read, emit, forced)
     emit.tool_args(begun)
     if (yield from read.json(emit.tool_args, call.depth)):

@@ -59,12 +59,12 @@ def functionary32(read: TextReader, emit: ParserOutput, context: ParseContext) -
 def _first(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     read.record()
     name = yield from read.run(_NAME)
-    line = yield from read.literal("\n", "\r\n")
+    line = yield from read.take_literal("\n", "\r\n")
     if name == "all" and line:
-        return read.recorded()
+        return read.end_recording()
     if not (line and context.tools and (name in context.tools or name in _CODE)):
-        if text := read.recorded():
-            (emit.fragment if read.ended and read.cut else emit.text)(text)
+        if text := read.end_recording():
+            (emit.incomplete_call if read.ended and read.cut else emit.text)(text)
         return ""
     return (yield from try_call(_messages(read, emit, context, name), read, emit, emit.text))
 
@@ -74,8 +74,8 @@ def _call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadSt
     if text := (yield from read.run(_MORE)):
         emit.text(text)
         read.record(">>>")  # the mark is the last three
-    name = yield from read.word(_NAME)
-    if not (yield from read.literal("\n", "\r\n")):
+    name = yield from read.read_word(_NAME)
+    if not (yield from read.take_literal("\n", "\r\n")):
         raise Malformed
     return (yield from _messages(read, emit, context, name))
 
@@ -84,7 +84,7 @@ def _messages(read: TextReader, emit: ParserOutput, context: ParseContext, name:
     """One of this name, and those that its code ends with, up to a message to all."""
     if name != "all" and (yield from read.peek()) != "{" and name not in _CODE:
         raise Malformed
-    read.recorded()
+    read.end_recording()
     stops = Markers(*(f">>>{name}\n" for name in (*context.tools, *_CODE, "all")))
     while name not in ("", "all"):
         start_call(read, emit, name)
@@ -170,15 +170,15 @@ class _ChannelParser:
             begins, turn = self._messages.untagged
             if header := (yield from begins(read)):
                 return (yield from turn(read, emit, context, header))
-            if begun := read.recorded():
+            if begun := read.end_recording():
                 return (yield from self._untagged(begun))
         if context.forced is None:
             return (yield from self._untagged())
         read.record()
         yield from read.peek()
-        if mark := (yield from read.literal(*bare_json.CALLS)):
+        if mark := (yield from read.take_literal(*bare_json.CALLS)):
             return (yield from try_call(bare_json.CALLS[mark](read, emit, context), read, emit, emit.text))
-        return (yield from self._untagged(read.recorded()))
+        return (yield from self._untagged(read.end_recording()))
 
     def _at(self, mark: str) -> ReadStep:
         """Act on a tag in a body; return a closing tag if one was met behind it."""
@@ -201,15 +201,15 @@ class _ChannelParser:
         while _UNTAGGED.fullmatch(word):
             yield from read.peek()
             word = yield from read.run(_WORD)
-        words = read.recorded()
-        mark = "" if word else (yield from read.ahead(START, CHANNEL, CONSTRAIN, MESSAGE, *self._messages.ends))
+        words = read.end_recording()
+        mark = "" if word else (yield from read.lookahead(START, CHANNEL, CONSTRAIN, MESSAGE, *self._messages.ends))
         if mark in (CHANNEL, CONSTRAIN, MESSAGE) or (mark == START and not words.strip()):
-            yield from read.literal(mark)
+            yield from read.take_literal(mark)
             return (yield from self._message(words.lstrip(), mark))
         if words.strip() or not mark:
             header = TO in words or any(first.startswith(word) for first in (TO, "assistant"))
             if header and read.ended and read.cut:
-                self._emit.fragment(words)
+                self._emit.incomplete_call(words)
             elif words:
                 self._put(words)
         return ""
@@ -221,11 +221,11 @@ class _ChannelParser:
             header += mark
             words = (yield from read.run(_WORD)) + (yield from read.run(_SPACE))
             header += words
-            mark = yield from read.literal(*self._messages.begins, CHANNEL, CONSTRAIN, MESSAGE)
+            mark = yield from read.take_literal(*self._messages.begins, CHANNEL, CONSTRAIN, MESSAGE)
             if not (mark or words):
                 break
         if read.ended and read.cut and mark != MESSAGE:
-            self._emit.fragment(header)
+            self._emit.incomplete_call(header)
             return ""
         return (yield from self._headed(header, mark))
 
@@ -243,7 +243,7 @@ class _ChannelParser:
         elif name and not mark and self._read.torn(*self._messages.begins, CONSTRAIN, MESSAGE):
             self._emit.dropped("content")  # the header ends within a tag, which is no value
         if mark and self._messages.spaced:
-            yield from self._read.literal(" ")
+            yield from self._read.take_literal(" ")
         if self._thinking or not self._context.tools:
             return ""
         read, emit = self._read, self._emit
@@ -286,11 +286,11 @@ def _read_muse_body(read: TextReader, emit: ParserOutput, context: ParseContext,
     while more:
         called = _declared((yield from _name(read)), context.tools)
         start_call(read, emit, called)
-        if not (yield from _ARGUMENTS.named(read, emit, context, called)):
+        if not (yield from _ARGUMENTS.run_named(read, emit, context, called)):
             raise Malformed
         read.record()
         more = yield from read.accept(_INVOKE)
-    read.recorded()
+    read.end_recording()
     yield from read.accept(_CLOSE)
     yield from read.peek()
     return ""
@@ -299,9 +299,9 @@ def _read_muse_body(read: TextReader, emit: ParserOutput, context: ParseContext,
 def _name(read: TextReader) -> ReadStep:
     """The name of a call, up to the end of its tag; the end of a header may have got into it."""
     quote = yield from read.accept('"', "'")
-    name = yield from read.word()
+    name = yield from read.read_word()
     stray = yield from read.accept(MESSAGE)
-    yield from read.literal(quote)
+    yield from read.take_literal(quote)
     yield from (read.accept if stray else read.expect)(">")
     return name
 

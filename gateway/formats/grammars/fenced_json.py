@@ -38,7 +38,7 @@ class _Block:
     def text(self, text: str) -> None:
         raise Malformed
 
-    reasoning = fragment = unread = thought_end = text
+    reasoning = incomplete_call = unread = thought_end = text
 
     def _add(self, method: str, *arguments: str) -> None:
         self._found.append((method, arguments))
@@ -50,10 +50,10 @@ class _Block:
 def opening(read: TextReader) -> ReadStep:
     """Take a fence, its language and the white space after it."""
     read.record()
-    yield from read.literal(FENCE)
+    yield from read.take_literal(FENCE)
     yield from read.run(_LANGUAGE)
     yield from read.peek()
-    return read.recorded()
+    return read.end_recording()
 
 
 def block(read: TextReader, emit: ParserOutput, context: ParseContext, opening: str) -> ReadStep:
@@ -64,12 +64,12 @@ def block(read: TextReader, emit: ParserOutput, context: ParseContext, opening: 
         whole = (yield from _calls(read, found, context)) if opening[len(FENCE) :].strip() in _LANGUAGES else ""
     except Malformed:
         whole = ""
-    read.recorded()
+    read.end_recording()
     text = read.kept()
     if whole:
         found.replay(emit)
     else:
-        (emit.fragment if read.ended and read.cut else emit.text)(text)
+        (emit.incomplete_call if read.ended and read.cut else emit.text)(text)
     if found.long:  # as nothing tells how much of it is the block
         yield from read.rest(emit.text)
     return whole

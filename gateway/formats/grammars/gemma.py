@@ -31,7 +31,7 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         yield from read.accept("call:")
         yield from read.accept(":")
-        name = yield from read.word()
+        name = yield from read.read_word()
         more = yield from read.expect("{", self.end)
         start_call(read, emit, name)
         tool = context.tools.get(name, {})
@@ -56,7 +56,7 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
         wanted = lenient_json.bare_types(tool, key)
         if (yield from read.accept(self.mark)):
             mark = yield from self._string(read, put, self.mark, "}")
-        elif wanted <= _TEXT and not (yield from read.ahead(*_STRUCTURED, "null", self.end)):
+        elif wanted <= _TEXT and not (yield from read.lookahead(*_STRUCTURED, "null", self.end)):
             follow = tuple(f"{name}:" for name in tool["properties"])
             mark = yield from self._string(read, put, ",", "}", self.end, follow=follow)
         elif (yield from lenient_json.read_value(read, put, wanted)):
@@ -76,8 +76,8 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
         while (mark := (yield from read.until(stop, lambda text: put(escape_json_string(text))))) in _MAYBE:
             read.record(mark)
             yield from read.peek()
-            over = yield from read.ahead(*(follow if mark == "," else (self.end,)))
-            text = read.recorded()
+            over = yield from read.lookahead(*(follow if mark == "," else (self.end,)))
+            text = read.end_recording()
             if over or (mark == "}" and read.ended and not read.cut):
                 break
             put(escape_json_string(text))

@@ -29,8 +29,8 @@ _GLUED = ("", *_CHANNELS, "json", "code")  # what may follow a name without a sp
 def begins(read: TextReader) -> ReadStep:
     """Take the header that a turn begins with; return "" if there is none, and what was taken is recorded."""
     read.record()
-    header = yield from read.literal(*_CHANNELS, *_HEADERS)
-    if header not in _CHANNELS or (yield from read.ahead(_TO)):
+    header = yield from read.take_literal(*_CHANNELS, *_HEADERS)
+    if header not in _CHANNELS or (yield from read.lookahead(_TO)):
         return header
     return "" if (yield from read.run(_PROSE.get(header, _MARKS))) or read.ended else header
 
@@ -46,22 +46,22 @@ def _message(read: TextReader, emit: ParserOutput, context: ParseContext, header
     """Read one message; return the header of the next."""
     read.record(header)
     put: TextSink = emit.reasoning if header.endswith("analysis") else emit.text
-    if not header.endswith(_TO) and not (yield from read.literal(_TO)):
-        read.recorded()
+    if not header.endswith(_TO) and not (yield from read.take_literal(_TO)):
+        read.end_recording()
         return (yield from read.until(_NEXT, put))
     name = _tool((yield from read.run(_NAME)), context.tools)
     yield from read.accept(*_CHANNELS)
     yield from read.accept("json", "code")
     yield from read.peek()
     if not (name and context.tools) or (read.ended and read.cut):
-        (emit.fragment if read.ended else emit.text)(read.recorded())
+        (emit.incomplete_call if read.ended else emit.text)(read.end_recording())
         return (yield from read.until(_NEXT, emit.text))
     return (yield from _call(read, emit, context, name))
 
 
 def _call(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
     start_call(read, emit, name)
-    if not (yield from read.ahead("{", '"{')):
+    if not (yield from read.lookahead("{", '"{')):
         return (yield from code(read, emit, context, name, _NEXT))
     if not (yield from read_arguments(read, emit.tool_args, context.shape(name))):
         return ""
@@ -98,12 +98,12 @@ def _read_harmony_body(read: TextReader, emit: ParserOutput, context: ParseConte
         raise Malformed
     start_call(read, emit, name)
     yield from read.peek()
-    if (yield from read.ahead("{", '"{')):
+    if (yield from read.lookahead("{", '"{')):
         if (yield from read_arguments(read, emit.tool_args, context.shape(name))):
             emit.tool_end()
             yield from read.peek()
         return ""
-    if (yield from read.ahead(*_BEGINS, *_ENDS)):
+    if (yield from read.lookahead(*_BEGINS, *_ENDS)):
         emit.tool_args("{}")
         emit.tool_end()
         return ""

@@ -45,7 +45,7 @@ class HeadedCall(Struct, frozen=True, kw_only=True):
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         yield from _skip(read, self.begins)
         if (yield from _skip(read, self.ends)):
-            return read.recorded()
+            return read.end_recording()
         name, id, empty = yield from self._header(read)
         before = ""
         while not empty and (mark := (yield from read.accept(*self.prelude, _FENCE))):
@@ -58,7 +58,7 @@ class HeadedCall(Struct, frozen=True, kw_only=True):
             emit.tool_end()
             return empty
         yield from read.peek()
-        if not (yield from read.ahead(*_FIRST)) and not read.ended:
+        if not (yield from read.lookahead(*_FIRST)) and not read.ended:
             raise Malformed
         start_call(read, emit, name, id)
         if not (yield from read_arguments(read, emit.tool_args, context.shape(name))):
@@ -72,17 +72,17 @@ class HeadedCall(Struct, frozen=True, kw_only=True):
     def _header(self, read: TextReader) -> Generator[PassThrough | None, None, tuple[str, str, str]]:
         """The name, the id, and the closing tag that stands in place of a separator."""
         yield from read.peek()
-        header = yield from read.word()
+        header = yield from read.read_word()
         marks = (*self.separators, *self.ends, *((self.id_mark,) if self.id_mark else ()))
         mark = yield from read.accept(*marks)
         if self.kind and header == self.kind and mark in self.separators:
             yield from read.peek()
-            header = yield from read.word()
+            header = yield from read.read_word()
             if not (yield from read.peek()):
                 raise Malformed  # nothing tells that the name is whole
         name, id = self.parts(header)
         if self.id_mark and mark == self.id_mark:
-            id = yield from read.word()
+            id = yield from read.read_word()
             mark = yield from read.accept(*self.separators, *self.ends)
         if not mark and not (self.bare and (yield from read.peek()) == "{"):
             raise Malformed

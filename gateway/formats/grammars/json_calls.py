@@ -39,7 +39,7 @@ def read_calls(read: TextReader, call: "JsonCall") -> ReadStep:
     """One object, several or a list of them, maybe between fences."""
     fence = yield from read.accept(FENCE)
     if fence:
-        yield from read.literal("json")
+        yield from read.take_literal("json")
     bracket = yield from read.accept("[")
     if bracket and (yield from read.accept("]")):
         call.none()
@@ -74,7 +74,7 @@ def _as_they_came(read: TextReader, put: TextSink) -> ReadStep:
 def surplus(read: TextReader) -> ReadStep:
     """Drop a brace too many behind a call."""
     found = yield from read.accept("}")
-    read.mended |= bool(found)
+    read.was_repaired |= bool(found)
     return found
 
 
@@ -97,7 +97,7 @@ class JsonCall:
 
     def none(self) -> None:
         """Take a list without calls: the markup falls away."""
-        self.read.recorded()
+        self.read.end_recording()
 
     def run(self) -> ReadStep:
         """Read on after the opening brace; return "" if the text ended before the object did."""
@@ -108,7 +108,7 @@ class JsonCall:
         self._early: list[str] = []  # arguments that came before the name
         self._strange: list[str] = []  # members before the name that mean nothing
         self.depth = 1  # of braces that are open between two members
-        doubled = yield from self.read.literal("{")
+        doubled = yield from self.read.take_literal("{")
         yield from self._members()
         if not self._started:
             raise Malformed
@@ -146,7 +146,7 @@ class JsonCall:
 
     def _argue(self, first: str) -> ReadStep:
         """Pass on the arguments; in an object that Python wrote, Python's notation is no damage."""
-        self._argued, mended = True, self.read.mended
+        self._argued, mended = True, self.read.was_repaired
         try:
             end = yield from _spelled(first, self.read, self._put, self._shape)
         except Malformed:
@@ -154,12 +154,12 @@ class JsonCall:
                 raise
             end = yield from _as_they_came(self.read, self._put)
         if self._python:
-            self.read.mended = mended
+            self.read.was_repaired = mended
         return end
 
     def _inside(self) -> ReadStep:
         """The members of an object inside this one."""
-        yield from self.read.literal("{")
+        yield from self.read.take_literal("{")
         self.depth += 1
         yield from self._members()
         yield from self.read.accept("}")
@@ -180,14 +180,14 @@ class JsonCall:
         if self.names is None or self._started:
             return (yield from lenient_json.read_string(self.read))
         spelled = [quote + option + quote for option in options or ()] if quote in ('"', "'") else []
-        found = (yield from self.read.literal(*spelled)) if spelled else ""
+        found = (yield from self.read.take_literal(*spelled)) if spelled else ""
         return found[1:-1] or _malformed()
 
     def _start(self, name: str) -> None:
         self._started = True
         self._mute = name in self._pseudo
         if self._mute:
-            self.read.recorded()
+            self.read.end_recording()
         else:
             start_call(self.read, self.emit, name, self._id)
             self._shape = self._context.shape(name)
@@ -240,7 +240,7 @@ def several(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
             return ""
         if not (listed and (yield from read.accept("]"))) and parted:
             emit_as_text(read, call.emit, call.emit.text)
-        read.recorded()
+        read.end_recording()
         return ""
     return ""
 
@@ -250,7 +250,7 @@ def _another(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
     try:
         yield from call.run()
     except Malformed:
-        if not read.recording:
+        if not read.is_recording:
             raise
         try:
             goes_on = (yield from _rest(read, call)) if listed else ""

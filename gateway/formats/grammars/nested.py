@@ -47,15 +47,15 @@ class NestedCall(Struct, frozen=True, kw_only=True):
         tag = _INVOKE
         while tag == _INVOKE:
             quote = yield from read.accept('"', "'")
-            name = yield from read.word()
-            yield from read.literal(quote)
+            name = yield from read.read_word()
+            yield from read.take_literal(quote)
             yield from read.expect(">")
             start_call(read, emit, name)
             tag = yield from _NestedParser(self.mark, read, emit.tool_args).run(context.tools.get(name, {}))
             if tag:
                 emit.tool_end()
                 read.record(self.mark + tag)
-        return read.recorded()
+        return read.end_recording()
 
 
 class _NestedParser:
@@ -141,8 +141,8 @@ class _NestedParser:
         wanted = argument_types(tool, key, STRING if depth == _DEPTH else ANY)
         read.record()
         yield from read.peek()
-        following = (yield from self._tag()) if (yield from read.literal(self._mark)) else ""
-        begun = read.recorded()
+        following = (yield from self._tag()) if (yield from read.take_literal(self._mark)) else ""
+        begun = read.end_recording()
         if read.ended and read.cut:
             return ""
         if following and following not in _OUTER and not following.startswith("/"):
@@ -185,8 +185,8 @@ class _NestedParser:
                 end = yield from self._tag()
             else:
                 yield from read.peek()
-                end = f"/{tag}" if (yield from read.ahead(self._mark)) or read.ended else ""
-            text = read.recorded()
+                end = f"/{tag}" if (yield from read.lookahead(self._mark)) or read.ended else ""
+            text = read.end_recording()
             if end or (read.ended and read.cut):
                 return end
             put(text)
@@ -204,7 +204,7 @@ class _NestedParser:
         while not tag and (yield from read.until(marks, text.append)):
             read.record(self._mark)
             tag = yield from self._tag()
-            taken = read.recorded()
+            taken = read.end_recording()
             text.append("" if tag else taken)
         kept = "".join(text).strip()
         if not read.ended or tag:
@@ -220,7 +220,7 @@ class _NestedParser:
         if not (yield from self._read.accept("<")):
             return ""
         name = yield from self._read.run(_INSIDE_TAG)
-        return name.strip() if (yield from self._read.literal(">")) else ""
+        return name.strip() if (yield from self._read.take_literal(">")) else ""
 
 
 class _Members:

@@ -47,7 +47,7 @@ class Pythonic(Struct, frozen=True):
     def named(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         """A list, whose bracket was taken, is one of calls if the first of them names a tool."""
         yield from read.peek()
-        if not (yield from read.ahead(*map("{}(".format, context.tools))):
+        if not (yield from read.lookahead(*map("{}(".format, context.tools))):
             raise Malformed
         return (yield from self._several(read, emit, context, listed=True))
 
@@ -58,7 +58,7 @@ class Pythonic(Struct, frozen=True):
             whole = yield from _arguments(read, pieces.append, context.tools.get(name, {}))
         except Malformed:
             emit.unread(self.format)
-            begun = read.recorded()
+            begun = read.end_recording()
             read.record(begun)
             yield from Nesting(begun).leave(read, _ignore)
             raise
@@ -84,7 +84,7 @@ class Pythonic(Struct, frozen=True):
                 ended = listed and (yield from read.accept("]"))
                 if parted and not ended:
                     raise Malformed
-                read.recorded()
+                read.end_recording()
                 break
         except Malformed:
             emit_as_text(read, emit, emit.text)
@@ -95,8 +95,8 @@ class Pythonic(Struct, frozen=True):
     def _one(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         """One call; return "" if the text ended before it did."""
         yield from read.peek()
-        name = yield from read.word()
-        if not (yield from read.literal("(")):
+        name = yield from read.read_word()
+        if not (yield from read.take_literal("(")):
             raise Malformed
         return (yield from self.arguments(read, emit, context, name))
 
@@ -121,9 +121,9 @@ def _argument(read: TextReader, put: TextSink, before: str, tool: Mapping[str, A
     key = begun = ""
     first = yield from read.peek()
     if first.isalpha() or first == "_":
-        begun = yield from read.word(_KEY)
+        begun = yield from read.read_word(_KEY)
         space = yield from read.run(_SPACE)
-        key, begun = (begun, "") if (yield from read.literal("=", ":")) else ("", begun + space)
+        key, begun = (begun, "") if (yield from read.take_literal("=", ":")) else ("", begun + space)
         if read.ended and read.cut:
             return ""
     key = key or next(places)
@@ -155,9 +155,9 @@ def _call(read: TextReader, emit: ParserOutput, context: ParseContext, expressio
         try:
             return (yield from json_calls.tagged_calls(read, emit, context))
         except Malformed:
-            if not read.recording:
+            if not read.is_recording:
                 raise
-    elif found := (yield from read.literal(*(f"{name}.call(" for name in (*_OWN, *context.tools)))):
+    elif found := (yield from read.take_literal(*(f"{name}.call(" for name in (*_OWN, *context.tools)))):
         name = found.removesuffix(".call(")
         if name not in context.tools:
             raise Malformed
@@ -170,7 +170,7 @@ def _code(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadSt
     tool = next((name for name in _CODE if name in context.tools), "")
     if not tool or read.ended:
         raise Malformed
-    begun = read.recorded().partition(TAG)[2]
+    begun = read.end_recording().partition(TAG)[2]
     start_call(read, emit, tool)
     emit.tool_args('{"code": "' + escape_json_string(begun.lstrip()))
     yield from read.rest(lambda code: emit.tool_args(escape_json_string(code)))

@@ -27,7 +27,7 @@ class Parameters:
     def begin(self, key: str) -> None:
         """Begin the member of a key."""
         if self._waiting and key == self._key:
-            self._waiting, self._read.mended = self._waiting[:1], True
+            self._waiting, self._read.was_repaired = self._waiting[:1], True
         else:
             self.flush()
             self._waiting = [f'{self._before}"{escape_json_string(key)}": ']

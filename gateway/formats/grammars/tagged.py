@@ -99,7 +99,7 @@ class TaggedCall(Struct, frozen=True, kw_only=True, dict=True):
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         return _TaggedParser(self, read, emit, context).run()
 
-    def named(self, read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
+    def run_named(self, read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
         """Read on in a call of this name, which was started."""
         return _TaggedParser(self, read, emit, context).named(name)
 
@@ -120,7 +120,7 @@ class _TaggedParser:
     def named(self, name: str) -> ReadStep:
         self._tool = self._tools.get(name, {})
         tag = yield from self._read.accept(*self._tags.keys, *self._tags.call_ends)
-        return (yield from self._arguments(tag or (yield from self._read.ahead("{"))))
+        return (yield from self._arguments(tag or (yield from self._read.lookahead("{"))))
 
     def _arguments(self, tag: str) -> ReadStep:
         """Read all arguments behind the first tag or bracket."""
@@ -147,7 +147,7 @@ class _TaggedParser:
         if more.strip() and not opened:
             raise Malformed
         tag = yield from read.accept(*tags.keys, *tags.call_ends, *(tags.json or ())[:1])
-        tag = tag or (yield from read.ahead("{"))
+        tag = tag or (yield from read.lookahead("{"))
         if not tag and not (read.ended and (opened or (name in self._tools and not read.cut))):
             raise Malformed
         start_call(read, self._emit, name)
@@ -158,8 +158,8 @@ class _TaggedParser:
 
     def _name(self) -> ReadStep:
         quote = yield from self._read.accept('"', "'")
-        name = yield from self._read.word()
-        yield from self._read.literal(quote)
+        name = yield from self._read.read_word()
+        yield from self._read.take_literal(quote)
         return name
 
     def _json(self) -> ReadStep:
@@ -189,16 +189,16 @@ class _TaggedParser:
         read = self._read
         quote = yield from read.accept('"', "'")
         key = (yield from read.run(_ASSIGNED if self._tags.assign and not quote else _KEYS[quote])).strip()
-        yield from read.literal(quote)
+        yield from read.take_literal(quote)
         return key.replace("&quot;", '"').replace("&amp;", "&") if self._tags.escaped else key
 
     def _wanted(self, key: str) -> Generator[PassThrough | None, None, frozenset[str]]:
         """The types that the value of a key may have, as its tag says, or else the schema."""
         read, tags = self._read, self._tags
-        if tags.assign and (yield from read.literal(tags.assign)):
+        if tags.assign and (yield from read.take_literal(tags.assign)):
             return argument_types(self._tool, key, tags.unknown)
         stated = _ATTRIBUTE.search((yield from read.run(_ATTRIBUTES)))
-        if not ((yield from read.accept(tags.key_end)) or (yield from read.ahead(tags.value))):
+        if not ((yield from read.accept(tags.key_end)) or (yield from read.lookahead(tags.value))):
             raise Malformed
         if tags.type and (yield from read.accept(tags.type[0])):
             stated = _TYPE.search((yield from read.run(_ATTRIBUTES)))
@@ -244,14 +244,14 @@ class _TaggedParser:
 
     def _cut(self, text: str) -> str:
         """The text was cut in something that means nothing before it is whole."""
-        self._emit.fragment(text)
+        self._emit.incomplete_call(text)
         return ""
 
     def _text(self, put: TextSink) -> ReadStep:
         """The text of a value; return the tag that follows it, "" if the text ended first."""
         read, tags = self._read, self._tags
-        begun = (yield from read.literal("\r\n", "\n")) if tags.trim else ""
-        if tags.cdata and (yield from read.literal(_CDATA)):
+        begun = (yield from read.take_literal("\r\n", "\n")) if tags.trim else ""
+        if tags.cdata and (yield from read.take_literal(_CDATA)):
             return (yield from self._until(_IN_CDATA, put))
         if not tags.trim or (tags.framed and not begun):
             return (yield from self._until(tags.stops, put))
@@ -265,7 +265,7 @@ class _TaggedParser:
         while mark := (yield from read.until(stops, put)):
             read.record(mark)
             found = yield from self._following(mark)
-            text = read.recorded()
+            text = read.end_recording()
             if found:
                 return found
             if read.ended and read.cut:  # so its type is unknown
@@ -293,7 +293,7 @@ class _TaggedParser:
         yield from read.peek()
         if read.ended:
             return "" if read.cut else tags.call_ends[0]
-        return tags.call_ends[0] if (yield from read.ahead(*tags.next)) else ""
+        return tags.call_ends[0] if (yield from read.lookahead(*tags.next)) else ""
 
 
 class _TrimmedOutput:

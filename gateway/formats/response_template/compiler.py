@@ -40,15 +40,15 @@ def compile_template(template: Mapping[str, Any]) -> Markup:
     """The format that a template describes; raises a TemplateError with all that is wrong in it."""
     root = TemplateNode(template, (), _TEMPLATE, [])
     if root.data.get("version", 1) != 1:
-        root.fault("should be 1", "version")
+        root.add_error("should be 1", "version")
     fields = root.inside("fields", _FIELDS)
     if not fields.data:
-        fields.fault(f"should have at least one of: {', '.join(_FIELDS)}")
+        fields.add_error(f"should have at least one of: {', '.join(_FIELDS)}")
     thoughts = _thoughts(fields)
     silent, ends = _content(root, fields)
     calls, after = compile_tool_calls(fields.inside("tool_calls", FIELD)) if "tool_calls" in fields.data else ({}, ())
     for tag in sorted(({*thoughts} & {*silent}) | ({*thoughts, *silent} & {*calls})):
-        fields.fault(f"{tag!r} opens two of them")
+        fields.add_error(f"{tag!r} opens two of them")
     if root.faults:
         raise TemplateError(root.faults)
     others = {*silent, *(close for closes in thoughts.values() for close in closes)}
@@ -99,9 +99,9 @@ def _text(fields: TemplateNode, name: str) -> TemplateNode:
     place = fields.inside(name, FIELD)
     place.inside("content_args", ("strip",))
     if place.data.get("content", "text") != "text":
-        place.fault("should be text", "content")
+        place.add_error("should be text", "content")
     if place.data.get("transform") is not None:
-        place.fault("has no meaning for text; leave it out", "transform")
+        place.add_error("has no meaning for text; leave it out", "transform")
     return place
 
 
@@ -111,7 +111,7 @@ def _tags(place: TemplateNode) -> tuple[str, ...]:
     if len(pieces) == 1 and isinstance(pieces[0], PatternTexts) and "" not in pieces[0].options:
         return pieces[0].options
     if pieces:
-        place.fault("should be literal text in one piece, like (?:a|b)c", "open_pattern")
+        place.add_error("should be literal text in one piece, like (?:a|b)c", "open_pattern")
     elif not place.has("open"):
-        place.fault("is missing; for a thought that the prompt opens it is the tag that the prompt has", "open")
+        place.add_error("is missing; for a thought that the prompt opens it is the tag that the prompt has", "open")
     return ()

@@ -25,12 +25,12 @@ class TemplateNode:
         self.path, self.faults = path, faults
         self.data: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
         if not isinstance(data, Mapping):
-            self.fault("should be a mapping")
+            self.add_error("should be a mapping")
         for key in self.data:
             if key not in keys:
-                self.fault(f"unknown key; one of: {', '.join(keys)}", str(key))
+                self.add_error(f"unknown key; one of: {', '.join(keys)}", str(key))
 
-    def fault(self, text: str, *steps: str) -> None:
+    def add_error(self, text: str, *steps: str) -> None:
         self.faults.append(((*self.path, *steps), text))
 
     def inside(self, key: str, keys: tuple[str, ...]) -> "TemplateNode":
@@ -46,26 +46,26 @@ class TemplateNode:
         """Return the pieces of a pattern; none if it is missing or wrong."""
         value = self.data.get(key)
         if not isinstance(value, str) or not value:
-            self.fault("should be a pattern, as a text", key)
+            self.add_error("should be a pattern, as a text", key)
             return ()
         try:
             return parse_pattern(value)
         except UnsupportedPattern as error:
-            self.fault(str(error), key)
+            self.add_error(str(error), key)
             return ()
 
     def pieces(self, key: str) -> tuple[PatternPiece, ...]:
         """Return the pieces of `key`: a text, one of several texts, or its pattern."""
         if f"{key}_pattern" in self.data:
             if key in self.data:
-                self.fault(f"stands beside {key}; leave one of them out", f"{key}_pattern")
+                self.add_error(f"stands beside {key}; leave one of them out", f"{key}_pattern")
             return self.pattern(f"{key}_pattern")
         found = self.data.get(key)
         texts = [found] if isinstance(found, str) else found
         if isinstance(texts, list) and texts and all(isinstance(text, str) and text.strip() for text in texts):
             return (PatternTexts(tuple(text.strip() for text in texts)),)
         if key in self.data:
-            self.fault("should be a text, or a list of texts, that are more than white space", key)
+            self.add_error("should be a text, or a list of texts, that are more than white space", key)
         return ()
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class TemplateNode:
         found: list[str] = []
         for piece in self.pieces(key):
             if isinstance(piece, PatternPart):
-                self.fault("should be literal text", f"{key}_pattern")
+                self.add_error("should be literal text", f"{key}_pattern")
                 return ()
             found += filter(None, piece.options)
         return tuple(found)

@@ -50,7 +50,7 @@ class CallOpening:
             else:
                 yield from _skip(read, ends)
         yield from read.peek()
-        if not (yield from read.ahead(*self._before)) and not (self._sure and read.ended):
+        if not (yield from read.lookahead(*self._before)) and not (self._sure and read.ended):
             raise Malformed
         return parts
 
@@ -92,7 +92,7 @@ class ArgumentCalls(Struct, frozen=True):
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         name, id = self.origin.of((yield from self.opening.read(read)))
         start_call(read, emit, name, id)
-        if self.ends and (end := (yield from read.literal(*self.ends))):
+        if self.ends and (end := (yield from read.take_literal(*self.ends))):
             emit.tool_args("{}")
         elif not (yield from self._arguments(read, emit, context.shape(name))):
             return ""
@@ -117,7 +117,7 @@ class PairCalls(Struct, frozen=True):
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         name, id = self.origin.of((yield from self.opening.read(read)))
         start_call(read, emit, name, id)
-        return (yield from self.tags.named(read, emit, context, name))
+        return (yield from self.tags.run_named(read, emit, context, name))
 
 
 class _RenamedJsonCall(JsonCall):
@@ -136,7 +136,7 @@ def _up_to(ends: tuple[str, ...], characters: str) -> re.Pattern[str]:
 
 
 def _one_of(read: TextReader, options: tuple[str, ...]) -> ReadStep:
-    found = yield from read.literal(*options)
+    found = yield from read.take_literal(*options)
     if not found and "" not in options:
         raise Malformed
     return found
@@ -145,9 +145,9 @@ def _one_of(read: TextReader, options: tuple[str, ...]) -> ReadStep:
 def _skip(read: TextReader, ends: tuple[str, ...]) -> ReadStep:
     """Take what stands before any of the ends."""
     for _ in range(_GAP):
-        if (yield from read.ahead(*ends)):
+        if (yield from read.lookahead(*ends)):
             return ""
-        yield from read.some(1)
+        yield from read.take(1)
     raise Malformed
 
 
@@ -173,12 +173,12 @@ def compile_tool_calls(place: TemplateNode) -> tuple[dict[str, CallParser], tupl
     """Opening tag → what reads on behind it; and the closing tags."""
     pieces, closes = place.pieces("open"), place.texts("close")
     if not place.has("open"):
-        place.fault("is missing; it tells a call from other text", "open")
+        place.add_error("is missing; it tells a call from other text", "open")
     if not pieces:
         return {}, ()
     first, *rest = pieces
     if not isinstance(first, PatternTexts) or "" in first.options:
-        place.fault("should begin with literal text that may not be missing", "open_pattern")
+        place.add_error("should begin with literal text that may not be missing", "open_pattern")
         return {}, ()
     after = tuple(dict.fromkeys((*closes, *_closing(pieces))))
     bare = (close.removesuffix(token) for close in closes for token in END_TOKENS)  # the server may have taken it
@@ -208,7 +208,7 @@ class _ToolCallsField:
             return self._pairs(origin)
         if kind in ("json", "text"):
             return self._json(origin)
-        self._place.fault("should be json, text or xml-inline", "content")
+        self._place.add_error("should be json, text or xml-inline", "content")
         return None
 
     def _origin(self) -> CallNaming | Mapping[str, str]:
@@ -220,7 +220,7 @@ class _ToolCallsField:
         if len(keys) == len(words):
             return keys
         if each or words["arguments"] != "{content}":
-            self._place.fault(_SHAPE, "transform")
+            self._place.add_error(_SHAPE, "transform")
             return {}
         fixed = "{" not in words["name"]
         return CallNaming(words["name"] if fixed else self._part(words["name"]), self._part(words.get("id", "")), fixed)
@@ -236,7 +236,7 @@ class _ToolCallsField:
             words = {word: given[word] for word in ("name", "arguments", "id") if isinstance(given.get(word), str)}
             if "name" in words and "arguments" in words:
                 return words
-        self._place.fault(_SHAPE, "transform")
+        self._place.add_error(_SHAPE, "transform")
         return {}
 
     def _part(self, text: str) -> str:
@@ -245,28 +245,34 @@ class _ToolCallsField:
         if found and found[1] in self._parts:
             return found[1]
         if text:
-            self._place.fault(f"{text} should be a group of open_pattern, like {{name}} for (?P<name>…)", "transform")
+            self._place.add_error(
+                f"{text} should be a group of open_pattern, like {{name}} for (?P<name>…)", "transform"
+            )
         return ""
 
     def _json(self, origin: CallNaming | Mapping[str, str]) -> CallParser:
         args = self._place.inside("content_args", _JSON_ARGS)
         pairs = args.data.get("string_delims") or ()
         if not isinstance(pairs, list | tuple) or not all(pair in _DELIMITERS for pair in pairs):
-            args.fault(f"should be a list of any of these pairs: {', '.join(map(str, _DELIMITERS))}", "string_delims")
+            args.add_error(
+                f"should be a list of any of these pairs: {', '.join(map(str, _DELIMITERS))}", "string_delims"
+            )
         if isinstance(origin, CallNaming):
             lax = bool(pairs or args.data.get("unquoted_keys"))
             return ArgumentCalls(CallOpening(self._rest, ("{", '"', *self._ends)), origin, self._ends, lax)
         if pairs or args.data.get("unquoted_keys"):
-            args.fault("is read only where the content is nothing but arguments: take the name from open_pattern")
+            args.add_error("is read only where the content is nothing but arguments: take the name from open_pattern")
         return ObjectCalls(CallOpening(self._rest, ("{", "[", "```")), origin)
 
     def _pairs(self, origin: CallNaming | Mapping[str, str]) -> CallParser | None:
         args = self._place.inside("content_args", _XML_ARGS)
         if not isinstance(origin, CallNaming):
-            self._place.fault(_SHAPE, "transform")
+            self._place.add_error(_SHAPE, "transform")
             return None
         if not self._ends:
-            self._place.fault("is missing; where values are text, only a tag can tell that a call has ended", "close")
+            self._place.add_error(
+                "is missing; where values are text, only a tag can tell that a call has ended", "close"
+            )
             return None
         tags = self._tagged(args)
         return PairCalls(CallOpening(self._rest, (tags.key, "{", *self._ends)), origin, tags) if tags else None
@@ -274,18 +280,18 @@ class _ToolCallsField:
     def _tagged(self, args: TemplateNode) -> TaggedCall | None:
         """The tags of a call's arguments."""
         if args.data.get("merge_duplicates"):
-            args.fault("a key that is there twice cannot be merged into a list; leave it out", "merge_duplicates")
+            args.add_error("a key that is there twice cannot be merged into a list; leave it out", "merge_duplicates")
         value = args.inside("value_parser", ("name", "args"))
         kind = value.data.get("name", "text")
         if not isinstance(kind, str) or kind not in _TYPES:
-            value.fault(f"should be one of: {', '.join(_TYPES)}", "name")
+            value.add_error(f"should be one of: {', '.join(_TYPES)}", "name")
             return None
         pieces = args.pattern("tag_pattern")
         texts = [piece.options for piece in pieces if isinstance(piece, PatternTexts)]
         shape = [piece.name if isinstance(piece, PatternPart) else "" for piece in pieces]
         if shape not in _TAG_SHAPES or any(len(options) > 1 for options in texts[:-1]):
             if pieces:
-                args.fault(_TAG, "tag_pattern")
+                args.add_error(_TAG, "tag_pattern")
             return None
         (key, *_), (key_end, *_), *between, value_ends = texts
         quote = key[-1] if key[-1] in "\"'" else ""

@@ -37,7 +37,7 @@ _Else = TypeVar("_Else")
 
 async def build_overview(config: Config, directory: ModelRegistry, telemetry: Telemetry) -> Overview:
     sights, said, listed = await asyncio.gather(
-        telemetry.sights(directory.backends),
+        telemetry.snapshots(directory.backends),
         asyncio.gather(*map(_said, directory.backends.values())),
         _in_time(directory.list(), [ListedModel(name) for name, model in config.models.items() if model.backends]),
     )

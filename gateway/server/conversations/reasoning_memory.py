@@ -23,7 +23,7 @@ _log = logging.getLogger("gateway")
 class FilteredRound(Protocol):
     """A round of a response, to which filters of its events can be added."""
 
-    def seen_by(self, filter: EventFilter) -> Self: ...
+    def with_filter(self, filter: EventFilter) -> Self: ...
 
 
 _Round = TypeVar("_Round", bound=FilteredRound)
@@ -32,7 +32,7 @@ _Round = TypeVar("_Round", bound=FilteredRound)
 class NoReasoningMemory:
     """No memory: clients have to send back what they want the model to know."""
 
-    async def recalled(self, request: Request, _: Warnings, *, all_turns: bool = True) -> Request:
+    async def restore(self, request: Request, _: Warnings, *, all_turns: bool = True) -> Request:
         """The request with the reasoning that its messages had; else than in all turns, only that of the last one."""
         return request
 
@@ -40,14 +40,14 @@ class NoReasoningMemory:
         """Return the round with a filter that captures the reasoning of its answer."""
         return round
 
-    def ahead_of(self, outlet: ResponseWriter) -> ResponseWriter:
+    def flush_before(self, outlet: ResponseWriter) -> ResponseWriter:
         """Tells a piece of an answer after what was heard in it was kept: clients answer at once.
 
         If that was broken off, and the answer goes on, the piece that was about to be told goes first.
         """
         return outlet
 
-    async def keep(self) -> None:
+    async def save(self) -> None:
         """Keep what was heard."""
 
 
@@ -58,7 +58,7 @@ class ReasoningMemory(NoReasoningMemory):
         self._store, self._tenant = store, tenant
         self._used: Collection[str] = ()
 
-    async def recalled(self, request: Request, ledger: Warnings, *, all_turns: bool = True) -> Request:
+    async def restore(self, request: Request, ledger: Warnings, *, all_turns: bool = True) -> Request:
         self._listener = ReasoningCapture(request.messages)
         lacks = find_missing_reasoning(request.messages, all_turns=all_turns)
         if not lacks:
@@ -73,9 +73,9 @@ class ReasoningMemory(NoReasoningMemory):
         return restore_reasoning(request, lacks, found, ledger)
 
     def listening(self, round: _Round) -> _Round:
-        return round.seen_by(self._listener)
+        return round.with_filter(self._listener)
 
-    def ahead_of(self, outlet: ResponseWriter) -> ResponseWriter:
+    def flush_before(self, outlet: ResponseWriter) -> ResponseWriter:
         return _SavingWriter(self, outlet)
 
     @property
@@ -83,7 +83,7 @@ class ReasoningMemory(NoReasoningMemory):
         """Return True if there is reasoning that is not stored yet."""
         return bool(self._listener.heard)
 
-    async def keep(self) -> None:
+    async def save(self) -> None:
         heard = self._listener.heard
         if not heard:
             return
@@ -107,14 +107,14 @@ class _SavingWriter:
     def now(self, piece: bytes) -> bool:
         return not (self._memory.behind or self._held) and self._outlet.now(piece)
 
-    async def tell(self, piece: bytes) -> None:
-        await self._outlet.tell(await self._kept(piece))
+    async def write(self, piece: bytes) -> None:
+        await self._outlet.write(await self._kept(piece))
 
     async def end(self, piece: bytes) -> None:
         await self._outlet.end(await self._kept(piece))
 
     async def _kept(self, piece: bytes) -> bytes:
         self._held += piece
-        await self._memory.keep()
+        await self._memory.save()
         held, self._held = self._held, b""
         return held

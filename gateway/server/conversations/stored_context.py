@@ -67,13 +67,13 @@ class StoredContext:
     remembers: `keep_response` gets all responses, also those with `store: false`.
     """
 
-    remembers: ClassVar[bool] = False
+    can_store: ClassVar[bool] = False
 
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self.tenant = store, tenant
         self._holds = False  # a conversation
 
-    async def origin(self, draft: ResponseDraft, id: str, held: Held) -> Predecessor:
+    async def load_predecessor(self, draft: ResponseDraft, id: str, held: Held) -> Predecessor:
         """Raises BadRequest or NotFound for what is not there.
 
         id: of the response that goes on from it; held: takes the conversation.
@@ -82,7 +82,7 @@ class StoredContext:
             await held.stack.enter_async_context(self._held(draft.conversation, id))
         return await self._found(draft)
 
-    async def keep_response(
+    async def save_response(
         self, draft: ResponseDraft, origin: Predecessor, ledger: Warnings, record: StoredObject
     ) -> None:
         """Store the answer with its question and its warnings; all of it, or raise StoreFailed."""
@@ -119,7 +119,7 @@ class StoredContext:
         conversation = await _left(db, origin, record)
         return await responses.finish(db, self.tenant, record, conversation, int(time.time()))
 
-    async def keep_completion(self, record: StoredObject, messages: list[Item]) -> None:
+    async def save_completion(self, record: StoredObject, messages: list[Item]) -> None:
         async with self._store.writing() as db:
             await chat_completions.save(db, self.tenant, record, messages, int(time.time()))
 
@@ -189,7 +189,7 @@ class StoredContext:
 class ReadOnlyContext(StoredContext):
     """Context for requests that store nothing: a conversation is not locked, and may grow meanwhile."""
 
-    async def origin(self, draft: ResponseDraft, _: str, __: Held) -> Predecessor:
+    async def load_predecessor(self, draft: ResponseDraft, _: str, __: Held) -> Predecessor:
         return await self._found(draft)
 
     def lasts(self, asked: ResponseParams, _: int) -> bool:

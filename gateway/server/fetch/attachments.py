@@ -34,7 +34,7 @@ async def inline_request_files(
     told = dict(zip(found, texts, strict=True))
     said, outcomes = await asyncio.to_thread(attachments.files_to_text, whole, told.__getitem__)
     for outcome in sorted(outcomes):
-        ledger.note(outcome, "file")
+        ledger.add(outcome, "file")
     return said
 
 
@@ -49,7 +49,7 @@ async def _fetched(request: Request, settings: config.FetchSettings, ledger: War
         )
         raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
     fetched = await Fetcher(settings, FILE).all(wanted)
-    ledger.note("translated", "file_url")
+    ledger.add("translated", "file_url")
     return await asyncio.to_thread(_inlined, request, fetched)
 
 
@@ -79,5 +79,5 @@ async def inline_request_images(
         if not attachments.image_type(data):
             message = f"Invalid '{wanted[url]}': expected an image of the type PNG, JPEG, GIF or WebP."
             raise BadRequest(message, code="unsupported_image_media_type", param=wanted[url])
-    ledger.note("translated", "image_url")
+    ledger.add("translated", "image_url")
     return attachments.inline_images(request, fetched)

@@ -27,7 +27,7 @@ class DeadlineTimer:
         """Ring so many seconds from now instead."""
         self._due = self._loop.time() + self._seconds
 
-    def unset(self) -> None:
+    def stop(self) -> None:
         self._due, self._ring = inf, None
 
     def cancel(self) -> None:

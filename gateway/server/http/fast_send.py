@@ -35,14 +35,14 @@ class CoalescingTransport:
             data, self._head = self._head + data, b""
         elif data.startswith(_HEAD):
             self._head = data
-            self._loop.call_soon(self.alone)
+            self._loop.call_soon(self.flush)
             return
         self._transport.write(data)
 
     def close(self) -> None:
-        self.alone().close()
+        self.flush().close()
 
-    def alone(self) -> asyncio.Transport:
+    def flush(self) -> asyncio.Transport:
         """The one that it is made of, with all that was written."""
         if self._head:
             self._transport.write(self._head)
@@ -109,7 +109,7 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
     def whole(self, fields: HeaderList, body: bytes) -> bool:
         if not self._begins(fields):
             return False
-        self.transport.alone().write(self._head(fields) + body)
+        self.transport.flush().write(self._head(fields) + body)
         self._over()
         return True
 

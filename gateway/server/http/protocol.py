@@ -81,7 +81,7 @@ class ServerConfig(uvicorn.Config):
         )
         self.follow(config)
 
-    def certify(self, config: Config) -> None:
+    def set_certificate(self, config: Config) -> None:
         """From the next connection on; raises OSError for a certificate that cannot be used, and keeps what it has."""
         if self._certificates and config.server.tls:
             self._certificates.renew(config.server.tls)
@@ -152,7 +152,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_no_more()
-        self._idle.unset()
+        self._idle.stop()
         self._idle.cancel()
         super().connection_lost(exc)
         if lost := self.joining.lost:
@@ -162,7 +162,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
         if self._too_large:
             self._drop(len(data))
             return
-        self._idle.unset()
+        self._idle.stop()
         self._expect_no_more()
         super().data_received(data)
         if not self._complete and not self._too_large:
@@ -222,7 +222,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
         self._idle.set(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def handle_websocket_upgrade(self) -> None:
-        self.transport = self.joining.alone()
+        self.transport = self.joining.flush()
         super().handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # as when the connection is lost: they would be a cycle
 

@@ -65,7 +65,7 @@ class ResponseWriter(Protocol):
 
     @property
     def now(self) -> TryWrite: ...
-    def tell(self, piece: bytes) -> Awaitable[None]: ...
+    def write(self, piece: bytes) -> Awaitable[None]: ...
     def end(self, piece: bytes) -> Awaitable[None]: ...
 
 
@@ -82,7 +82,7 @@ class EventStreamWriter:
         if not self._short.begin(fields):
             await _send_head(fields, self._send)
 
-    def tell(self, piece: bytes) -> Awaitable[None]:
+    def write(self, piece: bytes) -> Awaitable[None]:
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self, piece: bytes = b"") -> None:
@@ -96,7 +96,7 @@ async def send_event_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, 
     stream = EventStreamWriter(send)
     await stream.begin(headers)
     async for piece in pieces:
-        await stream.tell(piece)
+        await stream.write(piece)
     await stream.end()
 
 

@@ -55,7 +55,7 @@ class BackgroundJob:
         return self.tail.followers > 0 or not self.accepted.done()
 
     @property
-    def queued(self) -> dict[str, Any]:
+    def queued_response(self) -> dict[str, Any]:
         """The Response as it was accepted."""
         return self._lasting.queued
 
@@ -76,12 +76,14 @@ class BackgroundJob:
     async def run(self, scope: Scope, question: ModelRequest, ways: RetryPolicy, config: Config) -> None:
         """Raises a GatewayError if it is not to be accepted; all that happens afterwards is told to followers."""
         seen = record_of(scope)
-        own = replace(question, keep=self._keep, encoder=self._encoder, accept=self._accept, act=self._act)
+        own = replace(
+            question, store=self._keep, encoder=self._encoder, on_accepted=self._accept, on_tools_start=self._act
+        )
         with suppress(JobLost):
             try:
                 await Responder(HttpRequest(scope, self._receive), own, ways, config).run(self._send)
             except GatewayError as error:
-                error.problem = seen.problem = question.in_its_terms(error.problem)
+                error.problem = seen.problem = question.localize_problem(error.problem)
                 await self._broken(error.problem, own, ways)
                 if not self.accepted.done():
                     raise
@@ -90,16 +92,16 @@ class BackgroundJob:
                     seen.problem = CANCELLED
                     await self._broken(CANCELLED, own, ways)
 
-    async def put_away(self) -> None:
+    async def archive_log(self) -> None:
         """Pack its log, once it is written and stored as a whole; raise StoreFailed."""
         if self.tail.whole and self.status and self.streamed:
-            await self._desk.put_away(self.id, background=self._lasting.background)
+            await self._desk.archive_log(self.id, background=self._lasting.background)
 
     def cancel(self) -> None:
         """End it as cancelled, unless it is ending anyway."""
         self._left.set()
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """Store nothing more, as another process has the job.  The end of its task follows."""
         self._lost = True
 

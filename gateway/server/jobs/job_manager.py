@@ -102,14 +102,14 @@ class JobManager:
         that is no answer, and StoreFailed or Unavailable is raised.
         """
         question, _ = asked
-        assert question.lasting
-        job = BackgroundJob(self._desk, tenant, question.lasting)
+        assert question.job_plan
+        job = BackgroundJob(self._desk, tenant, question.job_plan)
         try:
             if self._stopping.is_set():
                 raise UpstreamUnavailable("The gateway is stopping.")
             await job.open(raw)
         except (StoreFailed, UpstreamUnavailable):
-            if question.lasting.background:
+            if question.job_plan.background:
                 raise
             return None
         self._begin(job, scope, asked, held.pop_all())
@@ -133,7 +133,7 @@ class JobManager:
             with suppress(KeyError):  # it is being handed over
                 self._running.pop(job.id).tail.end(whole=False)
         with suppress(StoreFailed):  # then it takes more room, and no harm is done
-            await job.put_away()
+            await job.archive_log()
 
     # others' wishes
 
@@ -167,7 +167,7 @@ class JobManager:
             async with self.store.reading() as db:
                 found = await jobs.job_state(db, id) is not None
 
-    async def forget(self, id: str) -> None:
+    async def wait_deleted(self, id: str) -> None:
         """Delete a job; return when no task here works on it."""
         if job := self._running.get(id):
             task = self._tasks[id]
@@ -212,12 +212,12 @@ class JobManager:
     def _heard(self, said: str) -> None:
         """Some process, perhaps this one, has added to the log of a job, or wants something of it."""
         if watch := self._watches.get(said):
-            watch.wake()
+            watch.check_now()
         elif said.removeprefix(_WISH) in self._running and said.startswith(_WISH):
             self._soon.set()
 
     def _lose(self, job: BackgroundJob) -> None:
-        job.lose()
+        job.mark_lost()
         if task := self._tasks.get(job.id):
             task.cancel()
 
@@ -246,8 +246,8 @@ class JobManager:
             try:
                 async with AsyncExitStack() as held:
                     asked = await self._again(found, named, held)
-                    assert asked[0].lasting
-                    job = BackgroundJob(self._desk, found.tenant, asked[0].lasting, told)
+                    assert asked[0].job_plan
+                    job = BackgroundJob(self._desk, found.tenant, asked[0].job_plan, told)
                     job.accepted.set_result({})  # its client may know it
                     self._begin(job, self._observed(found, asked[0], held), asked, held.pop_all())
             except StoreFailed:

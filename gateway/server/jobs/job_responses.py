@@ -33,7 +33,7 @@ class JobResponder:
                 raise UpstreamUnavailable("The gateway is stopping.")
             headers = job.accepted.result()
             if not job.streamed:
-                await JsonBytesResponse(job.queued, headers=headers)(scope, receive, send)
+                await JsonBytesResponse(job.queued_response, headers=headers)(scope, receive, send)
                 return True
             async with aclosing(subscribe(self._store, job.id, job.tail, -1, self._seconds)) as pieces:
                 await send_event_stream(pieces, headers, send)

@@ -53,7 +53,7 @@ class LogTail:
             found.appendleft(row)
         return found
 
-    async def more(self, seconds: float) -> bool:
+    async def wait_for_more(self, seconds: float) -> bool:
         """Wait until something is added, or it is over; False after so many seconds, unless they are 0."""
         done, _ = await asyncio.wait((self._news,), timeout=seconds or None)
         return bool(done)
@@ -83,7 +83,7 @@ async def subscribe(store: Database, id: str, tail: LogTail, after: int, seconds
                 after = max(after, rows[-1].last)
             elif found or tail.over:
                 break  # what comes next is not kept any more, or nothing comes
-            elif not await tail.more(seconds):
+            elif not await tail.wait_for_more(seconds):
                 yield _ALIVE
         if tail.whole and after >= tail.last:
             yield event_stream.DONE

@@ -53,7 +53,7 @@ class LogWrite(Struct, eq=False):
     last: bool
     done: asyncio.Future[bool]
 
-    def tell(self, ours: bool) -> None:
+    def set_done(self, ours: bool) -> None:
         """Report that it was written, as far as possible; the waiting task may have gone."""
         if ours and self.row:
             self.tail.add(self.row)
@@ -90,7 +90,7 @@ class LogWriter:
             else:
                 self._late = []
             for entry in batch:
-                entry.tell(entry.id in ours)
+                entry.set_done(entry.id in ours)
 
     async def _stored(self, entries: list[LogWrite]) -> Collection[str]:
         """The jobs that are still ours; only theirs is stored."""
@@ -128,7 +128,7 @@ class JobContext(Struct, frozen=True):
     resume_seconds: int
     most_bytes: int
 
-    async def put_away(self, id: str, *, background: bool) -> None:
+    async def archive_log(self, id: str, *, background: bool) -> None:
         """A log that nothing is added to any more: in the background it lasts; raises StoreFailed."""
         if background:
             await event_logs.pack(self.store, id)

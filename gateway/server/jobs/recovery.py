@@ -123,7 +123,7 @@ async def _end(desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResp
     """Log the last event, and put the log away."""
     await desk.scribe.write(job.id, tail, _row(job, first, said), last=True)
     tail.end(whole=True)
-    await desk.put_away(job.id, background=kept.body["background"])
+    await desk.archive_log(job.id, background=kept.body["background"])
 
 
 def _row(job: StoredJob, first: int, said: bytes) -> LogRow | None:

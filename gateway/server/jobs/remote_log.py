@@ -27,7 +27,7 @@ class RemoteLog:
         self._every = _SELDOM if desk.store.notifies else _OFTEN
         self._task = asyncio.create_task(self._look())
 
-    def wake(self) -> None:
+    def check_now(self) -> None:
         """There may be something new."""
         self._news.set()
 

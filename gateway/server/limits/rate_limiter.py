@@ -41,7 +41,7 @@ class RateLimitPermit:
         self.used: Callable[[], int] | None = None
         self._end = end
 
-    def telling(self, send: Send) -> Send:
+    def with_headers(self, send: Send) -> Send:
         """The same, with the headers."""
         if not self.headers:
             return send
@@ -220,10 +220,12 @@ def _refused(standings: Sequence[RateLimitState]) -> RateLimited:
     worst = max((one for one in standings if not one.fits), key=lambda one: one.wait)
     limit = worst.limit
     if worst.wait == inf:
-        message = f"The request may take {worst.cost} {limit.unit}, and {limit.owner} has {limit.amount} {limit.per}."
+        message = (
+            f"The request may take {worst.cost} {limit.unit}, and {limit.owner} has {limit.amount} {limit.unit_name}."
+        )
         return RateLimited(message, inf, {})
     message = (
-        f"Rate limit reached for {limit.owner}: {limit.amount} {limit.per}, used {worst.used},"
+        f"Rate limit reached for {limit.owner}: {limit.amount} {limit.unit_name}, used {worst.used},"
         f" requested {worst.cost}. Try again in {ceil(worst.wait)} s."
     )
     return RateLimited(message, worst.wait, _headers(standings))

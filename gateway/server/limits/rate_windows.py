@@ -37,7 +37,7 @@ class RateLimit(Struct, frozen=True):
         return self.seconds == _MINUTE
 
     @property
-    def per(self) -> str:
+    def unit_name(self) -> str:
         return f"{self.unit} per {'minute' if self.slides else 'day'}"
 
     def slot(self, now: float) -> UsageSlot:

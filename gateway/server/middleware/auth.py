@@ -37,7 +37,7 @@ class _FailureRecord(Struct):
 
     failures: float = 0.0
     last: float = 0.0
-    untold: int = 0
+    unlogged: int = 0
     silent_until: float = 0.0
 
 
@@ -63,7 +63,7 @@ class Tarpit:
         record = self._records.pop(client, None) or _FailureRecord(last=now)
         left = max(record.failures - (now - record.last) / _FORGIVEN, 0.0)
         record.failures, record.last = min(left + 1, _WORST), now
-        record.untold += 1
+        record.unlogged += 1
         self._records[client] = record
         if len(self._records) > self._clients:
             del self._records[next(iter(self._records))]
@@ -76,12 +76,12 @@ class Tarpit:
         if not self._waiting[client]:
             del self._waiting[client]
 
-    def to_tell(self, client: str, now: float) -> int:
+    def failures_to_log(self, client: str, now: float) -> int:
         """How often one that has just failed did so since this was asked last; 0 where that is too recent."""
         record = self._records[client]
         if now < record.silent_until:
             return 0
-        told, record.untold, record.silent_until = record.untold, 0, now + _SILENCE
+        told, record.unlogged, record.silent_until = record.unlogged, 0, now + _SILENCE
         return told
 
 
@@ -123,7 +123,7 @@ class AuthThrottle:
         client, now = _client(http), self._clock()
         seconds = self._tarpit.enter(client, now)
         try:
-            if times := self._tarpit.to_tell(client, now):
+            if times := self._tarpit.failures_to_log(client, now):
                 _log.warning("wrong API keys came from %a: %d since the last word of them", client, times)
             await self._sleep(seconds)
         finally:
@@ -159,7 +159,7 @@ class Authenticator:
         """
         if not self._keys:
             self._pages.check(http)
-            self._pages.check_name(http)
+            self._pages.check_host(http)
             return None
         shown = _shown(http.scope)
         self._strangers.check(http)

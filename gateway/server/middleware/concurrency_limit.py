@@ -19,7 +19,7 @@ class ConcurrencyLimit:
         self.inside, self.buffers = 0, Buffers(partial(later, trim))
 
     @contextmanager
-    def joined(self, most: float, beside: int = 0) -> Iterator[None]:
+    def acquire(self, most: float, beside: int = 0) -> Iterator[None]:
         """One more, of so many at most; raises Unavailable.  beside: what is inside already that this comes of."""
         if self.inside - beside >= most:
             raise overloaded_error()

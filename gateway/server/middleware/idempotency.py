@@ -108,7 +108,7 @@ async def _first(key: IdempotencyKey, answer: ResponseHandler, send: Send) -> No
     finally:
         holding.cancel()
         await key.end(kept)
-    await tape.release()
+    await tape.send_last_message()
 
 
 def _repeated(key: IdempotencyKey, begun: IdempotencyState | StoredAnswer) -> Response:
@@ -146,7 +146,7 @@ class ResponseCapture:
             return None
         return StoredAnswer(self._status, self._type, b"".join(self._pieces))
 
-    async def release(self) -> None:
+    async def send_last_message(self) -> None:
         if self._last:
             await self._send(self._last)
 

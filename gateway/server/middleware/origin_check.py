@@ -47,7 +47,7 @@ class OriginCheck:
         if not (host and origin in [f"{scheme}://{host}" for scheme in schemes]):
             raise Forbidden(_STRANGER.format(origin), code="origin_not_allowed")
 
-    def check_name(self, http: HTTPConnection) -> None:
+    def check_host(self, http: HTTPConnection) -> None:
         """Raise Forbidden if the gateway has no keys and the requested host name may belong to others."""
         if not self._guarded:
             return

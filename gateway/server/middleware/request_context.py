@@ -40,7 +40,7 @@ class RequestContextMiddleware:
         set_record(scope, seen)
         client = _RecordingSend(seen, receive, send)
         try:
-            await self._app(scope, client.receive, tee_send(client, seen.tape))
+            await self._app(scope, client.receive, tee_send(client, seen.recorder))
         except asyncio.CancelledError:  # by the server, which has no time left; a stream has been told
             if not seen.status:
                 await error_responses.error_response(STOPPED)(scope, receive, client)
@@ -49,7 +49,7 @@ class RequestContextMiddleware:
             if not seen.status:
                 await error_responses.error_response(seen.problem)(scope, receive, client)
         finally:
-            seen.left = client.left and seen.alone
+            seen.left = client.left and seen.is_last_holder
             seen.let_go()
 
 
@@ -66,7 +66,7 @@ class _RecordingSend(DisconnectSource, FastSend):
         if message["type"] == "http.request":
             self._seen.received += len(message.get("body", b""))
         else:
-            self._leave()
+            self._client_left()
         return message
 
     def whole_body(self) -> bytes | None:
@@ -76,7 +76,7 @@ class _RecordingSend(DisconnectSource, FastSend):
         return body
 
     def watch(self, gone: Callable[[], None]) -> bool:
-        watched = self._direct.watch(self._leave)
+        watched = self._direct.watch(self._client_left)
         if watched:
             self._gone = gone
         return watched
@@ -86,13 +86,13 @@ class _RecordingSend(DisconnectSource, FastSend):
         self._gone = _nobody_waits
 
     def whole(self, fields: HeaderList, body: bytes) -> bool:
-        given = self._whole = self._direct.whole([*fields, *self._labels()], body)
+        given = self._whole = self._direct.whole([*fields, *self._context_headers()], body)
         if given:
             self._seen.status, self._seen.sent = 200, len(body)
         return given
 
     def begin(self, fields: HeaderList) -> bool:
-        given = self._direct.begin([*fields, *self._labels()])
+        given = self._direct.begin([*fields, *self._context_headers()])
         if given:
             self._seen.status = 200
         return given
@@ -112,17 +112,17 @@ class _RecordingSend(DisconnectSource, FastSend):
     def __call__(self, message: Message) -> Awaitable[None]:
         if "status" in message:
             self._seen.status = message["status"]
-            message["headers"] = [*message["headers"], *self._labels()]
+            message["headers"] = [*message["headers"], *self._context_headers()]
         else:
             self._seen.sent += len(message.get("body", b""))
             self._whole = not message.get("more_body")
         return self._send(message)
 
-    def _leave(self) -> None:
+    def _client_left(self) -> None:
         self.left = not self._whole
         self._gone()
 
-    def _labels(self) -> list[tuple[bytes, bytes]]:
+    def _context_headers(self) -> list[tuple[bytes, bytes]]:
         took = (time.perf_counter() - self._seen.arrived) * 1000
         return [
             (b"x-request-id", self._seen.id.encode()),

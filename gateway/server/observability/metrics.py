@@ -26,7 +26,7 @@ class Metric(Struct, frozen=True):
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     known: tuple[LabelValues, ...] = ()
-    joined: Literal["sum", "min"] = "sum"
+    aggregate: Literal["sum", "min"] = "sum"
 
     @property
     def bounds(self) -> tuple[float, ...]:
@@ -34,7 +34,7 @@ class Metric(Struct, frozen=True):
         return (*self.buckets, inf)
 
     @property
-    def nothing(self) -> list[float]:
+    def zero(self) -> list[float]:
         """Return its values without counts: a number, or for a histogram one per bucket, and the sum."""
         return [0.0] * (len(self.buckets) + 2 if self.buckets else 1)
 
@@ -99,7 +99,7 @@ HEALTHY = Metric(
     "gauge",
     "1 while requests are put to it as usual, 0 while it is left alone for its failures; of several workers the least.",
     ("backend",),
-    joined="min",
+    aggregate="min",
 )
 CIRCUIT = Metric(
     "gateway_backend_circuit",

@@ -68,20 +68,23 @@ class MetricsCollector:
         thought[0] += used.reasoning
         for one in read:
             one[0] += 1
-        self._tally.measure(DURATION, seen.ended - seen.arrived)
+        self._tally.observe(DURATION, seen.ended - seen.arrived)
         if seen.streamed and (first := seen.pace.first_content) is not None:
-            self._tally.measure(FIRST_TOKEN, first - seen.arrived)
+            self._tally.observe(FIRST_TOKEN, first - seen.arrived)
             self._tally.add(BETWEEN, (*seen.pace.gaps, seen.pace.last - first))
 
     def _of_request(self, endpoint: str, model: str, backend: str, outcome: int) -> list[list[float]]:
         labels = endpoint, model, backend, str(outcome)
-        cells = [self._tally.cell(REQUESTS, labels), *(self._tally.cell(one, (endpoint,)) for one in (RECEIVED, SENT))]
+        cells = [
+            self._tally.series_values(REQUESTS, labels),
+            *(self._tally.series_values(one, (endpoint,)) for one in (RECEIVED, SENT)),
+        ]
         return self._requests.setdefault((endpoint, model, backend, outcome), cells)
 
     def _of_answer(self, model: str, format: str) -> list[list[float]]:
         """The tokens of a model, and last, where there is one, the format that an answer was read in."""
-        cells = [self._tally.cell(TOKENS, (model, one)) for one in _SORTS]
-        read = [self._tally.cell(FORMATS, (format,))] if format else []
+        cells = [self._tally.series_values(TOKENS, (model, one)) for one in _SORTS]
+        read = [self._tally.series_values(FORMATS, (format,))] if format else []
         return self._answers.setdefault((model, format), [*cells, *read])
 
 

@@ -68,19 +68,19 @@ class MetricValues:
     """A metric's series, one for each combination of labels; only one task may change it at a time."""
 
     def __init__(self, metrics: Iterable[Metric] = METRICS) -> None:
-        self.series: SeriesByMetric = {one.name: {labels: one.nothing for labels in one.known} for one in metrics}
+        self.series: SeriesByMetric = {one.name: {labels: one.zero for labels in one.known} for one in metrics}
 
-    def cell(self, metric: Metric, labels: LabelValues) -> list[float]:
+    def series_values(self, metric: Metric, labels: LabelValues) -> list[float]:
         """The numbers of a series, which are in this list from now on."""
         values = self.series[metric.name].get(labels)
         if values is None:
-            values = self.series[metric.name][labels] = metric.nothing
+            values = self.series[metric.name][labels] = metric.zero
         return values
 
     def count(self, metric: Metric, labels: LabelValues = (), amount: float = 1) -> None:
-        self.cell(metric, labels)[0] += amount
+        self.series_values(metric, labels)[0] += amount
 
-    def measure(self, metric: Metric, value: float) -> None:
+    def observe(self, metric: Metric, value: float) -> None:
         values = self.series[metric.name][()]
         values[bisect_left(metric.buckets, value)] += 1
         values[-1] += value
@@ -94,7 +94,7 @@ class MetricValues:
 def sum_series(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]]) -> SeriesByMetric:
     """Return the sum of all, which does not change with them."""
     joined: SeriesByMetric = {}
-    ways = {one.name: min if one.joined == "min" else add for one in METRICS}
+    ways = {one.name: min if one.aggregate == "min" else add for one in METRICS}
     for series in several:
         for name, of_it in series.items():
             mine, way = joined.setdefault(name, {}), ways[name]
@@ -106,8 +106,8 @@ def sum_series(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]
 class SharedMetrics(Struct):
     """counted: for ever; present: as it is now."""
 
-    counted: SeriesByMetric
-    present: SeriesByMetric
+    counters: SeriesByMetric
+    gauges: SeriesByMetric
 
 
 _decode = msgpack.Decoder(SharedMetrics).decode
@@ -136,18 +136,18 @@ class SharedFolder:
         for file in self._file.parent.glob("*.tally"):
             if file != self._file:
                 snapshot = _decode(file.read_bytes())
-                yield snapshot.counted
+                yield snapshot.counters
                 if not has_ended(file):
-                    yield snapshot.present
+                    yield snapshot.gauges
 
     # what each sees
 
-    def wish(self) -> int:
+    def request_snapshots(self) -> int:
         """Ask all workers for their snapshots, within `every` seconds; return the time of the request."""
         self._wish.touch()
         return self._wish.stat().st_mtime_ns
 
-    def wished(self) -> bool:
+    def snapshot_requested(self) -> bool:
         """Return True if a snapshot was requested since the last call."""
         try:
             before, self._wished = self._wished, self._wish.stat().st_mtime_ns
@@ -155,7 +155,7 @@ class SharedFolder:
             return False
         return self._wished != before
 
-    def show(self, sight: WorkerSnapshot) -> None:
+    def write_snapshot(self, sight: WorkerSnapshot) -> None:
         _put(self._file.with_suffix(".sight"), msgpack.encode(sight))
 
     def shown(self, since: int) -> Iterator[WorkerSnapshot]:

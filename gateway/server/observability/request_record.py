@@ -110,7 +110,7 @@ class RequestRecord(Struct, eq=False):
     received: int = 0
     sent: int = 0
     stored: bool = False
-    tape: "RequestRecorder | None" = None
+    recorder: "RequestRecorder | None" = None
     trace: "Trace | None" = None
     _holders: int = 1
 
@@ -127,10 +127,10 @@ class RequestRecord(Struct, eq=False):
             # What told it, and a tape, know the whole request, and a connection keeps this until its next one.
             self.spent = lambda: used
             self.over(self)
-            self.tape = None
+            self.recorder = None
 
     @property
-    def alone(self) -> bool:
+    def is_last_holder(self) -> bool:
         """Return True if a single holder is left."""
         return self._holders == 1
 

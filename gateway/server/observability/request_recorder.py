@@ -52,7 +52,7 @@ class RequestRecorder:
         entry = RequestEntry(self.now(), path=scope["path"], headers=_headers(scope), body=body)
         self.recording.add(entry, len(body))
 
-    def prepared(self, entry: PreparedEntry) -> None:
+    def record_prepared(self, entry: PreparedEntry) -> None:
         self.recording.add(entry, len(_encoded((entry.settings, entry.learned))))
 
     def put(self, backend: str, path: str, body: bytes) -> "CallRecorder":
@@ -65,7 +65,7 @@ class RequestRecorder:
     def answered(self, call: int, content_type: str) -> None:
         self.recording.add(UpstreamHeadersEntry(self.now(), call=call, content_type=content_type))
 
-    def refused(self, call: int, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    def record_upstream_error(self, call: int, status: int, headers: Mapping[str, str], body: bytes) -> None:
         type, after = headers.get("content-type", ""), headers.get("retry-after")
         entry = UpstreamErrorEntry(
             self.now(), call=call, status=status, content_type=type, retry_after=after, body=body
@@ -75,7 +75,7 @@ class RequestRecorder:
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
         self.recording.add(RoundEndEntry(self.now(), problem=problem, events=_encoded(events) if events else b""))
 
-    def began(self, status: int, headers: dict[str, str]) -> None:
+    def record_response_headers(self, status: int, headers: dict[str, str]) -> None:
         self.recording.add(ResponseHeadersEntry(self.now(), status=status, headers=headers))
 
     def over(self, status: int, problem: Problem | None, ledger: list[str], line: dict[str, Any]) -> None:
@@ -91,21 +91,21 @@ class CallRecorder:
     """One call, to a tape that has others.  call: its number."""
 
     def __init__(self, tape: RequestRecorder, call: int) -> None:
-        self.tape, self.call = tape, call
+        self.recorder, self.call = tape, call
 
     def answered(self, content_type: str) -> None:
-        self.tape.answered(self.call, content_type)
+        self.recorder.answered(self.call, content_type)
 
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.tape.refused(self.call, status, headers, body)
+    def record_error(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.recorder.record_upstream_error(self.call, status, headers, body)
 
     def read(self, data: bytes) -> None:
         """To be told of the end, which is written down here, and of what is read of it after another call: that is
         written down with what it says, when that is known.
         """
-        self.tape.speaks = self.call
+        self.recorder.speaks = self.call
         if not data:
-            self.tape.recording.add(UpstreamDataEntry(self.tape.now(), self.call, data))
+            self.recorder.recording.add(UpstreamDataEntry(self.recorder.now(), self.call, data))
 
 
 class _RecordedSource:
@@ -203,7 +203,7 @@ class _RecordingSendProxy(FastSend):
             self._wrote(body)
         elif message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
-            self._tape.began(message["status"], headers)
+            self._tape.record_response_headers(message["status"], headers)
         return self._send(message)
 
     def _wrote(self, body: bytes) -> None:

@@ -66,7 +66,7 @@ class RecentRequests:
         """How many go on, by all endpoints that there have been."""
         return {endpoint: len(live) for endpoint, live in self._live.items()}
 
-    def sight(self, backends: Mapping[str, BackendStatus], now: float) -> WorkerSnapshot:
+    def snapshot(self, backends: Mapping[str, BackendStatus], now: float) -> WorkerSnapshot:
         """now: in the event loop's time."""
         live = [snapshot_request(seen, live=True) for seen in chain.from_iterable(self._live.values())]
         live.sort(key=lambda seen: -seen.arrived)
@@ -115,7 +115,7 @@ class Telemetry:
     ) -> RequestRecord:
         """Begin the record of a request; the last holder ends it.  endpoint: "" if it is not counted."""
         tape, trace = self.recorder.begin(id, endpoint, headers), self.tracer.begin(endpoint, headers)
-        seen = RequestRecord(id, method, endpoint, self._end, tape=tape, trace=trace)
+        seen = RequestRecord(id, method, endpoint, self._end, recorder=tape, trace=trace)
         if endpoint:
             self._recent.begin(seen)
         return seen
@@ -126,7 +126,7 @@ class Telemetry:
             self._tally.count(UPSTREAM_ERRORS, (backend, kind))
             self._recent.failed(backend, problem)
 
-    def store_failed(self) -> None:
+    def record_store_failure(self) -> None:
         """A transaction has."""
         self._tally.count(STORE_ERRORS)
 
@@ -149,12 +149,12 @@ class Telemetry:
         await asyncio.sleep(2 * self._shared.every)
         return sum_series((self._tally.series, self._present(), *self._shared.others()))
 
-    async def sights(self, backends: Mapping[str, BackendStatus]) -> list[WorkerSnapshot]:
+    async def snapshots(self, backends: Mapping[str, BackendStatus]) -> list[WorkerSnapshot]:
         """Return the snapshot of this worker, of these backends, and those of the others that answered."""
         if not self._shared:
             return [self._sight(backends)]
         try:
-            wished = self._shared.wish()
+            wished = self._shared.request_snapshots()
             await asyncio.sleep(2 * self._shared.every)
             return [self._sight(backends), *self._shared.shown(wished)]
         except OSError:  # the folder is gone
@@ -165,8 +165,8 @@ class Telemetry:
             return
         self._counter.count(seen)
         self._recent.end(seen)
-        if seen.tape:
-            self.recorder.end(seen, seen.tape)
+        if seen.recorder:
+            self.recorder.end(seen, seen.recorder)
         if seen.trace:
             self.tracer.end(seen, seen.trace)
         if logs.requests.isEnabledFor(logging.INFO):
@@ -181,7 +181,7 @@ class Telemetry:
         }
 
     def _sight(self, backends: Mapping[str, BackendStatus]) -> WorkerSnapshot:
-        return self._recent.sight(backends, asyncio.get_running_loop().time())
+        return self._recent.snapshot(backends, asyncio.get_running_loop().time())
 
     async def _share_for_ever(self, shared: SharedFolder) -> None:
         while True:
@@ -191,5 +191,5 @@ class Telemetry:
     def _share(self, shared: SharedFolder) -> None:
         with suppress(OSError):  # the next time may be early enough
             shared.write(SharedMetrics(self._tally.series, self._present()))
-            if shared.wished():
-                shared.show(self._sight(self._backends))
+            if shared.snapshot_requested():
+                shared.write_snapshot(self._sight(self._backends))

@@ -40,7 +40,7 @@ class AppInstance:
             self._inside -= 1
             self._left.set()
 
-    async def deserted(self) -> None:
+    async def wait_idle(self) -> None:
         """Return when no request and no job is in it."""
         while self._inside and not self._given_up:
             self._left.clear()
@@ -111,7 +111,7 @@ class AppReloader:
         self._old[old] = asyncio.create_task(self._outlive(old))
 
     async def _outlive(self, old: AppInstance) -> None:
-        await old.deserted()
+        await old.wait_idle()
         await old.end()
         del self._old[old], old
         _forget()

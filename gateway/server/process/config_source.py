@@ -61,7 +61,7 @@ class ConfigSource:
         """Return the stamps of the files when they were read."""
         return self._files.stamps
 
-    def look(self) -> Mapping[Path, FileStamp | None]:
+    def current_stamps(self) -> Mapping[Path, FileStamp | None]:
         """Return the stamps of the files now."""
         return {file: file_stamp(file) for file in self._files.stamps}
 

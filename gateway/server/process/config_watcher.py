@@ -24,7 +24,7 @@ class ConfigWatcher:
         self._certified = self._stamps_of_tls(config)
         self._wait()
 
-    def tell(self, *_: object) -> None:
+    def request_reload(self, *_: object) -> None:
         """Read it anew the next time, whatever it looks like.  May be a handler of signals."""
         self._told = True
 
@@ -33,7 +33,7 @@ class ConfigWatcher:
         """Return True if it is time to call `news`."""
         return self._told or time.monotonic() >= self._next
 
-    def news(self) -> Config | None:
+    def poll(self) -> Config | None:
         """The config that holds from now on, if there is another one.  What keeps it from that is told to the log."""
         told, self._told = self._told, False
         self._wait()
@@ -60,7 +60,7 @@ class ConfigWatcher:
 
     def _changed(self, source: ConfigSource) -> bool:
         """Compare with the last reading, not with the last look: a writer may be in the middle of it."""
-        before, self._seen = self._seen, source.look()
+        before, self._seen = self._seen, source.current_stamps()
         return self._seen == before and self._seen != source.known() and self._seen[source.file] is not None
 
     def _stamps_of_tls(self, config: Config) -> list[FileStamp | None]:

@@ -48,9 +48,9 @@ class Supervisor:
         while not self._stops:
             _wait_for_end(self._workers)
             self._replace_dead()
-            if self._watch.due and (config := self._watch.news()):
+            if self._watch.due and (config := self._watch.poll()):
                 for worker in self._workers:
-                    worker.tell(config)
+                    worker.send_config(config)
         self._sock.close()  # with those of the workers; else the system would go on to take connections
         self._end()
 
@@ -87,7 +87,7 @@ class WorkerProcess:
         self.process.start()
         theirs.close()
 
-    def tell(self, config: Config) -> None:
+    def send_config(self, config: Config) -> None:
         with suppress(OSError):  # it is dead: the one in its place begins with this config
             self._pipe.send(config)
 
@@ -142,7 +142,7 @@ def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | No
     host, port = sock.getsockname()[:2]
     watch = ConfigWatcher(config, source)
     for number in _AGAIN:
-        signal.signal(number, watch.tell)
+        signal.signal(number, watch.request_reload)
     sys.stderr.write((greeting or f"gateway listens on {host} port {port}") + "\n")
     sys.stderr.flush()
     logs.configure_logging()
@@ -156,7 +156,7 @@ def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher) -> None:
     from gateway.server.process.worker import make_server  # noqa: PLC0415 - the supervisor does not need it
 
     async def news() -> Config | None:
-        return await asyncio.to_thread(watch.news) if watch.due else None
+        return await asyncio.to_thread(watch.poll) if watch.due else None
 
     make_server(config, news).run([sock])
 

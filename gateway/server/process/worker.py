@@ -61,7 +61,7 @@ class WorkerServer(uvicorn.Server):
 
     async def _renew(self, config: Config) -> None:
         try:
-            self._settings.certify(config)
+            self._settings.set_certificate(config)
             await self._generations.renew(config)
         except Exception as error:  # noqa: BLE001 - the running application stays as it is
             _log.error("the new configuration cannot be served; the one before it is", exc_info=error)

@@ -59,19 +59,19 @@ class Attempts:
         if toolbox := self._question.tools(way.route.settings):
             request = await self._with_tools(toolbox, request)
         self._versions = truncated_versions(request)
-        self._mark = self._ledger.mark()
+        self._mark = self._ledger.savepoint()
         self._note_model()
-        await self._prepare(way.route)
+        await self._build_next_round(way.route)
 
     async def turn(self) -> Pipeline:
         """One that has started."""
         rounds, endpoint = self._rounds, self._question.encoder(self._ways.served.settings)
         if compaction := self._question.compaction:
             self._summing = (
-                compaction.above == 0 or await count_input_tokens(rounds.now, self._ledger) > compaction.above
+                compaction.threshold == 0 or await count_input_tokens(rounds.now, self._ledger) > compaction.threshold
             )
         self._turn = Pipeline(
-            rounds.now.request, record_rounds(rounds.open, self.seen.tape), endpoint, again=rounds.again
+            rounds.now.request, record_rounds(rounds.open, self.seen.recorder), endpoint, again=rounds.again
         )
         self._turn.start()
         self._question.turns.append(self._turn)
@@ -92,24 +92,24 @@ class Attempts:
 
     def call(self) -> UpstreamCall:
         if self._summing:
-            return DeferredCall(self._summed())
+            return DeferredCall(self._after_compaction())
         if self._rounds.loop and self._rounds.loop.running:
             return ToolRoundCall(partial(self._run_tools, self._rounds.loop))
         round, seconds = self._rounds.now, self._ways.served.settings.hedge_seconds
         call = round.call(self._rounds.source, self._turn.answered, self._ways.asker, self.seen)
         hedged = seconds and len(round.bodies) == 1 and not self._rounds.repeats
-        return HedgedCall(call, seconds, self._beside) if hedged else call
+        return HedgedCall(call, seconds, self._hedge) if hedged else call
 
     def after(self, problem: Problem, retry_after: str | None) -> UpstreamCall | None:
         if self._limit(problem):
             way: Target | None = Target(self.route)
-        elif way := self._ways.another(problem, retry_after):
+        elif way := self._ways.next(problem, retry_after):
             self._note_model()
         elif problem.code == _TOO_LONG and len(self._versions) > 1:
             way = Target(self.route)
             self._versions = self._versions[1:]
             self._note("truncated", self._question.conversation)
-        return DeferredCall(self._anew(way, UpstreamFailed(problem, retry_after))) if way else None
+        return DeferredCall(self._retry(way, UpstreamFailed(problem, retry_after))) if way else None
 
     def _limit(self, problem: Problem) -> bool:
         """Change the token limit if the backend refuses it beside a prompt that fits; True if it can ask again."""
@@ -126,51 +126,51 @@ class Attempts:
     def _limit_name(self) -> str:
         return token_limit.name(self._question.request, self._question.conversation)
 
-    async def _anew(self, way: Target, failed: GatewayError) -> UpstreamCall:
+    async def _retry(self, way: Target, failed: GatewayError) -> UpstreamCall:
         """Raises why it is tried again where that cannot be done: what one server takes another may refuse.
 
         What was noted of a round that came to nothing is not said of the answer.
         """
         await asyncio.sleep(way.pause)
-        self._ledger.back(self._mark)
+        self._ledger.rollback(self._mark)
         try:
-            await self._prepare(way.route)
+            await self._build_next_round(way.route)
         except ClientError:
             raise failed from None
         self._turn.start()
         return self.call()
 
-    async def _beside(self) -> HedgeCall | None:
+    async def _hedge(self) -> HedgeCall | None:
         """The same at another backend, of which nothing is noted unless it gives the answer."""
-        if not (way := self._ways.beside()):
+        if not (way := self._ways.hedge()):
             return None
         types: list[str] = []
 
         async def won() -> None:
-            self._ledger.back(self._mark)
-            await self._prepare(way.route)
+            self._ledger.rollback(self._mark)
+            await self._build_next_round(way.route)
             self._turn.start()
             self._turn.answered(*types)
 
         try:
-            round = await self._prepared(way.route, Warnings())
+            round = await self._build_round(way.route, Warnings())
         except ClientError:
             return None
         return HedgeCall(round.call(None, types.append, self._ways.asker, self.seen), won)
 
-    async def _prepare(self, route: BackendRoute) -> None:
+    async def _build_next_round(self, route: BackendRoute) -> None:
         """Return the next round, and report it to all observers."""
-        round = await self._prepared(route, self._ledger)
+        round = await self._build_round(route, self._ledger)
         self._rounds.begin(round)
         self.seen.put(route.model, route.backend.name, round.chosen.format)
-        if self.seen.tape:
-            self.seen.tape.prepared(round.recording_entry(self.seen.tape.now()))
+        if self.seen.recorder:
+            self.seen.recorder.record_prepared(round.recording_entry(self.seen.recorder.now()))
         if self.seen.trace:
             self.seen.trace.model = route.upstream_model
 
-    async def _prepared(self, route: BackendRoute, ledger: Warnings) -> UpstreamRound:
+    async def _build_round(self, route: BackendRoute, ledger: Warnings) -> UpstreamRound:
         route, settings = response_headers.strict_route(self._http, route), self._settings
-        before = ledger.mark() if self._judged else 0  # what came since then is of responses
+        before = ledger.savepoint() if self._judged else 0  # what came since then is of responses
         request = self._versions[0]
         if request.max_tokens:
             request = token_limit.fitted(request, route, ledger, self._limit_name)
@@ -181,54 +181,54 @@ class Attempts:
         return round
 
     def _note_model(self) -> None:
-        if self._ways.instead:
+        if self._ways.is_fallback:
             self._note("translated", "model")
 
     def _note(self, code: WarningCode, subject: str) -> None:
         """Of the answer, whatever becomes of the round."""
-        self._ledger.back(self._mark)
-        self._ledger.note(code, subject)
-        self._mark = self._ledger.mark()
+        self._ledger.rollback(self._mark)
+        self._ledger.add(code, subject)
+        self._mark = self._ledger.savepoint()
 
     # tools that run here
 
     async def _with_tools(self, toolbox: Toolset, request: Request) -> Request:
-        self._rounds.run_tools(await toolbox.open())
+        self._rounds.add_tool_loop(await toolbox.open())
         self._toolbox = toolbox
         return toolbox.offered(request, self._ledger)
 
     async def _run_tools(self, loop: ToolLoop, tell: Callable[[BuiltinToolResult], None], used: Used) -> None:
         """Run what is due, and put what the model is asked next."""
         if loop.due:
-            await self._question.act()
+            await self._question.on_tools_start()
         if self.seen.trace:
             tell = self.seen.trace.running(loop.due, tell)
         await self._toolbox.run(loop.due, tell)
         await used()
         if loop.goes_on:
             self._versions = truncated_versions(loop.next(self._versions[0]))
-            self._mark = self._ledger.mark()
-            await self._prepare(self.route)
+            self._mark = self._ledger.savepoint()
+            await self._build_next_round(self.route)
 
     # what comes before
 
-    async def _summed(self) -> UpstreamCall:
+    async def _after_compaction(self) -> UpstreamCall:
         """The call for the answer, once there is a summary to go on from; raises what went wrong with that."""
         compaction = self._question.compaction
         assert compaction
         summary = compaction.encoder()
-        route = await self._summarise(summary)
-        self._mark, self._summing = self._ledger.mark(), False
+        route = await self._make_summary(summary)
+        self._mark, self._summing = self._ledger.savepoint(), False
         self.seen.pace = StreamTiming()
         told, listening = CompactionItemFilter(Raw(json.encode(summary.item()))), self._rounds.listening
-        self._rounds.listening = lambda round: listening(round).seen_by(told)
+        self._rounds.listening = lambda round: listening(round).with_filter(told)
         self._versions = [request_after_summary(self._versions[0], summary.text)]
-        self._turn.spend(summary.spent)
-        await self._prepare(route)
+        self._turn.add_usage(summary.spent)
+        await self._build_next_round(route)
         self._turn.start()
         return self.call()
 
-    async def _summarise(self, summary: SummaryEncoder) -> BackendRoute:
+    async def _make_summary(self, summary: SummaryEncoder) -> BackendRoute:
         """Where it was made."""
         question = replace(
             self._question,

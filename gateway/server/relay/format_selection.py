@@ -32,7 +32,7 @@ async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
     said = request_fields(request, route.backend.kind, KNOWN, Warnings())  # the server goes by what it is told
     settings = _settings(said)
     prompt = await route.backend.learner.prompt(model, settings)
-    opened = chosen.thought_open if prompt is None else opens_reasoning(prompt, route.row(chosen.format))
+    opened = chosen.thought_open if prompt is None else opens_reasoning(prompt, route.format_spec(chosen.format))
     return _opening(chosen, opened=opened and not _closed(request, said))
 
 
@@ -44,7 +44,7 @@ async def format_before_request(route: BackendRoute, word: str) -> FormatChoice:
 
 async def _shown(route: BackendRoute, chosen: FormatChoice) -> FormatChoice:
     """Choose the format by the chat template, if there is one."""
-    template = await route.backend.learner.template(route.upstream_model)
+    template = await route.backend.learner.chat_template(route.upstream_model)
     return (choice_by_template(template, FORMATS) if template else None) or chosen
 
 
@@ -66,11 +66,11 @@ def format_by_names(route: BackendRoute, word: str) -> FormatChoice:
 def tool_call_id_form(route: BackendRoute, chosen: FormatChoice) -> IdForm:
     """The form of ids that the model's templates take, also where its server parses the calls."""
     format = choice_by_name(_names(route)).format if chosen.format == "native" else chosen.format
-    return route.row(format).ids
+    return route.format_spec(format).ids
 
 
 def _names(route: BackendRoute) -> tuple[str, ...]:
-    return (*route.backend.names(route.upstream_model), route.model)
+    return (*route.backend.model_names(route.upstream_model), route.model)
 
 
 def _settings(said: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -55,9 +55,9 @@ class HedgedCall:
         assert self._speaker
         return self._speaker.over
 
-    def judge(self, problem: Problem | None) -> None:
+    def report_outcome(self, problem: Problem | None) -> None:
         assert self._speaker
-        self._speaker.judge(problem)
+        self._speaker.report_outcome(problem)
 
     def close(self) -> None:
         self._drop()

@@ -44,7 +44,7 @@ _NOTHING = Usage(0, 0)
 class CompactionPlan(Struct, frozen=True):
     """above: how many tokens a prompt may have without one; encoder: makes the endpoint of the summary."""
 
-    above: int
+    threshold: int
     encoder: Callable[[], responses.SummaryEncoder]
 
 
@@ -112,17 +112,17 @@ class ModelRequest(Struct, frozen=True):
     request: Request
     ledger: Warnings
     encoder: Callable[[config.ModelSettings], ResponseEncoder]
-    keep: Callable[[StoredObject], Awaitable[None]]
+    store: Callable[[StoredObject], Awaitable[None]]
     memory: NoReasoningMemory
     sticky: str | None = None
     conversation: str = "messages"
     compaction: CompactionPlan | None = None
-    lasting: JobPlan | None = None
+    job_plan: JobPlan | None = None
     prepare: Callable[[Request, BackendRoute, Warnings, int], Awaitable[UpstreamRound]] = round_builder.build_round
-    accept: Callable[[Callable[[], dict[str, str]]], Awaitable[bool]] | None = None
+    on_accepted: Callable[[Callable[[], dict[str, str]]], Awaitable[bool]] | None = None
     turns: list[Pipeline] = field(default_factory=list)
     tools: Callable[[config.ModelSettings], Toolset | None] = no_tools
-    act: Callable[[], Awaitable[None]] = noop
+    on_tools_start: Callable[[], Awaitable[None]] = noop
     pdfs: Pdfs | None = None
     body: Mapping[str, Any] = {}
 
@@ -143,14 +143,14 @@ class ModelRequest(Struct, frozen=True):
     async def kept(self, record: StoredObject) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""
         try:
-            await self.keep(record)
+            await self.store(record)
         except StoreFailed as error:
             _log.warning("an answer could not be stored: %s", error.__cause__)
-            self.ledger.note("dropped", "store")
+            self.ledger.add("dropped", "store")
             return False
         return True
 
-    def in_its_terms(self, problem: Problem) -> Problem:
+    def localize_problem(self, problem: Problem) -> Problem:
         """The problem, with its place as the client knows it."""
         if problem.param in ("max_tokens", "max_completion_tokens"):
             return replace(problem, param=token_limit.name(self.request, self.conversation))
@@ -171,9 +171,9 @@ async def parse_chat_request(
         return chat.chat_encoder(head, asked, ledger, padding)
 
     async def keep(record: StoredObject) -> None:
-        await state.keep_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
+        await state.save_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
 
-    request = await memory.recalled(asked.request, ledger)
+    request = await memory.restore(asked.request, ledger)
     key, tools = request.rest.get("prompt_cache_key"), partial(workshop.standing, request, ledger)
     return ModelRequest(request, ledger, encoder, keep, memory, key, tools=tools, pdfs=workshop.pdfs)
 
@@ -213,7 +213,7 @@ async def parse_responses_request(
     """named: the response that it is, if it is asked again."""
     memory, workshop, held = beside.memory, beside.workshop, beside.held
     ledger, edge = Warnings(), _edge(sealer)
-    rules = _rules(settings, sealer, workshop.runs if workshop else responses.no_builtin_tools)
+    rules = _rules(settings, sealer, workshop.builtin_tool_filter if workshop else responses.no_builtin_tools)
     named = named or ResponseIdentity(new_id("resp_"), int(time.time()))
     draft = responses.draft_response(body, rules)
 
@@ -221,18 +221,18 @@ async def parse_responses_request(
         head = responses.ResponseHead(named.id, named.created, asked.request.model, model.reasoning.carrier, told)
         return responses.response_encoder(head, asked, ledger, edge)
 
-    origin = await state.origin(draft, named.id, held)
+    origin = await state.load_predecessor(draft, named.id, held)
     asked = await _read(draft, origin.context, rules, ledger)
-    asked = replace(asked, kept=asked.kept or state.remembers)
+    asked = replace(asked, kept=asked.kept or state.can_store)
     all_turns = asked.echo["reasoning"].get("context") != "current_turn"
-    request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
-    above, keep = asked.compact_above, partial(state.keep_response, draft, origin, ledger) if asked.kept else _never
+    request = await memory.restore(asked.request, ledger, all_turns=all_turns)
+    above, keep = asked.compact_above, partial(state.save_response, draft, origin, ledger) if asked.kept else _never
     compaction = None if above is None else CompactionPlan(above, partial(responses.SummaryEncoder, edge, ledger))
     lasts = state.lasts(asked, settings.resume_seconds)
     lasting = _lasting(named, asked, state, (draft, origin, ledger), encoder) if lasts else None
     thread = origin.behind.thread if origin.behind else None
     sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
-    box = workshop.box(asked.hosted, request, ledger) if workshop else None
+    box = workshop.toolset_for(asked.hosted, request, ledger) if workshop else None
     if box:
         await held.stack.enter_async_context(box)
     question = ModelRequest(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
@@ -241,7 +241,7 @@ async def parse_responses_request(
 
 def _told_of(body: dict[str, Any], request: Request) -> Mapping[str, Any]:
     """Return a body whose parts an error may be about; without such, it is not held while the answer goes on."""
-    return body if not request.plain and responses.has_parts(request.messages) else {}
+    return body if not request.is_text_only and responses.has_parts(request.messages) else {}
 
 
 def _lasting(
@@ -276,7 +276,7 @@ async def parse_compaction_request(
     def encoder(_: config.ModelSettings) -> ResponseEncoder:
         return responses.CompactionEncoder(responses.ResponseHead(id, created, request.model), edge, ledger, users)
 
-    origin = await state.origin(draft, id, held)
+    origin = await state.load_predecessor(draft, id, held)
     request = summary_request((await _read(draft, origin.context, rules, ledger)).request)
     users = responses.user_messages([*origin.context.before, *draft.input(origin.context.items)], new_id)
     told_of, sticky = _told_of(body, request), draft.conversation
@@ -334,9 +334,11 @@ class RequestParser(Struct, frozen=True):
         return parse_completion_request(raw, self.counts)
 
     def response(self, raw: bytes, tenant: str, held: Held) -> Asked:
-        return self.response_in(StoredContext(self.store, tenant), raw, held)
+        return self.response_in_context(StoredContext(self.store, tenant), raw, held)
 
-    def response_in(self, state: StoredContext, raw: bytes, held: Held, named: ResponseIdentity | None = None) -> Asked:
+    def response_in_context(
+        self, state: StoredContext, raw: bytes, held: Held, named: ResponseIdentity | None = None
+    ) -> Asked:
         """A response that finds what it goes on from in this state; `named`: if it is asked again."""
         return self._response(state, raw, self._beside(state.tenant, self.workshop, held), named)
 

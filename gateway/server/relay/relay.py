@@ -71,30 +71,30 @@ class Relay:
         """The whole answer; raises what went wrong, whatever came before it."""
         pieces = []
         while not self._over:
-            pieces.append(await self._step())
-        self._raise_problem()
+            pieces.append(await self._next_output())
+        self._raise_failure()
         return b"".join(pieces)
 
-    async def decide(self) -> bytes:
+    async def until_first_content(self) -> bytes:
         """Wait for content, but no longer than the grace; return what to send first.  Raises what went wrong."""
         said = b""
         until = _now() + self._times.grace_seconds
         while not (self._turn.begun or self._over):
-            said += await self._step(until - _now(), self._turn.commit)
+            said += await self._next_output(until - _now(), self._turn.commit)
             if _now() >= until:
                 break
         if not self._turn.begun and (self._over or self._unkept):
-            self._raise_problem()
+            self._raise_failure()
         return said
 
-    async def pump(self, outlet: ResponseWriter) -> None:
+    async def stream(self, outlet: ResponseWriter) -> None:
         """Send all but the last piece: one per network read, and keep-alives in silence.  A failure is the last."""
         silence, keep_alive = self._times.keepalive_seconds or inf, self._turn.keep_alive
         self._now, piece = outlet.now, b""
         while not self._over:
             if piece and not outlet.now(piece):
-                await outlet.tell(piece)
-            piece = await self._step(silence, keep_alive, self._hear)
+                await outlet.write(piece)
+            piece = await self._next_output(silence, keep_alive, self._on_data)
         self._last = piece
 
     async def end(self, outlet: ResponseWriter) -> None:
@@ -108,9 +108,9 @@ class Relay:
         self._call.close()  # at once, whatever the rest takes
         said, self._heard = self._heard or b"", None
         if not self._over and not self._unkept:
-            await outlet.tell(said + self._end(self._turn.end(problem)))
+            await outlet.write(said + self._perform(self._turn.end(problem)))
         if self._unkept:
-            await outlet.tell(await self._kept(self._unkept))
+            await outlet.write(await self._store_and_end(self._unkept))
         await self.end(outlet)
 
     def close(self) -> None:
@@ -119,9 +119,9 @@ class Relay:
         self._seen.problem = self._turn.problem
         self._call.close()
 
-    def _hear(self, data: bytes) -> bool | None:
+    def _on_data(self, data: bytes) -> bool | None:
         """Handle a chunk that arrives alone, without waking the waiting task."""
-        said = None if self._unjudged else self._turn.alone(data)
+        said = None if self._unjudged else self._turn.feed_one(data)
         if said is None:
             return None
         if self._turn.problem or (said and not self._now(said)):
@@ -130,29 +130,29 @@ class Relay:
         self._seen.pace.heard(begun=True)
         return True
 
-    async def _step(
+    async def _next_output(
         self, seconds: float = inf, otherwise: Callable[[], bytes] = bytes, ear: DataCallback | None = None
     ) -> bytes:
         """Return the output for the backend's next data, or `otherwise` if it is silent for so long."""
         if self._unkept:
-            return await self._kept(self._unkept)
+            return await self._store_and_end(self._unkept)
         try:
             there = await self._call.ready(min(seconds, _LAST_WAIT) if self._turn.done else seconds, ear)
             if not (there or self._turn.done):
                 return otherwise()
-            said, more = await self._read() if there else (b"", False)
+            said, more = await self._read_output() if there else (b"", False)
         except GatewayError as error:
             self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | UpstreamUnavailable)
-            return self._end(await self._apart(self._turn.fail, error.problem))
+            return self._perform(await self._apart(self._turn.fail, error.problem))
         if more and not self._turn.problem:
             if self._unjudged and self._turn.spoken:
-                self._judge()
+                self._report_outcome()
             return said
         actions = await self._apart(self._turn.close)
-        self._judge()
-        return said + self._end(actions)
+        self._report_outcome()
+        return said + self._perform(actions)
 
-    async def _read(self) -> tuple[bytes, bool]:
+    async def _read_output(self) -> tuple[bytes, bool]:
         """Return the output for the data, and whether more may come."""
         said, self._heard = self._heard, None
         if said is None:
@@ -173,11 +173,11 @@ class Relay:
         large = self._bytes > _LARGE and self._bytes > _LONG * self._lines
         return await apart(work, *args) if large else work(*args)
 
-    def _judge(self) -> None:
+    def _report_outcome(self) -> None:
         self._unjudged = False
-        self._call.judge(self._turn.problem)
+        self._call.report_outcome(self._turn.problem)
 
-    def _end(self, actions: list[PipelineAction]) -> bytes:
+    def _perform(self, actions: list[PipelineAction]) -> bytes:
         """Return the last output of a round, without the end of a response that has to be stored first."""
         self._log_problem()
         said = b""
@@ -188,31 +188,31 @@ class Relay:
                 case EndResponse():
                     self._over = True
                 case RoundFailed():
-                    said += self._failed()
+                    said += self._retry_or_end()
                 case StoreResponse():
                     self._unkept = action
                 case _:  # another round
-                    self._go_on(self._attempts.call())
+                    self._switch_call(self._attempts.call())
         return said
 
-    def _failed(self) -> bytes:
+    def _retry_or_end(self) -> bytes:
         """Nothing of it was told: another attempt, if there is one, or else its end."""
         problem, retry_after = self._turn.problem, self._retry_after
         assert problem
         if another := self._attempts.after(problem, retry_after):
-            self._go_on(another)
+            self._switch_call(another)
             return b""
-        return self._end(self._turn.give_up())
+        return self._perform(self._turn.give_up())
 
-    def _go_on(self, call: UpstreamCall) -> None:
+    def _switch_call(self, call: UpstreamCall) -> None:
         self._call.close()
         self._call, self._excerpt, self._retry_after, self._quiet = call, b"", None, False
         self._unjudged, self._bytes, self._lines = True, 0, 0
 
-    async def _kept(self, answer: StoreResponse) -> bytes:
+    async def _store_and_end(self, answer: StoreResponse) -> bytes:
         self._over, self._unkept = True, None
         self._seen.stored = await self._keep(answer.record)
-        return self._end(self._turn.kept(well=self._seen.stored))
+        return self._perform(self._turn.kept(well=self._seen.stored))
 
     def _log_problem(self) -> None:
         """Tell the log once; what a model said stays out of it in any case."""
@@ -221,11 +221,11 @@ class Relay:
             return
         self._quiet = True
         backend = self._attempts.backend
-        excerpt = b"" if self._turn.begun else backend.masked(self._excerpt)
+        excerpt = b"" if self._turn.begun else backend.mask_key(self._excerpt)
         _log.warning("backend %s: %s", backend.name, problem.code)
         logs.content.info("backend %s: %s %r", backend.name, problem.message, excerpt)
 
-    def _raise_problem(self) -> None:
+    def _raise_failure(self) -> None:
         if problem := self._turn.problem:
             raise UpstreamFailed(problem, self._retry_after)
 

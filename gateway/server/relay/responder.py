@@ -39,29 +39,29 @@ class Responder(Struct, frozen=True):
         with CancelOnDisconnect(http.receive):
             attempts = Attempts(http, question, self.ways, self.settings)
             await attempts.begin(self.ways.first())
-            accepted = question.accept and await question.accept(attempts.head)
+            accepted = question.on_accepted and await question.on_accepted(attempts.head)
             turn, streamed = await attempts.turn(), question.request.stream
             attempts.seen.streamed = streamed
             with closing(Relay(turn, attempts, self.settings.stream, question.kept)) as exchange:
-                first = await (exchange.decide() if streamed else exchange.whole())
-                await memory.keep()
+                first = await (exchange.until_first_content() if streamed else exchange.whole())
+                await memory.save()
                 headers = {} if accepted else attempts.head()
                 if not streamed:
                     await send_json(first, headers, send)
                     return True
-                await self._pour(exchange, first, headers, send)
+                await self._stream(exchange, first, headers, send)
             return not turn.problem
         return False  # the client has left
 
-    async def _pour(self, exchange: Relay, first: bytes, headers: Mapping[str, str], send: Send) -> None:
+    async def _stream(self, exchange: Relay, first: bytes, headers: Mapping[str, str], send: Send) -> None:
         stream = EventStreamWriter(send)
-        outlet = self.question.memory.ahead_of(stream)
+        outlet = self.question.memory.flush_before(stream)
         try:
             await stream.begin(headers)
             if first and not outlet.now(first):
-                await outlet.tell(first)
+                await outlet.write(first)
             # A task of its own, as a chunk wakes all that waits in a task, up to where the request came in.
-            await asyncio.create_task(exchange.pump(outlet))
+            await asyncio.create_task(exchange.stream(outlet))
             await exchange.end(outlet)
         except asyncio.CancelledError as reason:  # the client may be there all the same
             await exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED, outlet)

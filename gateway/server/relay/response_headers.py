@@ -28,7 +28,7 @@ def strict_route(http: HttpRequest, route: BackendRoute) -> BackendRoute:
     """The route, in strict mode if the client wants it so."""
     if route.settings.strict or header_dict(http.scope).get(b"x-gateway-strict") != b"1":
         return route
-    return route.strict
+    return route.strict_route
 
 
 def reject_if_strict(route: BackendRoute, entries: Sequence[str]) -> None:

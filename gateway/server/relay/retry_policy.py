@@ -41,27 +41,27 @@ class RetryPolicy:
         self.served, self._asked, self._key, self._sticky = served, served, key, sticky
         self._fallbacks = [] if faithful else served.fallbacks
         alone = len(served.routes) == 1 and not self._fallbacks
-        self.asker = QueueIdentity(key.name, _WEIGHTS[key.priority], alone) if key else QueueIdentity(alone=alone)
+        self.asker = QueueIdentity(key.name, _WEIGHTS[key.priority], alone) if key else QueueIdentity(only_target=alone)
         self._budget, self._left = served.budget, served.settings.retries
         self._tried: list[str] = []
         self._last = served.any  # the last target
 
     @property
-    def instead(self) -> bool:
+    def is_fallback(self) -> bool:
         """Another model is asked than the client has named."""
         return self.served is not self._asked
 
     def first(self) -> Target:
         """Raise Unavailable if no backend is available; a single one always is, as its own error says more."""
         self._budget.first()
-        if self.asker.alone:
+        if self.asker.only_target:
             return self._to(self._asked.any)
         if way := self._other() or self._instead("unavailable"):
             return way
         message = f"No backend of the model '{self._asked.model}' can be asked at the moment: all have failed lately."
         raise UpstreamUnavailable(message, retry_after=str(max(1, ceil(self._asked.balancer.back_in(_now())))))
 
-    def another(self, problem: Problem, retry_after: str | None) -> Target | None:
+    def next(self, problem: Problem, retry_after: str | None) -> Target | None:
         """None if there is none, or none that could do better."""
         if problem.code == _TOO_LONG:
             way = self._instead("too_long")
@@ -71,7 +71,7 @@ class RetryPolicy:
             way = self._again(retry_after) or self._instead("unavailable")
         return way if way and self._budget.again() else None
 
-    def beside(self) -> Target | None:
+    def hedge(self) -> Target | None:
         """Return another backend of the same model, for a hedge."""
         way = self._other()
         return way if way and self._budget.again() else None
@@ -93,7 +93,7 @@ class RetryPolicy:
 
     def _instead(self, reason: Literal["unavailable", "too_long"]) -> Target | None:
         """A model that answers in the place of the one that was asked."""
-        for fallback, when in () if self.instead else self._fallbacks:
+        for fallback, when in () if self.is_fallback else self._fallbacks:
             allowed = reason in when and may_use_model(self._key, fallback.model, fallback.model)
             if allowed and (way := self._at(fallback, [])):
                 return way

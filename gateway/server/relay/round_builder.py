@@ -52,12 +52,14 @@ async def build_round(asked: Request, route: BackendRoute, ledger: Warnings, fra
     large = asked.large
     request, filters = await apart(lower_request, asked, ledger) if large else lower_request(asked, ledger)
     chosen = await choose_format(route, request)
-    goes_on = not prefill_of(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
+    goes_on = not prefill_of(request, route.backend.kind) or await route.backend.learner.continues_messages(
+        route.upstream_model
+    )
     thinks = route.backend.dialect.thinking.isdisjoint(request.rest) or await _thinks(route)
     known = _known(route, chosen, goes_on, thinks, frame_bytes)
     parts = known, asked, (request, filters), ledger
     round = await apart(_build_chat_round, *parts) if large else _build_chat_round(*parts)
-    return round if asked.n == 1 else round.fanned(asked, partial(_anew, known, ledger))
+    return round if asked.n == 1 else round.split_choices(asked, partial(_anew, known, ledger))
 
 
 class RoundContext(Struct, frozen=True, dict=True):
@@ -70,18 +72,26 @@ class RoundContext(Struct, frozen=True, dict=True):
     route: BackendRoute
     chosen: FormatChoice
     goes_on: bool
-    thinks: bool
+    can_reason: bool
     frame_bytes: int
 
     @cached_property
     def target(self) -> BodyTarget:
         route = self.route
-        special, told = route.row(self.chosen.format).special, route.settings.tools == "prompt"
-        return BodyTarget(route.upstream_model, route.kind, route.policy, route.parsed_here, special, self.thinks, told)
+        special, told = route.format_spec(self.chosen.format).special, route.settings.tools == "prompt"
+        return BodyTarget(
+            route.upstream_model,
+            route.kind,
+            route.message_policy,
+            route.parses_tool_calls,
+            special,
+            self.can_reason,
+            told,
+        )
 
     @cached_property
     def format(self) -> Format | None:
-        return self.route.row(self.chosen.format).parse
+        return self.route.format_spec(self.chosen.format).parse
 
     @cached_property
     def new_id(self) -> Callable[[], str]:
@@ -97,13 +107,13 @@ class RoundContext(Struct, frozen=True, dict=True):
     @cached_property
     def unopened(self) -> bool:
         """True if a closing tag alone may end a thought."""
-        return self.route.backend.kind.takes_openings and self.route.row(self.chosen.format).thinks
+        return self.route.backend.kind.takes_openings and self.route.format_spec(self.chosen.format).thinks
 
 
 def _known(route: BackendRoute, *how: *tuple[FormatChoice, bool, bool, int]) -> RoundContext:
     """The same for all that is to be put in the same way."""
-    known: RoundContext | None = route.notes.get(how)
-    return known or route.notes.setdefault(how, RoundContext(route, *how))
+    known: RoundContext | None = route.cache.get(how)
+    return known or route.cache.setdefault(how, RoundContext(route, *how))
 
 
 def _build_chat_round(
@@ -196,14 +206,14 @@ def _tellable(request: Request, target: BodyTarget, ledger: Warnings) -> Request
     """Asked for whole if it wants log-probabilities beside tools; the client gets its stream of that."""
     if target.prompted or not (request.callable_tools and request.rest.get("logprobs")):
         return request
-    ledger.note("emulated", "logprobs")
+    ledger.add("emulated", "logprobs")
     return replace(request, stream=False)
 
 
 def _answerable(request: Request, ledger: Warnings) -> Request:
     """With an answer of its own, as the server cannot go on from a beginning."""
     if request.rest.get("continue_final_message"):
-        ledger.note("unenforced", "continue_final_message")
+        ledger.add("unenforced", "continue_final_message")
     rest = {name: value for name, value in request.rest.items() if name not in _OF_CONTINUED}
     return replace(request, fresh=True, rest=rest)
 
@@ -216,7 +226,7 @@ async def _thinks(route: BackendRoute) -> bool:
 
 def _setting(request: Request, known: RoundContext, taken: frozenset[str], ledger: Warnings) -> ParserSettings:
     """taken: ids of calls that the client knows."""
-    parse, discreet = known.format, known.route.backend.discreet
+    parse, discreet = known.format, known.route.backend.mask_problem
     if not parse and request.guided:
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
     how = parse, _context(request, known), known.new_id, ledger, taken, known.frame_bytes, discreet
@@ -230,7 +240,7 @@ def _call_id(route: BackendRoute, chosen: FormatChoice) -> str:
 
 def _parses(route: BackendRoute) -> bool:
     """Return whether the server finds thoughts and calls itself."""
-    return route.kind.parses and not route.parsed_here
+    return route.kind.parses and not route.parses_tool_calls
 
 
 def _begins_in_thought(begun: Prefill, known: RoundContext) -> bool:
@@ -260,7 +270,7 @@ _CHOSEN = FormatChoice("native", "a completed text is not parsed")
 
 class CompletionRound(UpstreamRound, frozen=True):
     @property
-    def size(self) -> int:
+    def prompt_characters(self) -> int:
         return validation.text_characters(request_body.prompt_list(self.request))
 
 
@@ -269,7 +279,7 @@ async def build_completion_round(
 ) -> UpstreamRound:
     """Raises BadRequest for what the backend's kind cannot do."""
     round = _build_completion_round(request, route, ledger, frame_bytes)
-    return round.fanned(request, lambda one: _build_completion_round(one, route, ledger, frame_bytes))
+    return round.split_choices(request, lambda one: _build_completion_round(one, route, ledger, frame_bytes))
 
 
 def _build_completion_round(request: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
@@ -278,8 +288,8 @@ def _build_completion_round(request: Request, route: BackendRoute, ledger: Warni
     body = dialect.body(
         request, BodyTarget(route.upstream_model, route.backend.kind, MessagePolicy()), completions.KNOWN, ledger
     )
-    new, discreet = partial(new_id, "call_"), route.backend.discreet
-    setting = ParserSettings(None, ParseContext({}), new, ledger, limit=frame_bytes, discreet=discreet)
+    new, discreet = partial(new_id, "call_"), route.backend.mask_problem
+    setting = ParserSettings(None, ParseContext({}), new, ledger, limit=frame_bytes, mask_problem=discreet)
     return CompletionRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, route, ledger))
 
 

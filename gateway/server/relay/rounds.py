@@ -71,11 +71,11 @@ class FanOutCall:
     def over(self) -> bool:
         return False
 
-    def judge(self, problem: Problem | None) -> None:
+    def report_outcome(self, problem: Problem | None) -> None:
         """Once one has begun to answer, each of the others has if it speaks."""
         self._begun = True
         if self._speaker:
-            self._speaker.judge(problem)
+            self._speaker.report_outcome(problem)
 
     def close(self) -> None:
         waits, self._waits, self._speaker = self._waits, {}, None  # a call knows this, as what hears its type
@@ -94,7 +94,7 @@ class FanOutCall:
             self._data, self._speaker = data, call
             self._wait(place, call)
             if self._begun:
-                call.judge(None)
+                call.report_outcome(None)
         else:
             self._end(call)
 
@@ -102,7 +102,7 @@ class FanOutCall:
         """End one call; an abnormal end is the end of all."""
         problem = self._fan.end()
         self._speaker = None
-        call.judge(problem)
+        call.report_outcome(problem)
         call.close()
         if problem:
             self._data = b""
@@ -152,7 +152,7 @@ class UpstreamRound(Struct, frozen=True):
             return ()
         return (
             Continuous(
-                lambda: estimate_tokens_from_characters(self.size),
+                lambda: estimate_tokens_from_characters(self.prompt_characters),
                 estimate_tokens_from_characters,
                 self._setting.ledger,
             ),
@@ -161,7 +161,7 @@ class UpstreamRound(Struct, frozen=True):
     def _upstream(self, request: Request, filters: Sequence[EventFilter]) -> UpstreamReader:
         setting = self._setting
         decoder = self._dialect.decoder(request, setting.ledger)
-        return UpstreamReader(decoder, setting, lambda: self.size, filters, setting.limit)
+        return UpstreamReader(decoder, setting, lambda: self.prompt_characters, filters, setting.limit)
 
     def call(
         self, source: RoundSource | None, answered: Callable[[str], None], asker: QueueIdentity, seen: RequestRecord
@@ -174,24 +174,24 @@ class UpstreamRound(Struct, frozen=True):
             )
         return HttpUpstreamCall(backend, self.bodies[0], answered, path, asker, seen)
 
-    def fanned(self, asked: Request, prepared: Callable[[Request], "UpstreamRound"]) -> "UpstreamRound":
+    def split_choices(self, asked: Request, prepared: Callable[[Request], "UpstreamRound"]) -> "UpstreamRound":
         """With a body for each choice, if the server gives one at a time.
 
         A seed would make them one, so each has its own: `prepared` makes another round of a request.
         """
         if asked.n == 1 or not isinstance(self.route.backend.kind.fields["n"], EmulatedRule):
             return self
-        self._setting.ledger.note("emulated", "n")
+        self._setting.ledger.add("emulated", "n")
         if not isinstance(seed := asked.rest.get("seed"), int):
             return replace(self, bodies=[*self.bodies] * asked.n)
         seeded = (replace(asked, rest={**asked.rest, "seed": seed + i}) for i in range(asked.n))
         return replace(self, bodies=[prepared(one).bodies[0] for one in seeded])
 
-    def another(self) -> "UpstreamRound | None":
+    def follow_up(self) -> "UpstreamRound | None":
         """The one that has to follow, once this is over: its answer was none that could be given to anybody."""
         return None
 
-    def seen_by(self, filter: EventFilter) -> Self:
+    def with_filter(self, filter: EventFilter) -> Self:
         """The same, with another filter that sees last what is answered."""
         return replace(self, _filters=[*self._filters, filter])
 
@@ -218,11 +218,11 @@ class UpstreamRound(Struct, frozen=True):
             settings=route.settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_NOT_RECORDED),
             format=chosen.format,
             reason=chosen.reason,
-            learned=route.backend.learner.remembered(route.upstream_model),
+            learned=route.backend.learner.cached_metadata(route.upstream_model),
         )
 
     @property
-    def size(self) -> int:
+    def prompt_characters(self) -> int:
         """Characters of the prompt, near enough for an estimate."""
         tools = [tool.definition for tool in self.request.callable_tools]
         return len(str(self.request.messages)) + len(str(tools))
@@ -254,7 +254,7 @@ class EnforcedRound(UpstreamRound, frozen=True):
         source = super().open()
         return Watched(source, self._empty) if self._empty and isinstance(source, UpstreamReader) else source
 
-    def another(self) -> UpstreamRound | None:
+    def follow_up(self) -> UpstreamRound | None:
         policies: Sequence[Policy] = [*self._policies, self._empty] if self._empty else self._policies
         return next((self._after(one.asking(), one.failed) for one in policies if one.failed), None)
 
@@ -275,10 +275,10 @@ class RoundLoop:
         self.listening = listening
         self.loop: ToolLoop | None = None
 
-    def run_tools(self, loop: ToolLoop) -> None:
+    def add_tool_loop(self, loop: ToolLoop) -> None:
         """Start the round of tools; the loop reads its output as the last filter."""
         listening, self.loop = self.listening, loop
-        self.listening = lambda round: listening(round).seen_by(loop)
+        self.listening = lambda round: listening(round).with_filter(loop)
 
     def begin(self, round: UpstreamRound, *, repeats: bool = False) -> None:
         self.now, self.repeats = self.listening(round), repeats
@@ -294,7 +294,7 @@ class RoundLoop:
 
     def again(self) -> Request | None:
         """Return the request for another round, if there is to be one."""
-        if another := self.now.another():
+        if another := self.now.follow_up():
             self.begin(another, repeats=True)
             return self.now.request
         return self.now.request if self.loop and (self.loop.running or self.loop.goes_on) else None
@@ -303,6 +303,6 @@ class RoundLoop:
 async def count_input_tokens(round: UpstreamRound, ledger: Warnings) -> int:
     counted = await round.route.backend.count(round.bodies[0])
     if counted is None:
-        ledger.note("estimated", "input_tokens")
-        return estimate_tokens_from_characters(round.size)
+        ledger.add("estimated", "input_tokens")
+        return estimate_tokens_from_characters(round.prompt_characters)
     return counted

@@ -35,7 +35,7 @@ def fitted(request: Request, route: BackendRoute, ledger: Warnings, name: str) -
     room = max(known - prompt, known * 3 // 4, 1)
     if limit <= room:
         return request
-    ledger.note("translated", name)
+    ledger.add("translated", name)
     return replace(request, max_tokens=room)
 
 

@@ -133,7 +133,7 @@ async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
     """Return the client's items in full."""
     async with app.state.store.reading() as db:
         known = await item_lists.by_id(db, tenant, referenced_ids(given))
-    approves = app.state.workshop.runs is not None
+    approves = app.state.workshop.builtin_tool_filter is not None
     rules = HistoryRules(app.state.keyring.sealer(tenant).open, Warnings(), model="", items=known, approves=approves)
     return complete_added_items(given, "items", rules, new_id)
 

@@ -53,9 +53,9 @@ class ServiceRequest(Protocol):
     """
 
     @property
-    def does(self) -> str: ...
+    def service(self) -> str: ...
     @property
-    def place(self) -> str: ...
+    def problem_param(self) -> str: ...
     @property
     def model(self) -> str: ...
     def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None: ...
@@ -88,7 +88,7 @@ class ServiceEndpoint:
             or RateLimitPermit()
         )
         async with grant:
-            with CancelOnDisconnect(http.receive), _placed(put.place):
+            with CancelOnDisconnect(http.receive), _placed(put.problem_param):
                 return await self._first_answer(http, put, RetryPolicy(served, key, faithful=True), grant)
         return Response()  # the client has left
 
@@ -102,7 +102,7 @@ class ServiceEndpoint:
             try:
                 return await _answered(http, put, way.route, ways.asker, grant)
             except GatewayError as error:
-                if not (another := ways.another(error.problem, error.retry_after)):
+                if not (another := ways.next(error.problem, error.retry_after)):
                     raise
                 way = another
 
@@ -113,7 +113,7 @@ async def _answered(
     ledger, seen = Warnings(), record_of(http.scope)
     ask = put.ask(route.backend.services, route.upstream_model, ledger)
     if not ask:
-        raise _unsupported(route, put.does)
+        raise _unsupported(route, put.service)
     response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())
     seen.ledger = ledger
     seen.put(route.model, route.backend.name, "")
@@ -134,9 +134,9 @@ async def _answered(
         try:
             response = respond(raw) if len(raw) < _LARGE else await asyncio.to_thread(respond, raw)
         except GatewayError as error:
-            call.judge(error.problem)
+            call.report_outcome(error.problem)
             raise
-        call.judge(None)
+        call.report_outcome(None)
     return response
 
 
@@ -162,14 +162,14 @@ def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> An
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamInvalid(f"The backend '{backend.name}' gave an answer that cannot be read: {error}.") from None
     if isinstance(said, dict) and said.get("error"):
-        raise UpstreamFailed(backend.discreet(problem_from_error_object(said["error"])))
+        raise UpstreamFailed(backend.mask_problem(problem_from_error_object(said["error"])))
     return said
 
 
 async def _read(call: HttpUpstreamCall) -> bytes:
     whole = BodyBuffer(_MOST)
     while await call.ready() and (data := call.read()):
-        whole.keep(data)
+        whole.append(data)
     return whole.close()
 
 

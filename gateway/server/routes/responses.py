@@ -66,7 +66,7 @@ def _add_ends(app: FastAPI, door: Authenticator) -> None:
         tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             await responses.remove(db, await _found(db, tenant, id))
-        await app.state.asking.jobs.forget(id)
+        await app.state.asking.jobs.wait_deleted(id)
         return JsonBytesResponse({"id": id, "object": "response", "deleted": True})
 
     @app.post(f"{_PATH}/cancel")

@@ -173,7 +173,7 @@ class McpProvider:
         self._server, self._session, self._listed = server, session, listed
         self._ledger, self._most, self._own = ledger, most_bytes, own
 
-    async def offer(self) -> ToolOffer:
+    async def list_tools(self) -> ToolOffer:
         server = self._server
         if self._listed is not None:
             return ToolOffer([server.ours(tool) for tool in server.tools(self._listed)])
@@ -195,7 +195,7 @@ class McpProvider:
             return BuiltinToolResult(run.id, str(error), protocol.failed_item(str(error), error.code))
         content, item, cut = protocol.call_result(said, self._most)
         if cut:
-            self._ledger.note("truncated", "mcp_call.output")
+            self._ledger.add("truncated", "mcp_call.output")
         return BuiltinToolResult(run.id, content, item)
 
     async def close(self) -> None:

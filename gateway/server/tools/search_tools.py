@@ -22,7 +22,7 @@ from gateway.warnings import Warnings
 class SearchService(Protocol):
     """hits: raises ToolServerError."""
 
-    async def hits(self, query: SearchQuery) -> list[SearchHit]: ...
+    async def search(self, query: SearchQuery) -> list[SearchHit]: ...
     async def close(self) -> None: ...
 
 
@@ -34,8 +34,8 @@ class EngineSearch:
         self._engine = engine
         self._service = ToolServerClient("search service", settings.url or engine.root, headers)
 
-    async def hits(self, query: SearchQuery) -> list[SearchHit]:
-        return self._engine.hits(await self._service.ask(self._engine.ask(query)), query)
+    async def search(self, query: SearchQuery) -> list[SearchHit]:
+        return self._engine.read_hits(await self._service.ask(self._engine.ask(query)), query)
 
     async def close(self) -> None:
         await self._service.close()
@@ -47,7 +47,7 @@ class StaticSearch:
     def __init__(self, found: Sequence[config.StaticSearchResult]) -> None:
         self._hits = [make_hit(one.url, one.title, one.text) for one in found]
 
-    async def hits(self, query: SearchQuery) -> list[SearchHit]:
+    async def search(self, query: SearchQuery) -> list[SearchHit]:
         words = query.text.lower().split()
         found = [hit for hit in self._hits if any(word in f"{hit.title} {hit.text}".lower() for word in words)]
         return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]
@@ -84,7 +84,7 @@ class ProviderContext(Struct, frozen=True):
     def told(self, text: str, item: str) -> str:
         short, was_cut = truncate_fenced(text, self.most)
         if was_cut:
-            self.ledger.note("truncated", item)
+            self.ledger.add("truncated", item)
         return short
 
 
@@ -115,13 +115,13 @@ class WebSearchProvider:
         self._told: list[str] = []
         self._page: web_search.WebPage | None = None  # that was opened last
 
-    async def offer(self) -> ToolOffer:
+    async def list_tools(self) -> ToolOffer:
         return ToolOffer(web_search.web_search_tools(self._scope, pages=self._pages is not None))
 
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
         action = web_search.ACTIONS[run.ours.tool.name]
         arguments = _decode_arguments(run.arguments or "{}")
-        if lacking := action.lacks(arguments):
+        if lacking := action.missing_argument(arguments):
             return BuiltinToolResult(run.id, f"There has to be a '{lacking}', which is a text.", run.ours.failed(""))
         try:
             told = await self._run(run.ours.tool.name, arguments)
@@ -137,7 +137,7 @@ class WebSearchProvider:
     async def _run(self, name: str, said: dict[str, Any]) -> web_search.SearchActionResult:
         sources = self._beside.sources
         if name == "search":
-            return web_search.search_result(await self._search.hits(self._scope.query(said["query"])), said, sources)
+            return web_search.search_result(await self._search.search(self._scope.query(said["query"])), said, sources)
         page = await self._opened(said["url"])
         return (
             web_search.open_page_result(page, said, self._scope, sources)
@@ -153,7 +153,7 @@ class WebSearchProvider:
             raise ToolServerError("This page is not opened: only some domains may be asked, and this is none of them.")
         if not self._is_known(url):
             raise ToolServerError(_UNKNOWN)
-        self._page = await self._pages.page(url, self._scope.allows)
+        self._page = await self._pages.fetch_page(url, self._scope.allows)
         return self._page
 
     def _is_known(self, url: str) -> bool:
@@ -179,7 +179,7 @@ class FileSearchProvider:
     def __init__(self, definition: dict[str, Any], service: ToolServerClient, beside: ProviderContext) -> None:
         self._definition, self._service, self._beside = definition, service, beside
 
-    async def offer(self) -> ToolOffer:
+    async def list_tools(self) -> ToolOffer:
         return ToolOffer([file_search.file_search_tool()])
 
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:

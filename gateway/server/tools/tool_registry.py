@@ -49,7 +49,7 @@ class ToolRegistry:
         self._there = bool(there or self._web or self._files)
 
     @property
-    def runs(self) -> BuiltinToolFilter | None:
+    def builtin_tool_filter(self) -> BuiltinToolFilter | None:
         """Return the filter of tools that can run here; None if there are none."""
         return self._runs if self._there else None
 
@@ -70,7 +70,7 @@ class ToolRegistry:
         host = parts.hostname or ""
         return parts.scheme in ("http", "https") and any(fnmatchcase(host, allowed) for allowed in self._hosts)
 
-    def box(self, hosted: BuiltinToolParams, request: Request, ledger: Warnings) -> Toolset | None:
+    def toolset_for(self, hosted: BuiltinToolParams, request: Request, ledger: Warnings) -> Toolset | None:
         """Of what a client asks to be run here; raises BadRequest for more servers than it may name."""
         if not (hosted.definitions or hosted.approved):
             return None
@@ -91,7 +91,7 @@ class ToolRegistry:
         options = request.rest.get(_OPTIONS) if model.web_search and self._web else None
         if request.n > 1 or not (labels or options is not None):  # each choice would go its own way
             if labels:
-                ledger.note("dropped", "tools.mcp")
+                ledger.add("dropped", "tools.mcp")
             return None
         definitions = [{"type": "mcp", "server_label": label, "require_approval": "never"} for label in labels]
         searches = [] if options is None else [{"type": web_search.NAMESPACE, **options}]
@@ -125,7 +125,7 @@ class ToolRegistry:
             return McpProvider(McpServerDefinition(definition), session, listed, ledger, most, own=True)
         for name in ("headers", "authorization"):
             if definition.get(name):
-                ledger.note("dropped", f"tools.mcp.{name}")
+                ledger.add("dropped", f"tools.mcp.{name}")
         said = mcp.servers[label]
         allowed = None if said.allowed_tools is None else frozenset(said.allowed_tools)
         server = McpServerDefinition(definition, allowed, said.require_approval)

@@ -72,7 +72,7 @@ class ToolRoundCall:
     def over(self) -> bool:
         return False
 
-    def judge(self, problem: Problem | None) -> None:
+    def report_outcome(self, problem: Problem | None) -> None:
         """No backend has said anything."""
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class ToolProvider(Protocol):
     run: raises nothing either, and may be broken off.  close: at the end of the answer.
     """
 
-    async def offer(self) -> ToolOffer: ...
+    async def list_tools(self) -> ToolOffer: ...
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult: ...
     async def close(self) -> None: ...
 
@@ -143,7 +143,7 @@ class Toolset:
 
     async def open(self) -> ToolLoop:
         """Asks all of them at once what they have; of two tools of one name the first is taken."""
-        offers = await asyncio.gather(*(provider.offer() for provider in self._providers))
+        offers = await asyncio.gather(*(provider.list_tools() for provider in self._providers))
         for provider, offer in zip(self._providers, offers, strict=True):
             for ours in offer.tools:
                 named = ToolName(ours.tool.name, ours.tool.namespace)

@@ -29,7 +29,7 @@ class WebPageFetcher:
         self._settings, self._pdfs = settings, pdfs
         self._guard = SsrfGuard(address_filter(settings.networks, settings.ports))
 
-    async def page(self, url: str, within: UrlFilter = any_url) -> web_search.WebPage:
+    async def fetch_page(self, url: str, within: UrlFilter = any_url) -> web_search.WebPage:
         """within: where it may have moved to.  Raises ToolServerError."""
         if not is_page(url):
             raise ToolServerError("This is no address of a page: it should begin with http:// or https://.")

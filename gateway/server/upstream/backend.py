@@ -62,7 +62,7 @@ class Backend:
         concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
         self.gate, self.probe_seconds = BackendLimiter(name, concurrent, said.queue), said.probe_seconds
         self.kind: Kind = with_ignored_fields(KINDS[said.kind], said.ignores)
-        self.unparsed = self.kind.parsing_nothing()  # where the text is parsed here
+        self.unparsed = self.kind.without_parsers()  # where the text is parsed here
         self.dialect, self.services = (
             DIALECTS[self.kind.dialect],
             services_with_ignored_fields(SERVICES[said.kind], said.ignores),
@@ -114,7 +114,7 @@ class Backend:
         """True if it is known to have the model; it says itself if it does no more."""
         return model in (self._models or ())
 
-    def names(self, model: str) -> tuple[str, ...]:
+    def model_names(self, model: str) -> tuple[str, ...]:
         """Return all names of the model here."""
         listed = self._listed(model)
         return (model, listed.root) if listed and listed.root else (model,)
@@ -135,13 +135,13 @@ class Backend:
             return False
         return answer.status_code not in _OUT_OF_ORDER
 
-    def masked(self, said: bytes) -> bytes:
+    def mask_key(self, said: bytes) -> bytes:
         """The same without the backend's key, which some servers repeat when they refuse it."""
         return said.replace(self._key, b"...") if self._key else said
 
-    def discreet(self, problem: Problem) -> Problem:
+    def mask_problem(self, problem: Problem) -> Problem:
         """The same without its key."""
-        return replace(problem, message=self.masked(problem.message.encode()).decode())
+        return replace(problem, message=self.mask_key(problem.message.encode()).decode())
 
     async def close(self) -> None:
         await self._pool.close()

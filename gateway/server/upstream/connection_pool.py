@@ -41,7 +41,7 @@ class PendingPost:
         until: float = -inf,
     ) -> None:
         self._pool, self._head, self._body, self._until = pool, head, body, until
-        self.answer, self.repeated = kept or pool.anew(head, body), False
+        self.answer, self.repeated = kept or pool.post_on_new_connection(head, body), False
 
     def headed(self) -> bool:
         """Return True if status and headers are known; otherwise `answer.ready` tells when to look again.
@@ -54,7 +54,7 @@ class PendingPost:
         if not (isinstance(answer.error, NoResponse) and answer.broken_at <= self._until):
             raise copy(answer.error)  # as what is raised knows this frame, they would be a cycle
         answer.close()
-        self.answer, self._until, self.repeated = self._pool.anew(self._head, self._body), -inf, True
+        self.answer, self._until, self.repeated = self._pool.post_on_new_connection(self._head, self._body), -inf, True
         return False
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class ConnectionPool:
             return PendingPost(self, head, body, idle.ask(head, body), until)
         return PendingPost(self, head, body)
 
-    def anew(self, head: bytes, body: bytes) -> UpstreamResponse:
+    def post_on_new_connection(self, head: bytes, body: bytes) -> UpstreamResponse:
         """Send on a connection of its own."""
         return UpstreamConnection(asyncio.get_running_loop(), self._idle).open(self._opened, head, body)
 
@@ -133,7 +133,7 @@ class ConnectionPool:
             async with asyncio.timeout(self._connect or None):
                 await connection.loop.create_connection(lambda: connection, self._host, self._port)
                 if self._tls is not None:
-                    await connection.secure(self._tls, self._host)
+                    await connection.start_tls(self._tls, self._host)
         except TimeoutError:
             return UpstreamTimeout("The backend took no connection in time.")
         except (OSError, UnicodeError) as error:  # a UnicodeError for a name that DNS cannot hold

@@ -73,7 +73,7 @@ class UpstreamResponse:
         return b""
 
     @property
-    def there(self) -> bool:
+    def is_readable(self) -> bool:
         """`take` need not be waited for."""
         return self._over or bool(self._parts)
 
@@ -106,10 +106,10 @@ class UpstreamResponse:
 
     # What the connection calls.
 
-    def offer(self) -> bool:
+    def notify_reader(self) -> bool:
         """Show the reader what came; true if so much waits for it that the backend has to be held back."""
         if self._parts:
-            if self._over or not (self._ear and self._heard(self._ear)):
+            if self._over or not (self._ear and self._deliver_to_callback(self._ear)):
                 self._wake()
         elif self.unread > HEAD_LIMIT:
             raise UpstreamInvalid("64 KiB came without a byte of body")
@@ -124,7 +124,7 @@ class UpstreamResponse:
             self.error = error
         self._wake()
 
-    def eof(self) -> None:
+    def connection_closed_by_peer(self) -> None:
         """The backend closed its side: well for a body without a length, as that ends nowhere else."""
         if self._ends_at_eof:
             self.end()
@@ -172,7 +172,7 @@ class UpstreamResponse:
         if self.status:  # else it was an interim answer
             self._over = True  # as `offer` tells the reader
 
-    def _heard(self, ear: DataCallback) -> bool:
+    def _deliver_to_callback(self, ear: DataCallback) -> bool:
         """Return True if no task has to wake for the data."""
         if self._waiter is None or self._waiter.done():
             return False
@@ -241,7 +241,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._opening = self.loop.create_task(self._begin(opened, answer, head, body))
         return answer
 
-    async def secure(self, context: tls.SSLContext, host: str) -> None:
+    async def start_tls(self, context: tls.SSLContext, host: str) -> None:
         """Put TLS over the socket."""
         try:
             out = await self.loop.start_tls(self._raw, self, context, server_hostname=host)
@@ -277,7 +277,7 @@ class UpstreamConnection(asyncio.Protocol):
         """The answer is done with: keep the connection if it can carry another, else close it."""
         self._answer = None
         del self.parser  # it knows the answer, as the alarm does, and the answer knows this: they would be cycles
-        self.alarm.unset()
+        self.alarm.stop()
         if not (keep and self._stands() and self._idle.put(self)):
             self.abort()
 
@@ -294,7 +294,7 @@ class UpstreamConnection(asyncio.Protocol):
         answer.unread += len(data)
         try:
             self.parser.feed_data(data)
-            if answer.offer():
+            if answer.notify_reader():
                 self._hold()
         except (httptools.HttpParserError, UpstreamInvalid) as error:
             answer.end(UpstreamInvalid(f"the backend's answer is no proper HTTP: {error.__context__ or error}"))
@@ -302,7 +302,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         if self._answer is not None:
-            self._answer.eof()
+            self._answer.connection_closed_by_peer()
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

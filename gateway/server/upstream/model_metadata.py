@@ -63,7 +63,7 @@ class MetadataCache:
         keys = [_key(ask, model, _NO_SETTINGS) for ask in ASKS.get(self._kind, ())]
         return _of(model, [answer for key in keys if (answer := self._answer(key)) is not None])
 
-    async def template(self, model: str) -> str | None:
+    async def chat_template(self, model: str) -> str | None:
         """The chat template; None if the server does not show it."""
         asks = [TEMPLATES[self._kind]] if self._kind in TEMPLATES else []
         return _of(model, await self._told(asks, model, patience=_LONG_PATIENCE)).template
@@ -73,18 +73,18 @@ class MetadataCache:
         asks = [PROMPTS[self._kind]] if self._kind in PROMPTS else []
         return next(iter(await self._told(asks, model, settings, _LONG_PATIENCE)), None)
 
-    async def continues(self, model: str) -> bool:
+    async def continues_messages(self, model: str) -> bool:
         """Return whether a response continues its prefill; True if the server does not tell."""
         asks = [CONTINUES[self._kind]] if self._kind in CONTINUES else []
         told: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
         return all(told)
 
-    def remembered(self, model: str) -> list[LearnedMetadata]:
+    def cached_metadata(self, model: str) -> list[LearnedMetadata]:
         """Return the known metadata of a model, for `recall`."""
         known = ((path, fields, _found(model, fields, found)) for (path, fields), (_, found) in self._answers.items())
         return [LearnedMetadata(path, fields.decode(), found) for path, fields, found in known if found is not None]
 
-    def recall(self, learned: Iterable[LearnedMetadata]) -> None:
+    def remember(self, learned: Iterable[LearnedMetadata]) -> None:
         """Know this for good, without asking."""
         for one in learned:
             found = {"": one.found} if isinstance(one.found, ModelMetadata) else one.found

@@ -52,11 +52,11 @@ class BackendRoute(Struct, frozen=True, dict=True):
     settings: ModelSettings
     backend: Backend
     upstream_model: str
-    brought: FormatSpec | None = None
+    response_template: FormatSpec | None = None
 
-    def row(self, format: str) -> FormatSpec:
+    def format_spec(self, format: str) -> FormatSpec:
         """Return the row of a format by its name."""
-        return self.brought or FORMATS[format]
+        return self.response_template or FORMATS[format]
 
     @cached_property
     def format(self) -> str:
@@ -64,27 +64,27 @@ class BackendRoute(Struct, frozen=True, dict=True):
         return canonical_name(self.settings.format)
 
     @cached_property
-    def parsed_here(self) -> bool:
+    def parses_tool_calls(self) -> bool:
         """Calls are looked for in the model's text."""
         return self.format not in ("native", "auto")
 
     @cached_property
     def kind(self) -> Kind:
         """Return the kind of the backend for this model."""
-        return self.backend.unparsed if self.parsed_here else self.backend.kind
+        return self.backend.unparsed if self.parses_tool_calls else self.backend.kind
 
     @cached_property
-    def notes(self) -> dict[Hashable, Any]:
+    def cache(self) -> dict[Hashable, Any]:
         """Return values that callers have worked out for all requests on this route, by their inputs."""
         return {}
 
     @cached_property
-    def strict(self) -> "BackendRoute":
+    def strict_route(self) -> "BackendRoute":
         """The same, where nothing may be lost."""
         return replace(self, settings=self.settings.model_copy(update={"strict": True}))
 
     @cached_property
-    def policy(self) -> MessagePolicy:
+    def message_policy(self) -> MessagePolicy:
         """How its messages are put."""
         roles, kind = self.settings.roles, self.kind
         return MessagePolicy(
@@ -137,7 +137,7 @@ class ModelRegistry:
         self._open = [backend for name, backend in self.backends.items() if name not in spoken_for]
 
     @asynccontextmanager
-    async def probing(self) -> AsyncIterator[None]:
+    async def run_probes(self) -> AsyncIterator[None]:
         """Look after the backends, always after those in whose place another could be asked."""
         shared = {name for served in self._served.values() if len(served.routes) > 1 for name in served.routes}
         probes = [

@@ -25,7 +25,7 @@ class QueueIdentity(Struct, frozen=True):
 
     tenant: str = ""
     weight: float = 2
-    alone: bool = False
+    only_target: bool = False
 
 
 class BackendLimiter:
@@ -33,7 +33,7 @@ class BackendLimiter:
 
     def __init__(self, name: str, concurrent: int, queue: QueueSettings) -> None:
         self.name, self.health = name, Health(random.random)
-        self.turns, self.patience = FairQueue(concurrent, queue.length), queue.seconds or inf
+        self.turns, self.queue_timeout = FairQueue(concurrent, queue.length), queue.seconds or inf
 
     def probed(self, *, well: bool) -> None:
         """Note the result of a probe."""
@@ -53,12 +53,12 @@ class Slot:
     """At a gate, from now on.  `taken`, or to be waited for; then `well` or what went wrong; `leave` in any case."""
 
     def __init__(self, gate: BackendLimiter, asker: QueueIdentity, now: float) -> None:
-        self._gate, self._alone = gate, asker.alone
+        self._gate, self._alone = gate, asker.only_target
         self._attempt = gate.health.begin(now)
         self._open = True  # its outcome is
         self._ticket = ticket = gate.turns.enter(asker.tenant, asker.weight, _unheard)
         self.taken = ticket is not None and ticket.inside
-        self._until = now + gate.patience
+        self._until = now + gate.queue_timeout
 
     async def wait(self, seconds: float) -> bool:
         """Until it is taken; False after so many seconds.  Raises Unavailable if there is no hope for it."""
@@ -100,7 +100,7 @@ class Slot:
         self._open = False
         self._gate.told(partial(self._gate.health.ill, self._attempt))
 
-    def refused(self, status: int, retry_after: str | None, *, clients_fault: bool) -> None:
+    def record_status(self, status: int, retry_after: str | None, *, clients_fault: bool) -> None:
         """Note a response with this status, which is not 200."""
         health = self._gate.health
         if status in (429, 503) and retry_after and retry_after.isdecimal():

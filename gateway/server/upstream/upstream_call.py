@@ -39,7 +39,7 @@ class UpstreamCall(Protocol):
     def read(self) -> bytes: ...
     @property
     def over(self) -> bool: ...
-    def judge(self, problem: Problem | None) -> None: ...
+    def report_outcome(self, problem: Problem | None) -> None: ...
     def close(self) -> None: ...
 
 
@@ -65,9 +65,9 @@ class HttpUpstreamCall:
         self._place = Slot(backend.gate, asker, now)
         self._answer: UpstreamResponse | None = None  # one that is no error
         self._ear: DataCallback | None = None
-        self._begin(now)
+        self._start_deadlines(now)
         self._path, self._body = path or backend.dialect.path, body
-        self._line = seen.tape.put(backend.name, self._path, body) if seen and seen.tape else None
+        self._line = seen.recorder.put(backend.name, self._path, body) if seen and seen.recorder else None
         self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
         self._post: PendingPost | None = None  # once it is its turn
         self._seen = seen
@@ -75,27 +75,27 @@ class HttpUpstreamCall:
     def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> Awaitable[bool]:
         if self._answer and seconds < self._limit - self._clock():
             self._ear, self._silence = ear, seconds
-            return self._answer.ready(seconds, self._heard if ear else None)
-        return self._waited(seconds)
+            return self._answer.ready(seconds, self._on_data if ear else None)
+        return self._wait_slot_and_data(seconds)
 
-    async def _waited(self, seconds: float) -> bool:
+    async def _wait_slot_and_data(self, seconds: float) -> bool:
         until = self._clock() + seconds
-        if not (self._place.taken or await self._its_turn(seconds)):
+        if not (self._place.taken or await self._acquire_slot(seconds)):
             return False
         limit = self._limit
         post = self._post = self._post or self._asked()
         try:
-            while not self._there(post):
+            while not self._is_readable(post):
                 if not await post.answer.ready(min(until, limit) - self._clock()):
                     if until < limit:
                         return False
                     raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
             if post.answer.status != 200:
-                await self._refused(post.answer)
+                await self._read_error(post.answer)
         except UpstreamFailed:
             raise  # it has answered, and its place knows how
         except UpstreamError as error:
-            self._ill(error.problem)
+            self._record_failure(error.problem)
             raise
         return True
 
@@ -104,11 +104,11 @@ class HttpUpstreamCall:
         try:
             data = self._answer.take()
         except UpstreamError as error:
-            self._ill(error.problem)
+            self._record_failure(error.problem)
             raise
         self._limit = min(self._clock() + self._times.idle, self._last)
         line = self._line
-        if line and (line.tape.speaks != line.call or not data):
+        if line and (line.recorder.speaks != line.call or not data):
             line.read(data)
         return data
 
@@ -117,9 +117,9 @@ class HttpUpstreamCall:
         """Where it is written down its end is to be read."""
         return not self._line and self._answer is not None and self._answer.over
 
-    def judge(self, problem: Problem | None) -> None:
+    def report_outcome(self, problem: Problem | None) -> None:
         if problem and problem.status >= 500:
-            self._ill(problem)
+            self._record_failure(problem)
         else:
             self._place.well()
 
@@ -133,36 +133,36 @@ class HttpUpstreamCall:
         if self._post:
             self._post.close()
 
-    def _heard(self, data: bytes) -> bool | None:
+    def _on_data(self, data: bytes) -> bool | None:
         """Unless that is to be written down as the first of a call, or the whole has taken too long."""
         now, line = self._clock(), self._line
-        if not self._ear or now + self._silence >= self._last or (line and line.tape.speaks != line.call):
+        if not self._ear or now + self._silence >= self._last or (line and line.recorder.speaks != line.call):
             return None
         heard = self._ear(data)
         if heard is not None:
             self._limit = min(now + self._times.idle, self._last)
         return heard
 
-    def _ill(self, problem: Problem) -> None:
+    def _record_failure(self, problem: Problem) -> None:
         self._place.ill()
         self._backend.failed(problem)
         if self._step:
             self._step.error = problem.code
 
-    async def _its_turn(self, seconds: float) -> bool:
+    async def _acquire_slot(self, seconds: float) -> bool:
         taken = await self._place.wait(seconds)
-        self._begin(self._clock())
+        self._start_deadlines(self._clock())
         return taken
 
-    def _begin(self, now: float) -> None:
+    def _start_deadlines(self, now: float) -> None:
         """From now on: how long it may be silent before its first byte, and when the whole will have taken too long."""
         self._last = now + self._times.total
         self._limit = min(now + self._times.first_byte, self._last)
 
-    def _there(self, post: PendingPost) -> bool:
+    def _is_readable(self, post: PendingPost) -> bool:
         """Return True if there is data, or a response whose headers announce an error."""
         if self._answer:
-            return self._answer.there
+            return self._answer.is_readable
         if not post.headed():
             return False
         answer = post.answer
@@ -171,37 +171,37 @@ class HttpUpstreamCall:
         if answer.status != 200:
             return True
         if post.repeated and self._seen:
-            self._seen.ledger.note("repaired", "connection")
+            self._seen.ledger.add("repaired", "connection")
         self._answer, type = answer, answer.content_type
         if self._line:
             self._line.answered(type)
         self._answered(type)
-        return answer.there
+        return answer.is_readable
 
     def _asked(self) -> PendingPost:
         return self._backend.post(self._path, self._body, self._step.headers if self._step else {})
 
-    async def _refused(self, answer: UpstreamResponse) -> None:
+    async def _read_error(self, answer: UpstreamResponse) -> None:
         body, until = b"", self._clock() + _REFUSAL_SECONDS
         with closing(answer), suppress(UpstreamError):  # its status is known; what came has to do
             while len(body) < _REFUSAL_LIMIT and await answer.ready(until - self._clock()) and (data := answer.take()):
                 body += data
         headers = answer.headers
         if self._line:
-            self._line.refused(answer.status, headers, body)
-        body = self._backend.masked(body)
-        problem = self._absent(answer.status, error_mapping.problem_from_status(answer.status, body))
+            self._line.record_error(answer.status, headers, body)
+        body = self._backend.mask_key(body)
+        problem = self._unsupported_path_problem(answer.status, error_mapping.problem_from_status(answer.status, body))
         retry_after = headers.get("retry-after")
         self._backend.failed(problem)
         if self._step:
             self._step.error = problem.code
-        self._place.refused(answer.status, retry_after, clients_fault=problem.status < 500)
+        self._place.record_status(answer.status, retry_after, clients_fault=problem.status < 500)
         if problem.status >= 500:
             _log.warning("backend %s answered %d", self._backend.name, answer.status)
             logs.content.info("backend %s: %r", self._backend.name, body[:_EXCERPT])
         raise UpstreamFailed(problem, retry_after)
 
-    def _absent(self, status: int, problem: Problem) -> Problem:
+    def _unsupported_path_problem(self, status: int, problem: Problem) -> Problem:
         """Return the Problem of an API that the server lacks, which is no failure of the server."""
         if self._path == self._backend.dialect.path or status not in (404, 405) or problem.code != "upstream_error":
             return problem
@@ -232,8 +232,8 @@ class DeferredCall:
     def over(self) -> bool:
         return self._coming.result().over
 
-    def judge(self, problem: Problem | None) -> None:
-        self._coming.result().judge(problem)
+    def report_outcome(self, problem: Problem | None) -> None:
+        self._coming.result().report_outcome(problem)
 
     def close(self) -> None:
         if not self._coming.cancel() and not self._coming.cancelled() and not self._coming.exception():

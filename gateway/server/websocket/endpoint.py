@@ -27,7 +27,7 @@ class ConnectionRegistry:
         self._closing = False
 
     @contextmanager
-    def holding(self, connection: WebSocketConnection) -> Iterator[None]:
+    def registered(self, connection: WebSocketConnection) -> Iterator[None]:
         """As long as it runs."""
         self._open.add(connection)
         try:
@@ -82,7 +82,7 @@ class WebSocketEndpoint:
             await error_responses.response_for(error)(scope, receive, send)
             return
         connection = WebSocketConnection(scope, receive, send, key, self._config.limits.body_bytes)
-        with sockets.holding(connection):
+        with sockets.registered(connection):
             await connection.run(asking)
 
     async def _admit(self, http: HTTPConnection) -> ApiKey | None:

@@ -46,7 +46,7 @@ class RecentResponses:
     def find(self, id: str | None) -> ResponseChain | None:
         return next((chain for known, chain in self._latest.values() if known == id), None)
 
-    def keep(self, lane: StreamId, id: str, chain: ResponseChain) -> None:
+    def add(self, lane: StreamId, id: str, chain: ResponseChain) -> None:
         self._latest.pop(lane, None)
         self._latest[lane] = id, chain
         while sum(chain.size for _, chain in self._latest.values()) > self._most_bytes:
@@ -61,21 +61,21 @@ class RecentResponses:
 class ConnectionContext(StoredContext):
     """For one request in a lane."""
 
-    remembers = True
+    can_store = True
 
     def __init__(self, store: Database, tenant: str, recent: RecentResponses, lane: StreamId) -> None:
         super().__init__(store, tenant)
         self._recent, self._lane = recent, lane
         self._chain = ResponseChain()
 
-    async def keep_response(
+    async def save_response(
         self, draft: ResponseDraft, origin: Predecessor, ledger: Warnings, record: StoredObject
     ) -> None:
         if not (record["store"] or origin.conversation):
             await self._remember(draft, origin, record)
             return
         try:
-            await super().keep_response(draft, origin, ledger, record)
+            await super().save_response(draft, origin, ledger, record)
         except StoreFailed:
             await self._remember(draft, origin, record)
             raise
@@ -91,4 +91,4 @@ class ConnectionContext(StoredContext):
         """A response of a conversation is gone on from in that."""
         if record["status"] in _WELL and not origin.conversation:
             turn = json.encode([*await input_items(draft, origin), *record["output"]])
-            self._recent.keep(self._lane, record["id"], replace(self._chain, turns=(*self._chain.turns, turn)))
+            self._recent.add(self._lane, record["id"], replace(self._chain, turns=(*self._chain.turns, turn)))

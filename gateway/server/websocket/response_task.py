@@ -65,8 +65,8 @@ class ResponseTask:
         """Return whether it ended well, and the problem that the client still has to hear of."""
         try:
             ask = IncomingRequest(self._request(), self._asked.body, self._client.key)
-            with self._asking.joined():
-                well = await self._asking.answer(ask, self._read, Responder, tee_send(self._send, self._seen.tape))
+            with self._asking.acquire_concurrency():
+                well = await self._asking.answer(ask, self._read, Responder, tee_send(self._send, self._seen.recorder))
         except GatewayError as error:
             return False, error.problem
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told
@@ -89,13 +89,13 @@ class ResponseTask:
 
     def _end(self, problem: Problem | None) -> None:
         seen = self._seen
-        seen.left = seen.left and seen.alone
+        seen.left = seen.left and seen.is_last_holder
         seen.status, seen.problem = 200, seen.problem or (None if seen.left else problem)
         seen.let_go()
 
     def _read(self, reader: RequestParser, raw: bytes, tenant: str, held: Held) -> Awaitable[ModelRequest]:
         state = ConnectionContext(reader.store, tenant, self._client.recent, self._asked.lane)
-        return reader.response_in(state, raw, held)
+        return reader.response_in_context(state, raw, held)
 
     async def _send(self, message: Message) -> None:
         """A message of ASGI, as messages of the connection."""

@@ -322,7 +322,7 @@ def test_overview_keeps_the_last_records_and_failures_longer(monkeypatch):
         made = observation(number, Problem(502, "no") if number < 2 else None)
         one.begin(made)
         one.end(made)
-    sight = one.sight({}, 0.0)
+    sight = one.snapshot({}, 0.0)
     assert [seen.id for seen in sight.requests] == ["r91", "r5", "r4", "r3"]
     assert [seen.id for seen in sight.failed] == ["r1", "r0"]
     assert sight.rates[0].in_flight == 2, "requests that are not listed count too"
@@ -336,12 +336,12 @@ def test_overview_snapshot_has_the_health_of_each_backend():
         health.ill(health.begin(0.0), 0.0)
     one = RecentRequests()
     one.failed("b", Problem(502, "secret", "upstream_error"))
-    state = one.sight({"b": backend}, 0.5).backends["b"]
+    state = one.snapshot({"b": backend}, 0.5).backends["b"]
     assert (state.state, state.healthy, state.queued) == ("open", False, 2) and state.back_in > 0
     assert state.failure.message is None
     health = backend.gate.health = Health(lambda: 0.5)
     health.eject(0.0)
-    assert not one.sight({"b": backend}, 0.5).backends["b"].healthy
+    assert not one.snapshot({"b": backend}, 0.5).backends["b"].healthy
 
 
 def test_overview_snapshot_is_equal_after_serialization():

@@ -56,13 +56,13 @@ async def test_overview_of_any_worker_includes_all_workers(tmp_path):
 
 def test_overview_snapshot_of_a_worker_is_written_on_demand(tmp_path):
     mine, other = (SharedFolder(tmp_path / f"{number}.tally") for number in range(2))
-    assert not other.wished()
-    wished = mine.wish()
-    assert other.wished() and not other.wished(), "once"
+    assert not other.snapshot_requested()
+    wished = mine.request_snapshots()
+    assert other.snapshot_requested() and not other.snapshot_requested(), "once"
     sight = WorkerSnapshot([], [], [], {})
-    mine.show(sight)
+    mine.write_snapshot(sight)
     assert [*mine.shown(wished)] == [], "a worker does not read its own snapshot"
-    other.show(sight)
+    other.write_snapshot(sight)
     assert [*mine.shown(wished)] == [sight]
     assert [*mine.shown(wished + 10**12)] == [], "an old snapshot is not used"
     mark_ended(tmp_path / "1.tally")

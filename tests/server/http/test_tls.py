@@ -348,15 +348,15 @@ def test_greeting_says_https_with_tls(tmp_path):
 def test_config_watch_reads_a_certificate_once_its_files_are_stable(tmp_path, caplog):
     source = ConfigSource(write_config(tmp_path, issue(tmp_path)), {})
     watch = ConfigWatcher(source.read(), source)
-    assert watch.news() is None
+    assert watch.poll() is None
     (tmp_path / "cert.pem").rename(tmp_path / "away.pem")
     for _ in range(3):
-        assert watch.news() is None
+        assert watch.poll() is None
     assert "cert.pem cannot be read" in caplog.text and caplog.text.count("ERROR") == 1, "it is told once"
     issue(tmp_path)
-    assert watch.news() is None, "somebody may be writing it"
-    assert watch.news() == source.read()
-    assert watch.news() is None and watch.news() is None
+    assert watch.poll() is None, "somebody may be writing it"
+    assert watch.poll() == source.read()
+    assert watch.poll() is None and watch.poll() is None
     assert caplog.text.count("ERROR") == 1
 
 
@@ -365,15 +365,15 @@ def test_config_watch_keeps_tls_on_and_follows_its_paths(tmp_path, caplog):
     source = ConfigSource(write_config(tmp_path, tls), {})
     watch = ConfigWatcher(source.read(), source)
     source.file.write_text("server: {watch_seconds: 1}")
-    watch.tell()
-    assert watch.news().server == Config(server={"watch_seconds": 1, "tls": whole(tmp_path)}).server
+    watch.request_reload()
+    assert watch.poll().server == Config(server={"watch_seconds": 1, "tls": whole(tmp_path)}).server
     assert "server.tls: what is new holds when the gateway is started again" in caplog.text
     more = tmp_path / "more"
     more.mkdir()
     issue(more)
     write_config(tmp_path, {key: f"more/{path}" for key, path in tls.items()})
-    watch.tell()
-    assert watch.news().server.tls == whole(more), "it may be elsewhere"
+    watch.request_reload()
+    assert watch.poll().server.tls == whole(more), "it may be elsewhere"
     assert Path(watch.config.server.tls.key).parent == more
 
 

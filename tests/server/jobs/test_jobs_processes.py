@@ -948,7 +948,7 @@ async def test_subscriber_behind_a_packed_log_gets_each_event_once(store):
         await until(lambda: watch.tail.last, 1)
         await desk.scribe.write("r", LogTail(), LogRow(2, 4, b"".join(frames[2:])), last=True)
         await event_logs.pack(store, "r")
-        watch.wake()
+        watch.check_now()
         await until(lambda: watch.tail.over)
         for after in range(-1, 5):
             data = [piece async for piece in subscribe(store, "r", watch.tail, after, 0)]

@@ -89,13 +89,13 @@ def test_tarpit_reports_each_failure_once_and_each_client_once_a_minute(failures
     for client, passed in failures:
         now += passed
         list(delays([now], tarpit, client))
-        if count := tarpit.to_tell(client, now):
+        if count := tarpit.failures_to_log(client, now):
             assert now - last.get(client, -SILENCE) >= SILENCE
             reported[client] += count
             last[client] = now
     for client in sorted({client for client, _ in failures}):
         list(delays([now + SILENCE], tarpit, client))
-        rest = tarpit.to_tell(client, now + SILENCE)
+        rest = tarpit.failures_to_log(client, now + SILENCE)
         assert reported[client] + rest == 1 + sum(one == client for one, _ in failures)
 
 

@@ -120,7 +120,7 @@ def test_metrics_folder_is_removed_by_an_orphaned_worker(tmp_path):
 def series_of(requests):
     tally = MetricValues()
     tally.count(REQUESTS, WELL, requests)
-    tally.measure(DURATION, 1.0)
+    tally.observe(DURATION, 1.0)
     return tally.series
 
 

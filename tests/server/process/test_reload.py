@@ -274,18 +274,18 @@ class Written:
 
 def test_config_file_is_read_when_it_no_longer_changes(tmp_path):
     file = Written(tmp_path, port=7000)
-    assert file.watch.news() is None
+    assert file.watch.poll() is None
     file.says("server: {watch_seconds: 1}")
-    assert file.watch.news() is None, "an editor may be writing it"
-    assert file.watch.news().server.watch_seconds == 1
-    assert file.watch.news() is None
+    assert file.watch.poll() is None, "an editor may be writing it"
+    assert file.watch.poll().server.watch_seconds == 1
+    assert file.watch.poll() is None
     file.says("server: {watch_seconds: 22}")
-    assert file.watch.news() is None
+    assert file.watch.poll() is None
     file.source.file.unlink()
-    assert file.watch.news() is None
+    assert file.watch.poll() is None
     file.says("server: {watch_seconds: 333}")
-    assert file.watch.news() is None
-    assert file.watch.news().server == Config(server={"watch_seconds": 333, "port": 7000}).server
+    assert file.watch.poll() is None
+    assert file.watch.poll().server == Config(server={"watch_seconds": 333, "port": 7000}).server
 
 
 def test_config_file_is_checked_every_watch_seconds(tmp_path):
@@ -294,15 +294,15 @@ def test_config_file_is_checked_every_watch_seconds(tmp_path):
     assert not Written(tmp_path, "server: {watch_seconds: 3000}").watch.due
     never = Written(tmp_path, "server: {watch_seconds: 0}").watch
     assert not never.due
-    never.tell()
-    assert never.due and never.news() is None and not never.due
+    never.request_reload()
+    assert never.due and never.poll() is None and not never.due
 
 
 def test_config_reload_keeps_settings_that_need_a_restart(tmp_path, caplog):
     file = Written(tmp_path, "auth: {keys: [{name: a, key: b}]}\nserver: {host: 0.0.0.0, port: 1, workers: 2}")
     file.says("auth: {keys: [{name: a, key: b}]}\nserver: {drain_seconds: 1, cors: ['*']}")
-    file.watch.tell()
-    assert file.watch.news().server == Config(server={"host": "0.0.0.0", "port": 1, "workers": 2, "cors": ["*"]}).server
+    file.watch.request_reload()
+    assert file.watch.poll().server == Config(server={"host": "0.0.0.0", "port": 1, "workers": 2, "cors": ["*"]}).server
     names = "server.host, server.port, server.workers, server.drain_seconds"
     assert f"{names}: what is new holds when the gateway is started again" in caplog.text
 
@@ -310,14 +310,14 @@ def test_config_reload_keeps_settings_that_need_a_restart(tmp_path, caplog):
 def test_config_reload_without_keys_on_a_public_address_is_refused(tmp_path, caplog):
     file = Written(tmp_path, "auth: {keys: [{name: a, key: b}]}\nserver: {host: 0.0.0.0}")
     file.says("server: {host: 127.0.0.1}")
-    file.watch.tell()
-    assert file.watch.news() is None
+    file.watch.request_reload()
+    assert file.watch.poll() is None
     assert "gateway.yaml: auth: without keys it would let in others than this machine, as it still" in caplog.text
 
 
 def test_config_reload_without_a_file_logs_a_warning(caplog):
     watch = ConfigWatcher(Config(), None)
     assert not watch.due
-    watch.tell()
-    assert watch.due and watch.news() is None
+    watch.request_reload()
+    assert watch.due and watch.poll() is None
     assert "there is no configuration file to read again" in caplog.text

@@ -202,7 +202,7 @@ class ScriptedCall:
         self.go.clear()
         return self._pieces.pop(0)
 
-    def judge(self, problem):
+    def report_outcome(self, problem):
         self.judged.append(problem)
 
     def close(self):
@@ -222,7 +222,7 @@ async def test_upstream_call_is_judged_well_at_its_first_chunk():
     call = FanOutCall(lambda *_: next(waiting), [b""] * 3, lambda _: None, fan(3))
     await read_after(call, calls[0])
     assert await read_after(call, calls[1]) == chunk("B")
-    call.judge(None)
+    call.report_outcome(None)
     assert [one.judged for one in calls] == [[], [None], []]
     await read_after(call, calls[0])
     assert [one.judged for one in calls] == [[None], [None], []]
@@ -244,7 +244,7 @@ async def test_upstream_call_is_judged_by_its_own_end_or_failure():
     await until(is_judged)
     assert await read_after(call, calls[1]) == b""
     problems = [event.problem for event in several.feed(b"") if isinstance(event, Failure)]
-    call.judge(*problems)
+    call.report_outcome(*problems)
     assert [one.judged for one in calls] == [[None], problems, []] and problems[0].code == "upstream_error"
     call.close()
 

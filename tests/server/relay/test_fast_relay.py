@@ -165,7 +165,7 @@ class CollectingOutlet:
             self.at_once.append(piece)
         return self.open
 
-    async def tell(self, piece):
+    async def write(self, piece):
         self.pieces.append(piece)
 
     async def end(self, piece):
@@ -196,7 +196,7 @@ class ScriptedCall:
     def read(self):
         return self.first.pop(0)
 
-    def judge(self, _):
+    def report_outcome(self, _):
         pass
 
     def close(self):
@@ -228,8 +228,8 @@ async def pumping(call, outlet, **options):
         return True
 
     exchange = Relay(turn, Attempts(call), StreamSettings(), kept)
-    await exchange.decide()
-    pump = asyncio.create_task(exchange.pump(outlet))
+    await exchange.until_first_content()
+    pump = asyncio.create_task(exchange.stream(outlet))
     await turns()
     outlet.at_once.clear()
     yield exchange, pump

@@ -6,16 +6,16 @@ from gateway.warnings import Warnings
 def test_ledger_names_all_entries_where_they_are_few():
     ledger = Warnings()
     for number in range(48):
-        ledger.note("forwarded", f"u{number}")
+        ledger.add("forwarded", f"u{number}")
     assert ledger.known().split(", ") == ledger.listed() == [f"forwarded:u{number}" for number in range(48)]
 
 
 def test_ledger_names_the_first_entries_of_a_code_and_counts_the_others():
     ledger = Warnings()
-    ledger.note("dropped", "user")
+    ledger.add("dropped", "user")
     for number in range(60):
-        ledger.note("forwarded", f"u{number}")
-        ledger.note("forwarded", "u0")
+        ledger.add("forwarded", f"u{number}")
+        ledger.add("forwarded", "u0")
     named = ["dropped:user", *(f"forwarded:u{number}" for number in range(16))]
     assert ledger.known() == ", ".join([*named, "forwarded:+44"])
     assert ledger.listed() == [*named, "forwarded:+44"]
@@ -25,19 +25,19 @@ def test_ledger_names_the_first_entries_of_a_code_and_counts_the_others():
 def test_ledger_counts_later_entries_of_a_code_by_themselves():
     ledger = Warnings()
     for number in range(15):
-        ledger.note("forwarded", f"u{number}")
+        ledger.add("forwarded", f"u{number}")
     assert ledger.known().count(",") == 14
     for number in range(15, 60):
-        ledger.note("forwarded", f"u{number}")
-    ledger.note("repaired", "content")
-    assert ledger.untold() == "forwarded:u15, repaired:content, forwarded:+44"
-    assert ledger.untold() == ""
+        ledger.add("forwarded", f"u{number}")
+    ledger.add("repaired", "content")
+    assert ledger.take_unsent() == "forwarded:u15, repaired:content, forwarded:+44"
+    assert ledger.take_unsent() == ""
 
 
 def test_ledger_keeps_a_thousand_entries():
     ledger = Warnings()
     for number in range(5000):
-        ledger.note("forwarded", f"u{number}")
+        ledger.add("forwarded", f"u{number}")
     assert len(ledger.entries()) == 1024 and ledger.listed()[-1] == "forwarded:+1008"
 
 
@@ -45,8 +45,8 @@ def test_ledger_tells_each_code_however_many_entries_there_are():
     """A warning that strict mode refuses for is not lost behind a thousand others."""
     ledger = Warnings()
     for number in range(1100):
-        ledger.note("forwarded", f"u{number}")
+        ledger.add("forwarded", f"u{number}")
     for name in ("top_k", "min_p"):
-        ledger.note("dropped", name)
+        ledger.add("dropped", name)
     assert [entry for entry in ledger.entries() if entry.startswith("dropped:")] == ["dropped:top_k"]
     assert ledger.codes() == {"forwarded": 1024, "dropped": 1}

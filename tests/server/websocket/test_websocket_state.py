@@ -274,20 +274,20 @@ async def test_websocket_fork_keeps_the_context_from_its_start():
 def test_websocket_recent_responses_are_limited_in_bytes():
     recent = RecentResponses(10)
     for n, lane in enumerate([None, "a", "b"]):
-        recent.keep(lane, f"resp_{n}", ResponseChain(None, (b"[]", b"{}")))
+        recent.add(lane, f"resp_{n}", ResponseChain(None, (b"[]", b"{}")))
     assert recent.find("resp_0") is None and recent.find(None) is None
     assert recent.find("resp_1") == recent.find("resp_2") == ResponseChain(None, (b"[]", b"{}"))
-    recent.keep("a", "resp_3", ResponseChain("resp_9", (b"[]",)))
+    recent.add("a", "resp_3", ResponseChain("resp_9", (b"[]",)))
     assert recent.find("resp_1") is None and recent.find("resp_2") and recent.find("resp_3")
-    recent.keep("c", "resp_4", ResponseChain(None, (b"x" * 8,)))
+    recent.add("c", "resp_4", ResponseChain(None, (b"x" * 8,)))
     assert recent.find("resp_2") is None and recent.find("resp_3") and recent.find("resp_4")
-    recent.keep("c", "resp_5", ResponseChain(None, (b"x" * 11,)))
+    recent.add("c", "resp_5", ResponseChain(None, (b"x" * 11,)))
     assert not any(recent.find(f"resp_{n}") for n in range(6))
 
 
 def test_websocket_recent_response_is_forgotten_only_by_its_own_lane():
     recent = RecentResponses(100)
-    recent.keep("a", "resp_1", ResponseChain(None, (b'[{"id":1}]', b'[{"id":2},{"id":3}]')))
+    recent.add("a", "resp_1", ResponseChain(None, (b'[{"id":1}]', b'[{"id":2},{"id":3}]')))
     for lane, id in (("b", "resp_1"), (None, "resp_1"), ("a", "resp_2"), ("a", None)):
         recent.forget(lane, id)
     assert recent.find("resp_1").items() == [{"id": 1}, {"id": 2}, {"id": 3}]
