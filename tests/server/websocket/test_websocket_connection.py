@@ -280,7 +280,7 @@ class FakeAsking:
     """A stand-in for the gateway's `asking` with another `answer`."""
 
     def __init__(self, answer):
-        self.answer, self.joined, self.telemetry, self.counts = answer, nullcontext, Telemetry(), COUNTS
+        self.answer, self.acquire_concurrency, self.telemetry, self.counts = answer, nullcontext, Telemetry(), COUNTS
 
 
 async def test_websocket_internal_error_is_sent_and_logged(caplog):
