@@ -65,6 +65,8 @@ CASES = [
     ("arguments that may be a value or all again", [head("get_", '{"a": '), more('{"a": {"b"'), more('{"a": {"b": 1}}')],
      [("get_", '{"a": {"b": 1}}')], "", "", ARGUMENTS),
     ("a brace too many in the first piece", [head("get_weather", OSLO + "}")], WEATHER, "", "", ARGUMENTS),
+    ("a brace too many in the last piece", [head("get_weather", '{"city": '), more('"Oslo"}}')], WEATHER, "", "", ARGUMENTS),
+    ("all arguments in the last delta", [head("get_", '{"a": '), more('{"a": 1}')], [("get_", '{"a": 1}')], "", "", ARGUMENTS),
     ("other arguments after the end and text", [head("get_weather", OSLO), {"content": "Hi"}, more('{"city": "Rome"}')],
      WEATHER, "Hi", "", INVALID),
     ("other arguments after the end, as the next call is open", [head("get_", '{"a": 1}'), head("get_weather", '{"city": ', 1, "d"),
@@ -112,9 +114,10 @@ async def test_dirty_tool_calls_in_both_apis(row):
             assert {item["status"] for item in found} == {"completed"}
 
 
-def test_calls_of_a_backend_that_counts_none_and_gives_no_ids_are_two():
+@pytest.mark.parametrize(("arguments", "id"), [(None, None), ('{"a": 1}', "c")])
+def test_calls_of_a_backend_that_counts_none_and_gives_no_ids_are_two(arguments, id):
     ledger = Warnings()
-    data = chunk(**head("get_", id=None)) + chunk(**head("ping", "{}", id=None)) + chunk("tool_calls") + DONE
+    data = chunk(**head("get_", arguments, id=id)) + chunk(**head("ping", "{}", id=None)) + chunk("tool_calls") + DONE
     found = events_of([data], setting("native", tools=TOOLS, ledger=ledger))
-    assert calls(written(found)) == [("get_", "{}"), ("ping", "{}")]
+    assert calls(written(found)) == [("get_", arguments or "{}"), ("ping", "{}")]
     assert {INDEX, "synthesised:tool_calls.id"} < {*ledger.entries()}
