@@ -15,6 +15,8 @@ from gateway.request import Request, ToolName
 from gateway.warnings import Warnings
 
 encode: Callable[[Any], bytes] = json.Encoder().encode
+_NOTHING = ev.Usage(0, 0)
+_Place = tuple[int | None, bool]  # of a member: its choice, and True within the choice's message
 
 
 class CompletionHead(Struct, frozen=True):
@@ -49,9 +51,6 @@ def logprobs_object(content: Sequence[Logprob], refusal: Sequence[Logprob]) -> d
 def flat_tool_name(start: ToolCallStart) -> str:
     """In chat a name has no namespace of its own."""
     return ToolName(start.name, start.namespace).flat_name
-
-
-_NOTHING = ev.Usage(0, 0)
 
 
 class BodyChoice(Protocol):
@@ -119,9 +118,6 @@ class BodyEncoder(ABC, Generic[_Asked, _Choice]):
         if len(self._choices) < self._asked.request.n:
             self._ledger.add("unenforced", "n")
         return sorted(self._choices.items())
-
-
-_Place = tuple[int | None, bool]  # of a member: its choice, and True within the choice's message
 
 
 class StreamEncoder(ABC):

@@ -53,6 +53,7 @@ KNOWN = frozenset(REQUIRED) | frozenset(OPTIONAL)
 
 _OWN = frozenset(("model", "max_tokens", "stream"))
 _MAX_TOKENS = 16  # the API's own limit where a client names none
+_UNKNOWN = -9999.0  # what the events have for no number
 
 
 class CompletionParams(Struct, frozen=True, kw_only=True):
@@ -99,9 +100,6 @@ def _check_together(body: dict[str, Any]) -> None:
     if best_of is not None and best_of > n and body.get("stream"):
         message = "'best_of' cannot be streamed where it is greater than 'n'."
         raise BadRequest(message, code="invalid_value", param="best_of")
-
-
-_UNKNOWN = -9999.0  # what the events have for no number
 
 
 def completion_logprobs(entries: Iterable[Logprob], most: int, begin: int = 0) -> dict[str, Any]:

@@ -17,6 +17,10 @@ _ARTICLES = {
     type(None): "null",
 }  # fmt: skip
 _UNKNOWN = 512  # members of an object that no API has
+ResolvedToolChoice = tuple[ToolChoice | None, frozenset[ToolName] | None]
+ToolFinder = Callable[[dict[str, Any]], ToolName | None]
+TextInput = str | list[int]
+_MOST = 2048  # texts of one request
 
 
 def missing_parameter(param: str) -> BadRequest:
@@ -191,10 +195,6 @@ def check_moderation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded 
         raise BadRequest(message, code="unsupported_value", param=param)
 
 
-ResolvedToolChoice = tuple[ToolChoice | None, frozenset[ToolName] | None]
-ToolFinder = Callable[[dict[str, Any]], ToolName | None]
-
-
 def resolve_tool_choice(choice: Any, tools: Sequence[object], find: ToolFinder) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
     """The choice and the allowed tools, None for all; a choice without tools to choose from is no choice.
 
@@ -218,9 +218,6 @@ def unknown_tool_error(name: str) -> BadRequest:
     return BadRequest(message, code="invalid_value", param="tool_choice")
 
 
-TextInput = str | list[int]
-
-_MOST = 2048  # texts of one request
 _tokens = list_of(integer_between(0), least=1)
 
 

@@ -22,6 +22,21 @@ from gateway.events import Event, Failure
 from gateway.request import Message, Request
 from gateway.warnings import Warnings
 
+_LEVELS: Mapping[str, str | bool] = {
+    "none": False, "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "max", "max": "max",
+}  # fmt: skip
+_SWITCHES = ("enable_thinking", "thinking")  # as the templates of models have it
+FIELDS = frozenset(("think", "reasoning_effort", "reasoning", "chat_template_kwargs", *_SWITCHES))
+_encode = json.Encoder().encode
+_OWN = frozenset(("format", "keep_alive", "logprobs", "options", "shift", "top_logprobs", "truncate"))
+_OPTIONS = frozenset(
+    ("frequency_penalty", "presence_penalty", "seed", "stop", "temperature", "top_p",
+     # its own
+     "draft_num_predict", "main_gpu", "min_p", "num_batch", "num_ctx", "num_gpu", "num_keep", "num_predict",
+     "num_thread", "repeat_last_n", "repeat_penalty", "top_k", "typical_p", "use_mmap")
+)  # fmt: skip
+_object = json.Decoder(dict[str, Raw]).decode
+
 
 def ollama_messages(said: Sequence[Message]) -> Iterator[Message]:
     """From messages as a chat completion has them, their arguments objects and their reasoning in `thinking`."""
@@ -69,13 +84,6 @@ def _parts(parts: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
     return "\n".join(texts), media
 
 
-_LEVELS: Mapping[str, str | bool] = {
-    "none": False, "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "max", "max": "max",
-}  # fmt: skip
-_SWITCHES = ("enable_thinking", "thinking")  # as the templates of models have it
-FIELDS = frozenset(("think", "reasoning_effort", "reasoning", "chat_template_kwargs", *_SWITCHES))
-
-
 def think_field(said: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
     """The field for what is said in FIELDS.  A model that cannot think would refuse to be asked for it."""
     field, wanted = _wanted(said, ledger)
@@ -113,16 +121,6 @@ def _switch(settings: object, ledger: Warnings) -> bool | None:
     if switches:
         ledger.add("translated", "chat_template_kwargs")
     return switches[0] if switches else None
-
-
-_encode = json.Encoder().encode
-_OWN = frozenset(("format", "keep_alive", "logprobs", "options", "shift", "top_logprobs", "truncate"))
-_OPTIONS = frozenset(
-    ("frequency_penalty", "presence_penalty", "seed", "stop", "temperature", "top_p",
-     # its own
-     "draft_num_predict", "main_gpu", "min_p", "num_batch", "num_ctx", "num_gpu", "num_keep", "num_predict",
-     "num_thread", "repeat_last_n", "repeat_penalty", "top_k", "typical_p", "use_mmap")
-)  # fmt: skip
 
 
 def ollama_body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
@@ -185,7 +183,6 @@ class OllamaChunk(Struct):
 
 
 _decode = json.Decoder(OllamaChunk).decode
-_object = json.Decoder(dict[str, Raw]).decode
 _READ = frozenset((*OllamaChunk.__struct_fields__, "model", "created_at"))  # the gateway writes its own
 
 

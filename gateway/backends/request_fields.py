@@ -44,6 +44,16 @@ _DEFAULTS = MappingProxyType(
     }
 )
 
+# Those of the API.  Of files there is only their text when a request gets here, and refused text is text.
+API: Mapping[str, FieldRule] = {
+    "text": PASSED,
+    "refusal": TranslatedRule("`text`"),
+    "image_url": PASSED,
+    "input_audio": PASSED,
+    "file": TranslatedRule("its text"),
+}
+PARTS = frozenset(API).union(*(kind.parts for kind in KINDS.values()))
+
 
 def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> dict[str, Any]:
     """Return all fields but the model, the messages, the tools and their choice.  `known` are the fields of the API.
@@ -155,17 +165,6 @@ class _BodyFields:
                 return
         if name not in _DEFAULTS or value != _DEFAULTS[name]:
             self._ledger.add("unenforced" if isinstance(found, UnenforcedRule) else "dropped", name)
-
-
-# Those of the API.  Of files there is only their text when a request gets here, and refused text is text.
-API: Mapping[str, FieldRule] = {
-    "text": PASSED,
-    "refusal": TranslatedRule("`text`"),
-    "image_url": PASSED,
-    "input_audio": PASSED,
-    "file": TranslatedRule("its text"),
-}
-PARTS = frozenset(API).union(*(kind.parts for kind in KINDS.values()))
 
 
 def part_rule(type: str, kind: Kind) -> FieldRule:

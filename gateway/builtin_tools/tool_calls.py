@@ -27,6 +27,7 @@ OutputItemDict = dict[str, Any]
 Content = str | list[dict[str, Any]]
 
 _NO_MORE = "This tool was not called: no more calls are allowed. Answer with what is known."
+ToolChoiceResult = tuple[ToolChoice | None, frozenset[ToolName] | None]
 
 
 class BuiltinTool(Struct, frozen=True):
@@ -163,9 +164,6 @@ def message_tool_call(call: ClientToolCall) -> Message:
 def encode_item(item: OutputItemDict) -> Raw:
     """As events carry it."""
     return Raw(json.encode(item))
-
-
-ToolChoiceResult = tuple[ToolChoice | None, frozenset[ToolName] | None]
 
 
 def with_builtin_tools(request: Request, tools: Sequence[Tool], ledger: Warnings) -> Request:

@@ -39,6 +39,10 @@ from gateway.request import ApprovedToolCall, Message, Request, ToolName
 _WELL = ("stop", "tool_calls")
 _BROKE_OFF = "The answer broke off before this call was made."
 _NO_JSON = "This call was not made: its arguments are no JSON object."
+_GONE = "This tool was not called: it is not available any more."
+_GAP = TextDelta(0, "\n\n")
+_APART = Usage | ExtraField
+_decode = json.Decoder(list[BuiltinToolResult]).decode
 
 
 class ToolRound:
@@ -138,11 +142,6 @@ def _outputs(calls: Mapping[int, ClientToolCall]) -> list[Message]:
         for call in calls.values()
         if isinstance(call, BuiltinToolCall | SkippedToolCall)
     ]
-
-
-_GONE = "This tool was not called: it is not available any more."
-_GAP = TextDelta(0, "\n\n")
-_APART = Usage | ExtraField
 
 
 class ToolLoopLimits(Struct, frozen=True):
@@ -349,6 +348,3 @@ class ToolRoundSource:
 
     def fail(self, problem: Problem) -> list[Event]:
         return self._loop.broken(problem)
-
-
-_decode = json.Decoder(list[BuiltinToolResult]).decode

@@ -29,6 +29,11 @@ _NUMBERS = frozenset(
     ("in flight", "waiting", "tokens/s", "requests/s", "context", "when", "first", "took", "in", "out")
 )
 TableRow = Sequence[str | Text]
+_PATH = "/admin/overview"
+_SECONDS = 10.0  # for an answer
+_WIDE = 160  # columns, where it is no terminal that says how many it has
+ReadKey = Callable[[float], str]  # waits for a key for so many seconds; "" if there was none
+_FORBIDDEN = "The gateway at {} takes a key of the scope admin, in --key or GATEWAY_KEY: HTTP {}."
 
 
 def render_tables(seen: Overview, root: str, problem: str = "") -> RenderableType:
@@ -118,14 +123,6 @@ def _status(one: RequestSnapshot) -> Text:
 
 def _ago(seen: Overview, one: RequestSnapshot) -> str:
     return format_duration(max(0.0, seen.time - one.arrived))
-
-
-_PATH = "/admin/overview"
-_SECONDS = 10.0  # for an answer
-_WIDE = 160  # columns, where it is no terminal that says how many it has
-ReadKey = Callable[[float], str]  # waits for a key for so many seconds; "" if there was none
-
-_FORBIDDEN = "The gateway at {} takes a key of the scope admin, in --key or GATEWAY_KEY: HTTP {}."
 
 
 class OverviewUnavailable(Exception):

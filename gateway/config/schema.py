@@ -32,6 +32,13 @@ from gateway.config.types import (
     config_error,
 )
 
+KindName = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
+Scope = Literal["inference", "admin"]
+IgnorableField = Literal[
+    "frequency_penalty", "logit_bias", "logprobs", "n", "parallel_tool_calls", "presence_penalty", "reasoning_effort",
+    "response_format", "seed", "stop", "tool_choice", "top_logprobs",
+]  # fmt: skip
+
 
 class RecordingSettings(SettingsSection):
     """mode: which exchanges are written: those that fail, a share of all, those that ask for it by a header, or all.
@@ -59,14 +66,6 @@ class TracingSettings(SettingsSection):
     url: Url | None = None
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     share: Share = 1
-
-
-KindName = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
-Scope = Literal["inference", "admin"]
-IgnorableField = Literal[
-    "frequency_penalty", "logit_bias", "logprobs", "n", "parallel_tool_calls", "presence_penalty", "reasoning_effort",
-    "response_format", "seed", "stop", "tool_choice", "top_logprobs",
-]  # fmt: skip
 
 
 class TlsSettings(SettingsSection):

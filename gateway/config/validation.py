@@ -41,6 +41,9 @@ _WORDS = {
 }
 _SHOWN = {"bool_parsing", "float_parsing", "greater_than_equal", "int_from_float", "int_parsing", "less_than_equal"}
 _MANY = 16
+BROUGHT = ("response_template", "hf", "beam")  # the names of the format that a template describes
+# What stands for a value that names files, and what is wrong in it, by the path below its key.
+CheckedValue = tuple[object, Sequence[tuple[KeyPath, str]]]
 
 
 def explain_schema_error(
@@ -90,11 +93,6 @@ def _keys_beside(path: KeyPath) -> Collection[str]:
 def _section(kind: object) -> type[SettingsSection]:
     """The one that a type is, or that it is made of."""
     return next(arg for arg in (kind, *get_args(kind)) if isinstance(arg, type) and issubclass(arg, SettingsSection))
-
-
-BROUGHT = ("response_template", "hf", "beam")  # the names of the format that a template describes
-# What stands for a value that names files, and what is wrong in it, by the path below its key.
-CheckedValue = tuple[object, Sequence[tuple[KeyPath, str]]]
 
 
 class ConfigFiles(Protocol):

@@ -29,6 +29,12 @@ from gateway.doctor.verdicts import (
 _WINDOW = 8192  # tokens that the prompt of an agent with its tools takes
 _GRACE = 1.0  # seconds that an answer may begin later than its like
 _TIMES = 2.0  # and how many times later
+_REPAIRS = {
+    "repaired:tool_calls.index": "several calls have one index",
+    "synthesised:tool_calls.id": "a call has no id of its own",
+    "repaired:tool_calls.function.arguments": "arguments are not closed",
+}
+_FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 
 
 def check_chat(findings: Findings, heard: ProbeResponse) -> Verdict:
@@ -158,14 +164,6 @@ def check_responses_api(findings: Findings) -> Verdict:
     return (
         unknown_verdict("it did not say") if findings.responses is None else passed_verdict(words[findings.responses])
     )
-
-
-_REPAIRS = {
-    "repaired:tool_calls.index": "several calls have one index",
-    "synthesised:tool_calls.id": "a call has no id of its own",
-    "repaired:tool_calls.function.arguments": "arguments are not closed",
-}
-_FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 
 
 def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:

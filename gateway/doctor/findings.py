@@ -21,6 +21,8 @@ from gateway.pipeline.normalizer import Normalizer
 from gateway.pipeline.tool_calls import ParserSettings
 from gateway.warnings import Warnings
 
+VerdictState = Literal["good", "wanting", "unknown"]
+
 
 class ObservedText(Struct, frozen=True):
     """A text as it came.  `tools`: the lessons' were offered."""
@@ -70,9 +72,6 @@ def _parsed(words: ObservedText, row: FormatSpec, *, thought_open: bool) -> Obse
     normaliser = Normalizer(ParserSettings(row.parse, context, str, Warnings()))
     normaliser.feed(Finish(0, "stop"))
     return message_from_events([*normaliser.feed(TextDelta(0, words.text)), *normaliser.close()])
-
-
-VerdictState = Literal["good", "wanting", "unknown"]
 
 
 class Verdict(Struct, frozen=True):

@@ -25,6 +25,17 @@ _RED = (  # 64 × 64 pixels
     "QEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEDgsqnc8OJg6Ln3AAAAAElFTkSuQmCC"
 )
 
+_TOKENS = 512  # of an answer, thoughts included
+_FEW_TOKENS = 256  # of one that has to end in a call: a server may let a model talk on until it does
+_ASKED_OF_ALL = ("logprobs", "n", "parallel_tool_calls", "response_format", "stop", "tool_choice", "top_logprobs")
+_COLOURS = ("blue", "green")
+_SCHEMA = {
+    "type": "object",
+    "properties": {"colour": {"type": "string", "enum": [*_COLOURS]}, "number": {"type": "integer"}},
+    "required": ["colour", "number"],
+    "additionalProperties": False,
+}
+
 
 def _tool(name: str, description: str, **properties: object) -> Tool:
     parameters = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
@@ -104,18 +115,6 @@ def _call(city: str) -> dict[str, object]:
 def _written(value: object) -> str:
     """With spaces, as models and templates write it."""
     return json.format(json.encode(value), indent=0).decode()
-
-
-_TOKENS = 512  # of an answer, thoughts included
-_FEW_TOKENS = 256  # of one that has to end in a call: a server may let a model talk on until it does
-_ASKED_OF_ALL = ("logprobs", "n", "parallel_tool_calls", "response_format", "stop", "tool_choice", "top_logprobs")
-_COLOURS = ("blue", "green")
-_SCHEMA = {
-    "type": "object",
-    "properties": {"colour": {"type": "string", "enum": [*_COLOURS]}, "number": {"type": "integer"}},
-    "required": ["colour", "number"],
-    "additionalProperties": False,
-}
 
 
 class ProbeRequest(Struct, frozen=True):

@@ -90,6 +90,10 @@ ADVICE: Mapping[AdviceTopic, Mapping[str, str]] = MappingProxyType(
     }
 )
 
+FindingsCheck = Callable[[Findings], Verdict]
+ResponseCheck = Callable[[Findings, ProbeResponse], Verdict]
+_LONGEST = 160  # characters of a server's own words
+
 
 def advice(topic: AdviceTopic, kind: str, format: str = "") -> str:
     """For a server of this kind; `format`: the family that its model's text is of, if that is known."""
@@ -98,11 +102,6 @@ def advice(topic: AdviceTopic, kind: str, format: str = "") -> str:
     tools = next((name for name in names if name in _TOOL_PARSERS), "NAME")
     reasoning = next((name for name in names if name in _REASONING_PARSERS), "NAME")
     return ADVICE[topic].get(kind, "").format(tools=tools, reasoning=reasoning, sglang=_SGLANG.get(format, "NAME"))
-
-
-FindingsCheck = Callable[[Findings], Verdict]
-ResponseCheck = Callable[[Findings, ProbeResponse], Verdict]
-_LONGEST = 160  # characters of a server's own words
 
 
 class Check(Struct, frozen=True):

@@ -15,6 +15,7 @@ from gateway.formats.parser import CallInReasoning
 from gateway.formats.spec import FormatSpec
 
 _WORD = re.compile(r"\*([^*?[]+)")
+_MODELS = 1024  # of which the result is remembered
 
 
 class ModelProfile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,9 +48,6 @@ def _fits(name: str, pattern: str) -> bool:
     """A glob is made a regex at its first use, all of them in 12 ms; most are ruled out by their first word."""
     word = _WORD.match(pattern)
     return not (word and word[1] not in name) and fnmatchcase(name, pattern)
-
-
-_MODELS = 1024  # of which the result is remembered
 
 
 class FormatChoice(Struct, frozen=True):

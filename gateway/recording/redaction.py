@@ -39,6 +39,39 @@ _TELLING = frozenset(
     )
 )  # fmt: skip
 
+_WORD = re.compile(r"[^\W\d]{2,}")
+_PROSE = re.compile(r"get_weather|Paris|(?i:it is sunny|let me see)|city|days")  # of the formats' examples
+_SAID = (  # by servers that cannot answer, and in JSON and calls
+    "maximum context prompt length longer exceeds exceeded exceed available model number tokens token input window "
+    "size overflow greater requested inputs must less have limit reduce messages failed parse tools requires jinja "
+    "not supported missing tool unable generate parser function initialize samplers invalid json schema grammar found "
+    "does exist loaded loading such unknown server pinned overloaded only than too long n_keep n_ctx max_model_len "
+    "max_length max_tokens max_completion_tokens max_new_tokens max_seq_len completion requested passed output "
+    "input_ids type data signature thinking redacted_thinking true false null True False None"
+)
+_KEPT = frozenset(  # strings that are no content
+    (
+        "$ref", "call_id", "code", "const", "created_at", "detail", "done_reason", "effort", "encoding_format", "enum",
+        "execution", "finish_reason", "format", "id", "include", "item_id", "mode", "model", "object", "param",
+        "pattern", "previous_response_id", "reason", "required", "response_id", "role",
+        "server_label", "service_tier", "status",
+        "stop", "syntax", "system_fingerprint", "tool_call_id", "tool_choice", "truncation", "type", "verbosity",
+    )
+)  # fmt: skip
+_SECRET = frozenset(("authorization", "headers", "api_key", "password", "secret", "access_token"))
+_NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # or a letter of one, escaped
+_SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # where these may be names of the user
+_NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # that stand for a text
+_EVENTS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
+_DATA = re.compile(r"data:[^,]{0,100};base64,.{0,24}")  # what tells of which sort it is
+_UNIT = re.compile(r"\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
+_ALNUM = re.compile(r"[^\W_]")
+_ESCAPED = "\\u0078"
+_WIDE = {1: "x", 2: "ä", 3: "文", 4: "𠀀"}  # by bytes
+Mask = Callable[[str], str]
+_Piece = tuple[int, str]  # the place of an entry, and the member of it
+
 
 class JsonContainer(Struct, eq=False):
     """An object or a list.  path: to it, by names; marks: members of an object that tell it from others beside it."""
@@ -130,18 +163,6 @@ def _value(token: re.Match[str], here: JsonContainer | None, inside: tuple[JsonC
     return JsonString(start, end, name, inside, bare)
 
 
-_WORD = re.compile(r"[^\W\d]{2,}")
-_PROSE = re.compile(r"get_weather|Paris|(?i:it is sunny|let me see)|city|days")  # of the formats' examples
-_SAID = (  # by servers that cannot answer, and in JSON and calls
-    "maximum context prompt length longer exceeds exceeded exceed available model number tokens token input window "
-    "size overflow greater requested inputs must less have limit reduce messages failed parse tools requires jinja "
-    "not supported missing tool unable generate parser function initialize samplers invalid json schema grammar found "
-    "does exist loaded loading such unknown server pinned overloaded only than too long n_keep n_ctx max_model_len "
-    "max_length max_tokens max_completion_tokens max_new_tokens max_seq_len completion requested passed output "
-    "input_ids type data signature thinking redacted_thinking true false null True False None"
-)
-
-
 @cache
 def markup_words() -> frozenset[str]:
     """Return the words that models and servers write as markup."""
@@ -165,31 +186,6 @@ def names_in_request(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
             elif name == "enum" and isinstance(value, list):
                 yield from (one for one in value if isinstance(one, str))
             yield from names_in_request(value)
-
-
-_KEPT = frozenset(  # strings that are no content
-    (
-        "$ref", "call_id", "code", "const", "created_at", "detail", "done_reason", "effort", "encoding_format", "enum",
-        "execution", "finish_reason", "format", "id", "include", "item_id", "mode", "model", "object", "param",
-        "pattern", "previous_response_id", "reason", "required", "response_id", "role",
-        "server_label", "service_tier", "status",
-        "stop", "syntax", "system_fingerprint", "tool_call_id", "tool_choice", "truncation", "type", "verbosity",
-    )
-)  # fmt: skip
-_SECRET = frozenset(("authorization", "headers", "api_key", "password", "secret", "access_token"))
-_NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # or a letter of one, escaped
-_SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # where these may be names of the user
-_NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # that stand for a text
-_EVENTS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
-_DATA = re.compile(r"data:[^,]{0,100};base64,.{0,24}")  # what tells of which sort it is
-_UNIT = re.compile(r"\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
-_ALNUM = re.compile(r"[^\W_]")
-_ESCAPED = "\\u0078"
-_WIDE = {1: "x", 2: "ä", 3: "文", 4: "𠀀"}  # by bytes
-
-Mask = Callable[[str], str]
-_Piece = tuple[int, str]  # the place of an entry, and the member of it
 
 
 def redact(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> Recording:

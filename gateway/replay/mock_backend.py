@@ -24,6 +24,8 @@ _ENDS: dict[str | None, CallEnd] = {
     "upstream_timeout": "hang",
     "upstream_unreachable": "away",
 }  # by what was said of it
+_HEAD_LIMIT = 64 << 10
+_GONE = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError, ValueError)
 
 
 class RecordedChunk(Struct, frozen=True):
@@ -109,8 +111,6 @@ def _broken(entries: Sequence[RecordingEntry], put: UpstreamRequestEntry) -> Cal
 
 
 CallChooser = Callable[["MockRequest"], RecordedCall | None]
-_HEAD_LIMIT = 64 << 10
-_GONE = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError, ValueError)
 _NONE = RecordedCall("", "", 404, "application/json", None, (), "end")
 
 

@@ -34,6 +34,9 @@ _REFERENCES = ("item_reference", "compaction")
 _GONE = ("previous_response_id", "conversation", "background", "prompt_cache_key")
 _HELLO = "Hello"  # the backend's answer is known already: what it was asked is no matter
 _COMMON = ("model", "stream", "temperature", "top_p", "parallel_tool_calls", "top_logprobs")
+_SOON = 0.5  # seconds for what was too late then
+_NOWHERE = "http://127.0.0.1:9"  # where no server listens
+_ENOUGH = 1 << 40  # bytes
 
 
 def make_stateless(body: dict[str, Any]) -> dict[str, Any]:
@@ -75,11 +78,6 @@ def _standing(items: list[Any]) -> list[Any]:
         for item in objects
         if item.get("type") not in _REFERENCES and item.get("call_id") in {None, *called}
     ]
-
-
-_SOON = 0.5  # seconds for what was too late then
-_NOWHERE = "http://127.0.0.1:9"  # where no server listens
-_ENOUGH = 1 << 40  # bytes
 
 
 class ReplayOptions(Struct, frozen=True):

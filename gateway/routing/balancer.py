@@ -24,6 +24,12 @@ _FIRST = 16  # places that are remembered; all of them fail a key only where har
 _KEYS = 8192  # that are remembered, of some 400 bytes each
 _BITS = 64
 _MASK = (1 << _BITS) - 1
+_BITS_LN = _BITS * log(2)
+_DRAWN = 8  # members of a large group that are compared: hardly worse than all (Mitzenmacher's two choices)
+_DRAWS = 64  # until that many are found that can be asked
+_SURVEY = 0.0002  # seconds for each member, between two looks at all of a group: they cost less than a hundredth
+_SHARE = 0.5  # of failures, that makes an outlier
+_WEIGHT = 10  # outcomes, at least
 
 
 class RendezvousRanking:
@@ -57,19 +63,9 @@ class RendezvousRanking:
         return sorted(range(len(scores)), key=scores.__getitem__)
 
 
-_BITS_LN = _BITS * log(2)
-
-
 def _digest(text: str) -> int:
     """Odd, so that no product is less random than its factors."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=_BITS // 8).digest(), "little") | 1
-
-
-_DRAWN = 8  # members of a large group that are compared: hardly worse than all (Mitzenmacher's two choices)
-_DRAWS = 64  # until that many are found that can be asked
-_SURVEY = 0.0002  # seconds for each member, between two looks at all of a group: they cost less than a hundredth
-_SHARE = 0.5  # of failures, that makes an outlier
-_WEIGHT = 10  # outcomes, at least
 
 
 class BackendLoad(Protocol):

@@ -38,6 +38,7 @@ from gateway.server.upstream.model_registry import ModelRegistry
 from gateway.store.records import StoredJob
 
 Read = Callable[[RequestParser, bytes, str, Held], Awaitable[ModelRequest]]
+_FULL = error_responses.response_for(overloaded_error())
 
 
 class IncomingRequest(Struct, frozen=True):
@@ -123,9 +124,6 @@ class ModelRequestHandler:
         key = next((key for key in self._config.auth.keys if key.name == job.tenant), None)
         question = await self._reader.response_in_context(state, job.request, Held(held), named)
         return question, await self._resolve_targets(question, key)
-
-
-_FULL = error_responses.response_for(overloaded_error())
 
 
 class GatewayApp(FastAPI):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _One = TypeVar("_One")
 _Waiting = list[tuple[_One, asyncio.Future[None]]]
 _MOST = 100  # in a transaction: others wait for it, too
+_NO_FILE = ("", ":memory:")
+_Write = Callable[["AsyncConnection", Sequence[_One]], Awaitable[object]]
 
 
 class GroupCommit(Generic[_One]):
@@ -73,10 +75,6 @@ def _tell(batch: _Waiting[_One], failure: Exception | None = None) -> None:
             written.set_exception(failure)
         else:
             written.set_result(None)
-
-
-_NO_FILE = ("", ":memory:")
-_Write = Callable[["AsyncConnection", Sequence[_One]], Awaitable[object]]
 
 
 class Database:

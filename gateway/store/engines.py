@@ -25,6 +25,26 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from gateway.errors import StoreFailed
 from gateway.store.migrations import upgrade
 
+_WAIT = 5  # seconds, for a connection, for a server to accept one
+_LOCKED = 30  # seconds for another process's transaction, as SQLite lets those who wait try at random
+_QUEUE = 30  # seconds that a transaction may wait for others of this process
+_MOST_WAITING = 2000  # of these
+_WRITERS = 10  # at a time, where the database can do more than one
+_ANSWER = 30  # seconds that a server may take for one statement
+_AGAIN = 1.0  # seconds until a connection that listens is tried, or made, again
+_LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that is always the same
+_CLOSED = "The gateway's store is closed."
+_LOST = "The gateway's database file was deleted or replaced while it was in use: restart the gateway."
+_NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
+_PRIVATE = True  # an error goes to the log, and what clients and models say does not
+_MOST = 500  # values in a statement; SQLite takes 32766
+_OURS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)  # no failure of the database, but a mistake here
+_FAILURES = (
+    exc.DBAPIError, exc.TimeoutError, OSError, sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # of a connection that the server is just closing
+)  # fmt: skip
+_Engines = tuple[AsyncEngine, AsyncEngine]  # for reading, for writing
+
 
 class SqliteConnection(aiosqlite.Connection):
     """One whose cursors are as SQLAlchemy uses them: each for one statement, all of whose rows are wanted."""
@@ -79,27 +99,6 @@ def connect(file: str, **options: Any) -> SqliteConnection:  # noqa: ANN401 - sq
     connection = SqliteConnection(partial(sqlite3.connect, file, **options), iter_chunk_size=0)
     connection._thread.daemon = True  # nobody waits for it when the process ends
     return connection
-
-
-_WAIT = 5  # seconds, for a connection, for a server to accept one
-_LOCKED = 30  # seconds for another process's transaction, as SQLite lets those who wait try at random
-_QUEUE = 30  # seconds that a transaction may wait for others of this process
-_MOST_WAITING = 2000  # of these
-_WRITERS = 10  # at a time, where the database can do more than one
-_ANSWER = 30  # seconds that a server may take for one statement
-_AGAIN = 1.0  # seconds until a connection that listens is tried, or made, again
-_LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that is always the same
-_CLOSED = "The gateway's store is closed."
-_LOST = "The gateway's database file was deleted or replaced while it was in use: restart the gateway."
-_NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
-_PRIVATE = True  # an error goes to the log, and what clients and models say does not
-_MOST = 500  # values in a statement; SQLite takes 32766
-
-_OURS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)  # no failure of the database, but a mistake here
-_FAILURES = (
-    exc.DBAPIError, exc.TimeoutError, OSError, sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # of a connection that the server is just closing
-)  # fmt: skip
 
 
 class Writers:
@@ -222,9 +221,6 @@ class Engines:
                     await db.execute(_LOCK)
                 await db.run_sync(upgrade)
             self._ready, self._identity = True, _identity(file)
-
-
-_Engines = tuple[AsyncEngine, AsyncEngine]  # for reading, for writing
 
 
 def _sqlite(rest: str) -> _Engines:

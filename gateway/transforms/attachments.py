@@ -42,6 +42,7 @@ _TEXT_NAME = re.compile(
     re.IGNORECASE,
 )
 _BINARY = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f]")  # control characters that no text has
+Part = dict[str, Any]
 
 
 class _AttachedFile(Struct, frozen=True):
@@ -207,9 +208,6 @@ def _encodings(file: _AttachedFile) -> Iterator[str]:
         yield "utf-16"
     if _TEXT_TYPE.fullmatch(file.type) or _TEXT_NAME.fullmatch(file.name):
         yield from ("windows-1252", "latin-1")
-
-
-Part = dict[str, Any]
 
 
 def image_urls(request: Request) -> dict[str, str]:

@@ -10,6 +10,13 @@ from gateway.events import BuiltinItem, Event, ExtraField, Failure, Usage
 from gateway.request import LEADING, Message, Request, insert_after_system, summary_message
 
 _SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # of what may be left out
+_PROMPT = (
+    "Summarise our conversation up to here, so that it can go on from your summary alone. Say what was asked and what "
+    "has come of it; what was decided, and why; the names, numbers, paths and pieces of code that will be needed "
+    "again; what tools have shown; and what is still to be done, the last request above all. Write only the summary."
+)
+_OF_THE_ANSWER = ("response_format", "logprobs", "top_logprobs")  # what is asked of it, and not of a summary
+_NO_CONTENT = Usage | ExtraField | Failure
 
 
 def truncated_versions(request: Request) -> list[Request]:
@@ -47,15 +54,6 @@ def _droppable(groups: Sequence[Sequence[Message]]) -> list[int]:
 def _without(request: Request, groups: Sequence[Sequence[Message]], left_out: set[int]) -> Request:
     kept = tuple(message for i, group in enumerate(groups) if i not in left_out for message in group)
     return replace(request, messages=kept)
-
-
-_PROMPT = (
-    "Summarise our conversation up to here, so that it can go on from your summary alone. Say what was asked and what "
-    "has come of it; what was decided, and why; the names, numbers, paths and pieces of code that will be needed "
-    "again; what tools have shown; and what is still to be done, the last request above all. Write only the summary."
-)
-_OF_THE_ANSWER = ("response_format", "logprobs", "top_logprobs")  # what is asked of it, and not of a summary
-_NO_CONTENT = Usage | ExtraField | Failure
 
 
 def summary_request(request: Request) -> Request:

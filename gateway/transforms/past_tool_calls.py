@@ -19,6 +19,9 @@ from gateway.request import Message, Request
 from gateway.warnings import Warnings
 
 ToolCallDict = dict[str, Any]
+_NINE = re.compile(r"[A-Za-z0-9]{9}")
+_COUNTED = re.compile(r"functions\.(.+):[0-9]+", re.DOTALL)
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def past_calls(messages: Sequence[Message]) -> list[ToolCallDict]:
@@ -44,11 +47,6 @@ def map_calls(messages: Sequence[Message], change: Callable[[ToolCallDict], Tool
         else message
         for message in messages
     )
-
-
-_NINE = re.compile(r"[A-Za-z0-9]{9}")
-_COUNTED = re.compile(r"functions\.(.+):[0-9]+", re.DOTALL)
-_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def convert_call_ids(request: Request, ids: IdForm, ledger: Warnings) -> Request:

@@ -24,6 +24,10 @@ _FAR = {"$id": ""}  # what is not found here
 
 _Schema = Mapping[str, Any]
 _Pairs = Iterable[tuple[Any, Any]]  # schemas, each with a value that it is about
+_LONGEST = 300  # characters of a reason
+_MOST = 30_000  # schemas in places, of what is judged: a tenth of a second to count them
+_FEW = 2_000  # the same for a reason, as a hundred times as much is done for one
+_MOST_STEPS = 2_000  # back in a text, for a pattern that cannot do without
 
 
 def compile_budget(schema: _Schema) -> int:
@@ -124,12 +128,6 @@ def _referred(path: str, root: _Schema) -> object:
         else:
             found = found.get(name) if isinstance(found, Mapping) else None
     return found if found is not None and path.startswith("#") else _FAR
-
-
-_LONGEST = 300  # characters of a reason
-_MOST = 30_000  # schemas in places, of what is judged: a tenth of a second to count them
-_FEW = 2_000  # the same for a reason, as a hundred times as much is done for one
-_MOST_STEPS = 2_000  # back in a text, for a pattern that cannot do without
 
 
 class FormatValidator:

@@ -12,6 +12,14 @@ from gateway.formats.markers import EndTokens, Markers
 from gateway.request import Request
 from gateway.warnings import Warnings
 
+# What models of code write where the middle ends (Qwen, StarCoder, Granite, CodeGemma, DeepSeek, CodeLlama).
+MIDDLE_ENDS = (
+    "<|endoftext|>", "<|fim_pad|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|repo_name|>",
+    "<|file_sep|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>", "<file_sep>", "<|file_separator|>",
+    "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "<｜end▁of▁sentence｜>", "<EOT>",
+)  # fmt: skip
+LLAMA_ENDS = EndTokens("<|eot_id|>", "<|eom_id|>")
+
 
 def lower_prewarm(request: Request, _: Warnings) -> tuple[Request, Sequence["SilenceFilter"]]:
     """The tools stay, and what is said of them: they are part of what is read."""
@@ -33,15 +41,6 @@ class SilenceFilter:
 
     def close(self) -> Iterable[Event]:
         return ()  # nothing is held back
-
-
-# What models of code write where the middle ends (Qwen, StarCoder, Granite, CodeGemma, DeepSeek, CodeLlama).
-MIDDLE_ENDS = (
-    "<|endoftext|>", "<|fim_pad|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|repo_name|>",
-    "<|file_sep|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>", "<file_sep>", "<|file_separator|>",
-    "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "<｜end▁of▁sentence｜>", "<EOT>",
-)  # fmt: skip
-LLAMA_ENDS = EndTokens("<|eot_id|>", "<|eom_id|>")
 
 
 class EchoFilter:

@@ -14,6 +14,11 @@ from gateway.api.responses.params import ResponseHead, ResponseParams
 from gateway.errors import CANCELLED, Problem
 
 _END = b"}\n\n"
+_EVENTS = {"completed": "response.completed", "incomplete": "response.incomplete"}
+DONE = b"data: [DONE]\n\n"
+_FRAME_END = b"\n\n"  # of a frame; JSON has no line breaks of its own
+_DATA = b"\ndata: "
+_WARNINGS = b": gateway-warnings "
 
 
 class DeltaTemplate(Struct, frozen=True, gc=False):
@@ -74,9 +79,6 @@ class NullEventWriter(EventWriter):
     def write_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None: ...
 
 
-_EVENTS = {"completed": "response.completed", "incomplete": "response.incomplete"}
-
-
 def in_progress_response(head: ResponseHead, asked: ResponseParams) -> JsonObject:
     """The Response as long as it is in progress."""
     said = {"id": head.id, "object": "response", "created_at": head.created, "completed_at": None}
@@ -123,12 +125,6 @@ def final_event(response: JsonObject, number: int) -> bytes:
     frames = EventWriter(first=number)
     write_final(frames, response)
     return frames.taken()
-
-
-DONE = b"data: [DONE]\n\n"
-_FRAME_END = b"\n\n"  # of a frame; JSON has no line breaks of its own
-_DATA = b"\ndata: "
-_WARNINGS = b": gateway-warnings "
 
 
 def count_events(data: bytes) -> int:

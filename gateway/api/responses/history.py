@@ -36,6 +36,11 @@ _ANY_PART = object_of({"type": string})
 _IMAGE = object_of({}, {"detail": one_of("low", "high", "auto", "original")})
 _AUDIO = object_of({"input_audio": object_of({"data": string, "format": string})})
 _FILE: Mapping[str, ParamCheck] = {"file_data": string_of(33_554_432), "file_url": _url}
+Item = dict[str, Any]
+_NO_OUTPUT = "[no output]"
+_UNDECIDED = "This call was not made: the user has not approved it."
+_REFUSED = "This call was not made: the user did not approve it."
+_UNKNOWN = "It is not known what came of this call."
 
 
 def convert_content(value: object, param: str, among: Mapping[str, PartConverter]) -> Content:
@@ -134,14 +139,6 @@ MESSAGE: Mapping[str, PartConverter] = {
     "input_video": _video,
     "computer_screenshot": _image,
 }
-
-
-Item = dict[str, Any]
-
-_NO_OUTPUT = "[no output]"
-_UNDECIDED = "This call was not made: the user has not approved it."
-_REFUSED = "This call was not made: the user did not approve it."
-_UNKNOWN = "It is not known what came of this call."
 
 
 class HistoryRules(Struct, frozen=True):

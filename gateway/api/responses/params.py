@@ -25,6 +25,45 @@ from gateway.errors import BadRequest
 from gateway.request import ApprovedToolCall, Request, StoredReasoning
 
 Carrier = Literal["summary", "text", "both", "hidden"]
+_INCLUDES = (
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+    "reasoning.content",  # the gateway's own: reasoning as text rather than as a summary
+)
+INCLUDE = list_of(one_of(*_INCLUDES))
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_SUMMARY = one_of("auto", "concise", "detailed")
+# What cannot be done at all; each says so instead of doing something else.
+_UNSUPPORTED = {
+    "prompt": "'prompt' is not supported: this gateway stores no prompts. Send its text as 'instructions' or 'input'.",
+}
+_NOT_STORED = "An answer in the background is fetched from the store: 'background' needs 'store' to be true."
+_EXCLUSIVE = (
+    "Mutually exclusive parameters: Ensure you are only providing one of: 'previous_response_id' or 'conversation'."
+)
+# Times that an answer may take; all are answered at once.
+_WINDOWS = ("2h", "8h")
+_WINDOW = "background_options.completion_window"
+_MANAGED = object_of({"type": one_of("compaction")}, {"compact_threshold": integer_between(1)})
+REASONING = object_of(
+    {},
+    {
+        "effort": one_of(*_EFFORTS),
+        "summary": _SUMMARY,
+        "generate_summary": _SUMMARY,
+        "context": one_of("auto", "current_turn", "all_turns"),
+        "mode": one_of("standard", "pro"),
+    },
+)
+REQUIRED: dict[str, ParamCheck] = {"model": string}
+# Fields of a chat completion that the gateway itself acts upon, wherever they come from.
+_OF_CHAT = {"stop": check_stop}
 
 
 class BuiltinToolParams(Struct, frozen=True):
@@ -92,35 +131,6 @@ class EncoderInputs(Struct, frozen=True):
     pad: Callable[[], str]
 
 
-_INCLUDES = (
-    "file_search_call.results",
-    "web_search_call.results",
-    "web_search_call.action.sources",
-    "message.input_image.image_url",
-    "computer_call_output.output.image_url",
-    "code_interpreter_call.outputs",
-    "reasoning.encrypted_content",
-    "message.output_text.logprobs",
-    "reasoning.content",  # the gateway's own: reasoning as text rather than as a summary
-)
-INCLUDE = list_of(one_of(*_INCLUDES))
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_SUMMARY = one_of("auto", "concise", "detailed")
-# What cannot be done at all; each says so instead of doing something else.
-_UNSUPPORTED = {
-    "prompt": "'prompt' is not supported: this gateway stores no prompts. Send its text as 'instructions' or 'input'.",
-}
-_NOT_STORED = "An answer in the background is fetched from the store: 'background' needs 'store' to be true."
-_EXCLUSIVE = (
-    "Mutually exclusive parameters: Ensure you are only providing one of: 'previous_response_id' or 'conversation'."
-)
-
-
-# Times that an answer may take; all are answered at once.
-_WINDOWS = ("2h", "8h")
-_WINDOW = "background_options.completion_window"
-
-
 def _text_or_items(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     if not isinstance(value, str | list):
         raise wrong_type(value, param, "one of a string or array of objects")
@@ -142,19 +152,7 @@ def _format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         object_of({"name": string_of(64), "schema": object_}, {"strict": boolean, "description": string})(value, param)
 
 
-_MANAGED = object_of({"type": one_of("compaction")}, {"compact_threshold": integer_between(1)})
-REASONING = object_of(
-    {},
-    {
-        "effort": one_of(*_EFFORTS),
-        "summary": _SUMMARY,
-        "generate_summary": _SUMMARY,
-        "context": one_of("auto", "current_turn", "all_turns"),
-        "mode": one_of("standard", "pro"),
-    },
-)
 TEXT = object_of({}, {"format": _format, "verbosity": one_of("low", "medium", "high")})
-REQUIRED: dict[str, ParamCheck] = {"model": string}
 OPTIONAL: dict[str, ParamCheck] = {
     "access_programs": object_,
     "background": boolean,
@@ -196,8 +194,6 @@ OPTIONAL: dict[str, ParamCheck] = {
     "user": string,
 }
 
-# Fields of a chat completion that the gateway itself acts upon, wherever they come from.
-_OF_CHAT = {"stop": check_stop}
 
 _check = object_of(REQUIRED, {**OPTIONAL, **_OF_CHAT})
 KNOWN = frozenset((*REQUIRED, *OPTIONAL, *_UNSUPPORTED))

@@ -46,6 +46,18 @@ _DEFAULTS: dict[str, Any] = {
     "user": None,
 }
 _IF_GIVEN = ("prompt_cache_options", "prompt_cache_retention")
+_SAME = frozenset(
+    (
+        "temperature", "top_p", "presence_penalty", "frequency_penalty", "parallel_tool_calls",
+        "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "user",
+    )
+)  # fmt: skip
+_UNDONE = ("access_programs", "stream_id", "moderation")
+_KEPT_IMAGE = (("context_compression", "auto"), ("context_compression", "disabled"))
+# Fields of a chat completion that say in their own way what a response says in another.
+_OF_CHAT = frozenset(
+    ("messages", "n", "functions", "function_call", "max_tokens", "max_completion_tokens", "modalities", "audio")
+)
 
 
 def request_echo(body: dict[str, Any]) -> dict[str, Any]:
@@ -63,20 +75,6 @@ def request_echo(body: dict[str, Any]) -> dict[str, Any]:
 
 def _without_null(said: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None and name != "generate_summary"}
-
-
-_SAME = frozenset(
-    (
-        "temperature", "top_p", "presence_penalty", "frequency_penalty", "parallel_tool_calls",
-        "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "user",
-    )
-)  # fmt: skip
-_UNDONE = ("access_programs", "stream_id", "moderation")
-_KEPT_IMAGE = (("context_compression", "auto"), ("context_compression", "disabled"))
-# Fields of a chat completion that say in their own way what a response says in another.
-_OF_CHAT = frozenset(
-    ("messages", "n", "functions", "function_call", "max_tokens", "max_completion_tokens", "modalities", "audio")
-)
 
 
 class ParseSettings(Struct, frozen=True):

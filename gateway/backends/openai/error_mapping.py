@@ -56,29 +56,6 @@ _WORDINGS = tuple(
     )
 )
 
-
-class Excess(Struct, frozen=True):
-    """room: the largest limit that fits, None if the error does not name it."""
-
-    room: int | None
-
-
-def excess(message: str) -> Excess | None:
-    """Return what an error says of a limit that does not fit; None if it is about something else, as a long prompt."""
-    text = message[:_LONGEST]
-    found = next(filter(None, (wording.search(text) for wording in _WORDINGS)), None)
-    if not found:
-        return None
-    room = _room({name: int(number) for name, number in found.groupdict().items()})
-    return None if room is not None and room < 1 else Excess(room)
-
-
-def _room(named: Mapping[str, int]) -> int | None:
-    if "window" not in named:
-        return named.get("room")
-    return named["window"] - (named["prompt"] if "prompt" in named else named["total"] - named["limit"])
-
-
 # A prompt that is too long, in the words of everybody; for a token limit that is too high see limits.py.
 _OVERFLOW = re.compile(
     r"maximum (context|prompt) length|(longer than|exceeds) .{0,40}max_model_len"
@@ -108,6 +85,28 @@ _NO_MODEL = {  # by status
 }
 _PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # in a list, as Pydantic writes it
 _UNREADABLE = "The backend answered {} without an error that can be read."
+
+
+class Excess(Struct, frozen=True):
+    """room: the largest limit that fits, None if the error does not name it."""
+
+    room: int | None
+
+
+def excess(message: str) -> Excess | None:
+    """Return what an error says of a limit that does not fit; None if it is about something else, as a long prompt."""
+    text = message[:_LONGEST]
+    found = next(filter(None, (wording.search(text) for wording in _WORDINGS)), None)
+    if not found:
+        return None
+    room = _room({name: int(number) for name, number in found.groupdict().items()})
+    return None if room is not None and room < 1 else Excess(room)
+
+
+def _room(named: Mapping[str, int]) -> int | None:
+    if "window" not in named:
+        return named.get("room")
+    return named["window"] - (named["prompt"] if "prompt" in named else named["total"] - named["limit"])
 
 
 def problem_from_status(status: int, body: bytes) -> Problem:

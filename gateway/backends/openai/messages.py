@@ -13,6 +13,12 @@ from gateway.warnings import Warnings
 
 _NO_OUTPUT = "[no output]"
 _OF_THE_FIRST = ("role", "name")  # of the messages that become one
+_NAME, _OF_THE_CACHE = frozenset(("name",)), frozenset(("prompt_cache_breakpoint",))
+_LEADING = frozenset(LEADING)
+_TEXTS = ("text", "refusal")  # each part has its text under the name of its type
+_REASONING = ("reasoning_content", "reasoning")
+_THOUGHTS = frozenset((*_REASONING, "reasoning_details"))
+_OF_THE_SDK = frozenset(("index", "parsed_arguments"))  # which clients leave in what they made of a stream
 
 
 def split_media_from_tool_results(said: Sequence[Message], ledger: Warnings) -> list[Message]:
@@ -137,14 +143,6 @@ def _parts(content: str | list[Any]) -> list[Any]:
     if isinstance(content, list):
         return content
     return [text_part(content)] if content else []
-
-
-_NAME, _OF_THE_CACHE = frozenset(("name",)), frozenset(("prompt_cache_breakpoint",))
-_LEADING = frozenset(LEADING)
-_TEXTS = ("text", "refusal")  # each part has its text under the name of its type
-_REASONING = ("reasoning_content", "reasoning")
-_THOUGHTS = frozenset((*_REASONING, "reasoning_details"))
-_OF_THE_SDK = frozenset(("index", "parsed_arguments"))  # which clients leave in what they made of a stream
 
 
 class MessagePolicy(Struct, frozen=True):

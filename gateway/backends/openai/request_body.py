@@ -29,6 +29,7 @@ _EXTRAS = {  # what a client sends → what it gets for it, in fields that the A
     "return_progress": ("prompt_progress",),
     "timings_per_token": ("timings",),
 }
+PATH = "/v1/completions"
 
 
 class BodyTarget(Struct, frozen=True):
@@ -161,9 +162,6 @@ def prefill_of(request: Request, kind: Kind) -> Prefill | None:
 def _text(content: object) -> str:
     parts = content if isinstance(content, list) else [{"text": content or ""}]
     return "".join(str(part.get("text") or "") for part in parts)
-
-
-PATH = "/v1/completions"
 
 
 def completion_body(

@@ -13,6 +13,7 @@ from gateway.warnings import Warnings
 
 _NO_DETAILS = TokenDetails()
 _MOST = (1 << 53) - 1  # what is above that is no exact number in JavaScript
+CHARACTERS_PER_TOKEN = 4
 
 
 def count_value(said: LenientNumber) -> int:
@@ -115,9 +116,6 @@ def service_usage(said: Any, characters: int, ledger: Warnings) -> dict[str, int
         ledger.add("estimated", "usage")
     count = known or estimate_tokens_from_characters(characters)
     return {"prompt_tokens": count, "total_tokens": count}
-
-
-CHARACTERS_PER_TOKEN = 4
 
 
 def estimate_tokens_from_characters(characters: int) -> int:

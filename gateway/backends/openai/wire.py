@@ -13,6 +13,7 @@ from msgspec import Raw, Struct, json
 from gateway.events import Logprob, TopLogprob
 
 _LEAST = -9999.0  # stands for −∞ and NaN, which JSON cannot say
+LenientNumber = int | float | str | bool | None
 
 
 def read_logprobs(said: object, text: str, most: int | None = None) -> dict[str, tuple[Logprob, ...]]:
@@ -78,9 +79,6 @@ def _number(said: object) -> float:
 
 def _bytes(token: str) -> tuple[int, ...]:
     return tuple(token.encode("utf-8", "replace"))
-
-
-LenientNumber = int | float | str | bool | None
 
 
 class WirePart(Struct, gc=False):

@@ -26,6 +26,34 @@ from gateway.formats.markup import Markup
 from gateway.formats.parser import ParseContext, ParserOutput, start_call, try_call
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 
+_NAME, _MORE = re.compile(r"[\w.:/-]*"), re.compile(r">*")
+_CODE = ("python", "code_interpreter")  # known to the model by themselves
+START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
+TO = "to="
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)")
+_RECIPIENT = re.compile(r"\bto=\s*([\w.:/-]+)")
+_PARTS = re.compile(  # what has a meaning, and the words that say no more than that a body is JSON or code
+    r"(<\|start\|>\s*|^)assistant\b|<\|start\|>|<\|channel\|>(\s*(analysis|commentary|final)\b)?|\bto=\s*[\w.:/-]*"
+    r"|<\|constrain\|>|\b(json|code)\b",
+    re.IGNORECASE,
+)
+_WORD, _SPACE = re.compile(r"[\w.:/=-]*"), re.compile(r"\s*")
+_UNTAGGED = re.compile(r"assistant|to=[\w.:/-]+")  # the words of a header that lacks its first tag
+_LONGEST = 512  # characters of a header
+# Reads the body of a message to a tool of this name, "" to none, as a CallParser does.
+# Returns a closing tag if it took one.
+BodyParser = Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]
+_OPEN, _CLOSE = "<atem:function_calls>", "</atem:function_calls>"
+_INVOKE = "<atem:invoke name="
+_ENDS = ("<|eom|>", "<|eot|>")
+_ARGUMENTS = TaggedCall(
+    key="<atem:parameter name=",
+    value_ends=("</atem:parameter>",),
+    call_ends=("</atem:invoke>",),
+    next=(_INVOKE, _CLOSE, *_ENDS),
+    trim=False,
+)
+
 
 def code(
     read: TextReader, emit: ParserOutput, context: ParseContext, name: str, stops: Markers, unknown: str = "code"
@@ -42,10 +70,6 @@ def code(
         emit.tool_args('"}')
         emit.tool_end()
     return mark
-
-
-_NAME, _MORE = re.compile(r"[\w.:/-]*"), re.compile(r">*")
-_CODE = ("python", "code_interpreter")  # known to the model by themselves
 
 
 def functionary32(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
@@ -97,24 +121,6 @@ def _messages(read: TextReader, emit: ParserOutput, context: ParseContext, name:
 
 
 _MARKED = Markup(calls={">>>": _call}, silent=(">>>all\n",))
-
-
-START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
-TO = "to="
-_CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)")
-_RECIPIENT = re.compile(r"\bto=\s*([\w.:/-]+)")
-_PARTS = re.compile(  # what has a meaning, and the words that say no more than that a body is JSON or code
-    r"(<\|start\|>\s*|^)assistant\b|<\|start\|>|<\|channel\|>(\s*(analysis|commentary|final)\b)?|\bto=\s*[\w.:/-]*"
-    r"|<\|constrain\|>|\b(json|code)\b",
-    re.IGNORECASE,
-)
-_WORD, _SPACE = re.compile(r"[\w.:/=-]*"), re.compile(r"\s*")
-_UNTAGGED = re.compile(r"assistant|to=[\w.:/-]+")  # the words of a header that lacks its first tag
-_LONGEST = 512  # characters of a header
-
-# Reads the body of a message to a tool of this name, "" to none, as a CallParser does.
-# Returns a closing tag if it took one.
-BodyParser = Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]
 
 
 class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
@@ -259,18 +265,6 @@ class _ChannelParser:
         self._thinking = recipient in thoughts or (channel in thoughts and not tool)
         self._put = self._emit.reasoning if self._thinking else self._emit.text
         return tool.removeprefix("functions.")
-
-
-_OPEN, _CLOSE = "<atem:function_calls>", "</atem:function_calls>"
-_INVOKE = "<atem:invoke name="
-_ENDS = ("<|eom|>", "<|eot|>")
-_ARGUMENTS = TaggedCall(
-    key="<atem:parameter name=",
-    value_ends=("</atem:parameter>",),
-    call_ends=("</atem:invoke>",),
-    next=(_INVOKE, _CLOSE, *_ENDS),
-    trim=False,
-)
 
 
 def _read_muse_body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:

@@ -24,6 +24,8 @@ _PROSE = {"final": re.compile(r"[a-z\s.,:;_/)'-]*")}
 _MARKS = re.compile(r"[\s.,:;_/)'-]*")
 _NAME = re.compile(r"[\w.:/-]*")
 _GLUED = ("", *_CHANNELS, "json", "code")  # what may follow a name without a space
+_BEGINS, _ENDS = (START, CHANNEL), ("<|end|>", "<|call|>", "<|return|>")
+_IN_CODE = Markers(*_BEGINS, *_ENDS)
 
 
 def begins(read: TextReader) -> ReadStep:
@@ -74,10 +76,6 @@ def _tool(name: str, tools: Collection[str]) -> str:
     """Return the tool of a name that the next word may be glued to."""
     plain = name.removeprefix("functions.")
     return next((found for word in _GLUED if (found := plain.removesuffix(word)) in tools), plain)
-
-
-_BEGINS, _ENDS = (START, CHANNEL), ("<|end|>", "<|call|>", "<|return|>")
-_IN_CODE = Markers(*_BEGINS, *_ENDS)
 
 
 def harmony_format(*, spaced: bool = False) -> ChannelFormat:

@@ -25,6 +25,9 @@ from gateway.formats.string_ends import Nesting
 
 _FENCE = "```"
 _KEY, _SPACE = re.compile(r"\w*"), re.compile(r"\s*")
+TAG = "<|python_tag|>"
+_OWN = ("brave_search", "wolfram_alpha")
+_CODE = ("code_interpreter", "python")
 
 
 class Pythonic(Struct, frozen=True):
@@ -133,11 +136,6 @@ def _argument(read: TextReader, put: TextSink, before: str, tool: Mapping[str, A
 
 def _ignore(_: str) -> None:
     pass
-
-
-TAG = "<|python_tag|>"
-_OWN = ("brave_search", "wolfram_alpha")
-_CODE = ("code_interpreter", "python")
 
 
 def calls(format: str) -> CallParser:

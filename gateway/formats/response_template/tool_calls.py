@@ -19,6 +19,22 @@ from gateway.formats.response_template.pattern import PatternPart, PatternPiece,
 from gateway.formats.schema_types import Shape
 
 _GAP = 256  # characters that mean nothing, at most
+_JSON_ARGS = ("unquoted_keys", "string_delims", "allow_non_json", "strip")
+_XML_ARGS = ("tag_pattern", "value_parser", "merge_duplicates")
+_DELIMITERS = [[mark, mark] for mark in (*MARKS, '"', "'")]
+_TYPES = {
+    "text": STRING,
+    "json": JSON,
+    "int": frozenset({"integer"}),
+    "float": frozenset({"number"}),
+    "bool": frozenset({"boolean"}),
+}
+_PLACEHOLDER, _MEMBER = re.compile(r"\{(\w+)\}"), re.compile(r"\{content\.(\w+)\}")
+_TAG_SHAPES = (["", "key", "", "value", ""], ["", "key", "", "", "value", ""])
+_TRIMMED = re.compile(r"\\s[*+]\??\(\?P?<value>")
+_ELEMENT = re.compile(r"<([\w:.-]+)")
+_TAG = "should be tags around a key and a value, like <arg name=(?P<key>[^>]+)>(?P<value>.*?)</arg>"
+_SHAPE = 'should be like {"function": {"name": "{name}", "arguments": "{content}"}}'
 
 
 class CallOpening:
@@ -149,24 +165,6 @@ def _skip(read: TextReader, ends: tuple[str, ...]) -> ReadStep:
             return ""
         yield from read.take(1)
     raise Malformed
-
-
-_JSON_ARGS = ("unquoted_keys", "string_delims", "allow_non_json", "strip")
-_XML_ARGS = ("tag_pattern", "value_parser", "merge_duplicates")
-_DELIMITERS = [[mark, mark] for mark in (*MARKS, '"', "'")]
-_TYPES = {
-    "text": STRING,
-    "json": JSON,
-    "int": frozenset({"integer"}),
-    "float": frozenset({"number"}),
-    "bool": frozenset({"boolean"}),
-}
-_PLACEHOLDER, _MEMBER = re.compile(r"\{(\w+)\}"), re.compile(r"\{content\.(\w+)\}")
-_TAG_SHAPES = (["", "key", "", "value", ""], ["", "key", "", "", "value", ""])
-_TRIMMED = re.compile(r"\\s[*+]\??\(\?P?<value>")
-_ELEMENT = re.compile(r"<([\w:.-]+)")
-_TAG = "should be tags around a key and a value, like <arg name=(?P<key>[^>]+)>(?P<value>.*?)</arg>"
-_SHAPE = 'should be like {"function": {"name": "{name}", "arguments": "{content}"}}'
 
 
 def compile_tool_calls(place: TemplateNode) -> tuple[dict[str, CallParser], tuple[str, ...]]:

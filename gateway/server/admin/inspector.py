@@ -42,6 +42,9 @@ _BYTES = 1 << 20  # of what they say
 _LONGEST = 1 << 18  # bytes of one of them
 _SIGN = re.compile(r'[<\[][^"{]{3,}')  # which is not to be found in any text
 _TAG = re.compile(r"<[a-z_:]+>")  # which is ended by another
+_SECONDS = 60
+_MOST = 1 << 18  # characters of a report
+_NAME = "recording.jsonl"
 
 
 class ExchangeSummary(Struct, frozen=True):
@@ -211,11 +214,6 @@ def _markers() -> list[str]:
     signs = {sign for sign in known if _SIGN.fullmatch(sign)}
     ends = {f"</{sign[1:]}" for sign in signs if _TAG.fullmatch(sign)}
     return sorted(signs | ends, key=lambda sign: (-len(sign), sign))
-
-
-_SECONDS = 60
-_MOST = 1 << 18  # characters of a report
-_NAME = "recording.jsonl"
 
 
 class ReplayResult(Struct, frozen=True):

@@ -55,6 +55,10 @@ HEADERS: Mapping[str, str] = MappingProxyType(
     }
 )
 ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "no-cache"})
+_KEYS = ("authorization", "api-key")  # headers
+_LIST = "/admin/exchanges"
+_ONE = "/admin/exchanges/{id:path}"
+_NOT_KEPT = {"cache-control": "no-store"}
 
 
 def render_overview(root: str, seen: Overview | None) -> str:
@@ -86,9 +90,6 @@ def _templates() -> "Environment":
     )
     made.filters["brief"] = format_duration
     return made
-
-
-_KEYS = ("authorization", "api-key")  # headers
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
@@ -126,11 +127,6 @@ def _add_pages(app: FastAPI, config: Config, door: Authenticator, seen: Callable
             raise NotFound(f"Invalid URL (GET /assets/{name}).")
         data, type = found
         return Response(data, headers={**ASSET_HEADERS, "content-type": type})
-
-
-_LIST = "/admin/exchanges"
-_ONE = "/admin/exchanges/{id:path}"
-_NOT_KEPT = {"cache-control": "no-store"}
 
 
 class _ReplayOrder(Struct):

@@ -22,6 +22,9 @@ from gateway.warnings import Warnings, header_text
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+_LEASE = 30.0  # seconds that a conversation stays locked when its process dies
+StoredObject = dict[str, Any]
+
 
 class Held(Struct):
     """At the end of the block all of it is let go of, the last one first."""
@@ -42,11 +45,6 @@ class Held(Struct):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._stack.__aexit__(kind, error, trace) if self._stack else None
-
-
-_LEASE = 30.0  # seconds that a conversation stays locked when its process dies
-
-StoredObject = dict[str, Any]
 
 
 class Predecessor(Struct, frozen=True):

@@ -15,6 +15,7 @@ from gateway.warnings import Warnings
 FILE = FetchKind("file", accept="*/*", too_large="file_too_large")
 
 _SECONDS = 10.0  # for all files of a request
+IMAGE = FetchKind("image", accept="image/*", too_large="image_file_too_large")
 
 
 async def inline_request_files(
@@ -57,9 +58,6 @@ def _inlined(request: Request, fetched: Mapping[str, FetchedContent]) -> Request
     return attachments.inline_files(
         request, {url: attachments.data_uri(one.type, one.data) for url, one in fetched.items()}
     )
-
-
-IMAGE = FetchKind("image", accept="image/*", too_large="image_file_too_large")
 
 
 async def inline_request_images(

@@ -60,6 +60,14 @@ _SPECIAL_6 = tuple(
     )
 )
 
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+UrlFilter = Callable[[str], bool]  # whether a redirect may lead to this URL
+_PORTS = {"http": 80, "https": 443}
+_LAST_PORT = 65535
+_REDIRECTS = 3
+_TIMEOUT = {"connect": 3.0, "read": None, "write": None, "pool": None}  # to one address, as there may be others
+_HEADERS = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # what is packed can grow
+
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
     """True if the address is that of one machine on the internet, and is written in no other way than its own."""
@@ -81,16 +89,6 @@ def address_filter(networks: Iterable[str], ports: Collection[int]) -> AddressFi
         return (port in ports and is_public(address)) or any(address in network for network in known)
 
     return check
-
-
-Resolver = Callable[[str, int], Awaitable[list[str]]]
-UrlFilter = Callable[[str], bool]  # whether a redirect may lead to this URL
-
-_PORTS = {"http": 80, "https": 443}
-_LAST_PORT = 65535
-_REDIRECTS = 3
-_TIMEOUT = {"connect": 3.0, "read": None, "write": None, "pool": None}  # to one address, as there may be others
-_HEADERS = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # what is packed can grow
 
 
 class FetchFailed(Exception):

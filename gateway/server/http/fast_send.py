@@ -16,6 +16,11 @@ from gateway.server.http.disconnect import DisconnectSource
 from gateway.server.http.response_writer import FastSend, HeaderList
 
 _HEAD = b"HTTP/1."
+_OK = STATUS_LINE[200]
+_CLOSE = (b"connection", b"close")
+_CHUNKED = (b"transfer-encoding", b"chunked")
+_value = itemgetter(1)
+_line = b": ".join
 
 
 class CoalescingTransport:
@@ -57,13 +62,6 @@ class CoalescingTransport:
 
     def abort(self) -> None:
         self._transport.abort()
-
-
-_OK = STATUS_LINE[200]
-_CLOSE = (b"connection", b"close")
-_CHUNKED = (b"transfer-encoding", b"chunked")
-_value = itemgetter(1)
-_line = b": ".join
 
 
 class ClientChannel(DisconnectSource, FastSend):

@@ -16,6 +16,9 @@ _COPIES = 3  # as it came, decoded, and as the backend gets it
 _MUCH = 32 << 20  # bytes
 _PATIENCE = 5.0  # seconds that a body waits for room, unread
 _FULL = "The requests that are being answered take all the memory of 'limits.memory_bytes': try again soon."
+_library: Any = ctypes.CDLL(None) if os.name == "posix" else None
+_MMAP_THRESHOLD = -3  # of mallopt(3)
+_LARGE = 256 << 10  # bytes
 
 
 class Buffers:
@@ -100,11 +103,6 @@ class Room:
         if self._taken:
             self._buffers.give(self._taken)
             self._taken = 0
-
-
-_library: Any = ctypes.CDLL(None) if os.name == "posix" else None
-_MMAP_THRESHOLD = -3  # of mallopt(3)
-_LARGE = 256 << 10  # bytes
 
 
 def return_memory() -> None:

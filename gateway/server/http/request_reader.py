@@ -25,6 +25,7 @@ _WINDOW = 23  # log2 of the bytes that a frame of zstd may want to have at hand,
 _MOST_PARTS = 16  # members of gzip, frames of zstd: tiny ones cost far more than their bytes
 _ZSTD = "compression.zstd" if version_info >= (3, 14) else "backports.zstd"
 _DAMAGED = "The body is not what its content encoding says, or not all of it."
+_PLACE = "gateway.headers"  # in the scope of a request
 
 
 class DecompressorPart(Protocol):
@@ -110,9 +111,6 @@ class ContentDecoder:
 
 def _damaged() -> BadRequest:
     return BadRequest(_DAMAGED, code="invalid_content_encoding")
-
-
-_PLACE = "gateway.headers"  # in the scope of a request
 
 
 def get_header(scope: MutableMapping[str, Any], name: bytes) -> str | None:

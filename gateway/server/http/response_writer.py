@@ -14,6 +14,11 @@ from starlette.types import Send
 
 from gateway.api.responses.objects import encode
 
+_EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers)
+_JSON = (b"content-type", b"application/json")
+TryWrite = Callable[[bytes], bool]  # gives the client a piece of its answer, as a FastSend does
+HeaderList = list[tuple[bytes, bytes]]  # of a head, in lower case
+
 
 class JsonBytesResponse(Response):
     """An object as it is.  The framework's own way of writing one gives up on what is nested deeply."""
@@ -22,14 +27,6 @@ class JsonBytesResponse(Response):
 
     def render(self, content: Any) -> bytes:  # noqa: ANN401 - of the framework
         return encode(content)
-
-
-_EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers)
-_JSON = (b"content-type", b"application/json")
-
-
-TryWrite = Callable[[bytes], bool]  # gives the client a piece of its answer, as a FastSend does
-HeaderList = list[tuple[bytes, bytes]]  # of a head, in lower case
 
 
 class FastSend:

@@ -12,6 +12,9 @@ from gateway.store.database import Database
 from gateway.store.records import LogRow
 
 _MOST = 1 << 20  # bytes
+_log = logging.getLogger("gateway")
+_ROWS = 256  # at a time
+_ALIVE = b": keep-alive\n\n"
 
 
 class LogTail:
@@ -62,11 +65,6 @@ class LogTail:
         """Wake the tasks that wait now; later ones wait for the next time."""
         self._news.set_result(None)
         self._news = asyncio.get_running_loop().create_future()
-
-
-_log = logging.getLogger("gateway")
-_ROWS = 256  # at a time
-_ALIVE = b": keep-alive\n\n"
 
 
 async def subscribe(store: Database, id: str, tail: LogTail, after: int, seconds: float) -> AsyncGenerator[bytes]:

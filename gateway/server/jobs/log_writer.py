@@ -18,6 +18,10 @@ from gateway.store.database import Database
 from gateway.store.records import LogRow
 
 SECONDS = 15.0  # a process that does not say for so long that it lives is dead
+_log = logging.getLogger("gateway")
+CHANNEL = "gateway_jobs"  # where processes tell each other which job there is news of
+_MOST_LATE = 32 << 20  # bytes that wait for a store that fails
+_AGAIN = 1.0  # seconds until it is tried again
 
 
 class Lease(Struct, frozen=True):
@@ -29,12 +33,6 @@ class Lease(Struct, frozen=True):
     def times(self) -> tuple[int, int]:
         """Now, and for how long from now: milliseconds."""
         return int(time.time() * 1000), int(self.seconds * 1000)
-
-
-_log = logging.getLogger("gateway")
-CHANNEL = "gateway_jobs"  # where processes tell each other which job there is news of
-_MOST_LATE = 32 << 20  # bytes that wait for a store that fails
-_AGAIN = 1.0  # seconds until it is tried again
 
 
 class JobLost(Exception):

@@ -30,6 +30,8 @@ _TOLD = 60.0  # seconds between two words about that in the log
 
 SlotCounts = dict[UsageSlot, int]
 _T = TypeVar("_T")
+_LONGEST = 5.0  # seconds of a transaction, and of closing
+_MOST = 50  # that go into a transaction; each has ten slots at most
 
 
 class UsageCounter(Protocol):
@@ -73,10 +75,6 @@ class LenientCounter:
             self._silent_until = now + _TOLD
             reason = error.__cause__ if isinstance(error, StoreFailed) else error
             _log.warning("limits do not hold, as nothing can be counted at the moment: %r", reason)
-
-
-_LONGEST = 5.0  # seconds of a transaction, and of closing
-_MOST = 50  # that go into a transaction; each has ten slots at most
 
 
 class _PendingCount(Struct, eq=False):

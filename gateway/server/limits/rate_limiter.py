@@ -26,6 +26,14 @@ from gateway.store.database import Database
 from gateway.store.records import UsageSlot
 
 SettleCallback = Callable[[int | None], Awaitable[None]]
+_SOON = 1.0  # seconds, as the end of a response is unknown
+_KNOWN = 1.0  # seconds that a refusal holds for other requests, as other processes may give tokens back
+_MOST = 1 << 40  # tokens of one request, whatever a backend says
+_UNITS: tuple[LimitUnit, ...] = get_args(LimitUnit)
+_FIELDS = ("limit", "remaining", "reset")
+HEADERS = tuple(f"x-ratelimit-{field}-{unit}" for unit in _UNITS for field in _FIELDS)
+_Rules = tuple[list[RateLimit], list[tuple[str, int]]]  # and how many at a time, of what
+_NO_RULES: _Rules = [], []
 
 
 class RateLimitPermit:
@@ -65,9 +73,6 @@ class RateLimitPermit:
             await self._end(self.used() if self.used else 0 if failed else None)
 
 
-_SOON = 1.0  # seconds, as the end of a response is unknown
-
-
 class ConcurrentRequests:
     """workers: processes that share what there is."""
 
@@ -93,17 +98,6 @@ class ConcurrentRequests:
             self._taken[name] -= 1
             if not self._taken[name]:
                 del self._taken[name]
-
-
-_KNOWN = 1.0  # seconds that a refusal holds for other requests, as other processes may give tokens back
-_MOST = 1 << 40  # tokens of one request, whatever a backend says
-_UNITS: tuple[LimitUnit, ...] = get_args(LimitUnit)
-_FIELDS = ("limit", "remaining", "reset")
-HEADERS = tuple(f"x-ratelimit-{field}-{unit}" for unit in _UNITS for field in _FIELDS)
-
-
-_Rules = tuple[list[RateLimit], list[tuple[str, int]]]  # and how many at a time, of what
-_NO_RULES: _Rules = [], []
 
 
 class _ExhaustedLimit(Struct, frozen=True):

@@ -30,6 +30,12 @@ _ALL_PLACES = 256  # and of all clients: beyond it no response waits, as waiting
 _CLIENTS = 10_000  # that are remembered
 _SILENCE = 60.0  # seconds between two words about a client
 _ADDRESS = 64  # characters of an address that is none
+_log = logging.getLogger("gateway")
+_TOO_MANY = "Too many wrong API keys came from your address, and are yet to be answered: try again later."
+_NO_KEY = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
+_NO_SCOPE = "The key '{}' is not for this: it has no scope '{}'."
+_NO_ENDPOINT = "The key '{}' may not use the endpoint '{}'."
+_NO_MODEL = "The key '{}' may not use the model '{}'."
 
 
 class _FailureRecord(Struct):
@@ -100,10 +106,6 @@ def _delay(failures: float) -> float:
     return 0.0 if failures <= _FREE else min(_SHORTEST * 2 ** (failures - _FREE - 1), LONGEST)
 
 
-_log = logging.getLogger("gateway")
-_TOO_MANY = "Too many wrong API keys came from your address, and are yet to be answered: try again later."
-
-
 class AuthThrottle:
     """Of one process, whatever its configuration.  `clock` is in seconds, as is what `sleep` is given."""
 
@@ -132,12 +134,6 @@ class AuthThrottle:
 
 def _client(http: HTTPConnection) -> str:
     return client_network(http.client.host if http.client else "")
-
-
-_NO_KEY = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
-_NO_SCOPE = "The key '{}' is not for this: it has no scope '{}'."
-_NO_ENDPOINT = "The key '{}' may not use the endpoint '{}'."
-_NO_MODEL = "The key '{}' may not use the model '{}'."
 
 
 class Authenticator:

@@ -20,6 +20,10 @@ from gateway.server.observability.snapshot import WorkerSnapshot
 
 _log = logging.getLogger("gateway")
 _MEMORY = "/dev/shm"  # no disk has to turn for it, and containers have it where all else is read-only
+SeriesByMetric = dict[
+    str, dict[LabelValues, list[float]]
+]  # by the name of a metric; a number, or a histogram's buckets and sum
+_decode_sight = msgpack.Decoder(WorkerSnapshot).decode
 
 
 @contextmanager
@@ -57,11 +61,6 @@ def has_ended(file: Path) -> bool:
 
 def _mark(file: Path) -> Path:
     return file.with_suffix(".ended")
-
-
-SeriesByMetric = dict[
-    str, dict[LabelValues, list[float]]
-]  # by the name of a metric; a number, or a histogram's buckets and sum
 
 
 class MetricValues:
@@ -111,7 +110,6 @@ class SharedMetrics(Struct):
 
 
 _decode = msgpack.Decoder(SharedMetrics).decode
-_decode_sight = msgpack.Decoder(WorkerSnapshot).decode
 
 
 class SharedFolder:

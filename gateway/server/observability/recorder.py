@@ -24,6 +24,12 @@ from gateway.server.observability.request_recorder import RequestRecorder
 _PROGRAM = (sys.executable, "-P", "-m", "gateway.server.observability.recording_writer")
 _MOST = 64 << 20  # bytes that wait to be written
 _SECONDS = 30  # for these, at the end
+_log = logging.getLogger("gateway")
+_ASKED_FOR = (b"x-gateway-record", b"1")
+_ENDPOINTS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"))
+_size = attrgetter("size")
+_RECENT = 32
+_MOST_RECENT = 64 << 20  # bytes of these
 
 
 class RecordingWriter:
@@ -80,14 +86,6 @@ class RecordingWriter:
             return
         if code or not self._over:
             _log.error("what writes recordings has ended with %d, and those that it had are lost", code)
-
-
-_log = logging.getLogger("gateway")
-_ASKED_FOR = (b"x-gateway-record", b"1")
-_ENDPOINTS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"))
-_size = attrgetter("size")
-_RECENT = 32
-_MOST_RECENT = 64 << 20  # bytes of these
 
 
 class Recorder:

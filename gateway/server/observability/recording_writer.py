@@ -20,6 +20,10 @@ from msgspec import Struct, msgpack
 from gateway import __version__
 from gateway.recording import Recording, RecordingEntry, redact, write_lines
 
+packed = msgpack.Encoder().encode
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+LENGTH = 4  # bytes of it
+
 
 class RecordingFolder(Struct, frozen=True):
     """Where they go, how many files and bytes of them there may be, and whether they keep what is said in them."""
@@ -40,11 +44,7 @@ class WriteOrder(Struct, frozen=True):
     secrets: Sequence[bytes]
 
 
-packed = msgpack.Encoder().encode
 unpacked = msgpack.Decoder(WriteOrder).decode
-
-
-_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def write_file(order: WriteOrder) -> None:
@@ -75,9 +75,6 @@ def _tidy(folder: Path, kept: RecordingFolder) -> None:
             return
         (folder / name).unlink()
         number, size = number - 1, size - own
-
-
-LENGTH = 4  # bytes of it
 
 
 def main(orders: BinaryIO, failures: BinaryIO) -> None:

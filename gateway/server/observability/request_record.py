@@ -37,6 +37,8 @@ _OURS = frozenset(("/health", "/ready", "/metrics", "/"))
 _CONSOLE = ("/admin/", "/assets/")
 RESPONSES = "/v1/responses"
 OTHER = "other"
+_PLACE = "gateway.observation"  # in the scope of a request
+_LEFT = 499
 
 
 def endpoint_label(method: str, path: str) -> str:
@@ -46,10 +48,6 @@ def endpoint_label(method: str, path: str) -> str:
     if path in _OURS or path.startswith(_CONSOLE):
         return ""
     return next((name for root, name in _STORED.items() if f"{path}/".startswith(f"{root}/")), OTHER)
-
-
-_PLACE = "gateway.observation"  # in the scope of a request
-_LEFT = 499
 
 
 def _nothing() -> Usage:

@@ -16,6 +16,7 @@ from gateway.server.observability.request_record import RequestRecord
 
 # Of these the gateway has the words itself; others may quote a request, or an answer.
 _OURS = frozenset(("upstream_unreachable", "upstream_lost", "upstream_auth_error", "store_unavailable"))
+SECONDS = 10.0  # that are looked back
 
 
 class FailureInfo(Struct, frozen=True, gc=False):
@@ -142,9 +143,6 @@ def _since(seen: RequestRecord, moment: float | None) -> float | None:
 
 def _message(problem: Problem) -> str | None:
     return problem.message if problem.code in _OURS or logs.shows_content() else None
-
-
-SECONDS = 10.0  # that are looked back
 
 
 def compute_rates(

@@ -27,6 +27,8 @@ from gateway.server.process.config_watcher import ConfigWatcher
 _log = logging.getLogger("gateway")
 _spawn = multiprocessing.get_context("spawn")
 _TICK = 0.1  # seconds between two looks at what signals have said
+_AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # the signals to read the configuration again
+_WAITING = 2048  # connections that are not accepted yet
 
 
 class Supervisor:
@@ -127,10 +129,6 @@ def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path
     threading.Thread(target=listen, daemon=True).start()
     server.run([sock])
     remove_orphan(file)  # the supervisor is gone; it would have sent a signal, which does not return from here
-
-
-_AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # the signals to read the configuration again
-_WAITING = 2048  # connections that are not accepted yet
 
 
 def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | None = None) -> None:

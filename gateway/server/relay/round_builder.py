@@ -45,6 +45,8 @@ from gateway.warnings import Warnings
 
 _NONE: frozenset[str] = frozenset()
 _OF_CONTINUED = ("add_generation_prompt", "continue_final_message")
+_LLAMA = {"llama3_json", "llama4_pythonic", "pythonic", "functionary31"}  # formats of models that write its end tokens
+_CHOSEN = FormatChoice("native", "a completed text is not parsed")
 
 
 async def build_round(asked: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
@@ -262,10 +264,6 @@ def _context(request: Request, known: RoundContext) -> ParseContext:
         echoed=begun.echoed if begun else False,
         unopened=known.unopened,
     )
-
-
-_LLAMA = {"llama3_json", "llama4_pythonic", "pythonic", "functionary31"}  # formats of models that write its end tokens
-_CHOSEN = FormatChoice("native", "a completed text is not parsed")
 
 
 class CompletionRound(UpstreamRound, frozen=True):

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
 
 _BOOLEANS = {"true": True, "false": False}
+_check = object_of(
+    {},
+    {
+        "limit": integer_between(1, 100),
+        "order": one_of("asc", "desc"),
+        "after": string,
+        "include": INCLUDE,
+        "stream": boolean,
+        "starting_after": integer_between(0),
+        "include_obfuscation": boolean,
+    },
+)
 
 
 def _integer(text: str) -> int | str:
@@ -38,18 +50,6 @@ _READ: dict[str, Callable[[str], Any]] = {
     "starting_after": _integer,
     "include_obfuscation": _boolean,
 }
-_check = object_of(
-    {},
-    {
-        "limit": integer_between(1, 100),
-        "order": one_of("asc", "desc"),
-        "after": string,
-        "include": INCLUDE,
-        "stream": boolean,
-        "starting_after": integer_between(0),
-        "include_obfuscation": boolean,
-    },
-)
 
 
 class PageParams(Struct, frozen=True):

@@ -29,6 +29,7 @@ _CLOSING = 5.0  # seconds that a server has to take its leave
 # What a tool is told of by: the server's word, and the API's.
 _MEMBERS = {"name": "name", "description": "description", "inputSchema": "input_schema", "annotations": "annotations"}
 _CLOSED = "The session was closed."
+_decode = json.Decoder(dict[str, Any]).decode
 
 
 class McpSession:
@@ -152,9 +153,6 @@ async def _listed(client: "Client") -> list[dict[str, Any]]:
 
 def _tool(said: dict[str, Any]) -> dict[str, Any]:
     return {ours: said[theirs] for theirs, ours in _MEMBERS.items() if theirs in said}
-
-
-_decode = json.Decoder(dict[str, Any]).decode
 
 
 class McpProvider:

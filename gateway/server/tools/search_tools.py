@@ -18,6 +18,10 @@ from gateway.server.tools.toolset import ToolOffer
 from gateway.server.tools.web_pages import WebPageFetcher, can_read_html
 from gateway.warnings import Warnings
 
+_log = logging.getLogger("gateway")
+_decode_arguments = json.Decoder(dict[str, Any]).decode
+_UNKNOWN = "This page is not opened: its address is in nothing that the user has said or that was found."
+
 
 class SearchService(Protocol):
     """hits: raises ToolServerError."""
@@ -62,12 +66,6 @@ def make_search_service(settings: config.WebSearchSettings) -> SearchService | N
     if settings.service == "static":
         return StaticSearch(settings.found)
     return EngineSearch(ENGINES[settings.service], settings)
-
-
-_log = logging.getLogger("gateway")
-
-_decode_arguments = json.Decoder(dict[str, Any]).decode
-_UNKNOWN = "This page is not opened: its address is in nothing that the user has said or that was found."
 
 
 class ProviderContext(Struct, frozen=True):

@@ -11,6 +11,8 @@ from gateway.builtin_tools.search_engines import SearchRequest
 from gateway.server import httpx
 
 _INTERNAL = -32603  # JSON-RPC's own code
+_MOST = 8 << 20  # bytes of one answer
+_IDENTITY = {"accept": "application/json", "accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}
 
 
 class ToolServer(Struct, frozen=True):
@@ -34,10 +36,6 @@ class ToolServerError(Exception):
     def __init__(self, message: str, code: int = _INTERNAL) -> None:
         super().__init__(message)
         self.code = code
-
-
-_MOST = 8 << 20  # bytes of one answer
-_IDENTITY = {"accept": "application/json", "accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}
 
 
 class ToolServerClient:

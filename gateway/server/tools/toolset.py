@@ -30,6 +30,7 @@ Used = Callable[[], Awaitable[object]]
 ToolRoundWork = Callable[[Callable[[BuiltinToolResult], None], Used], Coroutine[Any, Any, None]]
 
 _encode = json.Encoder().encode
+ResultCallback = Callable[[BuiltinToolResult], None]
 
 
 class ToolRoundCall:
@@ -90,9 +91,6 @@ class ToolRoundCall:
             with suppress(asyncio.CancelledError):
                 task.result()
         self._news.set()
-
-
-ResultCallback = Callable[[BuiltinToolResult], None]
 
 
 class ToolOffer(Struct, frozen=True):

@@ -15,6 +15,10 @@ HEAD_LIMIT = 64 * 1024  # bytes that may come without one byte of body: interim 
 UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the backend is held back
 # Gets data while a task waits.  True: the task sleeps on.  None: it does not take the data.
 DataCallback = Callable[[bytes], bool | None]
+_LARGE = 1 << 16  # bytes that are not copied for it
+OpenConnection = Callable[
+    ["UpstreamConnection"], Awaitable[UpstreamError | None]
+]  # connects it; why that did not come about
 
 
 class ConnectionLost(UpstreamError):
@@ -190,12 +194,6 @@ class UpstreamResponse:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
-
-
-_LARGE = 1 << 16  # bytes that are not copied for it
-OpenConnection = Callable[
-    ["UpstreamConnection"], Awaitable[UpstreamError | None]
-]  # connects it; why that did not come about
 
 
 class IdleConnections:

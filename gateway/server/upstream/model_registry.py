@@ -26,6 +26,8 @@ from gateway.routing import Balancer, BalancerMember, RetryBudget
 from gateway.server.upstream.backend import Backend, ListedModel
 
 _JITTER = 0.1  # so that many gateways do not ask at once
+FailureCallback = Callable[[str, Problem], None]
+_UNKNOWN = "The model '{}' does not exist or you do not have access to it."
 
 
 async def probe_forever(backend: Backend, *, always: bool) -> None:
@@ -35,11 +37,6 @@ async def probe_forever(backend: Backend, *, always: bool) -> None:
         await asyncio.sleep(seconds * random.uniform(1 - _JITTER, 1 + _JITTER))
         if always or backend.gate.health.state(clock()) != "closed":
             backend.gate.probed(well=await backend.alive())
-
-
-FailureCallback = Callable[[str, Problem], None]
-
-_UNKNOWN = "The model '{}' does not exist or you do not have access to it."
 
 
 class BackendRoute(Struct, frozen=True, dict=True):

@@ -19,6 +19,7 @@ from gateway.server.websocket.connection import WebSocketConnection
 
 _RESTARTS = 1012
 _STOPPING = "The gateway is stopping."
+_NOT_HERE = "WebSocket is not supported here: POST the request, with stream: true for events."
 
 
 class ConnectionRegistry:
@@ -49,9 +50,6 @@ class ConnectionRegistry:
         self._closing = True
         problem = UpstreamUnavailable(_STOPPING).problem
         await asyncio.gather(*(connection.end(problem, _RESTARTS) for connection in self._open))
-
-
-_NOT_HERE = "WebSocket is not supported here: POST the request, with stream: true for events."
 
 
 def add_websocket(app: FastAPI, path: str, config: Config, door: Authenticator) -> None:

@@ -13,6 +13,18 @@ from gateway.errors import BadRequest, ClientError, Problem
 
 _ERROR = b'{"type":"error",'
 _NOT_STEERED = "This gateway does not steer responses: send the input with the next 'response.create'."
+StreamId = str | None  # None: the one without a name
+_Members = dict[str, Raw]
+_CREATE, _STEER, _PROCESSED = "response.create", "response.steer", "response.processed"
+_check = object_of({"type": one_of(_CREATE, _STEER, _PROCESSED)})
+_decode = json.Decoder(_Members).decode
+_sound = re.compile("[A-Za-z0-9_.-]{1,256}").fullmatch
+_NO_LANE = (
+    "The 'stream_id' field must be a non-empty string with at most 256 characters and may only contain letters,"
+    " numbers, underscores, hyphens, and periods."
+)
+_STREAMED = "Over a WebSocket all responses are streamed: leave 'stream' out."
+_FOREGROUND = "Over a WebSocket no response is made in the background: POST the request."
 
 
 def event_messages(data: bytes, stream_id: str | None = None) -> list[str]:
@@ -52,21 +64,6 @@ def steer_failed_message(event: dict[str, Any], stream_id: str | None = None) ->
 
 def _stream_id_member(stream_id: str | None) -> JsonObject:
     return {} if stream_id is None else {"stream_id": stream_id}
-
-
-StreamId = str | None  # None: the one without a name
-_Members = dict[str, Raw]
-
-_CREATE, _STEER, _PROCESSED = "response.create", "response.steer", "response.processed"
-_check = object_of({"type": one_of(_CREATE, _STEER, _PROCESSED)})
-_decode = json.Decoder(_Members).decode
-_sound = re.compile("[A-Za-z0-9_.-]{1,256}").fullmatch
-_NO_LANE = (
-    "The 'stream_id' field must be a non-empty string with at most 256 characters and may only contain letters,"
-    " numbers, underscores, hyphens, and periods."
-)
-_STREAMED = "Over a WebSocket all responses are streamed: leave 'stream' out."
-_FOREGROUND = "Over a WebSocket no response is made in the background: POST the request."
 
 
 class CreateMessage(Struct, frozen=True):
