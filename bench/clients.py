@@ -49,7 +49,7 @@ async def _ours(url: str) -> AsyncIterator[Post]:
 
     async def post(body: bytes) -> Parts:
         with closing(pool.post(PATH, body)) as sent:
-            while not sent.headed():
+            while not sent.headers_received():
                 await sent.answer.ready(FIRST_BYTE)
             while await sent.answer.ready(IDLE) and (data := sent.answer.take()):
                 yield data

@@ -31,7 +31,7 @@ class FrameDecoder(Protocol):
     ending: ClassVar[bytes]
     aligned: bool
 
-    def after(self, data: bytes, at: int) -> int: ...
+    def next_boundary(self, data: bytes, at: int) -> int: ...
     def feed(self, data: bytes) -> Iterator[bytes]: ...
     def close(self) -> Iterator[bytes]: ...
 
@@ -49,7 +49,7 @@ class _FrameBuffer:
         self._parts: list[bytes] = []
         self.aligned = True
 
-    def after(self, data: bytes, at: int) -> int:
+    def next_boundary(self, data: bytes, at: int) -> int:
         end = data.find(self.ending, at)
         return len(data) if end < 0 else end + len(self.ending)
 

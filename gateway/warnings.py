@@ -77,7 +77,7 @@ class Warnings(Struct, eq=False):
         """How many entries have each of them."""
         return dict(Counter(map(_code, self._entries))) if self._entries else {}
 
-    def known(self) -> str:
+    def header_value(self) -> str:
         """Return all warnings so far as one comma-separated list, also those of failed attempts, for the headers."""
         self._told = 0
         return self.take_unsent()

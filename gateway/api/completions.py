@@ -138,7 +138,7 @@ class CompletionStreamEncoder(StreamEncoder):
     def start(self) -> bytes:
         return b""
 
-    def record(self) -> None:
+    def stored_object(self) -> None:
         """Completions are not stored."""
 
     def close(self, *, kept: bool) -> bytes:
@@ -191,7 +191,7 @@ class CompletionBodyEncoder(BodyEncoder[CompletionParams, "_CompletionChoice"]):
     def _new_choice(self) -> "_CompletionChoice":
         return _CompletionChoice()
 
-    def record(self) -> None:
+    def stored_object(self) -> None:
         """Completions are not stored."""
 
     def _completion(self) -> dict[str, Any]:

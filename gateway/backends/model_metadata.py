@@ -66,7 +66,7 @@ class MetadataQuery(Struct, Generic[_Found], frozen=True):
 
     method: str
     path: str
-    found: Callable[[Any], _Found]
+    read: Callable[[Any], _Found]
     fields: Callable[[str, TemplateSettings], Mapping[str, Any]] = _of_all
     seconds: float = 300.0
 

@@ -62,16 +62,16 @@ def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnin
     """
     taken = _BodyFields(request, kind, known, ledger)
     if request.max_tokens is not None:
-        taken.limit(request.max_tokens)
+        taken.set_token_limit(request.max_tokens)
     for name, value in request.rest.items():
         if name not in _APART and (name != "parallel_tool_calls" or request.callable_tools):
-            taken.put(name, value)
+            taken.add_field(name, value)
     if request.n != 1:
-        taken.put("n", request.n)
+        taken.add_field("n", request.n)
     if request.stream:
         options = request.rest.get("stream_options") or {}
         options = {name: value for name, value in options.items() if name != "include_obfuscation"}
-        taken.put("stream_options", {**options, "include_usage": True})
+        taken.add_field("stream_options", {**options, "include_usage": True})
     return taken.said
 
 
@@ -82,14 +82,14 @@ class _BodyFields:
         self._request, self._kind, self._known, self._ledger = request, kind, known, ledger
         self.said: dict[str, Any] = {}
 
-    def limit(self, tokens: int) -> None:
+    def set_token_limit(self, tokens: int) -> None:
         """Under the kind's name, else the client's own."""
         newer, older = _LIMITS
         name = older if older in self._request.rest and newer not in self._request.rest else newer
         found = field_rule(name, self._kind)
         self.said[found.to if isinstance(found, RenamedRule) else name] = tokens
 
-    def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
+    def add_field(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
         match field_rule(name, self._kind):
             case PassedRule():
                 if name in self.said:
@@ -104,7 +104,7 @@ class _BodyFields:
                 self._translate(name, value, into)
             case ExpandedRule() if isinstance(value, dict):
                 for member, inner in value.items():
-                    self.put(f"{name}.{member}", inner)
+                    self.add_field(f"{name}.{member}", inner)
             case lost:
                 self._lose(name, value, lost)
 

@@ -32,12 +32,12 @@ class Sources:
         self._numbers: dict[CitedSource, int] = {}
         self._pages: dict[str, CitedSource] = {}
 
-    def number(self, source: CitedSource) -> int:
+    def number_of(self, source: CitedSource) -> int:
         """From 1; a page and a file have one only, whatever it is called the next time."""
         known = self._pages.setdefault(source.file_id or source.url, source)
         return self._numbers.setdefault(known, len(self._numbers) + 1)
 
-    def numbered(self, number: int) -> CitedSource | None:
+    def by_number(self, number: int) -> CitedSource | None:
         return next((source for source, its in self._numbers.items() if its == number), None)
 
     def by_url(self, url: str) -> CitedSource | None:
@@ -86,7 +86,7 @@ class CitationMarker:
 
     def _meant(self, mark: re.Match[str]) -> CitedSource | None:
         number = mark[1] or mark[2]
-        return self._sources.numbered(int(number)) if number else self._sources.by_url(mark[3])
+        return self._sources.by_number(int(number)) if number else self._sources.by_url(mark[3])
 
     def _remark(self, source: CitedSource, start: int, end: int) -> dict[str, Any]:
         if source.file_id:

@@ -76,7 +76,7 @@ def passages_result(found: Iterable[FilePassage], number: int, sources: Sources)
     best: Sequence[FilePassage] = sorted(found, key=lambda one: -one.score)[:number]
     parts = []
     for one in best:
-        its = sources.number(CitedSource(one.filename, file_id=one.file_id))
+        its = sources.number_of(CitedSource(one.filename, file_id=one.file_id))
         parts.append(f"[{its}] {one.filename}\n{one.text}")
     return numbered_text(parts), [_result(one) for one in best]
 

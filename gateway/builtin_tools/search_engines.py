@@ -15,7 +15,7 @@ class SearchQuery(Struct, frozen=True):
     """most: results; domains: that they may be of, with all below them; () for all.  country: as ISO 3166 has it."""
 
     text: str
-    most: int
+    max_results: int
     domains: tuple[str, ...] = ()
     country: str | None = None
 
@@ -47,7 +47,7 @@ class SearchEngine(Struct, frozen=True):
     """
 
     root: str
-    head: tuple[str, str]
+    auth_header: tuple[str, str]
     ask: Callable[[SearchQuery], SearchRequest]
     results_path: tuple[str, ...]
     text: str
@@ -57,7 +57,7 @@ class SearchEngine(Struct, frozen=True):
         for name in self.results_path:
             said = said.get(name) if isinstance(said, dict) else None
         found = self._hits(said if isinstance(said, list) else ())
-        return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]
+        return [hit for hit in found if is_within(hit.url, query.domains)][: query.max_results]
 
     def _hits(self, listed: Iterable[Any]) -> Iterator[SearchHit]:
         for one in listed:
@@ -97,13 +97,13 @@ def _searxng(query: SearchQuery) -> SearchRequest:
 def _brave(query: SearchQuery) -> SearchRequest:
     where = {"country": query.country} if query.country else {}
     return SearchRequest(
-        "/v1/web/search", {"q": query.narrowed, "count": query.most, "text_decorations": "false", **where}
+        "/v1/web/search", {"q": query.narrowed, "count": query.max_results, "text_decorations": "false", **where}
     )
 
 
 def _tavily(query: SearchQuery) -> SearchRequest:
     return SearchRequest(
-        "/search", json={"query": query.text, "max_results": query.most, "include_domains": [*query.domains]}
+        "/search", json={"query": query.text, "max_results": query.max_results, "include_domains": [*query.domains]}
     )
 
 

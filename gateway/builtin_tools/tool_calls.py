@@ -68,12 +68,12 @@ class ClientToolCall:
 
     def __init__(self, start: ToolCallStart, number: int) -> None:
         self.start, self._number = start, number
-        self.pieces: list[str] = []
+        self.argument_chunks: list[str] = []
         self.complete: bool | None = None  # None: it has not come to its end
 
     @property
     def arguments(self) -> str:
-        return "".join(self.pieces)
+        return "".join(self.argument_chunks)
 
     def begin(self) -> Iterable[Event]:
         return (replace(self.start, call=self._number),)

@@ -69,7 +69,7 @@ class ToolRound:
         elif type(event) is Finish:
             self._end(event)
         elif type(event) is ToolArgsDelta:
-            self.calls[event.call].pieces.append(event.json)
+            self.calls[event.call].argument_chunks.append(event.json)
         elif type(event) is Usage:
             self.written = event.completion
 
@@ -99,12 +99,12 @@ class ToolRound:
         return [call for call in self.calls.values() if isinstance(call, BuiltinToolCall)]
 
     @property
-    def due(self) -> list[BuiltinToolRun]:
+    def pending_runs(self) -> list[BuiltinToolRun]:
         """The calls that have to be made now."""
         return [call.run for call in self.running if not call.result] if self.finish else []
 
     @property
-    def goes_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Return True if all its calls ran at the gateway."""
         calls, finish = self.calls.values(), self.finish
         return bool(calls) and bool(finish and finish.reason in _WELL) and all(call.goes_on for call in calls)
@@ -118,7 +118,7 @@ class ToolRound:
             if call.complete and not call.result:
                 call.fail(_BROKE_OFF)
 
-    def after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+    def messages_after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return the messages so far, once every call in them has its output."""
         text, thought = "".join(self._texts), "".join(self._thoughts)
         fields = {"reasoning_content": thought, "thinking_blocks": self._signed}
@@ -131,7 +131,7 @@ class ToolRound:
 class ApprovedToolRound(ToolRound):
     """The calls that were approved: the messages have them, and want their outputs."""
 
-    def after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+    def messages_after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         outputs = {one["tool_call_id"]: one for one in _outputs(self.calls)}
         return tuple(outputs.get(message.get("tool_call_id", ""), message) for message in messages)
 
@@ -148,7 +148,7 @@ class ToolLoopLimits(Struct, frozen=True):
     """calls: of the tools in an answer, at most; rounds: that may call them."""
 
     calls: int
-    rounds: int
+    max_rounds: int
 
 
 class ToolLoop:
@@ -172,7 +172,7 @@ class ToolLoop:
         self._citations = self.citations(sources) if sources is not None else None
         self._tools = {ToolName(ours.tool.name, ours.tool.namespace): ours for ours in tools}
         self._new_id, self._prelude = new_id, told
-        self._calls, self._rounds = limits.calls, limits.rounds
+        self._calls, self._rounds = limits.calls, limits.max_rounds
         self._theirs = 0  # calls of the client's
         self._open: BuiltinToolCall | None = None
         self._held: list[Event] = []
@@ -183,12 +183,12 @@ class ToolLoop:
             self._resume(approved)
 
     @property
-    def due(self) -> list[BuiltinToolRun]:
-        return self._round.due
+    def pending_runs(self) -> list[BuiltinToolRun]:
+        return self._round.pending_runs
 
     @property
-    def goes_on(self) -> bool:
-        return self._round.goes_on
+    def needs_another_round(self) -> bool:
+        return self._round.can_continue
 
     # a round with a backend
 
@@ -206,7 +206,7 @@ class ToolLoop:
             self._round.calls[event.call] = self._call(event)
         self._round.add_event(event)
         if type(event) is Finish:
-            self.running = bool(self._round.due) or self._round.goes_on
+            self.running = bool(self._round.pending_runs) or self._round.can_continue
         return self._shown([*self._begun(), *self._flow((event,)), *self._released()])
 
     def close(self) -> Iterable[Event]:
@@ -264,7 +264,7 @@ class ToolLoop:
             return self._round.calls[event.call].on_arguments(event)
         if isinstance(event, ToolCallEnd):
             return self._round.calls[event.call].end(event)
-        return () if type(event) is Finish and self.goes_on else (event,)
+        return () if type(event) is Finish and self.needs_another_round else (event,)
 
     def _released(self) -> Iterator[Event]:
         """Yield the events that waited for results which have arrived."""
@@ -286,10 +286,10 @@ class ToolLoop:
     def broken(self, problem: Problem) -> list[Event]:
         return [*self._shown([*self._begun()]), *self._broken(Failure(problem))]
 
-    def next(self, request: Request) -> Request:
+    def next_request(self, request: Request) -> Request:
         """Return the request after the round.  A forced choice held for the round before only."""
         self._rounds -= 1
-        messages, left = self._round.after(request.messages), self._round.left(request.max_tokens)
+        messages, left = self._round.messages_after(request.messages), self._round.left(request.max_tokens)
         choice = request.tool_choice if request.tool_choice == "none" else None
         request = replace(request, messages=messages, tool_choice=choice, max_tokens=left)
         if self._rounds > 0 and self._calls > 0:
@@ -329,8 +329,8 @@ class HiddenToolLoop(ToolLoop):
 class ToolRoundSource:
     """A round of tools: results in, events out.  `feed` takes lists of Results as JSON."""
 
-    used = Usage(0, 0)
-    lone = None
+    usage = Usage(0, 0)
+    feed_one = None
     done = False
 
     def __init__(self, loop: ToolLoop) -> None:

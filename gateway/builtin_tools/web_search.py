@@ -44,11 +44,11 @@ class SearchScope(Struct, frozen=True):
         return self.said.get("external_web_access") is not False
 
     @property
-    def most(self) -> tuple[int, int]:
+    def result_limits(self) -> tuple[int, int]:
         return _SIZES[self.said.get("search_context_size") or "medium"]
 
     def query(self, text: str) -> SearchQuery:
-        return SearchQuery(text, self.most[0], self.domains, self._where.get("country"))
+        return SearchQuery(text, self.result_limits[0], self.domains, self._where.get("country"))
 
     def allows(self, url: str) -> bool:
         return is_within(url, self.domains)
@@ -77,13 +77,13 @@ class SearchAction(Struct, frozen=True):
 
     description: str
     parameters: Mapping[str, Any]
-    needs: tuple[str, ...]
+    required: tuple[str, ...]
     item: Callable[[Mapping[str, Any]], OutputItemDict]
 
     def missing_argument(self, arguments: Mapping[str, Any]) -> str | None:
         """A text that it needs and has not."""
         return next(
-            (name for name in self.needs if not (isinstance(arguments.get(name), str) and arguments[name])), None
+            (name for name in self.required if not (isinstance(arguments.get(name), str) and arguments[name])), None
         )
 
 
@@ -121,7 +121,7 @@ def web_search_tools(scope: SearchScope, *, pages: bool) -> list[BuiltinTool]:
 
 def _ours(name: str, scope: SearchScope) -> BuiltinTool:
     action = ACTIONS[name]
-    schema = {"type": "object", "properties": action.parameters, "required": [*action.needs]}
+    schema = {"type": "object", "properties": action.parameters, "required": [*action.required]}
     definition = {"name": name, "description": action.description + scope.prompt_note(), "parameters": schema}
     item = {"type": "web_search_call", "status": "in_progress", "action": action.item({}), "results": None}
     return BuiltinTool(Tool(name, definition, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed_search_item)
@@ -153,13 +153,13 @@ def open_page_result(
     page: WebPage, said: Mapping[str, Any], scope: SearchScope, sources: Sources
 ) -> SearchActionResult:
     """One part of it; what is behind the last one is that."""
-    size = scope.most[1]
+    size = scope.result_limits[1]
     last = max(-(-len(page.text) // size), 1)
     wanted = said.get("part")
     part = min(wanted if type(wanted) is int and wanted > 0 else 1, last)
     title = f"{page.title} (part {part} of {last})" if last > 1 else page.title
     shown = WebPage(page.url, title, page.text[(part - 1) * size : part * size])
-    sources.number(CitedSource(page.title or page.url, page.url))
+    sources.number_of(CitedSource(page.title or page.url, page.url))
     return SearchActionResult(_numbered([shown], sources), ACTIONS["open_page"].item(said), _results([shown]))
 
 
@@ -173,7 +173,7 @@ def find_in_page_result(page: WebPage, said: Mapping[str, Any], sources: Sources
 def _numbered(parts: Iterable[WebPage], sources: Sources) -> str:
     said = []
     for part in parts:
-        number = sources.number(CitedSource(part.title or part.url, part.url))
+        number = sources.number_of(CitedSource(part.title or part.url, part.url))
         said.append(f"[{number}] {part.title}\n{part.url}\n{part.text}".strip())
     return numbered_text(said)
 

@@ -94,7 +94,7 @@ class _ServerToExamine(Struct, frozen=True):
     backend: Backend
     said: config.BackendSettings
     models: Sequence[str] = ()
-    listed: Sequence[str] = ()
+    listed_models: Sequence[str] = ()
     names: Mapping[str, str] = MappingProxyType({})
     problem: str = ""
 
@@ -126,7 +126,7 @@ async def _examined(
         kind=said.kind,
         url=said.url,
         key=f"${{{wanted.key}}}" if wanted.key else "",
-        listed=tuple(patient.listed),
+        listed_models=tuple(patient.listed_models),
         names=patient.names,
         models=tuple(models),
         problem=patient.problem,

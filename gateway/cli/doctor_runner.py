@@ -55,7 +55,7 @@ class ModelExaminer:
             kind=self._said.kind,
             heard=heard,
             chosen=chosen,
-            known=known,
+            metadata=known,
             responses=responses,
             ignores=self._said.ignores,
         )

@@ -193,10 +193,10 @@ class SettingsSection(BaseModel):
     @classmethod
     def _present(cls, data: object) -> object:
         if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None or key not in cls.known()}
+            return {key: value for key, value in data.items() if value is not None or key not in cls.known_keys()}
         return {} if data is None else data
 
     @classmethod
-    def known(cls) -> list[str]:
+    def known_keys(cls) -> list[str]:
         """The keys that may be written here."""
         return [field.serialization_alias or name for name, field in cls.model_fields.items()]

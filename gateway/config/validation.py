@@ -87,7 +87,7 @@ def _keys_beside(path: KeyPath) -> Collection[str]:
             kind = names[str(step)]
         else:
             kind = _section(kind)
-    return _section(kind).known()
+    return _section(kind).known_keys()
 
 
 def _section(kind: object) -> type[SettingsSection]:

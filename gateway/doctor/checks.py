@@ -48,9 +48,9 @@ def check_chat(findings: Findings, heard: ProbeResponse) -> Verdict:
 
 
 def check_streaming(_: Findings, heard: ProbeResponse) -> Verdict:
-    if heard.pieces > 1:
-        return passed_verdict(f"came in {heard.pieces} pieces")
-    return failed_verdict("came in one piece") if heard.pieces else unknown_verdict("the model says nothing")
+    if heard.delta_count > 1:
+        return passed_verdict(f"came in {heard.delta_count} pieces")
+    return failed_verdict("came in one piece") if heard.delta_count else unknown_verdict("the model says nothing")
 
 
 def check_usage(_: Findings, heard: ProbeResponse) -> Verdict:
@@ -122,7 +122,7 @@ def check_logprobs(_: Findings, heard: ProbeResponse) -> Verdict:
 
 
 def check_images(findings: Findings) -> Verdict:
-    heard, sees = findings.heard.get("image"), "vision" in (findings.known.abilities or ())
+    heard, sees = findings.heard.get("image"), "vision" in (findings.metadata.abilities or ())
     if heard is None:
         return unknown_verdict("was not asked")
     if heard.problem:
@@ -134,7 +134,7 @@ def check_images(findings: Findings) -> Verdict:
 
 
 def check_context_length(findings: Findings) -> Verdict:
-    tokens = findings.known.window
+    tokens = findings.metadata.window
     if tokens is None:
         return unknown_verdict("the server does not tell")
     words = f"{tokens} tokens"
@@ -177,7 +177,7 @@ def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, Probe
             return failed_verdict("come as text", advice_for("calls", findings))
         if wrong := [one.name for one in heard.said.calls if not _sound(one)]:
             return failed_verdict(f"the arguments of {wrong[0]} are no JSON object")
-        if repairs := [words for entry, words in _repairs(findings.kind).items() if entry in heard.noted]:
+        if repairs := [words for entry, words in _repairs(findings.kind).items() if entry in heard.warnings]:
             return failed_verdict("; ".join(repairs), "the gateway repairs that")
         return passed_verdict(f"called {' and '.join(one.name for one in heard.said.calls)}")
 

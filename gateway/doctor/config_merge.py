@@ -62,7 +62,7 @@ def _add(server: ExaminedServer, backends: _YamlMapping, models: _YamlMapping) -
         ignores = {"ignores": _flow(*server.ignores)} if server.ignores else {}
         backends.add(server.name, {"kind": server.kind, "url": server.url, **key, **ignores})
     found = {one.model: {"format": one.findings.format, "thought": one.findings.thought} for one in server.models}
-    for model in dict.fromkeys((*server.listed, *found)):
+    for model in dict.fromkeys((*server.listed_models, *found)):
         keys = [key for key, said in models.entries.items() if _is(key, said or {}, model, server.name)]
         for key in keys or [_new(models, model, server)]:
             yield from _learn(models.entries, key, found.get(model, {}))

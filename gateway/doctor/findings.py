@@ -98,7 +98,7 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     kind: str
     heard: Mapping[str, ProbeResponse]
     chosen: FormatChoice
-    known: ModelMetadata
+    metadata: ModelMetadata
     responses: bool | None
     ignores: Collection[str] = ()
 

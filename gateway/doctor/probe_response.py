@@ -63,12 +63,12 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
     said: ObservedMessage = ObservedMessage()
     problem: Problem | None = None
     choices: int = 0
-    pieces: int = 0
+    delta_count: int = 0
     chances: bool = False
     usage: Usage | None = None
     field: str = ""
     omitted_fields: frozenset[str] = frozenset()
-    noted: frozenset[str] = frozenset()
+    warnings: frozenset[str] = frozenset()
     begun: float | None = None
     left: bool = False
 
@@ -128,11 +128,11 @@ class ProbeResponseReader:
             said=message_from_events(events),
             problem=next((event.problem for event in events if isinstance(event, Failure)), None),
             choices=len({event.choice for event in events if isinstance(event, Finish)}),
-            pieces=len(words),
+            delta_count=len(words),
             chances=any(isinstance(event, TextDelta) and event.logprobs for event in events),
             usage=counts[-1] if counts and "estimated:usage" not in noted else None,
             field=found[1].decode() if found else "",
-            noted=noted,
+            warnings=noted,
             begun=self._begun,
             left=self._question.left and not (self._upstream.finished or any(isinstance(e, Failure) for e in events)),
         )

@@ -32,7 +32,7 @@ class ExaminedServer(Struct, frozen=True, kw_only=True):
     kind: str
     url: str
     key: str = ""
-    listed: tuple[str, ...] = ()
+    listed_models: tuple[str, ...] = ()
     names: Mapping[str, str] = MappingProxyType({})
     models: tuple[ExaminedModel, ...] = ()
     problem: str = ""
@@ -75,7 +75,7 @@ def _model(one: ExaminedModel) -> dict[str, Any]:
         for name, verdict in one.verdicts.items()
     }
     settings = {"format": findings.format, "thought": findings.thought}
-    return {"model": one.model, "context_length": findings.known.window, **settings, "verdicts": verdicts}
+    return {"model": one.model, "context_length": findings.metadata.window, **settings, "verdicts": verdicts}
 
 
 def _paragraph(server: ExaminedServer) -> Iterator[str]:

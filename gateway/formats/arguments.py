@@ -76,7 +76,7 @@ def encoded(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     """Pass on the object that a string holds; return "" if the text ended first."""
     inner = Arguments(put, shape)
     if (yield from read.take_literal('"')):
-        end = yield from read.characters(inner.feed)
+        end = yield from read.read_characters(inner.feed)
     else:
         end = yield from lenient_json.read_string_into(read, inner.feed)
     inner.close(cut=read.cut)
@@ -111,7 +111,7 @@ class Arguments:
     def passes(self, text: str) -> bool:
         """Take text that goes to `put` as it came, and leave that to the caller; return False for any other."""
         passage = self._parse.passage
-        if passage and passage.put is self._put and passage.fits(text):
+        if passage and passage.output is self._put and passage.fits(text):
             self._read.pass_through(text)
             return True
         return False

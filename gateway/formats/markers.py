@@ -22,7 +22,7 @@ class Markers:
         self.first = frozenset(m[0] for m in literals)
         self.max_length = max(map(len, literals)) - 1  # of what may yet become one
 
-    def tail(self, text: str) -> int:
+    def partial_suffix(self, text: str) -> int:
         """Length of the longest suffix of text that may yet become a marker."""
         end = text[-self.max_length :] if self.max_length else ""
         if not self.first.isdisjoint(end):
@@ -45,7 +45,7 @@ class EndTokens:
 
     def begin(self, text: str) -> int:
         """Where the tail begins that may yet be nothing but tokens, the last perhaps in part."""
-        return min(self._before(text, len(text)), self._before(text, len(text) - self._markers.tail(text)))
+        return min(self._before(text, len(text)), self._before(text, len(text) - self._markers.partial_suffix(text)))
 
     def is_complete(self, tail: str) -> bool:
         """True if a tail, as `begin` found it, has become nothing but whole tokens."""

@@ -168,7 +168,7 @@ class _MarkupParser:
         if not (stops or first):
             return (yield from read.rest(self._emit.text))
         while stops and not first:
-            if not (mark := (yield from read.trimmed_until(stops, self._emit.text, markup.citations))):
+            if not (mark := (yield from read.read_until_trimmed(stops, self._emit.text, markup.citations))):
                 break
             fresh = self._begun == read.offset - len(read.marker)
             self._spoken |= not fresh
@@ -274,7 +274,7 @@ class _MarkupParser:
     def _unopened(self, mark: str) -> ReadStep:
         """The closing tag of a thought without its opening tag, if a line end or the end follows."""
         read, gap = self._read, self._read.marker.removesuffix(mark)
-        read.record(read.marker)
+        read.begin_recording(read.marker)
         yield from read.run(_BLANKS)
         follows = yield from read.lookahead("\n", "\r")
         text = read.end_recording()
@@ -290,7 +290,7 @@ class _MarkupParser:
     def _last(self, mark: str) -> ReadStep:
         """The closing tag of an answer that the server has opened: it falls away at the end of the text."""
         read = self._read
-        read.record(read.marker)
+        read.begin_recording(read.marker)
         yield from read.peek()
         text = read.end_recording()
         if read.ended:
@@ -321,12 +321,12 @@ class _MarkupParser:
     def _citation(self, mark: str, put: TextSink) -> ReadStep:
         """A tag of a citation falls away; the white space before it is not its own."""
         read = self._read
-        read.record(mark)
+        read.begin_recording(mark)
         yield from read.run(_SOURCES)
         whole = mark.endswith(">") or (yield from read.take_literal(">"))
         text = read.end_recording()
         if whole or (read.cut and read.ended):
-            self._emit.dropped("citations")
+            self._emit.note_dropped("citations")
         else:
             put(text)
         return ""
@@ -379,7 +379,7 @@ class _MarkupParser:
     def _call(self, mark: str, put: TextSink, calls: Mapping[str, CallParser] | None = None) -> ReadStep:
         """The call, or calls, that a tag has announced; return "" if it was text, for `put`."""
         read, markup = self._read, self._markup
-        read.record(read.marker)
+        read.begin_recording(read.marker)
         try:
             fenced = mark in markup.fences
             if fenced and read.marker.endswith(mark):
@@ -421,7 +421,7 @@ class _CallsOnlyOutput:
     def __init__(self, emit: ParserOutput) -> None:
         self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
         self.unread = emit.unread
-        self.text = self.thought_end = self.reasoning = self.incomplete_call = self.dropped = _ignore
+        self.text = self.thought_end = self.reasoning = self.incomplete_call = self.note_dropped = _ignore
 
 
 def _ignore(_: str) -> None:

@@ -11,7 +11,7 @@ class PassThrough(Struct, frozen=True):
     """Where a format that waits would put all of a text at once, and wait on, if the text `fits`."""
 
     fits: Callable[[str], object]
-    put: Callable[[str], None]
+    output: Callable[[str], None]
 
 
 @cache

@@ -127,7 +127,7 @@ class TextReader:
         """Take all that has come, at once."""
         return self._take(len(self._buffer)) + self._held
 
-    def record(self, begun: str = "") -> None:
+    def begin_recording(self, begun: str = "") -> None:
         """Remember what is taken from here on, so that it can be given back after what has `begun` it."""
         self._tape, self._taped = [begun], 0
 
@@ -163,7 +163,7 @@ class TextReader:
                 return self._drop()
             yield passage if self._waits else None
 
-    def trimmed_until(self, markers: Markers, emit: TextSink, bare: Collection[str] = ()) -> ReadStep:
+    def read_until_trimmed(self, markers: Markers, emit: TextSink, bare: Collection[str] = ()) -> ReadStep:
         """`until`, where up to 16 characters of white space right before a marker belong to it, if it is not bare."""
         passage = self._past(markers.first, emit, trimmed=True)
         while True:
@@ -247,9 +247,9 @@ class TextReader:
         """Take one JSON string and return its value, or Malformed."""
         pieces: list[str] = []
         yield from self.expect('"')
-        return "".join(pieces) if (yield from self.characters(pieces.append)) else self._malformed()
+        return "".join(pieces) if (yield from self.read_characters(pieces.append)) else self._malformed()
 
-    def characters(self, emit: TextSink) -> ReadStep:
+    def read_characters(self, emit: TextSink) -> ReadStep:
         """Decode a JSON string whose quote was taken, as it comes; return its end quote, or "" at the end."""
         passage = self._past(_IN_STRING, emit)
         while True:
@@ -378,7 +378,7 @@ class TextReader:
     def _certain(self, markers: Markers) -> int:
         """The end of what is no beginning of a marker."""
         end = len(self._buffer)
-        begin = end if self._eof and not self._cut else end - markers.tail(self._buffer[self._pos :])
+        begin = end if self._eof and not self._cut else end - markers.partial_suffix(self._buffer[self._pos :])
         return end if self._eof and not self._buffer[begin:].strip(_FENCE) else begin
 
     def _drop(self) -> str:

@@ -82,8 +82,8 @@ class HeldOutput:
     def tool_end(self) -> None:
         self._add("tool_end")
 
-    def dropped(self, what: str) -> None:
-        self._add("dropped", what)
+    def note_dropped(self, what: str) -> None:
+        self._add("note_dropped", what)
 
     def thought_end(self, tag: str) -> None:
         self._add("thought_end", tag)

@@ -234,7 +234,7 @@ class ChoiceNormalizer:
         else:
             self.text(text)
 
-    def dropped(self, what: str) -> None:
+    def note_dropped(self, what: str) -> None:
         self._setting.ledger.add("dropped", what)
 
     def thought_end(self, tag: str) -> None:

@@ -169,16 +169,16 @@ class Watched:
         return self._heard(self._source.fail(problem))
 
     @property
-    def used(self) -> Usage:
-        return Usage(0, 0) if self._turn.useless else self._source.used
+    def usage(self) -> Usage:
+        return Usage(0, 0) if self._turn.useless else self._source.usage
 
     @property
     def done(self) -> bool:
         return self._source.done
 
     @property
-    def lone(self) -> Lone | None:
-        read = self._source.lone
+    def feed_one(self) -> Lone | None:
+        read = self._source.feed_one
         if self._turn.settled or not read:
             return read
 

@@ -18,7 +18,7 @@ from gateway.transforms import EventFilter
 class FanOut:
     """filters: see all choices, so that they are one answer; the members have none."""
 
-    lone = None
+    feed_one = None
     done = False  # as far as is known before all of their bodies have ended
 
     def __init__(self, members: Sequence[UpstreamReader], filters: Sequence[EventFilter] = ()) -> None:
@@ -48,8 +48,8 @@ class FanOut:
         return [*self._told(self._member.fail(problem)), *transforms.close_filters(self._filters)]
 
     @property
-    def used(self) -> Usage:
-        return _sum(member.used for member in self._members)
+    def usage(self) -> Usage:
+        return _sum(member.usage for member in self._members)
 
     @property
     def _member(self) -> UpstreamReader:

@@ -82,4 +82,4 @@ class _Calls:
     def text(self, text: str) -> None:
         pass
 
-    reasoning = tool_args = incomplete_call = dropped = unread = thought_end = text
+    reasoning = tool_args = incomplete_call = note_dropped = unread = thought_end = text

@@ -41,12 +41,12 @@ class Normalizer(Struct, eq=False):
     _closed: bool = False  # all choices have ended
     failed: bool = False
 
-    def finished(self, least: int = 1) -> bool:
+    def has_finished(self, least: int = 1) -> bool:
         """True if each choice that has begun came to its end, and there are so many."""
         return len(self._choices) >= least and all([choice.reason for choice in self._choices.values()])
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """True if no choice has begun."""
         return not self._choices
 
@@ -97,7 +97,7 @@ class Normalizer(Struct, eq=False):
         """End all choices; a missing reason is "stop"."""
         if self.failed or self._closed:
             return ()
-        if not self.finished():
+        if not self.has_finished():
             self._setting.ledger.add("synthesised", "finish_reason")
         if not self._choices:
             self._open(0)

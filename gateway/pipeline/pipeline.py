@@ -58,7 +58,7 @@ class ResponseEncoder(Protocol):
     def start(self) -> bytes: ...
     def encode(self, *events: Event) -> bytes: ...
     def keep_alive(self) -> bytes: ...
-    def record(self) -> dict[str, Any] | None: ...
+    def stored_object(self) -> dict[str, Any] | None: ...
     def close(self, *, kept: bool) -> bytes: ...
 
 
@@ -74,9 +74,9 @@ class RoundSource(Protocol):
     def close(self) -> list[Event]: ...
     def fail(self, problem: Problem) -> list[Event]: ...
     @property
-    def used(self) -> Usage: ...
+    def usage(self) -> Usage: ...
     @property
-    def lone(self) -> Lone | None: ...
+    def feed_one(self) -> Lone | None: ...
     @property
     def done(self) -> bool: ...
 
@@ -103,11 +103,11 @@ class Pipeline:
         self._started = False
         self._lone: Lone | None = None
         self.begun = False
-        self.spoken = False
+        self.round_has_content = False
         self.problem: Problem | None = None
 
     def start(self) -> list[PipelineAction]:
-        self.problem, self._counted, self._running, self.spoken = None, None, True, False
+        self.problem, self._counted, self._running, self.round_has_content = None, None, True, False
         self._upstream, self._lone = self._open_round(self._request), None
         return [StartCall(self._request)]
 
@@ -116,18 +116,18 @@ class Pipeline:
         self._spent += usage
 
     @property
-    def spent(self) -> Usage:
+    def usage(self) -> Usage:
         """Tokens by now; where they were not counted, as the round goes on or broke off, they are estimated."""
         return self._spent + self._round_usage if self._running else self._spent
 
     @property
     def _round_usage(self) -> Usage:
-        return self._counted or self._upstream.used
+        return self._counted or self._upstream.usage
 
     def answered(self, content_type: str) -> None:
         self._upstream.answered(content_type)
 
-    def commit(self) -> bytes:
+    def begin_response(self) -> bytes:
         """The head of the answer, if it did not go out yet."""
         started, self._started = self._started, True
         return b"" if started else self._endpoint.start()
@@ -145,7 +145,7 @@ class Pipeline:
         if self._lone and (said := self.feed_one(data)) is not None:
             return said
         events = self._upstream.feed(data)
-        self._lone = self._upstream.lone
+        self._lone = self._upstream.feed_one
         return self._encode_events(events) if events else b""
 
     def feed_one(self, data: bytes) -> bytes | None:
@@ -165,39 +165,43 @@ class Pipeline:
         """End the response for this reason, without further attempts; deliver what had arrived."""
         if self.problem:  # one round has failed, and the other has not begun
             self.problem = problem
-            return self._over(b"")
-        return self._over(self._encode_events(self._upstream.fail(problem)))
+            return self._finish_response(b"")
+        return self._finish_response(self._encode_events(self._upstream.fail(problem)))
 
-    def give_up(self) -> list[PipelineAction]:
+    def end_after_failure(self) -> list[PipelineAction]:
         """Nothing else is tried after a round that Failed."""
-        return self._over(b"")
+        return self._finish_response(b"")
 
     def kept(self, *, well: bool) -> list[PipelineAction]:
         """The answer has been stored, or could not be."""
         return [SendBytes(self._endpoint.close(kept=well)), EndResponse()]
 
     def _finish_round(self, last: bytes) -> list[PipelineAction]:
-        failed_at_once = self.problem and not self.spoken  # then the backend has done nothing that was of use
+        failed_at_once = (
+            self.problem and not self.round_has_content
+        )  # then the backend has done nothing that was of use
         if used := self._counted if failed_at_once else self._round_usage:
             self._spent += used
         self._counted, self._running = None, False
         if not self.problem and (request := self._again()):
             self._request = request
             return [SendBytes(last), *self.start()]
-        if self.problem and not self.spoken:
+        if self.problem and not self.round_has_content:
             return [SendBytes(last), RoundFailed(self.problem)]
-        return self._over(last)
+        return self._finish_response(last)
 
-    def _over(self, last: bytes) -> list[PipelineAction]:
+    def _finish_response(self, last: bytes) -> list[PipelineAction]:
         if self.problem:
             last += self._endpoint.encode(Failure(self.problem))
-        record = self._endpoint.record()
+        record = self._endpoint.stored_object()
         if record is None:
             return [SendBytes(last + self._endpoint.close(kept=False)), EndResponse()]
         return [SendBytes(last), StoreResponse(record)]
 
     def _encode_events(self, events: Sequence[Event]) -> bytes:
-        if len(events) == 1 and self.spoken and type(events[0]) not in _APART:  # almost always where chunks come alone
+        if (
+            len(events) == 1 and self.round_has_content and type(events[0]) not in _APART
+        ):  # almost always where chunks come alone
             return self._endpoint.encode(events[0])
         if len(events) > _FEW:
             return self._encode_runs(events)
@@ -206,7 +210,7 @@ class Pipeline:
             if type(event) in _APART:
                 said += self._encode_non_content(event)
                 continue
-            if not self.spoken:
+            if not self.round_has_content:
                 said += self._begin_content()
             said += self._endpoint.encode(event)
         return said
@@ -218,15 +222,15 @@ class Pipeline:
             if kind in _APART:
                 said += map(self._encode_non_content, run)
                 continue
-            if not self.spoken:
+            if not self.round_has_content:
                 said.append(self._begin_content())
             said.append(self._endpoint.encode(*run))
         return b"".join(said)
 
     def _begin_content(self) -> bytes:
         """There is content; what the client gets before it."""
-        self.begun = self.spoken = True
-        return self.commit()
+        self.begun = self.round_has_content = True
+        return self.begin_response()
 
     def _encode_non_content(self, event: Event) -> bytes:
         """Encode an event that is no content."""
@@ -237,4 +241,4 @@ class Pipeline:
             self.problem, self._lone = event.problem, None
             return b""
         said = self._endpoint.encode(event)
-        return said and self.commit() + said
+        return said and self.begin_response() + said

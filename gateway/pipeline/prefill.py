@@ -52,9 +52,9 @@ class PrefillOutput:
             self._emit.tool_end()
         self._open = False
 
-    def dropped(self, what: str) -> None:
+    def note_dropped(self, what: str) -> None:
         if self._resumed:
-            self._emit.dropped(what)
+            self._emit.note_dropped(what)
 
     def thought_end(self, tag: str) -> None:
         if self._resumed:

@@ -38,7 +38,7 @@ class ParserSettings(Struct, frozen=True):
     context: ParseContext
     new_id: Callable[[], str]
     ledger: Warnings
-    taken: frozenset[str] = frozenset()
+    used_ids: frozenset[str] = frozenset()
     limit: int = 8 << 20
     mask_problem: Callable[[Problem], Problem] = lambda problem: problem
     whole: bool = False
@@ -108,7 +108,7 @@ class ToolCallTracker:
             ledger.add("invalid", subject)
 
     def _id(self, id: str) -> str:
-        if not id or id in self._ids or id in self._setting.taken:
+        if not id or id in self._ids or id in self._setting.used_ids:
             if self.native:
                 self._setting.ledger.add("synthesised", "tool_calls.id")
             id = self._setting.new_id()

@@ -60,17 +60,17 @@ class UpstreamReader:
                     events += self._events_of_repeats(run)
                     at = until
                     continue
-            until = end if frames.aligned and decoder.settled else frames.after(data, at)
+            until = end if frames.aligned and decoder.repeats_settled else frames.next_boundary(data, at)
             events += self._events_of_payloads(frames.feed(data[at:until]))
             at = until
         return events
 
     @property
-    def lone(self) -> Callable[[bytes], Sequence[Event] | None] | None:
+    def feed_one(self) -> Callable[[bytes], Sequence[Event] | None] | None:
         """Return a decoder for one more chunk of the last form, without framing and, for plain text, normalizer."""
         if not self._frames or not self._frames.aligned or self._normaliser.failed:
             return None
-        known = self._decoder.known
+        known = self._decoder.repeated_event
         if not known:
             return None
         read = self._decoder.single_chunk_decoder(min(self._limit, _LONE))
@@ -90,7 +90,7 @@ class UpstreamReader:
         events = self._events_of_payloads(self._remaining_payloads(self._frames)) + self._rest()
         if self._decoder.empty:  # nothing has come but perhaps that this was all
             return events + self._flush_filters(self._normaliser.fail(_NO_CHOICE))
-        if self.done or self._normaliser.finished():
+        if self.done or self._normaliser.has_finished():
             return events + self._flush_filters(self._close_normalizer())
         return events + self._flush_filters(self._normaliser.fail(_LOST))
 
@@ -99,7 +99,7 @@ class UpstreamReader:
         if not self._frames:
             return self._flush_filters(self._normaliser.fail(problem))
         events = self._events_of_payloads(self._remaining_payloads(self._frames)) + self._rest()
-        if self.done or self._normaliser.finished(self._decoder.n):
+        if self.done or self._normaliser.has_finished(self._decoder.n):
             return events + self.close()
         return events + self._flush_filters(self._normaliser.fail(problem))
 
@@ -110,7 +110,7 @@ class UpstreamReader:
     @property
     def finished(self) -> bool:
         """True if the backend has given a finish reason for each choice that has begun."""
-        return self._normaliser.finished()
+        return self._normaliser.has_finished()
 
     @property
     def calls(self) -> int:
@@ -118,7 +118,7 @@ class UpstreamReader:
         return self._normaliser.calls
 
     @property
-    def used(self) -> Usage:
+    def usage(self) -> Usage:
         """Return the usage so far, as the backend has counted, or estimated."""
         decoder = self._decoder
         return decoder.counted or Usage(
@@ -142,7 +142,7 @@ class UpstreamReader:
             if self._normaliser.body_passes_unchanged(spoken):
                 return said
         events = [event for one in said for event in self._normalize(one)]
-        if self._normaliser.empty:
+        if self._normaliser.is_empty:
             return events + self._flush_filters(self._normaliser.fail(_NO_CHOICE))
         return events + self._flush_filters(self._close_normalizer())
 
@@ -163,7 +163,7 @@ class UpstreamReader:
         last = self._normaliser.close()
         if self._normaliser.failed:
             return last
-        if not self._normaliser.finished(self._decoder.n):
+        if not self._normaliser.has_finished(self._decoder.n):
             self._ledger.add("unenforced", "n")
         if self._decoder.unlikely and not any(entry.endswith(":logprobs") for entry in self._ledger.entries()):
             self._ledger.add("unenforced", "logprobs")
@@ -175,7 +175,7 @@ class UpstreamReader:
         if usage and (usage.reasoning or not thought):
             return ()
         self._ledger.add("estimated", "usage.reasoning_tokens" if usage else "usage")
-        return (split_reasoning_tokens(self.used, thought, said) if thought else self.used,)
+        return (split_reasoning_tokens(self.usage, thought, said) if thought else self.usage,)
 
     def _events_of_repeats(self, run: list[Event]) -> Sequence[Event]:
         """Return the output of events that differ in their texts alone."""
@@ -197,7 +197,7 @@ class UpstreamReader:
                     break  # however much of it has come
                 for raw in decoder.decode(payload):
                     events += self._normalize(raw)
-                if decoder.done and normaliser.finished():
+                if decoder.done and normaliser.has_finished():
                     events += transforms.apply_filters(self._filters, normaliser.close())  # only usage may follow
         except FrameTooLong as error:
             events += transforms.apply_filters(self._filters, normaliser.fail(error.problem))

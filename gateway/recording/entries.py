@@ -143,19 +143,19 @@ class Recording:
     def __init__(self, id: str, started: str, most: int) -> None:
         self.id, self.started = id, started
         self.entries: list[RecordingEntry] = []
-        self.most, self.size = most, 0
+        self.max_bytes, self.size = most, 0
         self.over = False
 
     def add(self, entry: RecordingEntry, size: int = 0) -> None:
         """size: bytes of what it says.  It is left out where that is too much."""
         self.size += size + ENTRY
-        if self.size <= self.most:
+        if self.size <= self.max_bytes:
             self.entries.append(entry)
 
     @property
     def cut(self) -> bool:
         """There was more."""
-        return self.size > self.most
+        return self.size > self.max_bytes
 
     def end(self, entry: EndEntry) -> None:
         """Always added."""

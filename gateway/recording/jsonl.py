@@ -60,7 +60,7 @@ def _complete(recording: Recording) -> None:
     last = recording.entries[-1]
     if not isinstance(last, EndEntry):
         raise UnreadableRecording("its end is missing")
-    recording.size, recording.over = recording.most + last.cut, True
+    recording.size, recording.over = recording.max_bytes + last.cut, True
 
 
 def entry_to_dict(n: int, entry: RecordingEntry, entries: Sequence[RecordingEntry]) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def redact(recording: Recording, secrets: Collection[bytes], *, contents: bool) 
         pieces = [getattr(entries[place], member) for place, member in stream]
         for (place, member), data in zip(stream, redact_stream(pieces, secrets, mask), strict=True):
             entries[place] = replace(entries[place], **{member: data})
-    result = Recording(recording.id, recording.started, recording.most)
+    result = Recording(recording.id, recording.started, recording.max_bytes)
     result.size, result.over = recording.size, recording.over
     result.entries = [_retold(entry, secrets, mask) for entry in entries]
     telling = [

@@ -46,12 +46,12 @@ class RecordedCall(Struct, frozen=True):
     status: int
     content_type: str
     retry_after: str | None
-    pieces: Sequence[RecordedChunk]
+    chunks: Sequence[RecordedChunk]
     end: CallEnd
 
     def cut(self, cut: Rechunk) -> "RecordedCall":
         """The same in other pieces, without their times."""
-        pieces = [RecordedChunk(0, data) for data in cut([piece.data for piece in self.pieces])]
+        pieces = [RecordedChunk(0, data) for data in cut([piece.data for piece in self.chunks])]
         return RecordedCall(self.backend, self.path, self.status, self.content_type, self.retry_after, pieces, self.end)
 
 
@@ -173,7 +173,7 @@ class MockBackend:
         call = self._choose(asked) or _NONE
         if call.status:
             writer.write(_head(call))
-        for piece in call.pieces:
+        for piece in call.chunks:
             await asyncio.sleep(piece.after if self._timed else 0)
             writer.write(b"%x\r\n%b\r\n" % (len(piece.data), piece.data))
             await writer.drain()

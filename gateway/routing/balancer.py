@@ -77,7 +77,7 @@ class BackendLoad(Protocol):
         ...
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if the next one would have to wait."""
         ...
 
@@ -115,7 +115,7 @@ class Balancer:
         busy = None
         for group in self._groups:
             member = group.choose(now, key, tried)
-            if member and not member.load.full:
+            if member and not member.load.is_full:
                 return member
             busy = busy or member
         return busy or self._last(now, tried)
@@ -126,7 +126,7 @@ class Balancer:
 
     def _last(self, now: float, tried: Collection[str]) -> BalancerMember | None:
         left = (one for one in self._members() if one.name not in tried and one.health.admits(now))
-        return min(left, key=lambda one: (one.load.full, one.priority, _cost(one)), default=None)
+        return min(left, key=lambda one: (one.load.is_full, one.priority, _cost(one)), default=None)
 
     def _members(self) -> Iterator[BalancerMember]:
         return (member for group in self._groups for member in group.members)
@@ -153,7 +153,7 @@ class _PriorityGroup:
         if preferred is None or self._is_light(preferred):
             return preferred
         other = self._least_busy(now, tried)
-        return other if other and not other.load.full else preferred
+        return other if other and not other.load.is_full else preferred
 
     def _preferred(self, now: float, key: str, tried: Collection[str]) -> BalancerMember | None:
         """Return the first member for the key with little load, or else the first that admits it."""
@@ -171,16 +171,16 @@ class _PriorityGroup:
 
     def _is_light(self, member: BalancerMember) -> bool:
         load = member.load
-        return not load.full and load.running <= self._bearable * member.weight
+        return not load.is_full and load.running <= self._bearable * member.weight
 
     def _least_busy(self, now: float, tried: Collection[str]) -> BalancerMember | None:
         """Where several are, by chance, in proportion to their weights."""
         if len(self.members) > _DRAWN and (drawn := self._drawn(now, tried)):
-            return min(drawn, key=lambda one: (one.load.full, _cost(one)))
+            return min(drawn, key=lambda one: (one.load.is_full, _cost(one)))
         left = (member for member in self.members if _is_open(member, now, tried))
         # The least of such logarithms is each one's with the probability of its share.
         return min(
-            left, key=lambda one: (one.load.full, _cost(one), -log(1 - self._random()) / one.weight), default=None
+            left, key=lambda one: (one.load.is_full, _cost(one), -log(1 - self._random()) / one.weight), default=None
         )
 
     def _drawn(self, now: float, tried: Collection[str]) -> list[BalancerMember]:

@@ -58,17 +58,17 @@ class FairQueue:
         return self.inside + self.waiting
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if the next one would have to wait."""
         return 0 < self._limit <= self.inside
 
-    def enter(self, tenant: str, weight: float, on_turn: Callable[[], object]) -> QueueEntry | None:
+    def acquire(self, tenant: str, weight: float, on_turn: Callable[[], object]) -> QueueEntry | None:
         """A ticket, inside or waiting; None if there is no place to wait, either.
 
         weight: the tenant's share of the turns, above 0; it holds for all that it has waiting.
         on_turn: called once for a ticket that had to wait, when it is inside.  Must not raise.
         """
-        if not self.waiting and not self.full:
+        if not self.waiting and not self.is_full:
             self.inside += 1
             return QueueEntry(tenant, on_turn, True)
         if self.waiting >= self.length:
@@ -77,7 +77,7 @@ class FairQueue:
         self._wait(ticket, weight)
         return ticket
 
-    def leave(self, ticket: QueueEntry) -> None:
+    def release(self, ticket: QueueEntry) -> None:
         """From inside, which gives the next its turn, or from the queue.  One that has left may leave again."""
         if ticket.inside:
             ticket.inside = False
@@ -101,7 +101,7 @@ class FairQueue:
 
     def _fill(self) -> None:
         """A turn may end at once, and another begin in here: so the state is whole before each."""
-        while self.waiting and not self.full:
+        while self.waiting and not self.is_full:
             self._next().on_turn()
 
     def _next(self) -> QueueEntry:

@@ -76,7 +76,7 @@ class Health:
         self._alone_until = now + _TRIAL
         return self._generation
 
-    def stands(self, attempt: AttemptToken) -> bool:
+    def is_current(self, attempt: AttemptToken) -> bool:
         """False if the circuit has changed since: one that waited for its turn should choose again then."""
         return attempt == self._generation
 
@@ -94,7 +94,7 @@ class Health:
 
     def ill(self, attempt: AttemptToken, now: float) -> None:
         """A failure that speaks of the server: it refused, timed out, was lost, said 502, 503 or 504, or no answer."""
-        if not self.stands(attempt):
+        if not self.is_current(attempt):
             return
         self._failures += 1
         self._age(now)
@@ -104,17 +104,17 @@ class Health:
 
     def poor(self, attempt: AttemptToken, now: float) -> None:
         """A failure that may be the request's fault, a 500: it is counted, but breaks no circuit, and mends none."""
-        if self.stands(attempt):
+        if self.is_current(attempt):
             self._age(now)
             self._bad += 1
-            self.dropped(attempt)
+            self.record_no_outcome(attempt)
 
-    def dropped(self, attempt: AttemptToken) -> None:
+    def record_no_outcome(self, attempt: AttemptToken) -> None:
         """There is no outcome, as the client left or the server asked for rest: another may be the trial.
 
         Where others are on their way it is theirs: one that takes its time is not forgotten for that.
         """
-        if self._openings and self.stands(attempt):
+        if self._openings and self.is_current(attempt):
             self._trials -= 1
             if not self._trials:
                 self._alone_until = -inf

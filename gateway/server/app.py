@@ -87,7 +87,7 @@ async def _living(
     state.workshop = workshop
     beside = [asyncio.create_task(expire_forever(store, config.store))]
     try:
-        async with telemetry.of(directory.backends), directory.run_probes(), asking.jobs.at_work() as stopping:
+        async with telemetry.of(directory.backends), directory.run_probes(), asking.jobs.running() as stopping:
             beside.append(asyncio.create_task(state.sockets.close_when(stopping)))
             state.stopping = stopping
             yield {STOPPING: stopping.set}
@@ -134,7 +134,7 @@ def _endpoints(app: GatewayApp, config: Config, door: Authenticator, crowd: Conc
         _TEXT_PATH: post(RequestParser.completion, Responder),
         _RESPONSES_PATH: post(RequestParser.response, Responder),
         _COMPACT_PATH: post(RequestParser.compaction, Responder),
-        _COUNT_PATH: post(RequestParser.prompt, TokenCounting),
+        _COUNT_PATH: post(RequestParser.token_count_request, TokenCounting),
     }
 
 

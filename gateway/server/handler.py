@@ -85,16 +85,16 @@ class ModelRequestHandler:
             seen.recorder.asked(ask.http.scope, ask.raw)
         async with Held() as held:
             question = await read(self._reader, ask.raw, ask.tenant, held)
-            seen.ledger, seen.spent = question.ledger, question.spent
+            seen.ledger, seen.usage = question.ledger, question.usage
             try:
                 ways = await self._resolve_targets(question, ask.key, faithful=reply is TokenCounting)
                 seen.model = ways.served.model
                 tokens = partial(estimate_tokens, question.request) if reply is Responder else int
-                if grant := await self._limits.admit(ask.key, ways.served.model, ways.served.settings, tokens):
-                    grant.used, send = question.used, grant.with_headers(send)
+                if grant := await self._limits.acquire(ask.key, ways.served.model, ways.served.settings, tokens):
+                    grant.used, send = question.used_tokens, grant.with_headers(send)
                     await held.stack.enter_async_context(grant)
                 if question.job_plan:
-                    held.stack.callback(seen.hold())
+                    held.stack.callback(seen.retain())
                     if question.job_plan.background:
                         held.stack.enter_context(self.acquire_concurrency(beside=1))
                     job = await self.jobs.start(ask.http.scope, ask.raw, ask.tenant, (question, ways), held.stack)
@@ -111,7 +111,7 @@ class ModelRequestHandler:
         self, question: ModelRequest, key: ApiKey | None, *, faithful: bool = False
     ) -> RetryPolicy:
         name = question.request.model
-        served = await self._directory.find(name)
+        served = await self._directory.get(name)
         require_model(key, name, served.model)
         named = affinity_key(question.request, question.sticky, served)
         return RetryPolicy(served, key, named, faithful)
@@ -191,7 +191,7 @@ class ModelEndpoint:
         self._crowd.inside += 1
         try:
             request = Request(scope, receive, send)
-            key = await self._door.admit(request)
+            key = await self._door.authenticate(request)
             with Room(self._crowd.buffers, self._memory) as room:
                 ask = IncomingRequest(request, await read_body(request, self._most_bytes, room), key)
                 asking, read, reply = self._asking, self._read, self._reply

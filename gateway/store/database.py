@@ -107,7 +107,7 @@ class Database:
             async with engines.transaction(engines.writes) as db:
                 yield db
 
-    async def together(self, write: _Write[_One], one: _One) -> None:
+    async def write_grouped(self, write: _Write[_One], one: _One) -> None:
         """`write` it, in a `writing` that it may share with what others give the same function meanwhile.
 
         It has to be of new rows: two processes that lock the same ones, in another order each, would fail.
@@ -137,7 +137,7 @@ class Database:
         """Return True if the store may hold anything: the first write creates the file."""
         return self._file in _NO_FILE or Path(self._file).exists()
 
-    async def listening(self, channel: str, heard: Callable[[str], object]) -> None:
+    async def listen(self, channel: str, heard: Callable[[str], object]) -> None:
         """Call it with whatever `notify` sends, until cancelled; with SQLite it returns at once.
 
         What is sent while there is no connection to the server is not heard.

@@ -85,7 +85,7 @@ class StoredResponse(Struct, frozen=True):
     body: dict[str, Any]
 
     @property
-    def before(self) -> ListPosition:
+    def start_position(self) -> ListPosition:
         """Where its own input begins."""
         return ListPosition(self.thread, self.first)
 

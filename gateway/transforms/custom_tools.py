@@ -116,7 +116,7 @@ class CustomToolFilter:
 def _unwrapped(read: TextReader, put: Callable[[str], None], drop: Callable[[str], None]) -> ReadStep:
     """The value of `input`, decoded as it comes, without other members; any other shape is passed as it is."""
     try:
-        read.record()
+        read.begin_recording()
         yield from read.expect("{")
         while (name := (yield from read.read_string())) != "input":
             drop(f'"{name}"')
@@ -129,7 +129,7 @@ def _unwrapped(read: TextReader, put: Callable[[str], None], drop: Callable[[str
         put(read.end_recording())
         return (yield from read.rest(put))
     read.end_recording()
-    yield from read.characters(put)
+    yield from read.read_characters(put)
     return (yield from read.rest(drop))
 
 

@@ -69,7 +69,7 @@ def output_validation(
     wanted = None if _continues(request) else format_validator(request)
     if not request.generates or not (request.is_tool_forced or wanted):
         return None
-    if wanted and not wanted.judged:
+    if wanted and not wanted.has_schema:
         ledger.add("unenforced", wanted.field)
     return OutputValidationFilter(request, wanted, terms(), ledger, before)
 
@@ -195,4 +195,4 @@ class OutputValidationFilter:
             return "it is too long to be looked at"
         if cut:
             return None if form.begins(text) else "it is no JSON"
-        return form.misfit(text)
+        return form.mismatch(text)

@@ -140,13 +140,13 @@ class FormatValidator:
         self.field, self.is_json = field, is_json
         self._is_object = schema.get("type") == "object"
         self._schema: dict[str, Any] = schema
-        self.judged = True
+        self.has_schema = True
         try:
             self._validator = _validator(schema, compile_budget(schema))
         except ValueError:
-            self._schema, self._validator, self.judged = {}, _validator({}, 1), False
+            self._schema, self._validator, self.has_schema = {}, _validator({}, 1), False
 
-    def misfit(self, text: str) -> str | None:
+    def mismatch(self, text: str) -> str | None:
         """Why it does not fit; None if it does."""
         try:
             value = json.decode(text) if self.is_json else text

@@ -85,7 +85,7 @@ class StopFilter:
         if found := self._marks.search(text):
             self._over.add(event.choice)
             return (*_said(event, text[: found.start()]), Finish(event.choice, "stop"))
-        if held := self._marks.tail(text):
+        if held := self._marks.partial_suffix(text):
             self._held[event.choice] = text[-held:]
             text = text[:-held]
         return _said(event, text)

@@ -566,7 +566,7 @@ def test_encoder_handles_every_event(streamed):
         ev.ToolCallEnd(0, 0),
     ):
         assert encoder.encode(event) == b"", "a backend that completes text sends none of these"
-    assert encoder.start() == b"" and encoder.record() is None
+    assert encoder.start() == b"" and encoder.stored_object() is None
     assert encoder.keep_alive() == (b": keep-alive\n\n" if streamed else b"")
     if streamed:
         assert set(ev.Event.__args__) == set(encoder._arms)

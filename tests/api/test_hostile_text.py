@@ -85,7 +85,7 @@ async def test_backend_text_adds_no_line_to_a_stream_and_no_header(path, asked, 
 def test_warning_name_is_visible_ascii_without_a_comma(name):
     ledger = Warnings()
     ledger.add("forwarded", name)
-    assert re.fullmatch(r"forwarded:[!-+\--~]{1,64}", ledger.known())
+    assert re.fullmatch(r"forwarded:[!-+\--~]{1,64}", ledger.header_value())
     assert safe_name(safe_name(name)) == safe_name(name)
 
 

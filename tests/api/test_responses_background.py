@@ -59,11 +59,11 @@ def test_background_response_resumes_after_its_first_events(end, status):
 def test_encoder_behind_earlier_events_still_has_to_be_started():
     out = new_encoder(told=3, background=True, kept=True)
     out.encode(TextDelta(0, "a"))
-    assert out.record() is None
+    assert out.stored_object() is None
     out = new_encoder(told=3, background=True, kept=True)
     assert out.start() == b""
     out.encode(STOP)
-    assert out.record()["status"] == "completed"
+    assert out.stored_object()["status"] == "completed"
 
 
 def test_response_may_begin_again_until_content_was_sent():

@@ -74,7 +74,7 @@ def folded(pieces, **options):
 def broken_off(frames, problem=DIED, **options):
     """End a log that breaks off; return its response."""
     fold = folded(frames, **options)
-    record, end = fold.broken_off(problem)
+    record, end = fold.fail(problem)
     response = checked(b"".join(frames) + end + fold.close(kept=True) + event_stream.DONE)
     assert response == json.loads(encode(record))
     return response
@@ -105,7 +105,7 @@ def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
     assert broken_off(frames, problem, background=background)["status"] == ("failed" if failed else "cancelled")
     places = sorted(data.draw(st.sets(st.integers(0, len(frames)), max_size=4)))
     other = folded((b"".join(frames[a:b]) for a, b in pairwise([0, *places, len(frames)])), background=background)
-    assert (other.told, other.said, *other.broken_off(problem)) == (fold.told, fold.said, *fold.broken_off(problem))
+    assert (other.told, other.said, *other.fail(problem)) == (fold.told, fold.said, *fold.fail(problem))
     assert other.close(kept=True) == fold.close(kept=True)
 
 
@@ -162,7 +162,7 @@ def test_log_end_keeps_a_compaction_complete(place):
     item = {"id": "cmp_1", "type": "compaction", "status": "completed", "encrypted_content": "gw1.A"}
     frames = logged([BuiltinItem(0, Raw(json.dumps(item).encode())), TextDelta(0, "a"), STOP])
     ResponseCompactionCompactingEvent.model_validate(events_of(frames[3] + event_stream.DONE)[0], strict=True)
-    record, end = folded(frames[:place]).broken_off(DIED)
+    record, end = folded(frames[:place]).fail(DIED)
     assert record["output"] == [item]
     done, error = events_of(end + event_stream.DONE)
     assert (done["type"], done["item"]) == ("response.output_item.done", item) and error["type"] == "error"
@@ -205,7 +205,7 @@ def test_log_without_events_gets_a_complete_end(background):
 def test_log_end_of_a_deleted_response_has_store_false():
     frames = logged([TextDelta(0, "a"), STOP])[:5]
     fold = folded(frames)
-    record, end = fold.broken_off(DIED)
+    record, end = fold.fail(DIED)
     last = events_of(fold.close(kept=False) + event_stream.DONE)[0]
     assert last["response"] == {**record, "store": False} and last["sequence_number"] == fold.told
     assert fold.told == 5 + event_stream.count_events(end)
@@ -217,7 +217,7 @@ def test_log_without_its_beginning_keeps_its_complete_items():
     ends = [place for place, frame in enumerate(frames) if frame.startswith(b"event: response.output_item.done")]
     for first in range(1, len(frames) - 1):
         fold = folded(frames[first:-1])
-        record, end = fold.broken_off(DIED)
+        record, end = fold.fail(DIED)
         assert fold.said and record["output"] == [
             item for item, place in zip(whole, ends, strict=True) if place >= first
         ]

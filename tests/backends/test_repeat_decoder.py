@@ -142,7 +142,7 @@ def test_chunks_mean_the_same_alone_and_together(format, data, frames):
     events = [event for piece in cut(data, whole) for event in together.feed(piece)]
     assert events == [event for piece in singly(whole) for event in alone.feed(piece)]
     assert together.close() == alone.close()
-    assert together.used == alone.used
+    assert together.usage == alone.usage
 
 
 def test_chunks_of_a_long_run_are_not_decoded_one_by_one():
@@ -166,9 +166,9 @@ def test_chunk_of_a_known_form_is_read_without_decoding():
         b"data: %b\n\n" % payload({"content": word}) for word in ("one", "two", "drei é", "x")
     ]
     decoder.decode(first[6:-2])
-    assert decoder.known is None  # the bytes around payloads are unknown yet
+    assert decoder.repeated_event is None  # the bytes around payloads are unknown yet
     assert decoder.run(second, 0, SSE) == ([TextDelta(0, "two")], len(second))
-    assert decoder.known == TextDelta(0, "")
+    assert decoder.repeated_event == TextDelta(0, "")
     read = decoder.single_chunk_decoder(len(third))
     assert read(third) == (TextDelta(0, "drei é"),)
     others = [2 * more, more[:-1], more[1:], b"data: [DONE]\n\n", third.replace(b"drei", b"drei vier")]
@@ -190,13 +190,13 @@ def test_chunk_text_with_an_unescaped_quote_is_not_read_by_the_template():
 
 def test_decoder_is_settled_if_a_template_is_known_or_given_up():
     decoder = ChatDecoder(Warnings())
-    assert not decoder.settled
+    assert not decoder.repeats_settled
     decoder.decode(payload({"content": "word"}))
-    assert decoder.settled
+    assert decoder.repeats_settled
     decoder.decode(payload({"refusal": "word"}))
-    assert not decoder.settled
+    assert not decoder.is_settled
     for _ in range(repeat_decoder._PATIENCE):
-        assert not ChatDecoder(Warnings()).settled
+        assert not ChatDecoder(Warnings()).is_settled
         decoder.decode(payload({"content": "word"}))
         decoder.decode(payload({"refusal": "word"}))
-    assert decoder.settled and Ollama(Warnings()).settled
+    assert decoder.is_settled and Ollama(Warnings()).is_settled

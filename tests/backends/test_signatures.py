@@ -115,7 +115,7 @@ def test_signature_covers_reasoning_that_was_fed_alone(format):
 
 def events_of_frame(source, data):
     """Return the events of a frame, read as a Pipeline reads it."""
-    events = source.lone and source.lone(data)
+    events = source.feed_one and source.feed_one(data)
     return source.feed(data) if events is None else events
 
 

@@ -116,8 +116,8 @@ MARKS = ["[1]", "[2]", "[Page](https://a.example/x)", "【1】", "【2†L1-L9�
 
 def two_sources():
     known = Sources()
-    known.number(CitedSource("Page", "https://a.example/x"))
-    known.number(CitedSource("notes.txt", file_id="file_1"))
+    known.number_of(CitedSource("Page", "https://a.example/x"))
+    known.number_of(CitedSource("notes.txt", file_id="file_1"))
     return known
 
 
@@ -174,8 +174,10 @@ def test_citation_start_that_never_ends_is_not_kept():
 
 def test_source_has_one_number():
     known = two_sources()
-    assert known.number(CitedSource("Other title", "https://a.example/x")) == 1
-    assert known.number(CitedSource("New", "https://c.example/")) == 3 and known.numbered(3) and not known.numbered(4)
+    assert known.number_of(CitedSource("Other title", "https://a.example/x")) == 1
+    assert (
+        known.number_of(CitedSource("New", "https://c.example/")) == 3 and known.by_number(3) and not known.by_number(4)
+    )
 
 
 # Tool outputs

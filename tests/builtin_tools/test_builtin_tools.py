@@ -95,7 +95,7 @@ class PureSite:
         return upstream(setting("native", tools=schemas, ledger=self.ledger), filters=[*filters, self.loop])
 
     def _again(self):
-        return self._request if self.loop.running or self.loop.goes_on else None
+        return self._request if self.loop.running or self.loop.needs_another_round else None
 
     def run(self):
         """Return all bytes that the client gets."""
@@ -114,13 +114,13 @@ class PureSite:
 
     def _between(self):
         self.sent += self.turn.feed(b"[]")
-        for run in self._order(self.loop.due):
+        for run in self._order(self.loop.pending_runs):
             self.ran.append((run.ours.tool.name, run.arguments))
             said = self._tools.get(run.ours.tool.name, f"{run.ours.tool.name} of {run.arguments}")
             result = {"id": run.id, "content": said, "item": {"output": said}}
             self.sent += self.turn.feed(json.dumps([result]).encode())
-        if self.loop.goes_on:
-            self._request = self.loop.next(self._request)
+        if self.loop.needs_another_round:
+            self._request = self.loop.next_request(self._request)
         return self._take(self.turn.close())
 
     def _take(self, actions):
@@ -181,7 +181,7 @@ def test_hosted_call_item_ends_as_soon_as_it_can():
     site.turn.answered("text/event-stream")
     site.turn.feed(chunks_with_calls(FIND, DROP))
     site.turn.close()
-    assert [run.id for run in site.loop.due] == ["c0", "c1"]
+    assert [run.id for run in site.loop.pending_runs] == ["c0", "c1"]
     (ended, begun) = (site.loop.answered([]), site.loop.feed(Usage(0, 0)))
     assert ended == [] and len(begun) == 1
     told = site.loop.answered([BuiltinToolResult("c0", "x", {"output": "x"})])

@@ -121,7 +121,7 @@ def test_doctor_reads_a_streamed_response():
     pieces = [chunk(reasoning="Hm"), chunk("4 + 3"), chunk(" = 7."), chunk(finish="stop"), usage, DONE]
     heard = listen(chunk("", role="assistant"), *pieces)
     assert heard.said == ObservedMessage("4 + 3 = 7.", "Hm", (), "stop")
-    assert (heard.pieces, heard.choices, heard.begun, heard.problem) == (3, 1, 2.0, None)
+    assert (heard.delta_count, heard.choices, heard.begun, heard.problem) == (3, 1, 2.0, None)
     assert (heard.field, heard.usage, heard.chances, heard.cut) == ("reasoning", Usage(7, 3, reasoning=1), False, False)
 
 
@@ -188,7 +188,7 @@ def test_doctor_notes_repaired_tool_calls():
         DONE,
         question="tools",
     )
-    assert {"repaired:tool_calls.index", "synthesised:tool_calls.id", "repaired:finish_reason"} <= heard.noted
+    assert {"repaired:tool_calls.index", "synthesised:tool_calls.id", "repaired:finish_reason"} <= heard.warnings
 
 
 # Which format it is
@@ -222,8 +222,8 @@ def test_doctor_finds_one_format_for_all_texts(texts, reading):
 
 GOOD = MappingProxyType(
     {
-        "plain": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), pieces=1),
-        "streamed": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), pieces=8, begun=0.5),
+        "plain": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), delta_count=1),
+        "streamed": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), delta_count=8, begun=0.5),
         "endless": ProbeResponse(said=ObservedMessage("1"), left=True),
         "after": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), begun=0.6),
         "thinking": ProbeResponse(
@@ -260,7 +260,7 @@ def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=T
         kind=kind,
         heard=all_heard,
         chosen=FormatChoice(chosen, "", opens),
-        known=known or ModelMetadata(32768),
+        metadata=known or ModelMetadata(32768),
         responses=responses,
         ignores=ignores,
     )
@@ -295,7 +295,7 @@ CASES = [
     ),
     ("chat", {"plain": CUT}, "unknown", "the model had not answered when it was cut off"),
     ("chat", {"plain": SILENT}, "unknown", "the model says nothing"),
-    ("streaming", {"streamed": replace(PROSE, pieces=1)}, "wanting", "came in one piece"),
+    ("streaming", {"streamed": replace(PROSE, delta_count=1)}, "wanting", "came in one piece"),
     ("streaming", {"streamed": SILENT}, "unknown", "the model says nothing"),
     ("usage", {"thinking": PROSE}, "wanting", "streams bring no counts"),
     (
@@ -353,7 +353,7 @@ CASES = [
         "tools_streamed",
         {
             "tools_streamed": ProbeResponse(
-                said=ObservedMessage(calls=(CALL,)), noted=frozenset(("repaired:finish_reason",))
+                said=ObservedMessage(calls=(CALL,)), warnings=frozenset(("repaired:finish_reason",))
             )
         },
         "wanting",
@@ -569,7 +569,7 @@ def test_doctor_finds_fields_that_are_ignored_silently(kind, heard, fields):
 def server(*models, listed=(), **more):
     found = [ExaminedModel(model, one, run_checks(one)) for model, one in models]
     said = {"name": "vllm", "kind": "vllm", "url": "http://127.0.0.1:8000", **more}
-    return ExaminedServer(models=tuple(found), listed=tuple(listed), **said)
+    return ExaminedServer(models=tuple(found), listed_models=tuple(listed), **said)
 
 
 RAW_MODEL = findings(tools=RAW)

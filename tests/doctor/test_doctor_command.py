@@ -384,7 +384,7 @@ async def test_doctor_examines_ollama_by_its_native_api():
         (found,) = await servers_found(url=server.url, kind="ollama")
         assert set(server.paths) == {"/api/chat"}
     (one,) = found.models
-    assert one.model == NAME and (one.findings.format, one.findings.known.window) == ("native", 4096)
+    assert one.model == NAME and (one.findings.format, one.findings.metadata.window) == ("native", 4096)
     del one.verdicts["cancellation"]  # all may have been said before anybody could leave
     wanting = {name: verdict.words for name, verdict in one.verdicts.items() if verdict.state != "good"}
     assert wanting == {

@@ -33,7 +33,7 @@ CHOICES = {
     "tool_choice_named": ("wanting", "is not heeded: called get_weather"),
     "tool_choice_none": ("wanting", "the call comes as text"),
 }
-NOTHING = Findings(kind="llamacpp", heard={}, chosen=FormatChoice("auto", ""), known=ModelMetadata(), responses=None)
+NOTHING = Findings(kind="llamacpp", heard={}, chosen=FormatChoice("auto", ""), metadata=ModelMetadata(), responses=None)
 # With tools the small model calls only if it has not to think first.
 OPEN = """\
 {%- if add_generation_prompt -%}
@@ -82,7 +82,7 @@ RAW = Way(
 def examined(url, way):
     """Examine the server, check its verdicts and return it."""
     (server,) = examine_servers(DoctorOptions(url=url), io.StringIO())
-    assert (server.kind, server.listed, server.problem) == ("llamacpp", (demo.MODEL,), "")
+    assert (server.kind, server.listed_models, server.problem) == ("llamacpp", (demo.MODEL,), "")
     (one,) = server.models
     assert list(one.verdicts) == list(PROBES)
     assert {name: verdict.state for name, verdict in one.verdicts.items()} == {

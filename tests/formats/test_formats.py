@@ -232,7 +232,7 @@ def test_format_without_reasoning_and_tools_reads_all_as_text():
 
 
 def test_marker_of_one_character_holds_nothing_back():
-    assert Markers("|").tail("a|") == 0
+    assert Markers("|").partial_suffix("a|") == 0
 
 
 @given(

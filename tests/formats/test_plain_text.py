@@ -49,9 +49,9 @@ class CountedSteps:
     ("verb", "passing", "stopping"),
     [
         (lambda read, put: read.until(Markers("<a>"), put), ["one", " two ", "\n"], ["<", "b"]),
-        (lambda read, put: read.trimmed_until(Markers("<a>"), put), ["one", " two"], [" ", "three"]),
+        (lambda read, put: read.read_until_trimmed(Markers("<a>"), put), ["one", " two"], [" ", "three"]),
         (lambda read, put: read.rest(put), ["one", " <a>", " "], []),
-        (lambda read, put: read.characters(put), ["one", "{<a>}"], ["\\", "n"]),
+        (lambda read, put: read.read_characters(put), ["one", "{<a>}"], ["\\", "n"]),
     ],
     ids=["until", "trimmed_until", "rest", "characters"],
 )
@@ -89,7 +89,7 @@ def test_passage_takes_a_bracket_that_begins_no_end_token():
 
 def test_passage_is_off_while_the_reader_records():
     def verb(read, put):
-        read.record()
+        read.begin_recording()
         return read.rest(put)
 
     assert CountedSteps(verb).feed("one", "two") == 2

@@ -212,7 +212,7 @@ async def test_template_is_asked_for_again_if_the_server_was_unreachable():
         assert len(asked) == 1
         now[0] = 30.0
         assert [await learner.chat_template("m"), await learner.chat_template("m")] == ["hello", "hello"]
-        assert (await learner.known("m")).template == "hello" and len(asked) == 2
+        assert (await learner.metadata_of("m")).template == "hello" and len(asked) == 2
 
 
 async def test_disconnect_during_the_template_lookup_ends_the_request():

@@ -126,7 +126,7 @@ def _end(turn, actions, got):
                 stored = fast.encode(record)
                 _end(turn, turn.kept(well=True), got)
             case RoundFailed():
-                stored = _end(turn, turn.give_up(), got)
+                stored = _end(turn, turn.end_after_failure(), got)
     return stored
 
 

@@ -133,7 +133,7 @@ def _put(asked, given, ledger):
     request = past_tool_calls.convert_call_ids(request, given.choose(2, (None, "nine")), ledger)
     if target.prompted:
         request = prompted_tools.tools_to_prompt(request, ledger)
-    how = output_enforcement.enforcement_means(target.kind, mute=target.mute, again=False)
+    how = output_enforcement.enforcement_means(target.kind, mute=target.cannot_force_tools, again=False)
     request = output_enforcement.enforce_output(request, target.kind, how, ledger)
     dialect = DIALECTS[target.kind.dialect]
     assert is_json(dialect.body(request, target, KNOWN, ledger))

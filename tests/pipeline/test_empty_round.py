@@ -216,7 +216,7 @@ def test_retry_that_fails_ends_as_the_first_turn(case, stream):
 def test_retry_that_fails_at_once_counts_nothing():
     for pieces, spent in (([LOST], 7), ([chunk(reasoning_content="Or"), LOST], 18)):
         site, _ = chat_response([THOUGHT], pieces)
-        used = site.turn.spent
+        used = site.turn.usage
         assert used.prompt + used.completion == spent
 
 

@@ -336,7 +336,7 @@ def test_chunk_fed_alone_is_encoded_as_among_others(reads, question, format, lim
         turn.answered("text/event-stream")
         sent = b"".join(map(turn.feed, pieces))
         ended = b"".join(action.data for action in turn.close() if isinstance(action, SendBytes))
-        told.append((sent + ended, turn.problem, turn.begun, turn.spent))
+        told.append((sent + ended, turn.problem, turn.begun, turn.usage))
     assert told[0] == told[1]
 
 
@@ -437,7 +437,7 @@ def test_round_continues_where_the_round_before_ended():
     turn.start()
     first = turn.feed(chunk(content="wait ") + chunk("length") + USAGE + DONE)
     sent, go_on = turn.close()
-    assert isinstance(go_on, StartCall) and go_on.request.fresh and turn.begun and not turn.spoken
+    assert isinstance(go_on, StartCall) and go_on.request.fresh and turn.begun and not turn.round_has_content
     second = turn.feed(chunk(content="done") + chunk("stop") + USAGE + DONE)
     last, end = turn.close()
     said = payloads(first + sent.data + second + last.data)
@@ -472,7 +472,7 @@ def test_failure_before_the_first_output_is_sent_if_there_is_no_retry():
     turn = make_turn()
     turn.start()
     assert turn.fail(Problem(502, "broke")) == [SendBytes(b""), RoundFailed(Problem(502, "broke"))]
-    assert turn.give_up() == [SendBytes(b"data: " + Problem(502, "broke").body() + b"\n\n"), EndResponse()]
+    assert turn.end_after_failure() == [SendBytes(b"data: " + Problem(502, "broke").body() + b"\n\n"), EndResponse()]
 
 
 def test_done_is_reset_between_two_rounds():
@@ -506,14 +506,14 @@ def test_failure_of_a_whole_response_sends_no_body():
     turn.start()
     sent, _ = turn.fail(Problem(504, "late"))
     assert sent.data == b"" and turn.problem == Problem(504, "late")
-    assert turn.keep_alive() == b"" and turn.commit() == b""
+    assert turn.keep_alive() == b"" and turn.begin_response() == b""
 
 
 def test_head_of_the_stream_is_sent_once():
     turn = make_turn()
     turn.start()
-    assert payloads(turn.commit())[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert turn.commit() == b"" and turn.keep_alive() == b": keep-alive\n\n"
+    assert payloads(turn.begin_response())[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert turn.begin_response() == b"" and turn.keep_alive() == b": keep-alive\n\n"
     assert b"role" not in turn.feed(chunk(content="a"))
 
 

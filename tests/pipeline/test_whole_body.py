@@ -44,7 +44,7 @@ def test_normalizer_keeps_only_events_that_feeding_would_not_change(said, format
     told = [event for one in said for event in fed.feed(one)]
     told += fed.close()
     if Normalizer(settings).body_passes_unchanged(said):
-        assert (told, fed.finished(), ledger.entries()) == (said, True, [])
+        assert (told, fed.has_finished(), ledger.entries()) == (said, True, [])
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])

@@ -219,7 +219,7 @@ def test_replay_with_another_format_shows_differences(recorded):
     ("change", "why"),
     [
         (lambda one: one.entries.__delitem__(slice(1, -1)), "no backend was asked"),
-        (lambda one: setattr(one, "size", one.most + 1), "too long"),
+        (lambda one: setattr(one, "size", one.max_bytes + 1), "too long"),
         (lambda one: setattr(one.entries[-1], "status", 499), "its client left"),
         (lambda one: setattr(one.entries[4], "call", 0), "tools ran at the gateway"),
     ],

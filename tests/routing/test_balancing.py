@@ -50,7 +50,7 @@ class Site:
 
     def fill(self, name, times=1):
         for _ in range(times):
-            self.asked.append(self.named[name].load.enter("a", 1.0, self.asked.clear))
+            self.asked.append(self.named[name].load.acquire("a", 1.0, self.asked.clear))
 
     def die(self, *names, now=0.0):
         for name in names:
@@ -345,7 +345,7 @@ def test_balancer_picks_an_untried_backend_that_admits_requests(members, dead, t
         assert chosen in left if left else chosen is None
         if not left:
             continue
-        room = [one for one in left if not one.load.full]
+        room = [one for one in left if not one.load.is_full]
         assert chosen.priority == min(one.priority for one in room or left)
-        assert not chosen.load.full or not room
+        assert not chosen.load.is_full or not room
         site.fill(chosen.name)

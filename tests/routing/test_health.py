@@ -73,7 +73,7 @@ def test_circuit_pause_has_a_jitter_of_a_fifth(drawn, pause):
 def test_trial_that_is_dropped_makes_room_for_another():
     health = open_circuit()
     first = health.begin(1.0)
-    health.dropped(first)
+    health.record_no_outcome(first)
     assert health.admits(1.0)
     second = health.begin(1.0)
     health.ill(first, 1.0)
@@ -88,7 +88,7 @@ def test_trial_that_is_slow_allows_a_second_one():
     assert not health.admits(7.9) and health.back_in(7.9) == pytest.approx(0.1)
     assert health.admits(8)
     second = health.begin(8)
-    assert not health.admits(9) and health.stands(first) and health.stands(second)
+    assert not health.admits(9) and health.is_current(first) and health.is_current(second)
     health.well(first, 9)
     assert health.state(9) == "closed" and health.admits(9)
 
@@ -97,8 +97,8 @@ def test_trial_that_is_slow_counts_after_another_was_dropped():
     health = open_circuit()
     first = health.begin(1)
     second = health.begin(3)
-    health.dropped(second)
-    assert health.stands(first) and health.back_in(3) == 2
+    health.record_no_outcome(second)
+    assert health.is_current(first) and health.back_in(3) == 2
     third = health.begin(5)
     health.poor(third, 5.5)
     health.well(first, 6)
@@ -108,11 +108,11 @@ def test_trial_that_is_slow_counts_after_another_was_dropped():
 def test_trial_may_begin_after_all_others_were_dropped():
     health = open_circuit()
     for trial in (health.begin(1), health.begin(3)):
-        health.dropped(trial)
+        health.record_no_outcome(trial)
     assert health.admits(3)
     last = health.begin(3)
     assert not health.admits(4)
-    health.dropped(last)
+    health.record_no_outcome(last)
     assert health.admits(4)
 
 
@@ -131,10 +131,10 @@ def test_attempt_that_began_before_the_circuit_opened_is_ignored():
     health.well(good, 1.0)
     health.ill(bad, 1.0)
     health.poor(poor, 1.0)
-    health.dropped(left)
+    health.record_no_outcome(left)
     assert (health.state(1.0), health.admits(1.0), health.weight(1.0)) == ("half_open", False, before)
-    assert not health.stands(good)
-    assert health.stands(trial)
+    assert not health.is_current(good)
+    assert health.is_current(trial)
 
 
 def test_attempt_that_the_circuit_does_not_admit_is_no_trial():
@@ -164,7 +164,7 @@ def test_attempt_that_breaks_off_after_its_begin_is_a_failure():
 def test_backend_rests_for_a_minute_at_most_without_a_failure():
     health = healthy()
     attempt = health.begin(0.0)
-    health.dropped(attempt)
+    health.record_no_outcome(attempt)
     health.rest(0.0, 20.0)
     health.rest(0.0, 3.0)
     assert (health.admits(19.0), health.back_in(0.0), health.admits(20.0)) == (False, 20.0, True)
@@ -237,14 +237,14 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def wait_until_it_admits(self):
         self.now += self.health.back_in(self.now) + 1e-6
-        assert self.health.admits(self.now) or any(map(self.health.stands, self.trials))
+        assert self.health.admits(self.now) or any(map(self.health.is_current, self.trials))
 
     @precondition(lambda self: self.health.admits(self.now))
     @rule()
     def begin(self):
         state = self.health.state(self.now)
         attempt = self.health.begin(self.now)
-        assert self.health.stands(attempt)
+        assert self.health.is_current(attempt)
         self.attempts.append(attempt)
         if state == "half_open":
             self.trials.add(attempt)
@@ -254,16 +254,16 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def force(self):
         attempt = self.health.begin(self.now)
-        assert not self.health.stands(attempt)
+        assert not self.health.is_current(attempt)
         self.attempts.append(attempt)
 
     @precondition(lambda self: self.attempts)
     @rule(data=st.data(), outcome=st.sampled_from(["well", "ill", "poor", "dropped"]))
     def end(self, data, outcome):
         attempt = self.attempts.pop(data.draw(st.integers(0, len(self.attempts) - 1)))
-        before, stands = self.health.state(self.now), self.health.stands(attempt)
+        before, stands = self.health.state(self.now), self.health.is_current(attempt)
         if outcome == "dropped":
-            self.health.dropped(attempt)
+            self.health.record_no_outcome(attempt)
         else:
             getattr(self.health, outcome)(attempt, self.now)
         after = self.health.state(self.now)
@@ -295,7 +295,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def a_trial_has_time_for_itself(self):
-        if any(map(self.health.stands, self.trials)):
+        if any(map(self.health.is_current, self.trials)):
             assert self.now - self.begun >= 2 or not self.health.admits(self.now)
             assert self.health.state(self.now) == "half_open"
 
@@ -306,7 +306,7 @@ class Machine(RuleBasedStateMachine):
         assert not (self.health.state(self.now) == "open" and self.health.admits(self.now))
         assert 0.0 <= self.health.share <= 1.0
         assert self.health.weight(self.now) >= 0.0
-        assert not self.health.stands(AttemptToken(0))
+        assert not self.health.is_current(AttemptToken(0))
 
 
 TestMachine = Machine.TestCase

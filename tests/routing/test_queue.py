@@ -17,22 +17,22 @@ class Turns:
         self.turnstile = FairQueue(limit, length)
         self.given = []
 
-    def enter(self, name, tenant=None, weight=1.0):
-        return self.turnstile.enter(tenant or name, weight, lambda: self.given.append(name))
+    def acquire(self, name, tenant=None, weight=1.0):
+        return self.turnstile.acquire(tenant or name, weight, lambda: self.given.append(name))
 
 
 def queue(turns, tenants, weights=None):
     """Return the ticket inside and those that wait, in the order of the queue."""
-    held = turns.enter("held")
-    tickets = [turns.enter(place, tenant, (weights or {}).get(tenant, 1.0)) for place, tenant in enumerate(tenants)]
+    held = turns.acquire("held")
+    tickets = [turns.acquire(place, tenant, (weights or {}).get(tenant, 1.0)) for place, tenant in enumerate(tenants)]
     return held, tickets
 
 
 def served(turns, held, tickets, times):
     """Return the places of the tickets that get the next slots, in order."""
-    turns.turnstile.leave(held)
+    turns.turnstile.release(held)
     for _ in range(times - 1):
-        turns.turnstile.leave(tickets[turns.given[-1]])
+        turns.turnstile.release(tickets[turns.given[-1]])
     return turns.given
 
 
@@ -40,19 +40,19 @@ def test_queue_without_a_limit_admits_and_counts_every_request():
     turns = Turns(0, 0)
     tickets = [turns.enter("a") for _ in range(100)]
     assert all(ticket.inside for ticket in tickets)
-    assert (turns.turnstile.running, turns.turnstile.full) == (100, False)
+    assert (turns.turnstile.running, turns.turnstile.is_full) == (100, False)
     for ticket in tickets:
-        turns.turnstile.leave(ticket)
+        turns.turnstile.release(ticket)
     assert (turns.turnstile.running, turns.given) == (0, [])
 
 
 def test_queue_refuses_requests_beyond_its_length():
     turns = Turns(1, 1)
-    assert not turns.turnstile.full
+    assert not turns.turnstile.is_full
     first, second, third = (turns.enter(name) for name in "abc")
     assert (first.inside, second.inside, third) == (True, False, None)
-    assert (turns.turnstile.full, turns.turnstile.running, turns.turnstile.waiting) == (True, 2, 1)
-    turns.turnstile.leave(first)
+    assert (turns.turnstile.is_full, turns.turnstile.running, turns.turnstile.waiting) == (True, 2, 1)
+    turns.turnstile.release(first)
     assert (first.inside, second.inside, turns.given) == (False, True, ["b"])
 
 
@@ -60,9 +60,9 @@ def test_queue_skips_a_request_that_gives_up():
     turns = Turns(1)
     first, second, third = (turns.enter(name) for name in "abc")
     for _ in range(2):
-        turns.turnstile.leave(second)
+        turns.turnstile.release(second)
     for _ in range(2):
-        turns.turnstile.leave(first)
+        turns.turnstile.release(first)
     assert (turns.given, third.inside, turns.turnstile.running) == (["c"], True, 1)
 
 
@@ -76,17 +76,17 @@ def test_queue_charges_nothing_for_requests_that_gave_up():
     turns = Turns(1)
     held, tickets = queue(turns, [*["a"] * 20, "b", "a", "b"])
     for ticket in tickets[:20]:
-        turns.turnstile.leave(ticket)
+        turns.turnstile.release(ticket)
     assert served(turns, held, tickets, 3) == [21, 20, 22]
 
 
 def test_queue_gives_a_returning_tenant_no_precedence():
     turns = Turns(1)
     held, tickets = queue(turns, ["a", "b", "b"])
-    turns.turnstile.leave(held)
+    turns.turnstile.release(held)
     tickets.append(turns.enter(3, "a"))
-    turns.turnstile.leave(tickets[0])
-    turns.turnstile.leave(tickets[1])
+    turns.turnstile.release(tickets[0])
+    turns.turnstile.release(tickets[1])
     assert turns.given == [0, 1, 3]
 
 
@@ -98,7 +98,7 @@ def test_queue_with_new_high_priority_requests_starves_no_other():
     for number in range(40):
         name = f"new {number}"
         tickets[name] = turns.enter(name, weight=4.0)
-        turns.turnstile.leave(last)
+        turns.turnstile.release(last)
         last = tickets[turns.given[-1]]
     assert [turns.given.index(name) for name in ("old", "older")] == [3, 11]
 
@@ -110,8 +110,8 @@ def test_queue_follows_a_changed_limit():
     assert ([ticket.inside for ticket in tickets], turns.given) == ([True, True, True, False], ["b", "c"])
     turns.turnstile.limit = 1
     assert turns.turnstile.limit == 1
-    turns.turnstile.leave(tickets[0])
-    turns.turnstile.leave(tickets[1])
+    turns.turnstile.release(tickets[0])
+    turns.turnstile.release(tickets[1])
     assert turns.given == ["b", "c"]
     turns.turnstile.limit = 0
     assert turns.given == ["b", "c", "d"]
@@ -120,34 +120,34 @@ def test_queue_follows_a_changed_limit():
 def test_queue_puts_a_request_that_enters_during_a_grant_last():
     turnstile, given = FairQueue(1, 10), []
     late = []
-    turnstile.enter("a", 1.0, given.clear)
-    turnstile.enter("b", 1.0, lambda: late.append(turnstile.enter("d", 1.0, lambda: given.append("d"))))
-    turnstile.enter("c", 1.0, lambda: given.append("c"))
+    turnstile.acquire("a", 1.0, given.clear)
+    turnstile.acquire("b", 1.0, lambda: late.append(turnstile.acquire("d", 1.0, lambda: given.append("d"))))
+    turnstile.acquire("c", 1.0, lambda: given.append("c"))
     turnstile.limit = 3
-    assert (given, late[0].inside, turnstile.full) == (["c"], False, True)
+    assert (given, late[0].inside, turnstile.is_full) == (["c"], False, True)
 
 
 def test_queue_passes_on_the_slot_of_a_request_that_leaves_at_its_turn():
     turnstile, tickets = FairQueue(1, 10), {}
     for name in "abc":
-        tickets[name] = turnstile.enter(name, 1.0, lambda name=name: turnstile.leave(tickets[name]))
-    turnstile.leave(tickets["a"])
+        tickets[name] = turnstile.acquire(name, 1.0, lambda name=name: turnstile.release(tickets[name]))
+    turnstile.release(tickets["a"])
     assert turnstile.running == 0
-    assert turnstile.enter("d", 1.0, tickets.clear).inside
+    assert turnstile.acquire("d", 1.0, tickets.clear).inside
 
 
 def test_queue_keeps_no_trace_of_requests_that_gave_up():
     turns = Turns(1, 8)
     held = turns.enter("held")
     for number in range(1000):
-        turns.turnstile.leave(turns.enter(number))
+        turns.turnstile.release(turns.enter(number))
         assert len(turns.turnstile._order) <= 2 * 8 + 17
     kept = [turns.enter(name) for name in "ab"]
     for number in range(1000, 2000):
-        turns.turnstile.leave(turns.enter(number))
+        turns.turnstile.release(turns.enter(number))
         assert len(turns.turnstile._order) <= 2 * 8 + 17
-    turns.turnstile.leave(held)
-    turns.turnstile.leave(kept[0])
+    turns.turnstile.release(held)
+    turns.turnstile.release(kept[0])
     assert turns.given == ["a", "b"]
 
 
@@ -158,7 +158,7 @@ def test_queue_turns_of_waiting_tenants_differ_by_at_most_one(tenants, limit):
     tickets = [turns.enter(place, tenant) for place, tenant in enumerate(tenants)]
     counts = Counter(dict.fromkeys("abcd", 0))
     while max(counts.values()) < 8:
-        turns.turnstile.leave(inside.pop(0))
+        turns.turnstile.release(inside.pop(0))
         inside.append(tickets[turns.given[-1]])
         counts[tenants[turns.given[-1]]] += 1
         assert max(counts.values()) - min(counts.values()) <= 1
@@ -191,9 +191,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(tenant=st.sampled_from("abc"), weight=st.sampled_from([1.0, 2.0, 4.0]))
     def enter(self, tenant, weight):
-        number, full, waiting = self.numbers, self.turnstile.full, self.turnstile.waiting
+        number, full, waiting = self.numbers, self.turnstile.is_full, self.turnstile.waiting
         self.numbers += 1
-        ticket = self.turnstile.enter(tenant, weight, lambda: self.turn(tenant, number))
+        ticket = self.turnstile.acquire(tenant, weight, lambda: self.turn(tenant, number))
         if ticket is None:
             assert full
             assert waiting >= self.turnstile.length
@@ -215,7 +215,7 @@ class Machine(RuleBasedStateMachine):
         ticket = self.tickets.pop(number)
         if not ticket.inside:
             self.lines[ticket.tenant].remove(number)
-        self.turnstile.leave(ticket)
+        self.turnstile.release(ticket)
         assert not ticket.inside
 
     @rule(limit=st.integers(0, 4), length=st.integers(0, 5))
@@ -232,12 +232,12 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def requests_wait_only_if_full(self):
-        assert not self.turnstile.waiting or self.turnstile.full
+        assert not self.turnstile.waiting or self.turnstile.is_full
 
     def teardown(self):
         while self.tickets:
             number = next(number for number, ticket in self.tickets.items() if ticket.inside)
-            self.turnstile.leave(self.tickets.pop(number))
+            self.turnstile.release(self.tickets.pop(number))
         assert self.turnstile.running == 0
 
 

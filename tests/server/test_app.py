@@ -378,7 +378,7 @@ async def test_models_list_is_kept_when_its_backend_fails():
         upstream.answer_lists_with([CLOSE])
         now = 100.0
         assert [listed.id for listed in await backend.models()] == ["theirs"] and len(upstream.gets) == 2
-        assert backend.lists("theirs") and not backend.lists("mine")
+        assert backend.lists_model("theirs") and not backend.lists_model("mine")
         await backend.close()
 
 

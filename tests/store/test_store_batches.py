@@ -113,7 +113,7 @@ async def test_store_batches_close_after_pending_writes():
 
 async def test_store_batch_keeps_all_responses(store):
     await asyncio.gather(
-        *(store.together(responses.begin, response(f"r{number}", "x" * number)) for number in range(9))
+        *(store.write_grouped(responses.begin, response(f"r{number}", "x" * number)) for number in range(9))
     )
     async with store.reading() as db:
         for number in range(9):
@@ -124,7 +124,7 @@ async def test_store_batch_keeps_all_responses(store):
 
 async def test_store_batch_with_a_duplicate_id_keeps_the_other_responses(store):
     given = [response("first"), response("a"), response("same", "one"), response("same", "two"), response("b")]
-    writing = (store.together(responses.begin, one) for one in given)
+    writing = (store.write_grouped(responses.begin, one) for one in given)
     outcomes = await asyncio.gather(*writing, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [type(None)] * 3 + [exc.IntegrityError, type(None)]
     async with store.reading() as db:
@@ -136,9 +136,9 @@ async def test_store_batch_with_a_duplicate_id_keeps_the_other_responses(store):
 
 async def test_store_batch_of_many_needs_no_more_statements_than_one(tmp_path, caplog):
     database = Database(f"sqlite:///{tmp_path}/a.db")
-    await database.together(responses.begin, response("first"))
+    await database.write_grouped(responses.begin, response("first"))
     caplog.set_level(logging.DEBUG, "aiosqlite")
-    await asyncio.gather(*(database.together(responses.begin, response(f"r{number}")) for number in range(50)))
+    await asyncio.gather(*(database.write_grouped(responses.begin, response(f"r{number}")) for number in range(50)))
     statements = [record.message for record in caplog.records if record.message.startswith("executing")]
     await database.close()
     assert len(statements) == 6

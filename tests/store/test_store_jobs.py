@@ -397,7 +397,7 @@ async def notified(database, heard):
 async def test_store_notifications_reach_other_processes(store_url):
     heard = asyncio.Queue()
     async with processes(store_url, 2) as (one, other):
-        listening = asyncio.create_task(one.listening("news", heard.put_nowait))
+        listening = asyncio.create_task(one.listen("news", heard.put_nowait))
         if not one.notifies:
             await listening
             async with other.writing() as db:
@@ -428,7 +428,7 @@ async def test_store_notifications_resume_when_postgresql_is_back(monkeypatch):
     heard = asyncio.Queue()
     with Postgres.temporary() as server:
         database = Database(server.create("one"))
-        listening = asyncio.create_task(database.listening("news", heard.put_nowait))
+        listening = asyncio.create_task(database.listen("news", heard.put_nowait))
 
         await until(lambda: notified(database, heard))
         server.stop()
@@ -480,5 +480,5 @@ async def test_migration_upgrades_a_database_of_the_first_release(store_url):
         await begin(db, "s", parent=found.behind)
         done = await finish(db, "s")
         assert await item_ids(db, done) == ["a", "b", "s-in", "s-out"]
-        assert done.before == ListPosition("r", 2)
+        assert done.start_position == ListPosition("r", 2)
     await database.close()

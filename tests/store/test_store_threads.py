@@ -38,7 +38,7 @@ async def test_response_is_returned_as_saved(store):
         found = await responses.find(db, "t", "r")
         assert await responses.response_object(db, found) == body
         assert await item_lists.read(db, await responses.effective_input(db, found)) == numbered("a")
-        assert (found.before, found.own, found.behind) == (
+        assert (found.start_position, found.own, found.behind) == (
             ListPosition("r", 0),
             ItemRange("r", 0, 2),
             ListPosition("r", 2),

@@ -165,7 +165,7 @@ class Simulation:
         one.backend.account(self.phase_name)
         one.ticket = member.load.enter(asked.key or "", 1.0, lambda: self.clock.after(0.0, self.turn, one))
         if not one.ticket:
-            member.health.dropped(one.attempt)
+            member.health.record_no_outcome(one.attempt)
             self.elsewhere(one)
         elif one.ticket.inside:
             self.put(one)
@@ -173,7 +173,7 @@ class Simulation:
             self.phase.waited += 1
 
     def turn(self, one):
-        if one.backend.member.health.stands(one.attempt):
+        if one.backend.member.health.is_current(one.attempt):
             self.put(one)
         else:
             self.leave(one)
@@ -224,7 +224,7 @@ class Simulation:
     def leave(self, one):
         one.backend.account(self.phase_name)
         one.backend.tries.pop(one, None)
-        one.backend.member.load.leave(one.ticket)
+        one.backend.member.load.release(one.ticket)
 
     # what came of it
 

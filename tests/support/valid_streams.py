@@ -214,7 +214,7 @@ def _sent(body, n, way, ledger, random):
     turn = Pipeline(question.request, lambda _: UpstreamReader(decoder, settings, lambda: 40), encoder)
     turn.start()
     turn.answered(_TYPES[way.wire])
-    sent = [turn.commit(), *map(turn.feed, _cut(random, body))]
+    sent = [turn.begin_response(), *map(turn.feed, _cut(random, body))]
     return b"".join([*sent, *_ended(turn, turn.close())])
 
 

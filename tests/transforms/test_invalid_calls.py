@@ -126,7 +126,7 @@ def test_warnings_that_are_taken_back_are_sent_once_they_are_final():
     ledger = Warnings()
     for code in ("repaired", "invalid"):
         ledger.add(code, "a")
-    assert ledger.known() == "repaired:a, invalid:a"
+    assert ledger.header_value() == "repaired:a, invalid:a"
     taken = ledger.take(0, "invalid:")
     assert taken == ("invalid:a",) and ledger.take_unsent() == ""
     ledger.put(taken)

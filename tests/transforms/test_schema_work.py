@@ -71,7 +71,7 @@ def form_of(schema):
 def check_of(schema, text):
     """Return whether the schema is checked at all, and why a text does not fit."""
     found = form_of(schema)
-    return found.judged, found.misfit(text)
+    return found.has_schema, found.mismatch(text)
 
 
 @pytest.mark.parametrize("case", TOO_LONG)

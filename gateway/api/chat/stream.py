@@ -45,7 +45,7 @@ class ChatStreamEncoder(StreamEncoder):
     def start(self) -> bytes:
         return self._open(0)
 
-    def record(self) -> None:
+    def stored_object(self) -> None:
         """A stream is not stored by itself; `StoredChatStream` folds it."""
 
     def close(self, *, kept: bool) -> bytes:
@@ -210,8 +210,8 @@ class StoredChatStream:
     def keep_alive(self) -> bytes:
         return self._shown.keep_alive()
 
-    def record(self) -> dict[str, Any] | None:
-        return self._fold.record()
+    def stored_object(self) -> dict[str, Any] | None:
+        return self._fold.stored_object()
 
     def close(self, *, kept: bool) -> bytes:
         return self._shown.close(kept=kept)

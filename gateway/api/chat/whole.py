@@ -23,7 +23,7 @@ class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
     def _new_choice(self) -> "_ChatChoice":
         return _ChatChoice()
 
-    def record(self) -> dict[str, Any] | None:
+    def stored_object(self) -> dict[str, Any] | None:
         return self._completion() if self._asked.store and not self._failed else None
 
     def _completion(self) -> dict[str, Any]:

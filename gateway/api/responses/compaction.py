@@ -52,7 +52,7 @@ class SummaryEncoder:
     def keep_alive(self) -> bytes:
         return b""
 
-    def record(self) -> None:
+    def stored_object(self) -> None:
         """Return None, as a compaction is not stored."""
 
     def close(self, *, kept: bool) -> bytes:

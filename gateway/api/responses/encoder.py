@@ -65,7 +65,7 @@ class ResponseBuilder:
     def failed(self) -> bool:
         return self._end.get("status") in ("failed", "cancelled")
 
-    def record(self) -> JsonObject | None:
+    def stored_response(self) -> JsonObject | None:
         """Return the Response at its end, to be stored; None if it is not stored."""
         return self._response(self._output, kept=True) if self._asked.kept else None
 
@@ -311,25 +311,25 @@ class ResponseStreamEncoder:
         self._started = True
         if not self._told:
             event_stream.write_in_progress(self._frames, self._answer.begun)
-        return self._frames.taken()
+        return self._frames.take()
 
     def encode(self, *events: Event) -> bytes:
         self._answer.take(*events)
-        return self._frames.taken()
+        return self._frames.take()
 
     def keep_alive(self) -> bytes:
-        self._frames.put("response.in_progress", response=self._answer.begun)
-        return self._frames.taken()
+        self._frames.write_event("response.in_progress", response=self._answer.begun)
+        return self._frames.take()
 
-    def record(self) -> JsonObject | None:
+    def stored_object(self) -> JsonObject | None:
         """Nothing before the client has heard of it."""
-        return self._answer.record() if self._started else None
+        return self._answer.stored_response() if self._started else None
 
     def close(self, *, kept: bool) -> bytes:
         told = self._ledger.take_unsent() if self._started else ""  # what never began is heard by nobody
         comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
         event_stream.write_final(self._frames, self._answer.response(kept=kept))
-        return comment + self._frames.taken() + DONE
+        return comment + self._frames.take() + DONE
 
 
 class ResponseBodyEncoder:
@@ -346,9 +346,9 @@ class ResponseBodyEncoder:
     def keep_alive(self) -> bytes:
         return b""
 
-    def record(self) -> JsonObject | None:
+    def stored_object(self) -> JsonObject | None:
         """A failure is an error of its own, and nothing that anybody could ask for."""
-        return None if self._answer.failed else self._answer.record()
+        return None if self._answer.failed else self._answer.stored_response()
 
     def close(self, *, kept: bool) -> bytes:
         return b"" if self._answer.failed else encode(self._answer.response(kept=kept))

@@ -45,7 +45,7 @@ class EventWriter:
         self._numbers, self._pad = count(first), pad
         self._out: list[bytes] = []
 
-    def put(self, type: str, **fields: object) -> None:
+    def write_event(self, type: str, **fields: object) -> None:
         body = {"type": type, "sequence_number": next(self._numbers), **fields}
         self._out.append(b"event: %b\ndata: %b\n\n" % (type.encode(), encode(body)))
 
@@ -60,7 +60,7 @@ class EventWriter:
             padding = b',"obfuscation":%b' % encode(pad())
             self._out.append(b"%b%d%b%b%b%b%b" % (before, number, after, encode(text), more, padding, _END))
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
         frames = b"".join(self._out)
         self._out.clear()
         return frames
@@ -74,7 +74,7 @@ class EventWriter:
 class NullEventWriter(EventWriter):
     """An event writer without a reader."""
 
-    def put(self, type: str, **fields: object) -> None: ...
+    def write_event(self, type: str, **fields: object) -> None: ...
 
     def write_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None: ...
 
@@ -89,16 +89,16 @@ def in_progress_response(head: ResponseHead, asked: ResponseParams) -> JsonObjec
 def created_events(head: ResponseHead, asked: ResponseParams) -> tuple[JsonObject, bytes]:
     """The Response as it is accepted, and the events that say so; in the background it is queued first."""
     frames = EventWriter()
-    return write_in_progress(frames, in_progress_response(head, asked)), frames.taken()
+    return write_in_progress(frames, in_progress_response(head, asked)), frames.take()
 
 
 def write_in_progress(frames: EventWriter, response: JsonObject) -> JsonObject:
     """Tell that it is in progress, and give what was told before that."""
     first = {**response, "status": "queued"} if response["background"] else response
-    frames.put("response.created", response=first)
+    frames.write_event("response.created", response=first)
     if response["background"]:
-        frames.put("response.queued", response=first)
-    frames.put("response.in_progress", response=response)
+        frames.write_event("response.queued", response=first)
+    frames.write_event("response.in_progress", response=response)
     return first
 
 
@@ -111,20 +111,20 @@ def write_failed(frames: EventWriter, problem: Problem) -> JsonObject:
         return {"status": "cancelled"}
     error = problem.error()
     flat = {name: error[name] for name in ("code", "message", "param")}
-    frames.put("error", **flat, error=error)
+    frames.write_event("error", **flat, error=error)
     return {"status": "failed", "error": objects.error_object(problem)}
 
 
 def write_final(frames: EventWriter, response: JsonObject) -> None:
     """Tell what it came to; there is no event of a cancelled response."""
-    frames.put(_EVENTS.get(response["status"], "response.failed"), response=response)
+    frames.write_event(_EVENTS.get(response["status"], "response.failed"), response=response)
 
 
 def final_event(response: JsonObject, number: int) -> bytes:
     """The last event, which has this number, of a response that is over."""
     frames = EventWriter(first=number)
     write_final(frames, response)
-    return frames.taken()
+    return frames.take()
 
 
 def count_events(data: bytes) -> int:

@@ -220,7 +220,7 @@ class History:
     def add_reasoning(self, item: Item) -> None:
         self._group().thoughts.append(item)
 
-    def call(self, call: PastToolCall, also: str | None = None) -> None:
+    def add_tool_call(self, call: PastToolCall, also: str | None = None) -> None:
         """A call, whose output will name its id, or the other one that it has `also`."""
         group = self._group()
         group.calls.append(call)
@@ -271,7 +271,7 @@ class History:
             self._open[call.name].pop(call.id, None)
         call.output = output
 
-    def compact(self, text: str) -> None:
+    def replace_with_summary(self, text: str) -> None:
         """A summary stands for all that was said before it, but not for what the model was told to do."""
         self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in LEADING]
         self.add(summary_message(text))

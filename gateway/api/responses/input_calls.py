@@ -26,7 +26,7 @@ def function_call_item(kind: ToolKind, said: str) -> Callable[[History, Item, st
 
     def read(past: History, item: Item, _: str) -> None:
         named = ToolName(item["name"], item.get("namespace") or "")
-        past.call(_call(item, item["call_id"], kind, named, {said: item[said]}))
+        past.add_tool_call(_call(item, item["call_id"], kind, named, {said: item[said]}))
 
     return read
 
@@ -35,7 +35,7 @@ def shim_call_item(kind: ToolKind) -> Callable[[History, Item, str], None]:
     """A call of a tool that OpenAI's models know; it says what its item says."""
 
     def read(past: History, item: Item, _: str) -> None:
-        past.call(_own(item, item["call_id"], kind), also=item.get("id") if kind == "local_shell" else None)
+        past.add_tool_call(_own(item, item["call_id"], kind), also=item.get("id") if kind == "local_shell" else None)
 
     return read
 
@@ -48,7 +48,7 @@ def tool_search_item(past: History, item: Item, param: str) -> None:
     id = item.get("call_id") or item.get("id")
     if id is None:
         raise missing_parameter(f"{param}.call_id")
-    past.call(_own(item, id, "tool_search"))
+    past.add_tool_call(_own(item, id, "tool_search"))
 
 
 def tool_search_output_item(past: History, item: Item, param: str) -> None:
@@ -124,7 +124,7 @@ def approval_request_item(past: History, item: Item, param: str) -> None:
     _check_approves(past, item, param)
     _REQUEST(item, param)
     named = ToolName(item["name"], item["server_label"])
-    past.call(_call(item, item["id"], "function", named, {"arguments": item["arguments"]}))
+    past.add_tool_call(_call(item, item["id"], "function", named, {"arguments": item["arguments"]}))
 
 
 def approval_response_item(past: History, item: Item, param: str) -> None:
@@ -169,7 +169,7 @@ def _own(item: Item, id: str, kind: ToolKind) -> PastToolCall:
 
 def _pair(past: History, item: Item, named: ToolName, arguments: str, output: str) -> None:
     """A call that was answered on the server's side."""
-    past.call(_call(item, item["id"], "function", named, {"arguments": arguments}))
+    past.add_tool_call(_call(item, item["id"], "function", named, {"arguments": arguments}))
     past.answer(item["id"], item["type"], output)
 
 

@@ -151,7 +151,7 @@ def _compaction(past: History, item: Item, param: str) -> None:
         param = f"{param}.encrypted_content"
         message = f"Invalid value for '{param}': this gateway did not make it, or its key is gone."
         raise BadRequest(message, code="invalid_encrypted_content", param=param)
-    past.compact(opened.text)
+    past.replace_with_summary(opened.text)
 
 
 def _reference(past: History, item: Item, param: str) -> None:

@@ -50,9 +50,9 @@ class LogReplay:
         """Whole frames, as they follow each other.  Of what stands before the first of them nothing is known."""
         for payload in event_payloads(data):
             self._take(json.decode(payload))
-        self._frames.taken()  # it is told
+        self._frames.take()  # it is told
 
-    def broken_off(self, problem: Problem) -> tuple[JsonObject, bytes]:
+    def fail(self, problem: Problem) -> tuple[JsonObject, bytes]:
         """The Response to be stored, and the events that lead to it; what was open is incomplete."""
         self._frames.restart_at(0)
         event_stream.write_in_progress(self._frames, self._begun)
@@ -75,7 +75,7 @@ class LogReplay:
 
     def _untold(self, first: int) -> bytes:
         """Return the written events numbered from this on, without those in the log."""
-        new = events_after(self._frames.taken(), first, self.told - 1)
+        new = events_after(self._frames.take(), first, self.told - 1)
         self.told += count_events(new)
         return new
 

@@ -37,7 +37,7 @@ class StreamedText:
     def done(self, **beside: object) -> str:
         """The whole text, told with what stands beside it."""
         text = "".join(self._pieces)
-        self._frames.put(f"{self.event}.done", **self._at, **{self.field: text}, **beside)
+        self._frames.write_event(f"{self.event}.done", **self._at, **{self.field: text}, **beside)
         return text
 
 
@@ -58,11 +58,11 @@ class OutputPart(StreamedText):
 
     def __init__(self, frames: EventWriter, at: JsonObject, index: int) -> None:
         super().__init__(frames, {**at, f"{self.member}_index": index})
-        frames.put(f"{self.boundary_events}.added", **self._at, part=self._part(""))
+        frames.write_event(f"{self.boundary_events}.added", **self._at, part=self._part(""))
 
     def close(self) -> JsonObject:
         part = self._part(self.done(**self._beside()))
-        self._frames.put(f"{self.boundary_events}.done", **self._at, part=part)
+        self._frames.write_event(f"{self.boundary_events}.done", **self._at, part=part)
         return part
 
     def _part(self, text: str) -> JsonObject:
@@ -104,7 +104,7 @@ class OutputTextPart(OutputPart):
     def annotate(self, annotation: JsonObject) -> None:
         at = {**self._at, "annotation_index": len(self._annotations)}
         self._annotations.append(annotation)
-        self._frames.put("response.output_text.annotation.added", **at, annotation=annotation)
+        self._frames.write_event("response.output_text.annotation.added", **at, annotation=annotation)
 
     def _part(self, text: str) -> JsonObject:
         marks = {"annotations": self._annotations, "logprobs": part_logprobs(self._logprobs)}
@@ -123,11 +123,11 @@ class OutputItem(ABC):
     def __init__(self, frames: EventWriter, index: int, item: JsonObject) -> None:
         self._frames, self._item, self._index = frames, item, index
         self._at = {"item_id": item["id"], "output_index": index}
-        frames.put("response.output_item.added", output_index=index, item=item)
+        frames.write_event("response.output_item.added", output_index=index, item=item)
 
     def close(self, status: ItemStatus) -> JsonObject:
         item = self._whole(status)
-        self._frames.put("response.output_item.done", output_index=self._index, item=self._seen(item))
+        self._frames.write_event("response.output_item.done", output_index=self._index, item=self._seen(item))
         return item
 
     def _seen(self, item: JsonObject) -> JsonObject:
@@ -149,7 +149,7 @@ class CompleteItem(OutputItem):
     def __init__(self, frames: EventWriter, index: int, item: JsonObject) -> None:
         super().__init__(frames, index, item)
         if event := _MEANWHILE.get(item["type"]):
-            frames.put(event, **self._at)
+            frames.write_event(event, **self._at)
 
     def _whole(self, _: ItemStatus) -> JsonObject:
         return {**self._item, "status": "completed"} if self._item.get("status") == "in_progress" else self._item
@@ -223,7 +223,7 @@ class BuiltinCallItem(OutputItem):
         return self._sees(item)
 
     def _tell(self, event: str) -> None:
-        self._frames.put(f"response.{self._item['type']}.{event}", **self._at)
+        self._frames.write_event(f"response.{self._item['type']}.{event}", **self._at)
 
 
 class MessageItem(OutputItem):

@@ -76,7 +76,7 @@ class BuiltinToolParams(Struct, frozen=True):
     definitions: tuple[dict[str, Any], ...] = ()
     lists: Mapping[str, list[dict[str, Any]]] = {}
     approved: tuple[ApprovedToolCall, ...] = ()
-    most: int | None = None
+    max_calls: int | None = None
 
 
 class ResponseParams(Struct, frozen=True, kw_only=True):

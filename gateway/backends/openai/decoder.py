@@ -95,14 +95,14 @@ class ChatDecoder(Struct, eq=False):
         return events, until
 
     @property
-    def known(self) -> Event | None:
+    def repeated_event(self) -> Event | None:
         """Return the event of the last chunk without its text, if its form is known by now."""
-        return self._template.known
+        return self._template.event_shape
 
     def single_chunk_decoder(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
         """Reads data that is one chunk of that form, of at most so many bytes; None where it is anything else."""
         read = self._template.decode_one(most)
-        if not isinstance(self._template.known, ReasoningDelta):
+        if not isinstance(self._template.event_shape, ReasoningDelta):
             return read
 
         def told(data: bytes) -> Sequence[Event] | None:
@@ -123,9 +123,9 @@ class ChatDecoder(Struct, eq=False):
         return not self._met
 
     @property
-    def settled(self) -> bool:
+    def repeats_settled(self) -> bool:
         """Return True if the next payload cannot continue a run of the learnt form."""
-        return self._template.settled
+        return self._template.is_settled
 
     def decode(self, payload: bytes) -> list[Event]:
         """Return the events of a payload; an unreadable one is a Failure."""

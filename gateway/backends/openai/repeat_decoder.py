@@ -47,7 +47,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
     said: int = 0
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Return True if a form is known, or no more is learnt."""
         return self._event is not None or self._lessons == self._patience
 
@@ -64,7 +64,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         return self._event(text) if text else None
 
     @property
-    def known(self) -> RepeatableEvent | None:
+    def event_shape(self) -> RepeatableEvent | None:
         """An event of the form that it knows, without a text."""
         return self._event("") if self._event and self._between else None
 
@@ -103,11 +103,11 @@ class RepeatedChunkDecoder(Struct, eq=False):
             return [], at
         try:
             strings, until = self._matching_strings(data, at, around.ending.count(b"\n"))
-            return self._told(_texts(strings)), until
+            return self._make_events(_texts(strings)), until
         except (DecodeError, UnicodeDecodeError):  # one of them is of this form only at a first glance
             return [], at
 
-    def _told(self, texts: list[str]) -> list[Event]:
+    def _make_events(self, texts: list[str]) -> list[Event]:
         """The events with these texts."""
         assert self._event
         if texts:

@@ -50,7 +50,7 @@ class BodyTarget(Struct, frozen=True):
     prompted: bool = False
 
     @property
-    def mute(self) -> bool:
+    def cannot_force_tools(self) -> bool:
         """The server cannot be told that a tool has to be called: it has no parser for calls, or knows of no tools."""
         return self.prompted or (self.kind.refuses_tools and self.parsed_here)
 
@@ -103,7 +103,7 @@ def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]
     """The tools that may be called; of these only the one that has to be, where the server is not told its name."""
     if target.prompted:
         return []
-    choice, told = request.tool_choice, target.kind.fields["tool_choice"] == PASSED and not target.mute
+    choice, told = request.tool_choice, target.kind.fields["tool_choice"] == PASSED and not target.cannot_force_tools
     only = choice.name if isinstance(choice, ToolName) and not told else None
     return [_offer(tool) for tool in request.callable_tools if only in (None, tool.name)]
 
@@ -127,7 +127,7 @@ def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
 def _choice(request: Request, target: BodyTarget) -> object:
     """None if nothing is to be said of it."""
     choice, verdict = request.tool_choice, target.kind.fields["tool_choice"]
-    if target.mute:
+    if target.cannot_force_tools:
         return "none"
     if choice is None or choice == "auto":
         return choice

@@ -123,7 +123,7 @@ class BareCall(JsonCall):
 
 def read_bracket(read: TextReader, emit: ParserOutput) -> ReadStep:
     """Take the bracket that comes next, with the white space before it; "" where text comes."""
-    read.record()
+    read.begin_recording()
     yield from read.peek()
     mark = yield from read.take_literal("{", "[")
     read.marker = read.end_recording()

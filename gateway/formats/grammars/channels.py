@@ -81,7 +81,7 @@ def functionary32(read: TextReader, emit: ParserOutput, context: ParseContext) -
 
 
 def _first(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    read.record()
+    read.begin_recording()
     name = yield from read.run(_NAME)
     line = yield from read.take_literal("\n", "\r\n")
     if name == "all" and line:
@@ -97,7 +97,7 @@ def _call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadSt
     """A message behind a mark: its name is a line."""
     if text := (yield from read.run(_MORE)):
         emit.text(text)
-        read.record(">>>")  # the mark is the last three
+        read.begin_recording(">>>")  # the mark is the last three
     name = yield from read.read_word(_NAME)
     if not (yield from read.take_literal("\n", "\r\n")):
         raise Malformed
@@ -180,7 +180,7 @@ class _ChannelParser:
                 return (yield from self._untagged(begun))
         if context.forced is None:
             return (yield from self._untagged())
-        read.record()
+        read.begin_recording()
         yield from read.peek()
         if mark := (yield from read.take_literal(*bare_json.CALLS)):
             return (yield from try_call(bare_json.CALLS[mark](read, emit, context), read, emit, emit.text))
@@ -200,7 +200,7 @@ class _ChannelParser:
     def _untagged(self, begun: str = "") -> ReadStep:
         """A header that lacks its first tag, or has none missing, else text; some of it was taken."""
         read = self._read
-        read.record(begun)
+        read.begin_recording(begun)
         if begun != TO:
             yield from read.peek()
         word = begun.strip() + (yield from read.run(_WORD))
@@ -243,17 +243,17 @@ class _ChannelParser:
             return ""
         if words := _PARTS.sub("", header).lstrip():
             if mark or name:
-                self._emit.dropped("content")
+                self._emit.note_dropped("content")
             else:
                 self._put(words)
         elif name and not mark and self._read.torn(*self._messages.begins, CONSTRAIN, MESSAGE):
-            self._emit.dropped("content")  # the header ends within a tag, which is no value
+            self._emit.note_dropped("content")  # the header ends within a tag, which is no value
         if mark and self._messages.spaced:
             yield from self._read.take_literal(" ")
         if self._thinking or not self._context.tools:
             return ""
         read, emit = self._read, self._emit
-        read.record()
+        read.begin_recording()
         return (yield from try_call(self._messages.body(read, emit, self._context, name), read, emit, emit.text))
 
     def _addressed(self, header: str) -> str:
@@ -282,7 +282,7 @@ def _read_muse_body(read: TextReader, emit: ParserOutput, context: ParseContext,
         start_call(read, emit, called)
         if not (yield from _ARGUMENTS.run_named(read, emit, context, called)):
             raise Malformed
-        read.record()
+        read.begin_recording()
         more = yield from read.accept(_INVOKE)
     read.end_recording()
     yield from read.accept(_CLOSE)

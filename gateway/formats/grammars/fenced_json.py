@@ -32,8 +32,8 @@ class _Block:
     def tool_end(self) -> None:
         self._add("tool_end")
 
-    def dropped(self, what: str) -> None:
-        self._add("dropped", what)
+    def note_dropped(self, what: str) -> None:
+        self._add("note_dropped", what)
 
     def text(self, text: str) -> None:
         raise Malformed
@@ -49,7 +49,7 @@ class _Block:
 
 def opening(read: TextReader) -> ReadStep:
     """Take a fence, its language and the white space after it."""
-    read.record()
+    read.begin_recording()
     yield from read.take_literal(FENCE)
     yield from read.run(_LANGUAGE)
     yield from read.peek()
@@ -76,7 +76,7 @@ def block(read: TextReader, emit: ParserOutput, context: ParseContext, opening: 
 
 
 def _calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    read.record()
+    read.begin_recording()
     yield from named((yield from read.expect("{", "[")))(read, emit, context)
     closed = yield from read.accept(FENCE)
     return closed or ("whole" if read.ended and not read.cut else "")

@@ -74,7 +74,7 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
         put('"')
         stop = Markers(*stops)
         while (mark := (yield from read.until(stop, lambda text: put(escape_json_string(text))))) in _MAYBE:
-            read.record(mark)
+            read.begin_recording(mark)
             yield from read.peek()
             over = yield from read.lookahead(*(follow if mark == "," else (self.end,)))
             text = read.end_recording()

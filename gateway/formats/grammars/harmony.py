@@ -30,7 +30,7 @@ _IN_CODE = Markers(*_BEGINS, *_ENDS)
 
 def begins(read: TextReader) -> ReadStep:
     """Take the header that a turn begins with; return "" if there is none, and what was taken is recorded."""
-    read.record()
+    read.begin_recording()
     header = yield from read.take_literal(*_CHANNELS, *_HEADERS)
     if header not in _CHANNELS or (yield from read.lookahead(_TO)):
         return header
@@ -46,7 +46,7 @@ def turn(read: TextReader, emit: ParserOutput, context: ParseContext, header: st
 
 def _message(read: TextReader, emit: ParserOutput, context: ParseContext, header: str) -> ReadStep:
     """Read one message; return the header of the next."""
-    read.record(header)
+    read.begin_recording(header)
     put: TextSink = emit.reasoning if header.endswith("analysis") else emit.text
     if not header.endswith(_TO) and not (yield from read.take_literal(_TO)):
         read.end_recording()

@@ -192,7 +192,7 @@ class JsonCall:
             start_call(self.read, self.emit, name, self._id)
             self._shape = self._context.shape(name)
         for key in self._strange:
-            self.emit.dropped(key)
+            self.emit.note_dropped(key)
         if early := "".join(self._early):
             self._put(early if self._mute else fitted(early, self._shape) or early)
 
@@ -201,7 +201,7 @@ class JsonCall:
         if not self._started:
             self._strange.append(what)
         else:
-            self.emit.dropped(what)
+            self.emit.note_dropped(what)
 
     @property
     def _put(self) -> TextSink:
@@ -213,7 +213,7 @@ class JsonCall:
     def _unused(self, arguments: str) -> None:
         """Drop the arguments of what is no call, and report any other than an empty object."""
         if arguments.strip(_EMPTY):
-            self.emit.dropped("tool_calls.function.arguments")
+            self.emit.note_dropped("tool_calls.function.arguments")
 
 
 class KeyedCall(JsonCall):
@@ -232,7 +232,7 @@ def several(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
     if listed:
         call.names = None
     while not read.ended:
-        read.record()
+        read.begin_recording()
         parted = yield from read.accept(",", ";")
         if (yield from read.accept("{")):
             if (yield from _another(read, call, listed=listed)):

@@ -54,7 +54,7 @@ class NestedCall(Struct, frozen=True, kw_only=True):
             tag = yield from _NestedParser(self.mark, read, emit.tool_args).run(context.tools.get(name, {}))
             if tag:
                 emit.tool_end()
-                read.record(self.mark + tag)
+                read.begin_recording(self.mark + tag)
         return read.end_recording()
 
 
@@ -139,7 +139,7 @@ class _NestedParser:
         """
         read = self._read
         wanted = argument_types(tool, key, STRING if depth == _DEPTH else ANY)
-        read.record()
+        read.begin_recording()
         yield from read.peek()
         following = (yield from self._tag()) if (yield from read.take_literal(self._mark)) else ""
         begun = read.end_recording()
@@ -180,7 +180,7 @@ class _NestedParser:
         read = self._read
         stops = Markers(self._mark, f"</{tag}>")
         while mark := (yield from read.until(stops, put)):
-            read.record(mark)
+            read.begin_recording(mark)
             if mark == self._mark:
                 end = yield from self._tag()
             else:
@@ -202,7 +202,7 @@ class _NestedParser:
             return tag
         tag, marks = "", Markers(self._mark)
         while not tag and (yield from read.until(marks, text.append)):
-            read.record(self._mark)
+            read.begin_recording(self._mark)
             tag = yield from self._tag()
             taken = read.end_recording()
             text.append("" if tag else taken)

@@ -62,7 +62,7 @@ class Pythonic(Struct, frozen=True):
         except Malformed:
             emit.unread(self.format)
             begun = read.end_recording()
-            read.record(begun)
+            read.begin_recording(begun)
             yield from Nesting(begun).leave(read, _ignore)
             raise
         start_call(read, emit, name)
@@ -78,7 +78,7 @@ class Pythonic(Struct, frozen=True):
         yield from self._one(read, emit, context)
         try:
             while not read.ended:
-                read.record()
+                read.begin_recording()
                 parted = yield from read.accept(",", ";")
                 following = yield from read.peek()
                 if following.isalpha() or following == "_":

@@ -152,7 +152,7 @@ class _TaggedParser:
             raise Malformed
         start_call(read, self._emit, name)
         if more.strip() and "=" not in more:
-            self._emit.dropped("tool_calls.function.name")
+            self._emit.note_dropped("tool_calls.function.name")
         self._tool = self._tools.get(name, {})
         return tag
 
@@ -256,14 +256,14 @@ class _TaggedParser:
         if not tags.trim or (tags.framed and not begun):
             return (yield from self._until(tags.stops, put))
         trimmed = _TrimmedOutput(put, begun)
-        tag = yield from self._until(tags.stops, trimmed.put)
+        tag = yield from self._until(tags.stops, trimmed.write)
         trimmed.close()
         return tag
 
     def _until(self, stops: Markers, put: TextSink) -> ReadStep:
         read = self._read
         while mark := (yield from read.until(stops, put)):
-            read.record(mark)
+            read.begin_recording(mark)
             found = yield from self._following(mark)
             text = read.end_recording()
             if found:
@@ -303,7 +303,7 @@ class _TrimmedOutput:
         self._put, self._held = put, ""
         self._ends = ("\n",) if begun == "\n" else ("\r\n", "\n", "\r")
 
-    def put(self, text: str) -> None:
+    def write(self, text: str) -> None:
         if self._held or text[-1] in "\r\n":
             text = self._held + text
             self._held = next((end for end in self._ends if text.endswith(end)), "")

@@ -101,7 +101,7 @@ async def _model(
     name: str, aliases: list[str], config: Config, directory: ModelRegistry, rates: Iterable[ModelRate]
 ) -> ModelView | None:
     """Return None if no worker has it any more."""
-    served = await _in_time(directory.find(name), None)
+    served = await _in_time(directory.get(name), None)
     if not served:
         return None
     known, places = await asyncio.gather(

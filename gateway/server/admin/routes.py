@@ -99,7 +99,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get("/admin/overview", include_in_schema=False)
     async def document(request: Request) -> Response:
         """For a key of the scope admin."""
-        await door.admit(request, "admin")
+        await door.authenticate(request, "admin")
         said = json.encode(await seen())
         return Response(said, media_type="application/json", headers={"cache-control": "no-store"})
 
@@ -114,7 +114,7 @@ def _add_pages(app: FastAPI, config: Config, door: Authenticator, seen: Callable
         """Show that there is a gateway and how to use it, to clients without the needed key."""
         shown = None
         if not config.auth.keys or any(name in request.headers for name in _KEYS):
-            await door.admit(request, "admin")
+            await door.authenticate(request, "admin")
             shown = await seen()
         root = str(request.base_url).rstrip("/")
         return HTMLResponse(await asyncio.to_thread(render_overview, root, shown), headers=HEADERS)
@@ -155,7 +155,7 @@ def _add_reading(app: FastAPI, door: Authenticator) -> None:
     @app.get(_LIST, include_in_schema=False)
     async def exchanges(request: Request) -> Response:
         """Filters: `model` (a part of it), `status` (`live`, `200`, `4xx`) and `code`, of the ledger."""
-        await door.admit(request, "admin")
+        await door.authenticate(request, "admin")
         wanted = [request.query_params.get(name, "") for name in ("model", "status", "code")]
         return _answer({"exchanges": list_exchanges(app.state.telemetry.recorder.recent, *wanted)})
 
@@ -198,7 +198,7 @@ def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
 
 
 async def _asked_for(app: FastAPI, door: Authenticator, request: Request, id: str) -> Recording:
-    await door.admit(request, "admin")
+    await door.authenticate(request, "admin")
     return find_exchange(app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
 
 

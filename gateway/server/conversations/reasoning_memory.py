@@ -36,7 +36,7 @@ class NoReasoningMemory:
         """The request with the reasoning that its messages had; else than in all turns, only that of the last one."""
         return request
 
-    def listening(self, round: _Round) -> _Round:
+    def capture_filter(self, round: _Round) -> _Round:
         """Return the round with a filter that captures the reasoning of its answer."""
         return round
 
@@ -72,7 +72,7 @@ class ReasoningMemory(NoReasoningMemory):
         self._used = found.keys()
         return restore_reasoning(request, lacks, found, ledger)
 
-    def listening(self, round: _Round) -> _Round:
+    def capture_filter(self, round: _Round) -> _Round:
         return round.with_filter(self._listener)
 
     def flush_before(self, outlet: ResponseWriter) -> ResponseWriter:

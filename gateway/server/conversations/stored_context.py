@@ -87,7 +87,7 @@ class StoredContext:
         record = responses.warned(record, header_text(", ".join(ledger.listed())))
         items, now = [*origin.unstored, *await input_items(draft, origin)], int(time.time())
         if record["store"] and not origin.behind:
-            await self._store.together(responses.begin, NewResponse(self.tenant, record, items, now))
+            await self._store.write_grouped(responses.begin, NewResponse(self.tenant, record, items, now))
             return
         async with self._store.writing() as db:
             conversation = await _left(db, origin, record)
@@ -97,7 +97,7 @@ class StoredContext:
                 await conversations.append(db, conversation, [*items, *record["output"]], now)
         self._holds = False
 
-    def lasts(self, asked: ResponseParams, resume_seconds: int) -> bool:
+    def can_outlive_client(self, asked: ResponseParams, resume_seconds: int) -> bool:
         """Return True if the response may go on without its client."""
         resumed = resume_seconds and asked.streamed and asked.echo["store"]
         return asked.background or bool(resumed)
@@ -190,7 +190,7 @@ class ReadOnlyContext(StoredContext):
     async def load_predecessor(self, draft: ResponseDraft, _: str, __: Held) -> Predecessor:
         return await self._found(draft)
 
-    def lasts(self, asked: ResponseParams, _: int) -> bool:
+    def can_outlive_client(self, asked: ResponseParams, _: int) -> bool:
         return False
 
 

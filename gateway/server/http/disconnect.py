@@ -12,7 +12,7 @@ LEFT = "the client has left"  # as the message of a cancellation
 class DisconnectSource:
     """The owner of a `receive`: it reports a disconnect at once, where others do it by messages."""
 
-    def whole_body(self) -> bytes | None:
+    def take_body(self) -> bytes | None:
         """Take the request's whole body, if it has arrived and was not taken yet; else return None."""
         return None
 
@@ -20,7 +20,7 @@ class DisconnectSource:
         """The client's going calls it, until `unwatch`; False, and it does not, where only a message tells that."""
         return False
 
-    def unwatch(self) -> None:
+    def clear_on_disconnect(self) -> None:
         """Stop watching."""
 
 
@@ -53,7 +53,7 @@ class CancelOnDisconnect:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        self._door.unwatch()
+        self._door.clear_on_disconnect()
         if self._watcher:
             self._watcher.cancel()
         worker = self._worker

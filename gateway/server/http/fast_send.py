@@ -132,7 +132,7 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
         self._over()
         return True
 
-    def whole_body(self) -> bytes | None:
+    def take_body(self) -> bytes | None:
         """As `receive` would give it, in one message."""
         if self.more_body or self.waiting_for_100_continue or not self.message_event.is_set():
             return None
@@ -150,7 +150,7 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
         self._lost = self.transport.lost = gone
         return True
 
-    def unwatch(self) -> None:
+    def clear_on_disconnect(self) -> None:
         if self._lost and self.transport.lost is self._lost:  # else that of the next request
             self.transport.lost = None
         self._lost = None

@@ -155,7 +155,7 @@ async def read_body(request: Request, limit: int, room: Room) -> bytes:
     if length > FREE:
         await room.grow(length)
     if encoding == "identity":
-        whole = door(request.receive).whole_body()
+        whole = door(request.receive).take_body()
         return await _received(request.receive, limit, room) if whole is None else _allowed(whole, limit)
     if encoding not in ENCODINGS:
         message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."

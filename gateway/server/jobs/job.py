@@ -50,7 +50,7 @@ class BackgroundJob:
         return self._lasting.streamed
 
     @property
-    def wanted(self) -> bool:
+    def has_subscribers(self) -> bool:
         """Return True if a subscriber follows it, or waits for its beginning."""
         return self.tail.followers > 0 or not self.accepted.done()
 
@@ -187,7 +187,7 @@ class BackgroundJob:
             return
         endpoint = self._encoder(ways.served.settings)
         said = endpoint.start() + endpoint.encode(Failure(problem))
-        record = endpoint.record()
+        record = endpoint.stored_object()
         assert record, "what outlives its client is stored"
         await self._tell(said)
         await self._tell(endpoint.close(kept=await question.kept(record)))

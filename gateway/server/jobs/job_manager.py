@@ -53,9 +53,9 @@ class JobManager:
         self._soon, self._stopping = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
-    async def at_work(self) -> AsyncIterator[asyncio.Event]:
+    async def running(self) -> AsyncIterator[asyncio.Event]:
         """Set the event as soon as the gateway is told to stop."""
-        listening = self.store.listening(CHANNEL, self._heard)
+        listening = self.store.listen(CHANNEL, self._heard)
         beside = [*map(asyncio.create_task, (self._desk.scribe.run(), self._hold_for_ever(), listening))]
         ending = asyncio.create_task(self._end())
         try:
@@ -73,10 +73,10 @@ class JobManager:
         await self._stopping.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.server.drain_seconds):
-                await self.idle()
+                await self.wait_idle()
         await self._stop()
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Return when no job runs here."""
         while self._tasks:
             await asyncio.wait(self._tasks.values())
@@ -138,7 +138,7 @@ class JobManager:
     # others' wishes
 
     @asynccontextmanager
-    async def tail(self, id: str, newest: int) -> AsyncIterator[LogTail]:
+    async def open_log(self, id: str, newest: int) -> AsyncIterator[LogTail]:
         """Follow a log, whichever process has the job; `newest`: the last event in the store, or before it."""
         if job := self._running.get(id):
             yield job.tail
@@ -197,7 +197,7 @@ class JobManager:
         """Store which subscribers exist and that this process works; read the state of other processes."""
         opened = dict(self._running)
         now, lease = self._desk.lease.times()
-        if wanted := {id for id, job in opened.items() if job.wanted} | self._watches.keys():
+        if wanted := {id for id, job in opened.items() if job.has_subscribers} | self._watches.keys():
             async with self.store.writing() as db:
                 await jobs.extend_wanted_until(db, wanted, now + self._desk.resume_seconds * 1000)
         async with self.store.writing() as db:
@@ -258,8 +258,8 @@ class JobManager:
     def _observed(self, found: records.StoredJob, question: ModelRequest, held: AsyncExitStack) -> Scope:
         """Return the scope of a request without a waiting client, which knows that it is accepted."""
         seen, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
-        held.callback(seen.let_go)
-        seen.key, seen.ledger, seen.spent, seen.status = found.tenant, question.ledger, question.spent, 200
+        held.callback(seen.release)
+        seen.key, seen.ledger, seen.usage, seen.status = found.tenant, question.ledger, question.usage, 200
         set_record(scope, seen)
         return scope
 

@@ -57,7 +57,7 @@ class JobEventsResponse(Response):
         jobs, id = self._jobs, self._id
         with CancelOnDisconnect(receive):
             async with (
-                jobs.tail(id, self._newest) as tail,
+                jobs.open_log(id, self._newest) as tail,
                 aclosing(subscribe(jobs.store, id, tail, self._after, self._seconds)) as pieces,
             ):
                 await send_event_stream(pieces, {}, send)

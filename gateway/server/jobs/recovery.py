@@ -64,7 +64,7 @@ async def _break_off(
 ) -> None:
     """In the order of every answer: what closes it, then it is stored, then it is over."""
     first = fold.told
-    record, said = fold.broken_off(problem)
+    record, said = fold.fail(problem)
     if row := _row(job, first, said):
         await desk.scribe.write(job.id, tail, row)
     await _finish(desk, job, record)

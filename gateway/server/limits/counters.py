@@ -83,7 +83,7 @@ class _PendingCount(Struct, eq=False):
     amounts: Mapping[UsageSlot, int]
     enough: Callable[[SlotCounts], bool] | None = None
     counts: asyncio.Future[SlotCounts] = field(default_factory=asyncio.Future)
-    taken: bool = False
+    is_reserved: bool = False
 
     @property
     def left(self) -> bool:
@@ -106,7 +106,7 @@ class StoreCounter:
         try:
             return await self._ask(asked)
         except asyncio.CancelledError:
-            if asked.taken:  # told, and not heard
+            if asked.is_reserved:  # told, and not heard
                 self._give_back(asked)
             raise
 
@@ -153,7 +153,7 @@ class StoreCounter:
 
     def _tell(self, asked: _PendingCount, fits: bool, counts: SlotCounts) -> None:
         if not asked.counts.done():
-            asked.taken = fits
+            asked.is_reserved = fits
             asked.counts.set_result(counts)
         elif fits and asked.left:
             self._give_back(asked)

@@ -117,7 +117,7 @@ class RateLimiter:
         self._known: dict[str, dict[str, tuple[RateLimitSettings, _Rules]]] = {"model": {}, "key": {}}
         self._clock = clock
 
-    async def admit(
+    async def acquire(
         self, key: ApiKey | None, model: str, settings: ModelSettings, estimate: Callable[[], int]
     ) -> RateLimitPermit | None:
         """None where nothing is limited.  Raises RateLimited.
@@ -163,17 +163,17 @@ class RateLimiter:
         amounts |= {limit.slot(now): cost for limit, cost in costs.items()}
 
         def standings(counts: SlotCounts) -> list[RateLimitState]:
-            return [limit.standing(counts, cost, now) for limit, cost in costs.items()]
+            return [limit.state_at(counts, cost, now) for limit, cost in costs.items()]
 
         counts = amounts and await self._counter.take(
-            amounts, lambda counts: all(one.fits for one in standings(counts))
+            amounts, lambda counts: all(one.is_within for one in standings(counts))
         )
         found = standings(counts) if counts else []
-        if any(not one.fits for one in found):
+        if any(not one.is_within for one in found):
             self._full |= {
                 one.limit.key: _ExhaustedLimit(one, now + min(_KNOWN, one.wait, one.rest))
                 for one in found
-                if not one.fits
+                if not one.is_within
             }
             raise _refused(found)
         return found
@@ -211,7 +211,7 @@ def _counter(config: Config, store: Database) -> UsageCounter:
 
 def _refused(standings: Sequence[RateLimitState]) -> RateLimited:
     """By the limit that takes longest."""
-    worst = max((one for one in standings if not one.fits), key=lambda one: one.wait)
+    worst = max((one for one in standings if not one.is_within), key=lambda one: one.wait)
     limit = worst.limit
     if worst.wait == inf:
         message = (

@@ -33,12 +33,12 @@ class RateLimit(Struct, frozen=True):
     seconds: int
 
     @property
-    def slides(self) -> bool:
+    def is_sliding(self) -> bool:
         return self.seconds == _MINUTE
 
     @property
     def unit_name(self) -> str:
-        return f"{self.unit} per {'minute' if self.slides else 'day'}"
+        return f"{self.unit} per {'minute' if self.is_sliding else 'day'}"
 
     def slot(self, now: float) -> UsageSlot:
         """The window of this time."""
@@ -48,9 +48,9 @@ class RateLimit(Struct, frozen=True):
     def slots(self, now: float) -> list[UsageSlot]:
         """Return all slots that count at this time, this window first."""
         slot = self.slot(now)
-        return [slot, self.slot(slot.start - 1)] if self.slides else [slot]
+        return [slot, self.slot(slot.start - 1)] if self.is_sliding else [slot]
 
-    def standing(self, counts: Mapping[UsageSlot, int], cost: int, now: float) -> "RateLimitState":
+    def state_at(self, counts: Mapping[UsageSlot, int], cost: int, now: float) -> "RateLimitState":
         """How it stands with a request of this cost, which the counts contain already."""
         taken, *before = [max(0, counts[slot]) for slot in self.slots(now)]
         return RateLimitState(self, cost, now, max(0, taken - cost), sum(before))
@@ -62,8 +62,8 @@ class RateLimitState(Struct, frozen=True):
     limit: RateLimit
     cost: int
     now: float
-    taken: int
-    before: int
+    used_in_window: int
+    used_in_previous_window: int
 
     @property
     def rest(self) -> float:
@@ -72,10 +72,10 @@ class RateLimitState(Struct, frozen=True):
 
     @property
     def used(self) -> int:
-        return ceil(self.before * self.rest / self.limit.seconds - _ROUNDING) + self.taken
+        return ceil(self.used_in_previous_window * self.rest / self.limit.seconds - _ROUNDING) + self.used_in_window
 
     @property
-    def fits(self) -> bool:
+    def is_within(self) -> bool:
         return self.used + self.cost <= self.limit.amount
 
     @property
@@ -84,21 +84,21 @@ class RateLimitState(Struct, frozen=True):
         room, seconds = self.limit.amount - self.cost, self.limit.seconds
         if room < 0:
             return inf
-        if not self.limit.slides:
+        if not self.limit.is_sliding:
             return self.rest
-        if self.taken <= room:
-            return self.rest - seconds * (room - self.taken) / self.before
-        return self.rest + seconds * (1 - room / self.taken)
+        if self.used_in_window <= room:
+            return self.rest - seconds * (room - self.used_in_window) / self.used_in_previous_window
+        return self.rest + seconds * (1 - room / self.used_in_window)
 
     @property
     def left(self) -> int:
         """Return the rest for others, behind the request if it fits."""
-        return max(0, self.limit.amount - self.used - (self.cost if self.fits else 0))
+        return max(0, self.limit.amount - self.used - (self.cost if self.is_within else 0))
 
     @property
     def reset(self) -> float:
         """Seconds until all of it is there again."""
-        return self.rest + (self.limit.seconds if self.limit.slides and self.taken + self.cost else 0)
+        return self.rest + (self.limit.seconds if self.limit.is_sliding and self.used_in_window + self.cost else 0)
 
 
 def rate_limits(kind: str, name: str, said: RateLimitSettings) -> list[RateLimit]:

@@ -55,16 +55,16 @@ class Tarpit:
         self._records: dict[str, _FailureRecord] = {}  # the one that failed last is the last
         self._waiting: Counter[str] = Counter()
 
-    def full(self, client: str) -> bool:
+    def is_full(self, client: str) -> bool:
         """Return True if one more waiting response would tell a client more than it may know."""
         return self._waiting[client] >= _PLACES
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Return True if no response waits."""
         return not self._waiting
 
-    def enter(self, client: str, now: float) -> float:
+    def register_failure(self, client: str, now: float) -> float:
         """Count a failure; return the seconds that its response waits.  Call `leave` at its end."""
         record = self._records.pop(client, None) or _FailureRecord(last=now)
         left = max(record.failures - (now - record.last) / _FORGIVEN, 0.0)
@@ -77,7 +77,7 @@ class Tarpit:
         self._waiting[client] += 1
         return 0.0 if crowded else _delay(record.failures)
 
-    def leave(self, client: str) -> None:
+    def release(self, client: str) -> None:
         self._waiting[client] -= 1
         if not self._waiting[client]:
             del self._waiting[client]
@@ -115,21 +115,21 @@ class AuthThrottle:
         self._clock, self._sleep = clock, sleep
         self._tarpit = Tarpit()
 
-    def check(self, http: HTTPConnection) -> None:
+    def reject_if_blocked(self, http: HTTPConnection) -> None:
         """Raise RateLimited for one whose key is not even looked at, as too many of its wrong ones wait."""
-        if not self._tarpit.empty and self._tarpit.full(_client(http)):
+        if not self._tarpit.is_empty and self._tarpit.is_full(_client(http)):
             raise RateLimited(_TOO_MANY, LONGEST, {})
 
-    async def hold(self, http: HTTPConnection) -> None:
+    async def delay_failure(self, http: HTTPConnection) -> None:
         """Return when one that has shown a wrong key may be told so."""
         client, now = _client(http), self._clock()
-        seconds = self._tarpit.enter(client, now)
+        seconds = self._tarpit.register_failure(client, now)
         try:
             if times := self._tarpit.failures_to_log(client, now):
                 _log.warning("wrong API keys came from %a: %d since the last word of them", client, times)
             await self._sleep(seconds)
         finally:
-            self._tarpit.leave(client)
+            self._tarpit.release(client)
 
 
 def _client(http: HTTPConnection) -> str:
@@ -148,20 +148,20 @@ class Authenticator:
         self._keys = {known.get_secret_value(): key for key in auth.keys for known in key.key}
         self._strangers = strangers
 
-    async def admit(self, http: HTTPConnection, scope: Scope = "inference") -> ApiKey | None:
+    async def authenticate(self, http: HTTPConnection, scope: Scope = "inference") -> ApiKey | None:
         """Return the client's key; None without keys, where the client must not be a foreign web page.
 
         Raises Unauthorized, after a while if that happens often; or RateLimited or Forbidden.
         """
         if not self._keys:
-            self._pages.check(http)
+            self._pages.check_origin(http)
             self._pages.check_host(http)
             return None
         shown = _shown(http.scope)
-        self._strangers.check(http)
+        self._strangers.reject_if_blocked(http)
         key = self._keys.get(key_digest(shown))
         if not key:
-            await self._strangers.hold(http)
+            await self._strangers.delay_failure(http)
             raise Unauthorized(f"Incorrect API key provided: {_masked(shown)}.")
         if scope not in key.scopes:
             raise Forbidden(_NO_SCOPE.format(key.name, scope), code="scope_not_allowed")
@@ -169,9 +169,9 @@ class Authenticator:
         set_key_name(http.scope, key.name)
         return key
 
-    async def tenant(self, http: HTTPConnection) -> str:
+    async def authenticate_tenant(self, http: HTTPConnection) -> str:
         """Return the owner of the client's data: the name of its key, "" without keys."""
-        key = await self.admit(http)
+        key = await self.authenticate(http)
         return key.name if key else ""
 
 

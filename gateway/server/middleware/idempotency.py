@@ -53,7 +53,7 @@ class IdempotencyKey(Struct, frozen=True):
         async with self.store.writing() as db:
             return await idempotency_keys.begin(db, self.tenant, self.key, self.digest, self.holder, _now())
 
-    async def hold(self, seconds: float = _RENEW) -> None:
+    async def renew_forever(self, seconds: float = _RENEW) -> None:
         """Say again and again that it is still being answered."""
         while True:
             await asyncio.sleep(seconds)
@@ -101,7 +101,7 @@ async def replay_or_run(key: IdempotencyKey, answer: ResponseHandler, http: Http
 async def _first(key: IdempotencyKey, answer: ResponseHandler, send: Send) -> None:
     """Send the last piece after the response is stored, so that a client that has all of it gets all of it again."""
     tape, kept = ResponseCapture(send), None
-    holding = asyncio.create_task(key.hold())
+    holding = asyncio.create_task(key.renew_forever())
     try:
         if await answer(tape.take):
             kept = tape.answer()

@@ -37,7 +37,7 @@ class OriginCheck:
         self._guarded = not (config.auth.keys or config.auth.open)
         self._names = frozenset(_name(origin.partition("://")[2]) for origin in self._allowed)
 
-    def check(self, http: HTTPConnection) -> None:
+    def check_origin(self, http: HTTPConnection) -> None:
         """Raise Forbidden for a page of another origin than the gateway's, or than those that are allowed."""
         origin = get_header(http.scope, b"origin")
         if origin is None or not self._allowed.isdisjoint((origin, "*")) or _APPLICATION.match(origin):

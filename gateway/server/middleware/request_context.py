@@ -50,7 +50,7 @@ class RequestContextMiddleware:
                 await error_responses.error_response(seen.problem)(scope, receive, client)
         finally:
             seen.left = client.left and seen.is_last_holder
-            seen.let_go()
+            seen.release()
 
 
 class _RecordingSend(DisconnectSource, FastSend):
@@ -69,8 +69,8 @@ class _RecordingSend(DisconnectSource, FastSend):
             self._client_left()
         return message
 
-    def whole_body(self) -> bytes | None:
-        body = self._direct.whole_body()
+    def take_body(self) -> bytes | None:
+        body = self._direct.take_body()
         if body:
             self._seen.received += len(body)
         return body
@@ -81,8 +81,8 @@ class _RecordingSend(DisconnectSource, FastSend):
             self._gone = gone
         return watched
 
-    def unwatch(self) -> None:
-        self._direct.unwatch()
+    def clear_on_disconnect(self) -> None:
+        self._direct.clear_on_disconnect()
         self._gone = _nobody_waits
 
     def whole(self, fields: HeaderList, body: bytes) -> bool:

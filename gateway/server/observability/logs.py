@@ -79,7 +79,7 @@ def access_log_fields(seen: RequestRecord) -> dict[str, Any]:
 
     Where the log may show these, it has more of the ledger and of what went wrong.
     """
-    used = seen.spent()
+    used = seen.usage()
     return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "id": seen.id,

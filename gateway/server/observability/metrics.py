@@ -25,7 +25,7 @@ class Metric(Struct, frozen=True):
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    known: tuple[LabelValues, ...] = ()
+    initial_labels: tuple[LabelValues, ...] = ()
     aggregate: Literal["sum", "min"] = "sum"
 
     @property
@@ -53,21 +53,21 @@ DURATION = Metric(
     "histogram",
     "From the arrival of a request that a model was asked for to its end.",
     buckets=_WHOLE,
-    known=_ALONE,
+    initial_labels=_ALONE,
 )
 FIRST_TOKEN = Metric(
     "gateway_time_to_first_token_seconds",
     "histogram",
     "From the arrival of a request to the first content of its stream.",
     buckets=_FIRST,
-    known=_ALONE,
+    initial_labels=_ALONE,
 )
 BETWEEN = Metric(
     "gateway_inter_token_seconds",
     "histogram",
     "Between two pieces of a stream, as they came from the backend.",
     buckets=GAPS,
-    known=_ALONE,
+    initial_labels=_ALONE,
 )
 TOKENS = Metric(
     "gateway_tokens_total",
@@ -83,13 +83,16 @@ LEDGER = Metric(
     "counter",
     "What was not passed as it came but repaired, translated, dropped and so on.",
     ("code",),
-    known=tuple((code,) for code in get_args(WarningCode)),
+    initial_labels=tuple((code,) for code in get_args(WarningCode)),
 )
 RECEIVED = Metric("gateway_received_bytes_total", "counter", "Bytes of the bodies of requests.", ("endpoint",))
 SENT = Metric("gateway_sent_bytes_total", "counter", "Bytes of the bodies of answers.", ("endpoint",))
-STORED = Metric("gateway_stored_total", "counter", "Answers that were stored.", known=_ALONE)
+STORED = Metric("gateway_stored_total", "counter", "Answers that were stored.", initial_labels=_ALONE)
 STORE_ERRORS = Metric(
-    "gateway_store_errors_total", "counter", "Transactions that the store's database could not do.", known=_ALONE
+    "gateway_store_errors_total",
+    "counter",
+    "Transactions that the store's database could not do.",
+    initial_labels=_ALONE,
 )
 UPSTREAM_ERRORS = Metric(
     "gateway_upstream_errors_total", "counter", "Attempts that failed at a backend.", ("backend", "kind")

@@ -61,7 +61,7 @@ class MetricsCollector:
     def _count_answer(self, seen: RequestRecord) -> None:
         sort = seen.model, seen.format
         given, made, cached, thought, *read = self._answers.get(sort) or self._of_answer(*sort)
-        used = seen.spent()
+        used = seen.usage()
         given[0] += used.prompt
         made[0] += used.completion
         cached[0] += used.cached

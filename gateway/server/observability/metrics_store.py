@@ -67,7 +67,7 @@ class MetricValues:
     """A metric's series, one for each combination of labels; only one task may change it at a time."""
 
     def __init__(self, metrics: Iterable[Metric] = METRICS) -> None:
-        self.series: SeriesByMetric = {one.name: {labels: one.zero for labels in one.known} for one in metrics}
+        self.series: SeriesByMetric = {one.name: {labels: one.zero for labels in one.initial_labels} for one in metrics}
 
     def series_values(self, metric: Metric, labels: LabelValues) -> list[float]:
         """The numbers of a series, which are in this list from now on."""

@@ -103,7 +103,7 @@ class RequestRecord(Struct, eq=False):
     status: int = 0
     problem: Problem | None = None
     left: bool = False
-    spent: Callable[[], Usage] = _nothing
+    usage: Callable[[], Usage] = _nothing
     ledger: Warnings = field(default_factory=Warnings)
     received: int = 0
     sent: int = 0
@@ -112,18 +112,18 @@ class RequestRecord(Struct, eq=False):
     trace: "Trace | None" = None
     _holders: int = 1
 
-    def hold(self) -> Callable[[], None]:
+    def retain(self) -> Callable[[], None]:
         """Keep it open; return the function that lets go of it."""
         self._holders += 1
-        return self.let_go
+        return self.release
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._holders -= 1
         if not self._holders:
             self.ended = perf_counter()
-            used = self.spent()
+            used = self.usage()
             # What told it, and a tape, know the whole request, and a connection keeps this until its next one.
-            self.spent = lambda: used
+            self.usage = lambda: used
             self.over(self)
             self.recorder = None
 
@@ -139,7 +139,7 @@ class RequestRecord(Struct, eq=False):
             return self.problem.status
         return _LEFT if self.left else self.status or _LEFT
 
-    def put(self, model: str, backend: str, format: str) -> None:
+    def set_route(self, model: str, backend: str, format: str) -> None:
         """Note the backend that gets the request, perhaps after another one."""
         self.model, self.backend, self.format = model, backend, format
         if self.asked is None:

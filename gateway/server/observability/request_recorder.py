@@ -55,7 +55,7 @@ class RequestRecorder:
     def record_prepared(self, entry: PreparedEntry) -> None:
         self.recording.add(entry, len(_encoded((entry.settings, entry.learned))))
 
-    def put(self, backend: str, path: str, body: bytes) -> "CallRecorder":
+    def record_call(self, backend: str, path: str, body: bytes) -> "CallRecorder":
         self._calls += 1
         self.recording.add(
             UpstreamRequestEntry(self.now(), call=self._calls, backend=backend, path=path, body=body), len(body)
@@ -132,16 +132,16 @@ class _RecordedSource:
         return events
 
     @property
-    def used(self) -> Usage:
-        return self._source.used
+    def usage(self) -> Usage:
+        return self._source.usage
 
     @property
     def done(self) -> bool:
         return self._source.done
 
     @property
-    def lone(self) -> Lone | None:
-        read, heard = self._source.lone, self._heard
+    def feed_one(self) -> Lone | None:
+        read, heard = self._source.feed_one, self._heard
         if not read:
             return None
 
@@ -157,7 +157,7 @@ class _RecordedSource:
 def _hearing(tape: RequestRecorder) -> Callable[[float, bytes, Sequence[Event]], None]:
     """Writes down what was read, when, and what it says."""
     recording, begun = tape.recording, tape.begun
-    add, most = recording.entries.append, recording.most
+    add, most = recording.entries.append, recording.max_bytes
 
     def heard(now: float, data: bytes, events: Sequence[Event]) -> None:
         recording.size = size = recording.size + len(data) + ENTRY
@@ -209,7 +209,7 @@ class _RecordingSendProxy(FastSend):
     def _wrote(self, body: bytes) -> None:
         recording = self._tape.recording
         recording.size = size = recording.size + len(body) + ENTRY
-        if size <= recording.most:
+        if size <= recording.max_bytes:
             recording.entries.append(ResponseDataEntry(perf_counter() - self._tape.begun, body))
 
 

@@ -112,7 +112,7 @@ def failure_info(problem: Problem) -> FailureInfo:
 
 
 def snapshot_request(seen: RequestRecord, *, live: bool) -> RequestSnapshot:
-    now, used, pace, problem = perf_counter(), seen.spent(), seen.pace, seen.problem
+    now, used, pace, problem = perf_counter(), seen.usage(), seen.pace, seen.problem
     return RequestSnapshot(
         id=seen.id,
         endpoint=seen.endpoint,

@@ -65,7 +65,7 @@ def _of_request(seen: RequestRecord) -> SpanAttributes:
         said["http.response.status_code"] = seen.status
     if not seen.backend:
         return said
-    used = seen.spent()
+    used = seen.usage()
     said |= {
         "gen_ai.operation.name": _operation(seen.endpoint),
         "gen_ai.request.model": seen.model,

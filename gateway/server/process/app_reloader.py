@@ -45,9 +45,9 @@ class AppInstance:
         while self._inside and not self._given_up:
             self._left.clear()
             await self._left.wait()
-        await self._app.state.asking.jobs.idle()
+        await self._app.state.asking.jobs.wait_idle()
 
-    def leave(self) -> None:
+    def begin_drain(self) -> None:
         """Announce a stop, and go on."""
         self._app.state.leaving = True
 
@@ -55,7 +55,7 @@ class AppInstance:
         """Give running requests some time to end."""
         self._stop()
 
-    def give_up(self) -> None:
+    def stop_waiting(self) -> None:
         """Wait for the jobs only."""
         self._given_up = True
         self._left.set()
@@ -79,16 +79,16 @@ class AppReloader:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         return (self._lifespan if scope["type"] == "lifespan" else self._newest)(scope, receive, send)
 
-    async def renew(self, config: Config) -> None:
+    async def reload(self, config: Config) -> None:
         """Requests from now on are answered as this says; raises what kept it from beginning."""
         new = AppInstance(await asyncio.to_thread(self._make, config))
         await new.begin()
         old, self._newest = self._newest, new
         self._retire(old)
 
-    def leave(self) -> None:
+    def begin_drain(self) -> None:
         """There is no newer one after that."""
-        self._newest.leave()
+        self._newest.begin_drain()
 
     def stop(self) -> None:
         for generation in {self._newest, *self._old}:
@@ -104,7 +104,7 @@ class AppReloader:
             self.stop()
             await asyncio.wait([*self._old.values()], timeout=_LAST_WORDS)
             for generation in self._old:
-                generation.give_up()
+                generation.stop_waiting()
             await asyncio.gather(*self._old.values())
 
     def _retire(self, old: AppInstance) -> None:

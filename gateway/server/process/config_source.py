@@ -57,7 +57,7 @@ class ConfigSource:
         document = read_document(text, str(self.file), os.environ, self._files.secret)
         return build_config(document, formats.format_names(), self._flags, self._files)
 
-    def known(self) -> Mapping[Path, FileStamp | None]:
+    def stamps_when_read(self) -> Mapping[Path, FileStamp | None]:
         """Return the stamps of the files when they were read."""
         return self._files.stamps
 

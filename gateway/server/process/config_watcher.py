@@ -20,7 +20,7 @@ class ConfigWatcher:
     def __init__(self, config: Config, source: ConfigSource | None) -> None:
         self.config, self._source = config, source
         self._told = False
-        self._seen = source and source.known()
+        self._seen = source and source.stamps_when_read()
         self._certified = self._stamps_of_tls(config)
         self._wait()
 
@@ -29,7 +29,7 @@ class ConfigWatcher:
         self._told = True
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Return True if it is time to call `news`."""
         return self._told or time.monotonic() >= self._next
 
@@ -61,11 +61,11 @@ class ConfigWatcher:
     def _changed(self, source: ConfigSource) -> bool:
         """Compare with the last reading, not with the last look: a writer may be in the middle of it."""
         before, self._seen = self._seen, source.current_stamps()
-        return self._seen == before and self._seen != source.known() and self._seen[source.file] is not None
+        return self._seen == before and self._seen != source.stamps_when_read() and self._seen[source.file] is not None
 
     def _stamps_of_tls(self, config: Config) -> list[FileStamp | None]:
         """Something else as soon as the certificate, or its key, is something else."""
-        tls, known = config.server.tls, self._source.known() if self._source else {}
+        tls, known = config.server.tls, self._source.stamps_when_read() if self._source else {}
         return [known.get(Path(file)) for file in (tls.certificate, tls.key)] if tls else []
 
     def _with_what_holds(self, new: Config, source: ConfigSource) -> Config:

@@ -50,7 +50,7 @@ class Supervisor:
         while not self._stops:
             _wait_for_end(self._workers)
             self._replace_dead()
-            if self._watch.due and (config := self._watch.poll()):
+            if self._watch.is_due and (config := self._watch.poll()):
                 for worker in self._workers:
                     worker.send_config(config)
         self._sock.close()  # with those of the workers; else the system would go on to take connections
@@ -154,7 +154,7 @@ def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher) -> None:
     from gateway.server.process.worker import make_server  # noqa: PLC0415 - the supervisor does not need it
 
     async def news() -> Config | None:
-        return await asyncio.to_thread(watch.poll) if watch.due else None
+        return await asyncio.to_thread(watch.poll) if watch.is_due else None
 
     make_server(config, news).run([sock])
 

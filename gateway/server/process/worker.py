@@ -54,7 +54,7 @@ class WorkerServer(uvicorn.Server):
     def _has_left(self) -> bool:
         now = asyncio.get_running_loop().time()
         if self._left_at is None:
-            self._generations.leave()
+            self._generations.begin_drain()
             self._settings.leaving = True
             self._left_at = now + self._settings.drain_delay_seconds
         return self.force_exit or now >= self._left_at
@@ -62,7 +62,7 @@ class WorkerServer(uvicorn.Server):
     async def _renew(self, config: Config) -> None:
         try:
             self._settings.set_certificate(config)
-            await self._generations.renew(config)
+            await self._generations.reload(config)
         except Exception as error:  # noqa: BLE001 - the running application stays as it is
             _log.error("the new configuration cannot be served; the one before it is", exc_info=error)
         else:

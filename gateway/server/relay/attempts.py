@@ -47,7 +47,7 @@ class Attempts:
     def __init__(self, http: HttpRequest, question: ModelRequest, ways: RetryPolicy, settings: Config) -> None:
         self._http, self._question, self._ways, self._settings = http, question, ways, settings
         self.seen = record_of(http.scope)
-        self._ledger, self._rounds = question.ledger, RoundLoop(question.memory.listening)
+        self._ledger, self._rounds = question.ledger, RoundLoop(question.memory.capture_filter)
         self._summing = False  # what was said is to be summed up first
         self._judged = False  # the request has passed strict mode once
         self._limited = False  # an error has left a smaller token limit
@@ -63,7 +63,7 @@ class Attempts:
         self._note_model()
         await self._build_next_round(way.route)
 
-    async def turn(self) -> Pipeline:
+    async def open_pipeline(self) -> Pipeline:
         """One that has started."""
         rounds, endpoint = self._rounds, self._question.encoder(self._ways.served.settings)
         if compaction := self._question.compaction:
@@ -77,7 +77,7 @@ class Attempts:
         self._question.turns.append(self._turn)
         return self._turn
 
-    def head(self) -> dict[str, str]:
+    def response_headers(self) -> dict[str, str]:
         """Return the headers that describe the route of the response."""
         return response_headers.gateway_headers(self._http, self.route, self._rounds.now.chosen, self._ledger)
 
@@ -90,17 +90,17 @@ class Attempts:
     def backend(self) -> Backend:
         return self.route.backend
 
-    def call(self) -> UpstreamCall:
+    def next_call(self) -> UpstreamCall:
         if self._summing:
             return DeferredCall(self._after_compaction())
         if self._rounds.loop and self._rounds.loop.running:
             return ToolRoundCall(partial(self._run_tools, self._rounds.loop))
         round, seconds = self._rounds.now, self._ways.served.settings.hedge_seconds
-        call = round.call(self._rounds.source, self._turn.answered, self._ways.asker, self.seen)
+        call = round.make_call(self._rounds.source, self._turn.answered, self._ways.asker, self.seen)
         hedged = seconds and len(round.bodies) == 1 and not self._rounds.repeats
         return HedgedCall(call, seconds, self._hedge) if hedged else call
 
-    def after(self, problem: Problem, retry_after: str | None) -> UpstreamCall | None:
+    def call_after_failure(self, problem: Problem, retry_after: str | None) -> UpstreamCall | None:
         if self._limit(problem):
             way: Target | None = Target(self.route)
         elif way := self._ways.next(problem, retry_after):
@@ -138,7 +138,7 @@ class Attempts:
         except ClientError:
             raise failed from None
         self._turn.start()
-        return self.call()
+        return self.next_call()
 
     async def _hedge(self) -> HedgeCall | None:
         """The same at another backend, of which nothing is noted unless it gives the answer."""
@@ -156,13 +156,13 @@ class Attempts:
             round = await self._build_round(way.route, Warnings())
         except ClientError:
             return None
-        return HedgeCall(round.call(None, types.append, self._ways.asker, self.seen), won)
+        return HedgeCall(round.make_call(None, types.append, self._ways.asker, self.seen), won)
 
     async def _build_next_round(self, route: BackendRoute) -> None:
         """Return the next round, and report it to all observers."""
         round = await self._build_round(route, self._ledger)
         self._rounds.begin(round)
-        self.seen.put(route.model, route.backend.name, round.chosen.format)
+        self.seen.set_route(route.model, route.backend.name, round.chosen.format)
         if self.seen.recorder:
             self.seen.recorder.record_prepared(round.recording_entry(self.seen.recorder.now()))
         if self.seen.trace:
@@ -195,18 +195,18 @@ class Attempts:
     async def _with_tools(self, toolbox: Toolset, request: Request) -> Request:
         self._rounds.add_tool_loop(await toolbox.open())
         self._toolbox = toolbox
-        return toolbox.offered(request, self._ledger)
+        return toolbox.add_to_request(request, self._ledger)
 
     async def _run_tools(self, loop: ToolLoop, tell: Callable[[BuiltinToolResult], None], used: Used) -> None:
         """Run what is due, and put what the model is asked next."""
-        if loop.due:
+        if loop.pending_runs:
             await self._question.on_tools_start()
         if self.seen.trace:
-            tell = self.seen.trace.running(loop.due, tell)
-        await self._toolbox.run(loop.due, tell)
+            tell = self.seen.trace.running(loop.pending_runs, tell)
+        await self._toolbox.run(loop.pending_runs, tell)
         await used()
-        if loop.goes_on:
-            self._versions = truncated_versions(loop.next(self._versions[0]))
+        if loop.needs_another_round:
+            self._versions = truncated_versions(loop.next_request(self._versions[0]))
             self._mark = self._ledger.savepoint()
             await self._build_next_round(self.route)
 
@@ -226,7 +226,7 @@ class Attempts:
         self._turn.add_usage(summary.spent)
         await self._build_next_round(route)
         self._turn.start()
-        return self.call()
+        return self.next_call()
 
     async def _make_summary(self, summary: SummaryEncoder) -> BackendRoute:
         """Where it was made."""
@@ -242,6 +242,6 @@ class Attempts:
         )
         attempts = Attempts(self._http, question, self._ways, self._settings)
         await attempts.begin(Target(self.route))
-        with closing(Relay(await attempts.turn(), attempts, self._settings.stream, question.kept)) as exchange:
+        with closing(Relay(await attempts.open_pipeline(), attempts, self._settings.stream, question.kept)) as exchange:
             await exchange.whole()
         return attempts.route

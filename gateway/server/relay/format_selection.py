@@ -31,7 +31,7 @@ async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
         return _opening(chosen, opened=False)
     said = request_fields(request, route.backend.kind, KNOWN, Warnings())  # the server goes by what it is told
     settings = _settings(said)
-    prompt = await route.backend.learner.prompt(model, settings)
+    prompt = await route.backend.learner.rendered_prompt(model, settings)
     opened = chosen.thought_open if prompt is None else opens_reasoning(prompt, route.format_spec(chosen.format))
     return _opening(chosen, opened=opened and not _closed(request, said))
 

@@ -60,7 +60,7 @@ class RequestServices(Struct, frozen=True):
 
     memory: NoReasoningMemory
     workshop: ToolRegistry | None
-    held: Held
+    exit_stack: Held
     pdfs: Pdfs
 
 
@@ -126,13 +126,13 @@ class ModelRequest(Struct, frozen=True):
     pdfs: Pdfs | None = None
     body: Mapping[str, Any] = {}
 
-    def used(self) -> int:
+    def used_tokens(self) -> int:
         """Tokens, by now."""
-        spent = self.spent()
+        spent = self.usage()
         return spent.prompt + spent.completion
 
-    def spent(self) -> Usage:
-        return sum([turn.spent for turn in self.turns], _NOTHING)
+    def usage(self) -> Usage:
+        return sum([turn.usage for turn in self.turns], _NOTHING)
 
     async def without_files(self, settings: config.FetchSettings, tenant: str) -> Request:
         """Return the request with the text of its files; raise BadRequest."""
@@ -174,7 +174,7 @@ async def parse_chat_request(
         await state.save_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
 
     request = await memory.restore(asked.request, ledger)
-    key, tools = request.rest.get("prompt_cache_key"), partial(workshop.standing, request, ledger)
+    key, tools = request.rest.get("prompt_cache_key"), partial(workshop.default_toolset, request, ledger)
     return ModelRequest(request, ledger, encoder, keep, memory, key, tools=tools, pdfs=workshop.pdfs)
 
 
@@ -211,7 +211,7 @@ async def parse_responses_request(
     named: ResponseIdentity | None = None,
 ) -> ModelRequest:
     """named: the response that it is, if it is asked again."""
-    memory, workshop, held = beside.memory, beside.workshop, beside.held
+    memory, workshop, held = beside.memory, beside.workshop, beside.exit_stack
     ledger, edge = Warnings(), _edge(sealer)
     rules = _rules(settings, sealer, workshop.builtin_tool_filter if workshop else responses.no_builtin_tools)
     named = named or ResponseIdentity(new_id("resp_"), int(time.time()))
@@ -228,7 +228,7 @@ async def parse_responses_request(
     request = await memory.restore(asked.request, ledger, all_turns=all_turns)
     above, keep = asked.compact_above, partial(state.save_response, draft, origin, ledger) if asked.kept else _never
     compaction = None if above is None else CompactionPlan(above, partial(responses.SummaryEncoder, edge, ledger))
-    lasts = state.lasts(asked, settings.resume_seconds)
+    lasts = state.can_outlive_client(asked, settings.resume_seconds)
     lasting = _lasting(named, asked, state, (draft, origin, ledger), encoder) if lasts else None
     thread = origin.behind.thread if origin.behind else None
     sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
@@ -342,7 +342,7 @@ class RequestParser(Struct, frozen=True):
         """A response that finds what it goes on from in this state; `named`: if it is asked again."""
         return self._response(state, raw, self._beside(state.tenant, self.workshop, held), named)
 
-    def prompt(self, raw: bytes, tenant: str, held: Held) -> Asked:
+    def token_count_request(self, raw: bytes, tenant: str, held: Held) -> Asked:
         """A response that is not going to be answered."""
         return self._response(ReadOnlyContext(self.store, tenant), raw, self._beside(tenant, None, held))
 

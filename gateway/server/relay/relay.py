@@ -41,8 +41,8 @@ class AttemptSource(Protocol):
 
     @property
     def backend(self) -> Backend: ...
-    def call(self) -> UpstreamCall: ...
-    def after(self, problem: Problem, retry_after: str | None) -> UpstreamCall | None: ...
+    def next_call(self) -> UpstreamCall: ...
+    def call_after_failure(self, problem: Problem, retry_after: str | None) -> UpstreamCall | None: ...
 
 
 class Relay:
@@ -65,7 +65,7 @@ class Relay:
         self._bytes = self._lines = 0  # that have come since the client was told something
         self._heard: bytes | None = None  # output that could not be written at once
         self._last = b""  # what is left to be told at the end
-        self._call = attempts.call()
+        self._call = attempts.next_call()
 
     async def whole(self) -> bytes:
         """The whole answer; raises what went wrong, whatever came before it."""
@@ -80,7 +80,7 @@ class Relay:
         said = b""
         until = _now() + self._times.grace_seconds
         while not (self._turn.begun or self._over):
-            said += await self._next_output(until - _now(), self._turn.commit)
+            said += await self._next_output(until - _now(), self._turn.begin_response)
             if _now() >= until:
                 break
         if not self._turn.begun and (self._over or self._unkept):
@@ -102,7 +102,7 @@ class Relay:
         said, self._last = self._last, b""
         await outlet.end(said)
 
-    async def give_up(self, problem: Problem, outlet: ResponseWriter) -> None:
+    async def abort(self, problem: Problem, outlet: ResponseWriter) -> None:
         """End it so: what had come is stored, as far as it is to be.  The last words, as far as they are missing."""
         self._quiet = True
         self._call.close()  # at once, whatever the rest takes
@@ -145,7 +145,7 @@ class Relay:
             self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | UpstreamUnavailable)
             return self._perform(await self._apart(self._turn.fail, error.problem))
         if more and not self._turn.problem:
-            if self._unjudged and self._turn.spoken:
+            if self._unjudged and self._turn.round_has_content:
                 self._report_outcome()
             return said
         actions = await self._apart(self._turn.close)
@@ -192,17 +192,17 @@ class Relay:
                 case StoreResponse():
                     self._unkept = action
                 case _:  # another round
-                    self._switch_call(self._attempts.call())
+                    self._switch_call(self._attempts.next_call())
         return said
 
     def _retry_or_end(self) -> bytes:
         """Nothing of it was told: another attempt, if there is one, or else its end."""
         problem, retry_after = self._turn.problem, self._retry_after
         assert problem
-        if another := self._attempts.after(problem, retry_after):
+        if another := self._attempts.call_after_failure(problem, retry_after):
             self._switch_call(another)
             return b""
-        return self._perform(self._turn.give_up())
+        return self._perform(self._turn.end_after_failure())
 
     def _switch_call(self, call: UpstreamCall) -> None:
         self._call.close()

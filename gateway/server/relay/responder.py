@@ -31,21 +31,21 @@ class Responder(Struct, frozen=True):
 
     http: HttpRequest
     question: ModelRequest
-    ways: RetryPolicy
+    targets: RetryPolicy
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
         http, question, memory = self.http, self.question, self.question.memory
         with CancelOnDisconnect(http.receive):
-            attempts = Attempts(http, question, self.ways, self.settings)
-            await attempts.begin(self.ways.first())
-            accepted = question.on_accepted and await question.on_accepted(attempts.head)
-            turn, streamed = await attempts.turn(), question.request.stream
+            attempts = Attempts(http, question, self.targets, self.settings)
+            await attempts.begin(self.targets.first())
+            accepted = question.on_accepted and await question.on_accepted(attempts.response_headers)
+            turn, streamed = await attempts.open_pipeline(), question.request.stream
             attempts.seen.streamed = streamed
             with closing(Relay(turn, attempts, self.settings.stream, question.kept)) as exchange:
                 first = await (exchange.until_first_content() if streamed else exchange.whole())
                 await memory.save()
-                headers = {} if accepted else attempts.head()
+                headers = {} if accepted else attempts.response_headers()
                 if not streamed:
                     await send_json(first, headers, send)
                     return True
@@ -64,7 +64,7 @@ class Responder(Struct, frozen=True):
             await asyncio.create_task(exchange.stream(outlet))
             await exchange.end(outlet)
         except asyncio.CancelledError as reason:  # the client may be there all the same
-            await exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED, outlet)
+            await exchange.abort(CANCELLED if reason.args == (LEFT,) else STOPPED, outlet)
             raise
 
 
@@ -73,12 +73,12 @@ class TokenCounting(Struct, frozen=True):
 
     http: HttpRequest
     question: ModelRequest
-    ways: RetryPolicy
+    targets: RetryPolicy
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
-        http, ledger, route = self.http, self.question.ledger, self.ways.first().route
-        request = await self.question.without_files(self.settings.files, self.ways.asker.tenant)
+        http, ledger, route = self.http, self.question.ledger, self.targets.first().route
+        request = await self.question.without_files(self.settings.files, self.targets.asker.tenant)
         request = await attachments.inline_request_images(request, route.backend.kind, self.settings.images, ledger)
         round = await build_round(request, route, ledger, self.settings.limits.frame_bytes)
         response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())

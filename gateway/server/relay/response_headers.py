@@ -19,7 +19,7 @@ _EARLIER_REASONING = "input.reasoning"  # templates leave it out as well, and ag
 
 def gateway_headers(http: HttpRequest, route: BackendRoute, chosen: FormatChoice, ledger: Warnings) -> dict[str, str]:
     told = _debug(http, route, chosen)
-    if warnings := header_text(ledger.known()):
+    if warnings := header_text(ledger.header_value()):
         told[WARNINGS] = warnings
     return told
 

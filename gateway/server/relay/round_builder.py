@@ -73,7 +73,7 @@ class RoundContext(Struct, frozen=True, dict=True):
 
     route: BackendRoute
     chosen: FormatChoice
-    goes_on: bool
+    continues_messages: bool
     can_reason: bool
     frame_bytes: int
 
@@ -136,7 +136,7 @@ def _build_chat_round(
     how = _means(target, before) if output_enforcement.is_enforced(asked) else None
     if how:
         request = output_enforcement.enforce_output(request, target.kind, how, ledger)
-    if not known.goes_on:
+    if not known.continues_messages:
         request = _answerable(request, ledger)
     if request.stream and target.kind.chances_whole:
         request = _tellable(request, target, ledger)
@@ -189,7 +189,9 @@ def _empty_turn(known: RoundContext, asked: Request, ledger: Warnings, before: F
 
 
 def _means(target: BodyTarget, before: FailedOutput | None) -> output_enforcement.EnforcementMeans:
-    return output_enforcement.enforcement_means(target.kind, mute=target.mute, again=bool(before and before.broken))
+    return output_enforcement.enforcement_means(
+        target.kind, mute=target.cannot_force_tools, again=bool(before and before.broken)
+    )
 
 
 def _terms(known: RoundContext, target: BodyTarget, how: output_enforcement.EnforcementMeans) -> EnforcementTerms:

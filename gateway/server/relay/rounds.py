@@ -163,7 +163,7 @@ class UpstreamRound(Struct, frozen=True):
         decoder = self._dialect.decoder(request, setting.ledger)
         return UpstreamReader(decoder, setting, lambda: self.prompt_characters, filters, setting.limit)
 
-    def call(
+    def make_call(
         self, source: RoundSource | None, answered: Callable[[str], None], asker: QueueIdentity, seen: RequestRecord
     ) -> UpstreamCall:
         """Call its backend; `source`: opened by it; `answered`: called with the content type of the response."""
@@ -297,7 +297,7 @@ class RoundLoop:
         if another := self.now.follow_up():
             self.begin(another, repeats=True)
             return self.now.request
-        return self.now.request if self.loop and (self.loop.running or self.loop.goes_on) else None
+        return self.now.request if self.loop and (self.loop.running or self.loop.needs_another_round) else None
 
 
 async def count_input_tokens(round: UpstreamRound, ledger: Warnings) -> int:

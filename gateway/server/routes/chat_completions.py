@@ -35,7 +35,7 @@ def _add_lists(app: FastAPI, door: Authenticator) -> None:
     @app.get(_PATH)
     async def list_completions(request: Request) -> JsonBytesResponse:
         """The stored completions, of a model or with some metadata."""
-        tenant, page = await door.tenant(request), pagination.page_params(request, order="asc")
+        tenant, page = await door.authenticate_tenant(request), pagination.page_params(request, order="asc")
         async with app.state.store.reading() as db:
             behind = None
             if page.after is not None and not (behind := await chat_completions.find(db, tenant, page.after)):
@@ -47,7 +47,7 @@ def _add_lists(app: FastAPI, door: Authenticator) -> None:
     @app.get(f"{_ONE}/messages")
     async def list_messages(request: Request, id: str) -> JsonBytesResponse:
         """The messages that a stored completion answers."""
-        tenant, page = await door.tenant(request), pagination.page_params(request, order="asc")
+        tenant, page = await door.authenticate_tenant(request), pagination.page_params(request, order="asc")
         async with app.state.store.reading() as db:
             return JsonBytesResponse(
                 await item_page(db, tenant, [(await _found(db, tenant, id)).messages], page, listed_message)
@@ -58,14 +58,14 @@ def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ONE)
     async def retrieve_completion(request: Request, id: str) -> JsonBytesResponse:
         """A stored completion."""
-        tenant = await door.tenant(request)
+        tenant = await door.authenticate_tenant(request)
         async with app.state.store.reading() as db:
             return JsonBytesResponse((await _found(db, tenant, id)).body)
 
     @app.post(_ONE)
     async def update_completion(request: Request, id: str) -> JsonBytesResponse:
         """Replace the metadata of a stored completion."""
-        tenant = await door.tenant(request)
+        tenant = await door.authenticate_tenant(request)
         body = await read_fields(request, config, _UPDATE)
         async with app.state.store.writing() as db:
             return JsonBytesResponse(
@@ -75,7 +75,7 @@ def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.delete(_ONE)
     async def delete_completion(request: Request, id: str) -> JsonBytesResponse:
         """Forget a stored completion."""
-        tenant = await door.tenant(request)
+        tenant = await door.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
             await chat_completions.remove(db, id)

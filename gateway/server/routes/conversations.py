@@ -44,7 +44,7 @@ def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> Non
     @app.post(_PATH)
     async def create_conversation(request: Request) -> JsonBytesResponse:
         """Begin a conversation, perhaps with items in it."""
-        tenant, now = await door.tenant(request), int(time.time())
+        tenant, now = await door.authenticate_tenant(request), int(time.time())
         body = await read_fields(request, config, _CREATE)
         id = new_id("conv_")
         items = await _items(app, tenant, body.get("items", []))
@@ -55,14 +55,14 @@ def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> Non
     @app.get(_ONE)
     async def retrieve_conversation(request: Request, id: str) -> JsonBytesResponse:
         """A conversation, without its items."""
-        tenant = await door.tenant(request)
+        tenant = await door.authenticate_tenant(request)
         async with app.state.store.reading() as db:
             return JsonBytesResponse((await _found(db, tenant, id)).shown())
 
     @app.post(_ONE)
     async def update_conversation(request: Request, id: str) -> JsonBytesResponse:
         """Replace the metadata of a conversation."""
-        tenant = await door.tenant(request)
+        tenant = await door.authenticate_tenant(request)
         body = await read_fields(request, config, _DESCRIBE)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
@@ -72,7 +72,7 @@ def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> Non
     @app.delete(_ONE)
     async def delete_conversation(request: Request, id: str) -> JsonBytesResponse:
         """Forget a conversation."""
-        tenant = await door.tenant(request)
+        tenant = await door.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
             await conversations.remove(db, id)
@@ -83,7 +83,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ITEMS)
     async def list_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """The items of a conversation."""
-        tenant, page = await door.tenant(request), pagination.page_params(request)
+        tenant, page = await door.authenticate_tenant(request), pagination.page_params(request)
         show = partial(visible_item, include=pagination.include_params(request))
         async with app.state.store.reading() as db:
             return JsonBytesResponse(await item_page(db, tenant, [(await _found(db, tenant, id)).items], page, show))
@@ -91,7 +91,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.post(_ITEMS)
     async def create_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """Add items to the end of a conversation."""
-        tenant, include = await door.tenant(request), pagination.include_params(request)
+        tenant, include = await door.authenticate_tenant(request), pagination.include_params(request)
         body = await read_fields(request, config, _EXTEND)
         items = await _items(app, tenant, body["items"])
         async with app.state.store.writing() as db:
@@ -101,7 +101,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ITEM)
     async def retrieve_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
         """One item of a conversation."""
-        tenant, include = await door.tenant(request), pagination.include_params(request)
+        tenant, include = await door.authenticate_tenant(request), pagination.include_params(request)
         async with app.state.store.reading() as db:
             at = await _place(db, await _found(db, tenant, id), tenant, item_id)
             (item,) = await item_lists.read(db, [ItemRange(at.thread, at.end, at.end + 1)])
@@ -110,7 +110,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.delete(_ITEM)
     async def delete_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
         """Take one item out of a conversation."""
-        tenant = await door.tenant(request)
+        tenant = await door.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             conversation = await _found(db, tenant, id)
             await item_lists.remove(db, await _place(db, conversation, tenant, item_id))

@@ -61,7 +61,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     async def metrics(request: Request) -> Response:
         """The numbers of all workers, for a key of the scope admin unless anybody may have them."""
         if not config.metrics.open:
-            await door.admit(request, "admin")
+            await door.authenticate(request, "admin")
         telemetry: Telemetry = app.state.telemetry
         said, type = await asyncio.to_thread(
             prometheus_text, await telemetry.series(), request.headers.get("accept", "")

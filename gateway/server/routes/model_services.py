@@ -72,19 +72,21 @@ class ServiceEndpoint:
         self._app, self._config, self._door, self._parse = app, config, door, parse
 
     async def answer(self, http: Request) -> Response:
-        key = await self._door.admit(http)
+        key = await self._door.authenticate(http)
         with room_of(http, self._config) as room:
             return await self._put(http, key, await read_body(http, self._config.limits.body_bytes, room))
 
     async def _put(self, http: Request, key: ApiKey | None, body: bytes) -> Response:
         put = await parsed(self._parse, body, counts_of(self._config))
         directory: ModelRegistry = self._app.state.directory
-        served = await directory.find(put.model)
+        served = await directory.get(put.model)
         record_of(http.scope).model = served.model
         require_model(key, put.model, served.model)
         limits: RateLimiter = self._app.state.limits
         grant = (
-            await limits.admit(key, served.model, served.settings, partial(estimate_tokens_from_characters, len(body)))
+            await limits.acquire(
+                key, served.model, served.settings, partial(estimate_tokens_from_characters, len(body))
+            )
             or RateLimitPermit()
         )
         async with grant:
@@ -116,14 +118,14 @@ async def _answered(
         raise _unsupported(route, put.service)
     response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())
     seen.ledger = ledger
-    seen.put(route.model, route.backend.name, "")
+    seen.set_route(route.model, route.backend.name, "")
     if seen.trace:
         seen.trace.model = route.upstream_model
 
     def respond(raw: bytes) -> Response:
         said = put.answer(_decoded(route.backend, put.decode, raw), ledger)
         used = said.get("usage", {}).get("total_tokens", 0)
-        grant.used, seen.spent = (lambda: used), (lambda: Usage(used, 0))
+        grant.used, seen.usage = (lambda: used), (lambda: Usage(used, 0))
         return JsonBytesResponse(
             said, headers={**response_headers.gateway_headers(http, route, _CHOSEN, ledger), **grant.headers}
         )

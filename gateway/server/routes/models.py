@@ -61,13 +61,13 @@ def codex_model(model: str, place: int, window: int | None, abilities: Set[str] 
 
 
 class _ListedModelInfo(Struct, frozen=True):
-    listed: ListedModel
-    known: ModelMetadata
+    entry: ListedModel
+    metadata: ModelMetadata
 
     def shown(self) -> dict[str, Any]:
         """As OpenAI has it, and in the words of other servers what is known."""
-        said = {"id": self.listed.id, "object": "model", "created": self.listed.created, "owned_by": "gateway"}
-        length, can = self.known.window, self.known.abilities
+        said = {"id": self.entry.id, "object": "model", "created": self.entry.created, "owned_by": "gateway"}
+        length, can = self.metadata.window, self.metadata.abilities
         return {
             **said,
             **({"context_length": length, "max_model_len": length} if length else {}),
@@ -79,7 +79,7 @@ def add(app: FastAPI, _: Config, door: Authenticator) -> None:
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:
         """The models that a client may name."""
-        key = await door.admit(request)
+        key = await door.authenticate(request)
         directory: ModelRegistry = app.state.directory
         listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
         found = await asyncio.gather(*(_known(directory, one) for one in listed))
@@ -89,7 +89,7 @@ def add(app: FastAPI, _: Config, door: Authenticator) -> None:
     @app.get("/v1/models/{id:path}")
     async def model(request: Request, id: str) -> dict[str, Any]:
         """One of them."""
-        key = await door.admit(request)
+        key = await door.authenticate(request)
         directory: ModelRegistry = app.state.directory
         for listed in await directory.list():
             if listed.id == id and may_use_model(key, id, directory.model(id)):
@@ -99,13 +99,13 @@ def add(app: FastAPI, _: Config, door: Authenticator) -> None:
 
 
 async def _known(directory: ModelRegistry, listed: ListedModel) -> _ListedModelInfo:
-    return _ListedModelInfo(listed, await model_registry.metadata_of_model(await directory.find(listed.id)))
+    return _ListedModelInfo(listed, await model_registry.metadata_of_model(await directory.get(listed.id)))
 
 
 def _catalogue(found: list[_ListedModelInfo]) -> list[dict[str, Any]]:
     """Return the models for Codex, which wants models that chat."""
-    chatting = [model for model in found if "embeddings" not in (model.known.abilities or ())]
+    chatting = [model for model in found if "embeddings" not in (model.metadata.abilities or ())]
     return [
-        codex_model(model.listed.id, place, model.known.window, model.known.abilities)
+        codex_model(model.entry.id, place, model.metadata.window, model.metadata.abilities)
         for place, model in enumerate(chatting)
     ]

@@ -40,7 +40,7 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
     @app.get(_PATH)
     async def retrieve_response(request: Request, id: str) -> Response:
         """A response that was stored; or its events, behind one of them, and those that are to come."""
-        tenant, asked = await door.tenant(request), pagination.parameters(request)
+        tenant, asked = await door.authenticate_tenant(request), pagination.parameters(request)
         async with app.state.store.reading() as db:
             kept = await _found(db, tenant, id)
             if not asked.get("stream"):
@@ -52,7 +52,7 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
     @app.get(f"{_PATH}/input_items")
     async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
         """List the input of the model: the chain before a response, and its own input."""
-        tenant, page = await door.tenant(request), pagination.page_params(request)
+        tenant, page = await door.authenticate_tenant(request), pagination.page_params(request)
         show = partial(visible_item, include=pagination.include_params(request))
         async with app.state.store.reading() as db:
             given = await _given(db, await _found(db, tenant, id))
@@ -63,7 +63,7 @@ def _add_ends(app: FastAPI, door: Authenticator) -> None:
     @app.delete(_PATH)
     async def delete_response(request: Request, id: str) -> JsonBytesResponse:
         """Forget a response; no other can go on from it any more."""
-        tenant = await door.tenant(request)
+        tenant = await door.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await responses.remove(db, await _found(db, tenant, id))
         await app.state.asking.jobs.wait_deleted(id)
@@ -72,7 +72,7 @@ def _add_ends(app: FastAPI, door: Authenticator) -> None:
     @app.post(f"{_PATH}/cancel")
     async def cancel_response(request: Request, id: str) -> Response:
         """End a response in the background; one that is over stays as it is."""
-        tenant = await door.tenant(request)
+        tenant = await door.authenticate_tenant(request)
         async with app.state.store.reading() as db:
             if not (await _found(db, tenant, id)).body["background"]:
                 raise BadRequest("Cannot cancel a synchronous response.")

@@ -56,7 +56,7 @@ class McpSession:
                 self._fresh_until = now() + self._settings.list_seconds
         return self._listed
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """A CallToolResult as it is on the wire; raises ToolServerError."""
 
         async def call(client: "Client") -> dict[str, Any]:
@@ -185,7 +185,7 @@ class McpProvider:
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
         try:
             arguments = _decode(run.arguments or "{}")
-            said = await self._session.call(run.ours.tool.name, arguments)
+            said = await self._session.call_tool(run.ours.tool.name, arguments)
         except (DecodeError, RecursionError):
             why = "The arguments are no JSON object."
             return BuiltinToolResult(run.id, why, protocol.failed_item(why))

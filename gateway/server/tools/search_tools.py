@@ -32,7 +32,7 @@ class SearchService(Protocol):
 
 class EngineSearch:
     def __init__(self, engine: SearchEngine, settings: config.WebSearchSettings) -> None:
-        name, before = engine.head
+        name, before = engine.auth_header
         key = settings.api_key
         headers = {name: f"{before}{key.get_secret_value()}"} if key else {}
         self._engine = engine
@@ -54,7 +54,7 @@ class StaticSearch:
     async def search(self, query: SearchQuery) -> list[SearchHit]:
         words = query.text.lower().split()
         found = [hit for hit in self._hits if any(word in f"{hit.title} {hit.text}".lower() for word in words)]
-        return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]
+        return [hit for hit in found if is_within(hit.url, query.domains)][: query.max_results]
 
     async def close(self) -> None:
         """Do nothing: it has nothing open."""
@@ -77,10 +77,10 @@ class ProviderContext(Struct, frozen=True):
     sources: Sources
     ledger: Warnings
     messages: Sequence[Message]
-    most: int
+    max_result_bytes: int
 
     def told(self, text: str, item: str) -> str:
-        short, was_cut = truncate_fenced(text, self.most)
+        short, was_cut = truncate_fenced(text, self.max_result_bytes)
         if was_cut:
             self.ledger.add("truncated", item)
         return short

@@ -80,10 +80,10 @@ class ToolRegistry:
             raise BadRequest(message, code="invalid_value", param="tools")
         beside = self._beside(request, ledger)
         providers = [self._provider(one, hosted.lists, beside) for one in hosted.definitions]
-        terms = ToolsetOptions(hosted.approved, hosted.most, sources=beside.sources)
+        terms = ToolsetOptions(hosted.approved, hosted.max_calls, sources=beside.sources)
         return Toolset(providers, self._settings, terms)
 
-    def standing(self, request: Request, ledger: Warnings, model: config.ModelSettings) -> Toolset | None:
+    def default_toolset(self, request: Request, ledger: Warnings, model: config.ModelSettings) -> Toolset | None:
         """Return the toolset that the operator offers with a model in a chat; no call needs approval."""
         if not (model.mcp or model.web_search):
             return None

@@ -119,7 +119,7 @@ class ToolsetOptions(Struct, frozen=True):
     """
 
     approved: Sequence[ApprovedToolCall] = ()
-    most: int | None = None
+    max_result_bytes: int | None = None
     loop: type[ToolLoop] = ToolLoop
     sources: Sources | None = None
     served: Set[str] = frozenset()
@@ -135,7 +135,7 @@ class Toolset:
         self, providers: Sequence[ToolProvider], settings: config.ToolSettings, terms: ToolsetOptions = _OPEN
     ) -> None:
         self._providers, self._settings, self._terms = providers, settings, terms
-        self._calls = settings.calls if terms.most is None else min(terms.most, settings.calls)
+        self._calls = settings.calls if terms.max_result_bytes is None else min(terms.max_result_bytes, settings.calls)
         self._owners: dict[ToolName, ToolProvider] = {}
         self.tools: list[BuiltinTool] = []
 
@@ -152,7 +152,7 @@ class Toolset:
         limits, terms = ToolLoopLimits(self._calls, self._settings.rounds), self._terms
         return terms.loop(self.tools, limits, new_id, told, terms.approved, terms.sources)
 
-    def offered(self, request: Request, ledger: Warnings) -> Request:
+    def add_to_request(self, request: Request, ledger: Warnings) -> Request:
         """The request with these tools."""
         rest = {name: value for name, value in request.rest.items() if name not in self._terms.served}
         return with_builtin_tools(replace(request, rest=rest), [ours.tool for ours in self.tools], ledger)

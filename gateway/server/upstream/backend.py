@@ -110,7 +110,7 @@ class Backend:
             self._models = self._models if listed is None else {one.id: one for one in listed}
             self._asked = self._clock()
 
-    def lists(self, model: str) -> bool:
+    def lists_model(self, model: str) -> bool:
         """True if it is known to have the model; it says itself if it does no more."""
         return model in (self._models or ())
 

@@ -43,7 +43,7 @@ class PendingPost:
         self._pool, self._head, self._body, self._until = pool, head, body, until
         self.answer, self.repeated = kept or pool.post_on_new_connection(head, body), False
 
-    def headed(self) -> bool:
+    def headers_received(self) -> bool:
         """Return True if status and headers are known; otherwise `answer.ready` tells when to look again.
 
         Raises what came instead, but for a connection that the backend had given up while the request was on its way.

@@ -69,7 +69,7 @@ class UpstreamResponse:
             data = b"".join(self._parts)
             self._parts.clear()
             self.unread = 0
-            if self._connection.held:
+            if self._connection.reading_paused:
                 self._connection.resume()
             return data
         if self.error is not None:
@@ -203,7 +203,7 @@ class IdleConnections:
         self.limit = limit
         self._connections: dict[UpstreamConnection, None] = {}
 
-    def put(self, connection: "UpstreamConnection") -> bool:
+    def add(self, connection: "UpstreamConnection") -> bool:
         """Keep it, if there is room."""
         if len(self._connections) >= self.limit:
             return False
@@ -231,7 +231,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.alarm = DeadlineTimer(loop)
         self.gone = loop.create_future()  # done when the socket is closed
         self._idle = idle
-        self.held = False
+        self.reading_paused = False
 
     def open(self, opened: OpenConnection, head: bytes, body: bytes) -> UpstreamResponse:
         """Send a request as soon as it stands."""
@@ -268,7 +268,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def resume(self) -> None:
         """Let the backend go on sending, where it was held back."""
-        self.held = False
+        self.reading_paused = False
         self._raw.resume_reading()
 
     def release(self, *, keep: bool) -> None:
@@ -276,7 +276,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._answer = None
         del self.parser  # it knows the answer, as the alarm does, and the answer knows this: they would be cycles
         self.alarm.stop()
-        if not (keep and self._stands() and self._idle.put(self)):
+        if not (keep and self._stands() and self._idle.add(self)):
             self.abort()
 
     # What the transport calls.
@@ -340,5 +340,5 @@ class UpstreamConnection(asyncio.Protocol):
     def _hold(self) -> None:
         # Always the socket, never its TLS: asyncio's TLS, when it is the one that is paused, drops what it holds when
         # the connection breaks, whereas the kernel still hands out what came before.
-        self.held = True
+        self.reading_paused = True
         self._raw.pause_reading()

@@ -41,7 +41,7 @@ class LearnedMetadata(Struct, frozen=True):
 
     path: str
     fields: str
-    found: ModelMetadata | str | bool
+    value: ModelMetadata | str | bool
 
 
 class MetadataCache:
@@ -54,7 +54,7 @@ class MetadataCache:
         self._answers: dict[_Key, tuple[float, Any]] = {}  # until when they hold, and what they are
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
-    async def known(self, model: str) -> ModelMetadata:
+    async def metadata_of(self, model: str) -> ModelMetadata:
         """Return the server's metadata of a model."""
         return _of(model, await self._told(ASKS.get(self._kind, ()), model))
 
@@ -68,7 +68,7 @@ class MetadataCache:
         asks = [TEMPLATES[self._kind]] if self._kind in TEMPLATES else []
         return _of(model, await self._told(asks, model, patience=_LONG_PATIENCE)).template
 
-    async def prompt(self, model: str, settings: TemplateSettings) -> str | None:
+    async def rendered_prompt(self, model: str, settings: TemplateSettings) -> str | None:
         """Return the prompt of a request, up to the beginning of the response; None if the server does not tell."""
         asks = [PROMPTS[self._kind]] if self._kind in PROMPTS else []
         return next(iter(await self._told(asks, model, settings, _LONG_PATIENCE)), None)
@@ -87,7 +87,7 @@ class MetadataCache:
     def remember(self, learned: Iterable[LearnedMetadata]) -> None:
         """Know this for good, without asking."""
         for one in learned:
-            found = {"": one.found} if isinstance(one.found, ModelMetadata) else one.found
+            found = {"": one.value} if isinstance(one.value, ModelMetadata) else one.value
             self._answers[one.path, one.fields.encode()] = inf, found
 
     async def close(self) -> None:
@@ -135,7 +135,7 @@ class MetadataCache:
             http = await self._http()
             answer = await http.request(ask.method, ask.path, params=params, json=body, timeout=_SECONDS)
             answer.raise_for_status()
-            return ask.found(answer.json())
+            return ask.read(answer.json())
         except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
             return None
 

@@ -148,18 +148,18 @@ class ModelRegistry:
                 probe.cancel()
             await asyncio.gather(*probes, return_exceptions=True)
 
-    async def find(self, name: str) -> ModelEntry:
+    async def get(self, name: str) -> ModelEntry:
         """Raise NotFound for an unknown model, UpstreamUnreachable if a backend that may have it cannot be asked."""
         if served := self._served.get(self._aliases.get(name, name)):
             return served
         problem: GatewayError | None = None
         for backend in self._open:
             try:
-                if not backend.lists(name):
+                if not backend.lists_model(name):
                     await backend.models()
             except GatewayError as error:
                 problem = error
-            if backend.lists(name):
+            if backend.lists_model(name):
                 return self._listed(name, backend)
         raise problem or NotFound(_UNKNOWN.format(name), code="model_not_found", param="model")
 
@@ -208,7 +208,7 @@ async def metadata_of_model(served: ModelEntry) -> ModelMetadata:
 async def metadata_of_route(route: BackendRoute) -> ModelMetadata:
     """Return the server's metadata, else its entry in the list; wait for a second at most."""
     backend, model = route.backend, route.upstream_model
-    return await backend.learner.known(model) | ModelMetadata(backend.listed_window(model))
+    return await backend.learner.metadata_of(model) | ModelMetadata(backend.listed_window(model))
 
 
 def remembered(route: BackendRoute) -> int | None:

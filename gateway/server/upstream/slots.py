@@ -56,8 +56,8 @@ class Slot:
         self._gate, self._alone = gate, asker.only_target
         self._attempt = gate.health.begin(now)
         self._open = True  # its outcome is
-        self._ticket = ticket = gate.turns.enter(asker.tenant, asker.weight, _unheard)
-        self.taken = ticket is not None and ticket.inside
+        self._ticket = ticket = gate.turns.acquire(asker.tenant, asker.weight, _unheard)
+        self.is_acquired = ticket is not None and ticket.inside
         self._until = now + gate.queue_timeout
 
     async def wait(self, seconds: float) -> bool:
@@ -71,20 +71,20 @@ class Slot:
             turn = asyncio.get_running_loop().create_future()
             self._ticket.on_turn = partial(turn.set_result, None)
             await asyncio.wait((turn,), timeout=None if left == inf else max(left, 0))
-        self.taken = self._ticket.inside
-        if self.taken and not (self._alone or self._gate.health.stands(self._attempt)):
+        self.is_acquired = self._ticket.inside
+        if self.is_acquired and not (self._alone or self._gate.health.is_current(self._attempt)):
             raise UpstreamUnavailable(f"The backend '{self._gate.name}' failed while the request waited for its turn.")
-        if not self.taken and _now() >= self._until:
+        if not self.is_acquired and _now() >= self._until:
             message = f"The request has waited for the backend '{self._gate.name}' for too long."
             raise UpstreamUnavailable(message, retry_after=_AGAIN)
-        return self.taken
+        return self.is_acquired
 
-    def leave(self) -> None:
+    def release(self) -> None:
         if self._ticket:
-            self._gate.turns.leave(self._ticket)
+            self._gate.turns.release(self._ticket)
         if self._open:
             self._open = False
-            self._gate.health.dropped(self._attempt)
+            self._gate.health.record_no_outcome(self._attempt)
 
     # what came of it
 

@@ -67,7 +67,7 @@ class HttpUpstreamCall:
         self._ear: DataCallback | None = None
         self._start_deadlines(now)
         self._path, self._body = path or backend.dialect.path, body
-        self._line = seen.recorder.put(backend.name, self._path, body) if seen and seen.recorder else None
+        self._line = seen.recorder.record_call(backend.name, self._path, body) if seen and seen.recorder else None
         self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
         self._post: PendingPost | None = None  # once it is its turn
         self._seen = seen
@@ -80,10 +80,10 @@ class HttpUpstreamCall:
 
     async def _wait_slot_and_data(self, seconds: float) -> bool:
         until = self._clock() + seconds
-        if not (self._place.taken or await self._acquire_slot(seconds)):
+        if not (self._place.is_acquired or await self._acquire_slot(seconds)):
             return False
         limit = self._limit
-        post = self._post = self._post or self._asked()
+        post = self._post = self._post or self._send()
         try:
             while not self._is_readable(post):
                 if not await post.answer.ready(min(until, limit) - self._clock()):
@@ -125,7 +125,7 @@ class HttpUpstreamCall:
 
     def close(self) -> None:
         """Let go of the connection: at once, unless the answer came to its end."""
-        self._place.leave()
+        self._place.release()
         self._ear = None
         if self._step:
             self._step.end()
@@ -163,7 +163,7 @@ class HttpUpstreamCall:
         """Return True if there is data, or a response whose headers announce an error."""
         if self._answer:
             return self._answer.is_readable
-        if not post.headed():
+        if not post.headers_received():
             return False
         answer = post.answer
         if self._step:
@@ -178,7 +178,7 @@ class HttpUpstreamCall:
         self._answered(type)
         return answer.is_readable
 
-    def _asked(self) -> PendingPost:
+    def _send(self) -> PendingPost:
         return self._backend.post(self._path, self._body, self._step.headers if self._step else {})
 
     async def _read_error(self, answer: UpstreamResponse) -> None:

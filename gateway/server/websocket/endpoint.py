@@ -36,7 +36,7 @@ class ConnectionRegistry:
         finally:
             self._open.discard(connection)
 
-    def check(self) -> None:
+    def reject_if_closing(self) -> None:
         """Raise Unavailable if no more connections are admitted."""
         if self._closing:
             raise UpstreamUnavailable(_STOPPING)
@@ -74,7 +74,7 @@ class WebSocketEndpoint:
         asking: ModelRequestHandler = self._app.state.asking
         sockets: ConnectionRegistry = self._app.state.sockets
         try:
-            sockets.check()
+            sockets.reject_if_closing()
             key = await self._admit(HTTPConnection(scope))
         except GatewayError as error:
             await error_responses.response_for(error)(scope, receive, send)
@@ -86,5 +86,5 @@ class WebSocketEndpoint:
     async def _admit(self, http: HTTPConnection) -> ApiKey | None:
         if not self._config.responses.websocket:
             raise websocket_unsupported()
-        self._pages.check(http)
-        return await self._door.admit(http)
+        self._pages.check_origin(http)
+        return await self._door.authenticate(http)

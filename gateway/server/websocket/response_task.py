@@ -91,7 +91,7 @@ class ResponseTask:
         seen = self._seen
         seen.left = seen.left and seen.is_last_holder
         seen.status, seen.problem = 200, seen.problem or (None if seen.left else problem)
-        seen.let_go()
+        seen.release()
 
     def _read(self, reader: RequestParser, raw: bytes, tenant: str, held: Held) -> Awaitable[ModelRequest]:
         state = ConnectionContext(reader.store, tenant, self._client.recent, self._asked.lane)

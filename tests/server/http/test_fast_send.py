@@ -189,8 +189,8 @@ async def test_response_is_not_sent_directly_on_a_foreign_connection():
     wire, one = uvicorn_cycle()
     for way in (direct(one.send), direct(by_messages)):
         assert not way.whole(FIELDS, b"{}") and not way.begin(FIELDS[1:]) and not way.now(b"a") and not way.last(b"")
-        assert way.whole_body() is None and not way.watch(Mock())
-        way.unwatch()
+        assert way.take_body() is None and not way.watch(Mock())
+        way.clear_on_disconnect()
     assert not wire.written and direct(cycle()[1].send) is not direct(one.send)
 
 
@@ -207,7 +207,7 @@ async def test_disconnect_callback_is_set_and_removed():
     _, one = cycle()
     gone = Mock()
     assert one.watch(gone) and one.transport.lost is gone
-    one.unwatch()
+    one.clear_on_disconnect()
     assert one.transport.lost is None
     one.disconnected = True
     assert not one.watch(gone), "it is too late"
@@ -218,7 +218,7 @@ async def test_disconnect_callback_of_the_next_request_stays():
     second.transport = first.transport
     first.watch(Mock())
     second.watch(gone)
-    first.unwatch()
+    first.clear_on_disconnect()
     assert first.transport.lost is gone
 
 
@@ -242,10 +242,10 @@ async def test_request_body_that_has_arrived_is_taken_once(body):
         each.more_body = False
         each.message_event.set()
         each.flow.pause_reading()
-    assert one.whole_body() == await body_by_messages(other) == body
+    assert one.take_body() == await body_by_messages(other) == body
     for each in (one, other):
         assert each.body == b"" and not each.message_event.is_set() and not each.flow.read_paused
-    assert one.whole_body() is None, "a message tells what comes after it"
+    assert one.take_body() is None, "a message tells what comes after it"
 
 
 @pytest.mark.parametrize("state", ["more to come", "wants a 100", "gone", "answered", "taken"])
@@ -256,7 +256,7 @@ async def test_request_body_that_is_unfinished_or_gone_is_not_taken(state):
     one.disconnected, one.response_complete = state == "gone", state == "answered"
     if state != "taken":
         one.message_event.set()
-    assert one.whole_body() is None and one.body == b"{}"
+    assert one.take_body() is None and one.body == b"{}"
 
 
 @pytest.mark.parametrize("cut", [5, 70, 130, -1])

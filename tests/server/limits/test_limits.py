@@ -65,7 +65,7 @@ async def limits_of(sections, clock=time.time):
 
 
 async def ask(limits, who=None, of=FREE, tokens=0, name="m"):
-    return await limits.admit(who, name, of, lambda: tokens)
+    return await limits.acquire(who, name, of, lambda: tokens)
 
 
 async def refusal_of(limits, *asked, **more):
@@ -103,29 +103,32 @@ LIMITS = st.builds(
 def test_limit_admits_a_request_after_its_wait(limit, taken, before, cost, after):
     now = NOON + after
     counted = dict(zip(limit.slots(now), (taken + cost, before), strict=False))
-    standing = limit.standing(counted, cost, now)
+    standing = limit.state_at(counted, cost, now)
     if cost > limit.amount:
-        assert standing.wait == inf and not standing.fits
+        assert standing.wait == inf and not standing.is_within
         return
-    if standing.fits:
-        assert standing.left == limit.amount - standing.used - cost
+    if standing.is_within:
+        assert standing.left == limit.amount - standing.used_in_window - cost
         return
     assert 0 < standing.wait <= 2 * limit.seconds
     later = now + standing.wait + 1e-3
     slots = limit.slots(later)
     counted[slots[0]] = counted.get(slots[0], cost) if slots[0] != limit.slot(now) else taken + cost
     if slots[0] != limit.slot(now):
-        counted |= {slots[0]: cost, **({slots[1]: taken} if limit.slides and slots[1] == limit.slot(now) else {})}
-    assert limit.standing({slot: counted.get(slot, 0) for slot in slots}, cost, later).fits
+        counted |= {slots[0]: cost, **({slots[1]: taken} if limit.is_sliding and slots[1] == limit.slot(now) else {})}
+    assert limit.state_at({slot: counted.get(slot, 0) for slot in slots}, cost, later).is_within
 
 
 @given(LIMITS, NUMBERS, NUMBERS, st.floats(0, 3 * DAY))
 def test_limit_is_unused_after_its_reset(limit, taken, before, after):
     now = NOON + after
-    standing = limit.standing(dict(zip(limit.slots(now), (taken, before), strict=False)), 0, now)
+    standing = limit.state_at(dict(zip(limit.slots(now), (taken, before), strict=False)), 0, now)
     slots = limit.slots(now + standing.reset + 1e-3)
     counted = dict(zip(limit.slots(now), (taken, before), strict=False))
-    assert limit.standing({slot: counted.get(slot, 0) for slot in slots}, 0, now + standing.reset + 1e-3).used == 0
+    assert (
+        limit.state_at({slot: counted.get(slot, 0) for slot in slots}, 0, now + standing.reset + 1e-3).used_in_window
+        == 0
+    )
 
 
 def test_limit_per_day_counts_days_in_utc():
@@ -133,7 +136,7 @@ def test_limit_per_day_counts_days_in_utc():
     midnight = time.strptime("2026-11-22 UTC", "%Y-%m-%d %Z")
     assert time.gmtime(day.slot(NOON).start)[3:6] == (0, 0, 0)
     assert midnight[3:6] == (0, 0, 0) and day.slots(NOON) == [day.slot(NOON)]
-    assert day.standing({day.slot(NOON): 11}, 1, NOON).wait == DAY / 2
+    assert day.state_at({day.slot(NOON): 11}, 1, NOON).wait == DAY / 2
 
 
 def test_limit_estimate_is_the_prompt_and_max_tokens_per_choice():
@@ -400,7 +403,7 @@ async def test_limit_slot_is_freed_when_admission_raises(limits):
 
     who = key(concurrent=1, tokens_per_minute=1)
     with pytest.raises(ZeroDivisionError):
-        await limits.admit(who, "m", FREE, broken)
+        await limits.acquire(who, "m", FREE, broken)
     await ask(limits, who)
 
 

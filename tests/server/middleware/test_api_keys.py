@@ -493,7 +493,7 @@ def test_api_key_is_found_by_one_comparison_of_digests():
     door._keys = {Watched(known): key for known, key in door._keys.items()}
     request = httpx.Headers(bearer("key-77"))
     http = scope_of("/v1/models", "GET", headers=request.items())
-    assert asyncio.run(door.admit(HTTPConnection(http))).name == "k77"
+    assert asyncio.run(door.authenticate(HTTPConnection(http))).name == "k77"
     assert len(looked) == 1
 
 

@@ -18,8 +18,8 @@ def delays(times, tarpit=None, client="a"):
     """Yield the delays of failures at these times, while no other failure waits."""
     tarpit = tarpit or Tarpit()
     for now in times:
-        yield tarpit.enter(client, now)
-        tarpit.leave(client)
+        yield tarpit.register_failure(client, now)
+        tarpit.release(client)
 
 
 def test_tarpit_delay_doubles_after_five_failures_up_to_five_seconds():
@@ -59,26 +59,26 @@ def test_tarpit_agrees_with_a_plain_model(steps):
             if len(known) > 2:
                 known.popitem(last=False)
             wanted = 0 if level <= FREE else min(0.1 * 2 ** (level - FREE - 1), LONGEST)
-            assert tarpit.enter(client, now) == pytest.approx(wanted)
+            assert tarpit.register_failure(client, now) == pytest.approx(wanted)
             waiting[client] += 1
         elif waiting[client]:
-            tarpit.leave(client)
+            tarpit.release(client)
             waiting[client] -= 1
-        assert [tarpit.full(one) for one in "abcd"] == [waiting[one] >= PLACES for one in "abcd"]
-        assert tarpit.empty == (not any(waiting.values()))
+        assert [tarpit.is_full(one) for one in "abcd"] == [waiting[one] >= PLACES for one in "abcd"]
+        assert tarpit.is_empty == (not any(waiting.values()))
 
 
 def test_tarpit_delays_no_failure_beyond_all_its_slots():
     """More delays would take the slots of clients with right keys."""
     tarpit = Tarpit()
     for client in range(ALL_PLACES // PLACES):
-        found = [tarpit.enter(str(client), 0.0) for _ in range(PLACES)]
-        assert tarpit.full(str(client)) and found[-1] == LONGEST
-    assert not any(tarpit.enter("one more", 0.0) for _ in range(PLACES))
-    tarpit.leave("0")
+        found = [tarpit.register_failure(str(client), 0.0) for _ in range(PLACES)]
+        assert tarpit.is_full(str(client)) and found[-1] == LONGEST
+    assert not any(tarpit.register_failure("one more", 0.0) for _ in range(PLACES))
+    tarpit.release("0")
     for _ in range(PLACES):
-        tarpit.leave("one more")
-    assert tarpit.enter("one more", 0.0) == LONGEST
+        tarpit.release("one more")
+    assert tarpit.register_failure("one more", 0.0) == LONGEST
 
 
 @settings(deadline=None)

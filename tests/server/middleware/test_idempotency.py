@@ -232,7 +232,7 @@ async def test_idempotency_key_is_free_after_the_server_cancels_the_request():
 @asynccontextmanager
 async def holding(key):
     """Renew the lease of a key every 0.01 s in this block."""
-    task = asyncio.create_task(key.hold(0.01))
+    task = asyncio.create_task(key.renew_forever(0.01))
     try:
         yield
     finally:

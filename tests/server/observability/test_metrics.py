@@ -59,7 +59,7 @@ def test_metrics_names_are_stable_and_follow_the_conventions():
     for one in metrics.METRICS:
         assert (one.kind == "counter") == one.name.endswith("_total")
         assert (one.kind == "histogram") == bool(one.buckets) and [*one.buckets] == sorted(set(one.buckets))
-        assert one.help.endswith(".") and all(len(labels) == len(one.labels) for labels in one.known)
+        assert one.help.endswith(".") and all(len(labels) == len(one.labels) for labels in one.initial_labels)
 
 
 async def test_metrics_scrape_is_complete_and_parsed_by_prometheus():
@@ -340,7 +340,7 @@ async def test_metrics_count_a_background_job_as_one_request_at_its_end():
         assert (got.requests(), got.of("gateway_requests_in_flight", endpoint=RESPONSES)) == ({}, 1)
         go.set()
         assert (await ended(site, id))["status"] == "completed"
-        await until(site.app.state.asking.jobs.idle, None)
+        await until(site.app.state.asking.jobs.wait_idle, None)
         got = await scrape(site)
     requests = got.requests()
     assert requests.pop(WELL) == 1 and {one[0] for one in requests} == {"/v1/responses/{id}"}
@@ -354,7 +354,7 @@ async def test_metrics_count_a_cancelled_background_job_as_499(script):
         id = (await site.respond(background=True)).json()["id"]
         await site.upstream.arrived.wait()
         await site.client.post(f"/v1/responses/{id}/cancel")
-        await until(site.app.state.asking.jobs.idle, None)
+        await until(site.app.state.asking.jobs.wait_idle, None)
         got = await scrape(site)
     assert got.of("gateway_requests_total", endpoint=RESPONSES, model="m", backend="up", status="499") == 1
 
@@ -376,7 +376,7 @@ async def test_metrics_count_a_job_at_the_gateway_that_takes_it_over(tmp_path):
         await site.upstream.arrived.wait()
     async with gateway(HELLO, **where) as site:
         await ended(site, id)
-        await until(site.app.state.asking.jobs.idle, None)
+        await until(site.app.state.asking.jobs.wait_idle, None)
         got = await scrape(site)
     assert got.of("gateway_requests_total", endpoint=RESPONSES, model="m", backend="up", status="200") == 1
     assert got.of("gateway_tokens_total", model="m", kind="input") == 7

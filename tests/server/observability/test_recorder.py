@@ -346,7 +346,7 @@ async def test_recording_skips_a_job_taken_over_from_another_process(tmp_path):
         await site.upstream.arrived.wait()
     async with gateway(HELLO, **where, **recorded(tmp_path / "made")) as site:
         await ended(site, id)
-        await site.app.state.asking.jobs.idle()
+        await site.app.state.asking.jobs.wait_idle()
     assert not (tmp_path / "made").exists()
 
 
@@ -378,9 +378,9 @@ def test_recording_of_lone_chunks_equals_that_of_others(most, kept):
     texts = ["a", "b", "c", "d"]
     pieces = [piece(content=text) for text in texts]
     for data in pieces:
-        if not source.lone or source.lone(data) is None:
+        if not source.feed_one or source.feed_one(data) is None:
             source.feed(data)
-    assert source.lone(b"data: [DONE]\n\n") is None
+    assert source.feed_one(b"data: [DONE]\n\n") is None
     entries = tape.recording.entries
     assert [entry.data for entry in entries] == pieces[:kept] and tape.recording.cut == (kept < 4)
     assert [json.loads(entry.events)[0]["text"] for entry in entries] == texts[:kept]

@@ -207,13 +207,13 @@ async def test_tracing_switched_off_during_a_request_drops_its_span(collector):
     async with gateway(HELLO, **traced(collector)) as site:
         seen = site.app.state.telemetry.begin("r", "/v1/responses")
         create_app(settings(site.upstream.url), telemetry=site.app.state.telemetry)
-        seen.let_go()
+        seen.release()
     assert collector.spans == []
 
 
 async def test_trace_request_span_without_a_response_has_no_status(collector):
     async with gateway(HELLO, **traced(collector)) as site:
-        site.app.state.telemetry.begin("r", "/v1/responses").let_go()
+        site.app.state.telemetry.begin("r", "/v1/responses").release()
     (request,) = collector.of("server")
     assert "http.response.status_code" not in request.attributes
 

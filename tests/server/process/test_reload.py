@@ -181,12 +181,12 @@ async def test_config_reload_leaks_no_tasks_or_descriptors():
         asking = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
         async with client.stream("POST", "/v1/chat/completions", json=asking) as answer:
             pieces, said = await first(answer, "Hel")
-            await generations.renew(settings(upstream.url))
+            await generations.reload(settings(upstream.url))
             counts = []
             for _ in range(5):
                 job = await client.post("/v1/responses", json={"model": "m", "input": "Hi"})
                 assert job.json()["status"] == "completed"
-                await generations.renew(settings(upstream.url))
+                await generations.reload(settings(upstream.url))
                 await until_collected(made, 2)
                 counts.append(measured())
             assert counts[-1] == counts[0]
@@ -290,12 +290,12 @@ def test_config_file_is_read_when_it_no_longer_changes(tmp_path):
 
 def test_config_file_is_checked_every_watch_seconds(tmp_path):
     file = Written(tmp_path, "server: {watch_seconds: 0.001}")
-    until_blocking(lambda: file.watch.due)
-    assert not Written(tmp_path, "server: {watch_seconds: 3000}").watch.due
+    until_blocking(lambda: file.watch.is_due)
+    assert not Written(tmp_path, "server: {watch_seconds: 3000}").watch.is_due
     never = Written(tmp_path, "server: {watch_seconds: 0}").watch
-    assert not never.due
+    assert not never.is_due
     never.request_reload()
-    assert never.due and never.poll() is None and not never.due
+    assert never.is_due and never.poll() is None and not never.is_due
 
 
 def test_config_reload_keeps_settings_that_need_a_restart(tmp_path, caplog):
@@ -317,7 +317,7 @@ def test_config_reload_without_keys_on_a_public_address_is_refused(tmp_path, cap
 
 def test_config_reload_without_a_file_logs_a_warning(caplog):
     watch = ConfigWatcher(Config(), None)
-    assert not watch.due
+    assert not watch.is_due
     watch.request_reload()
-    assert watch.due and watch.poll() is None
+    assert watch.is_due and watch.poll() is None
     assert "there is no configuration file to read again" in caplog.text

@@ -207,7 +207,7 @@ class Attempts:
     def __init__(self, call):
         self.seen, self._call = RequestRecord("req_1", "POST", "chat", lambda _: None), call
 
-    def call(self):
+    def next_call(self):
         return self._call
 
 
@@ -256,6 +256,6 @@ async def test_relay_sends_held_chunks_before_the_final_error():
         pump.cancel()
         await asyncio.gather(pump, return_exceptions=True)
         assert not outlet.pieces
-        await exchange.give_up(STOPPED, outlet)
+        await exchange.abort(STOPPED, outlet)
         (last,) = outlet.pieces
         assert 0 < last.index(b" full") < last.index(STOPPED.message.encode())

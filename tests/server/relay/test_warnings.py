@@ -7,7 +7,7 @@ def test_ledger_names_all_entries_where_they_are_few():
     ledger = Warnings()
     for number in range(48):
         ledger.add("forwarded", f"u{number}")
-    assert ledger.known().split(", ") == ledger.listed() == [f"forwarded:u{number}" for number in range(48)]
+    assert ledger.header_value().split(", ") == ledger.listed() == [f"forwarded:u{number}" for number in range(48)]
 
 
 def test_ledger_names_the_first_entries_of_a_code_and_counts_the_others():
@@ -17,7 +17,7 @@ def test_ledger_names_the_first_entries_of_a_code_and_counts_the_others():
         ledger.add("forwarded", f"u{number}")
         ledger.add("forwarded", "u0")
     named = ["dropped:user", *(f"forwarded:u{number}" for number in range(16))]
-    assert ledger.known() == ", ".join([*named, "forwarded:+44"])
+    assert ledger.header_value() == ", ".join([*named, "forwarded:+44"])
     assert ledger.listed() == [*named, "forwarded:+44"]
     assert ledger.codes() == {"dropped": 1, "forwarded": 60} and len(ledger.entries()) == 61
 
@@ -26,7 +26,7 @@ def test_ledger_counts_later_entries_of_a_code_by_themselves():
     ledger = Warnings()
     for number in range(15):
         ledger.add("forwarded", f"u{number}")
-    assert ledger.known().count(",") == 14
+    assert ledger.header_value().count(",") == 14
     for number in range(15, 60):
         ledger.add("forwarded", f"u{number}")
     ledger.add("repaired", "content")

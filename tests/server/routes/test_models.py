@@ -114,11 +114,11 @@ async def test_model_list_has_only_what_all_backends_of_a_model_support():
 
 async def test_model_context_window_of_a_route_is_that_of_its_backend():
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
-        route = (await site.app.state.directory.find("m")).any
+        route = (await site.app.state.directory.get("m")).any
         assert await model_registry.context_length(route) is None
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = whole(PROPS)
-        route = (await site.app.state.directory.find("m")).any
+        route = (await site.app.state.directory.get("m")).any
         assert await model_registry.context_length(route) == 4096
 
 
@@ -178,13 +178,13 @@ class Server:
 
 async def test_model_metadata_stays_while_it_is_refreshed():
     server = Server()
-    assert (await server.learner.known("m")).window == 4096
+    assert (await server.learner.metadata_of("m")).window == 4096
     server.now, server.answer = 299.0, httpx.Response(200, json={"default_generation_settings": {"n_ctx": 99}})
-    assert (await server.learner.known("m")).window == 4096 and len(server.asked) == 1
+    assert (await server.learner.metadata_of("m")).window == 4096 and len(server.asked) == 1
     server.now = 300.0
-    assert (await server.learner.known("m")).window == 4096
+    assert (await server.learner.metadata_of("m")).window == 4096
     await server.settled()
-    assert (await server.learner.known("m")).window == 99 and len(server.asked) == 2
+    assert (await server.learner.metadata_of("m")).window == 99 and len(server.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -192,25 +192,25 @@ async def test_model_metadata_stays_while_it_is_refreshed():
 )
 async def test_model_metadata_stays_when_the_backend_fails(answer):
     server = Server()
-    await server.learner.known("m")
+    await server.learner.metadata_of("m")
     server.now, server.answer = 300.0, answer
-    await server.learner.known("m")
+    await server.learner.metadata_of("m")
     await server.settled()
     server.answer = httpx.Response(200, json={"default_generation_settings": {"n_ctx": 99}})
     server.now = 329.0
-    assert (await server.learner.known("m")).window == 4096 and len(server.asked) == 2
+    assert (await server.learner.metadata_of("m")).window == 4096 and len(server.asked) == 2
     server.now = 330.0
-    await server.learner.known("m")
+    await server.learner.metadata_of("m")
     await server.settled()
-    assert (await server.learner.known("m")).window == 99
+    assert (await server.learner.metadata_of("m")).window == 99
 
 
 async def test_model_metadata_of_loaded_models_is_refreshed_sooner():
     server = Server("ollama")
     server.answer = httpx.Response(200, json={"models": []})
-    await server.learner.known("m")
+    await server.learner.metadata_of("m")
     server.now = 10.0
-    await server.learner.known("m")
+    await server.learner.metadata_of("m")
     await server.settled()
     assert sorted(server.asked) == ["/api/ps", "/api/ps", "/api/show"]
 
@@ -219,7 +219,7 @@ async def test_model_metadata_cache_is_bounded(monkeypatch):
     monkeypatch.setattr(model_metadata, "_MOST", 2)
     server = Server()
     for model in "abc":
-        assert (await server.learner.known(model)).window == 4096
+        assert (await server.learner.metadata_of(model)).window == 4096
     assert len(server.learner._answers) == 1
 
 
@@ -233,7 +233,7 @@ async def test_model_metadata_request_ends_when_the_backend_closes():
     async with Upstream([HELLO], ()).serving() as upstream:
         upstream.shown["/props"] = [HANG]
         backend = Backend("up", config.BackendSettings(url=upstream.url, kind="llamacpp"))
-        asking = asyncio.create_task(backend.learner.known("m"))
+        asking = asyncio.create_task(backend.learner.metadata_of("m"))
         await until(lambda: bool(upstream.aside))
         await backend.close()
         assert await asking == ModelMetadata()

@@ -109,10 +109,10 @@ async def test_queue_forgets_a_request_whose_client_disconnects():
 async def test_queue_slot_that_is_granted_between_two_waits_is_taken():
     now, gate = asyncio.get_running_loop().time(), BackendLimiter("b", 1, QueueSettings())
     first, second = Slot(gate, QueueIdentity(), now), Slot(gate, QueueIdentity(), now)
-    assert (first.taken, second.taken, await second.wait(0.01)) == (True, False, False)
-    first.leave()
-    assert not second.taken and await second.wait(0) and second.taken
-    second.leave()
+    assert (first.is_acquired, second.is_acquired, await second.wait(0.01)) == (True, False, False)
+    first.release()
+    assert not second.is_acquired and await second.wait(0) and second.is_acquired
+    second.release()
     assert gate.turns.running == 0
 
 

@@ -180,7 +180,7 @@ async def post(pool, path, body=b"", headers=MappingProxyType({})):
     """Send a request, and return its answer as soon as the head has come."""
     sent = pool.post(path, body, headers)
     try:
-        await until(sent.headed)
+        await until(sent.headers_received)
     except BaseException:
         sent.close()
         raise
@@ -508,9 +508,9 @@ async def test_upstream_response_bytes_in_the_kernel_survive_a_reset(secure, aut
         await peer.send(STREAM + b"1000000\r\n")
         await until(lambda: len(answers), 1)
         (answer,) = answers
-        while not answer._connection.held:  # until the client pauses its socket
+        while not answer._connection.reading_paused:  # until the client pauses its socket
             await send_block(peer)
-            await until(lambda: answer._connection.held or answer.unread > len(sent) * 50_000)
+            await until(lambda: answer._connection.reading_paused or answer.unread > len(sent) * 50_000)
         await send_block(peer)  # into the client's kernel
         peer.writer.write(bytes(10_000_000))  # more than both kernels take
         await turns()
@@ -547,7 +547,7 @@ async def test_upstream_response_unread_stops_the_sender_and_loses_no_byte(secur
     async with backend(script, context=context, ssl=trusting) as (pool, peers):
         with closing(await post(pool, "/", b"")) as answer:
             before = resident()
-            await until(lambda: answer._connection.held)
+            await until(lambda: answer._connection.reading_paused)
             sent = -1
             while sent < peers[0].sent:  # until the kernels take no more
                 sent = peers[0].sent
@@ -890,7 +890,7 @@ async def test_upstream_timeout_without_a_whole_head_closes_the_socket(parts):
             await until(lambda: len(peers) == 1 and len(peers[0].requests) == 1)
             await until(lambda: sent.answer.unread, len(b"".join(parts)))
             assert not await sent.answer.ready(0.1)
-            assert not sent.headed()
+            assert not sent.headers_received()
         await peers[0].closed.wait()
 
 
@@ -958,9 +958,9 @@ async def test_upstream_response_with_an_error_status_is_ready_at_its_head(statu
     async with backend(script) as (pool, _):
         with closing(pool.post("/", b"")) as sent:
             if status == 200:
-                await until(sent.headed)
+                await until(sent.headers_received)
             assert await sent.answer.ready(0.1 if status == 200 else inf) == (status == 503)
-            assert sent.headed() and sent.answer.status == status
+            assert sent.headers_received() and sent.answer.status == status
 
 
 class Callback:
@@ -1106,7 +1106,7 @@ async def test_upstream_request_closed_before_it_is_connected_leaves_no_socket(s
         for peer in peers:
             await peer.closed.wait()
         with pytest.raises(ConnectionLost):
-            sent.headed()
+            sent.headers_received()
     assert len(peers) == (stage == "handshake")
 
 
