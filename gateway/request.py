@@ -51,8 +51,8 @@ def _characters(message: Message) -> int:
     if type(content) is list:
         size = sum(len(text) for part in content for text in part.values() if type(text) is str)
     if "tool_calls" in message:
-        said = [inner for call in message["tool_calls"] or () for inner in call.values() if type(inner) is dict]
-        size += sum(len(text) for inner in said for text in inner.values() if type(text) is str)
+        items = [inner for call in message["tool_calls"] or () for inner in call.values() if type(inner) is dict]
+        size += sum(len(text) for inner in items for text in inner.values() if type(text) is str)
     return size
 
 

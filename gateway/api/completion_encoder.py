@@ -155,8 +155,8 @@ class StreamEncoder(ABC):
         if not whole:
             self._ledger.add("unenforced", "n")
         rest = self._rest() if self._waiting else b""
-        told = self._ledger.take_unsent()
-        comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
+        text = self._ledger.take_unsent()
+        comment = b": gateway-warnings %b\n\n" % text.encode() if text else b""
         count = b""
         if self._include:
             parts = self._head, self._extras(None), encode(usage_object(self._usage))

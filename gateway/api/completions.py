@@ -108,16 +108,16 @@ def completion_logprobs(entries: Iterable[Logprob], most: int, begin: int = 0) -
     most: candidates of a token, and the token itself besides; begin: characters of the choice that came before.
     The first token of a prompt that is echoed follows nothing: null.
     """
-    said: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    fields: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     offset = begin
     for entry in entries:
         first = offset == 0 and entry.logprob == _UNKNOWN
-        said["tokens"].append(entry.token)
-        said["token_logprobs"].append(None if first else entry.logprob)
-        said["top_logprobs"].append(None if first else _candidates(entry, most))
-        said["text_offset"].append(offset)
+        fields["tokens"].append(entry.token)
+        fields["token_logprobs"].append(None if first else entry.logprob)
+        fields["top_logprobs"].append(None if first else _candidates(entry, most))
+        fields["text_offset"].append(offset)
         offset += len(entry.token)
-    return said
+    return fields
 
 
 def _candidates(entry: Logprob, most: int) -> dict[str, float]:
@@ -129,8 +129,8 @@ class CompletionStreamEncoder(StreamEncoder):
     """Thoughts, calls and the like have no place here; a backend that completes a text sends none."""
 
     def __init__(self, head: CompletionHead, asked: CompletionParams, ledger: Warnings) -> None:
-        said = {"id": head.id, "object": "text_completion", "created": head.created, "model": head.model}
-        super().__init__(said, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage)
+        fields = {"id": head.id, "object": "text_completion", "created": head.created, "model": head.model}
+        super().__init__(fields, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage)
         self._asked = asked
         self._choices: set[int] = set()
         self._said: dict[int, int] = defaultdict(int)  # by choice: characters of its tokens
@@ -195,10 +195,10 @@ class CompletionBodyEncoder(BodyEncoder[CompletionParams, "_CompletionChoice"]):
         """Completions are not stored."""
 
     def _completion(self) -> dict[str, Any]:
-        said = {"id": self._head.id, "object": "text_completion", "created": self._head.created}
+        fields = {"id": self._head.id, "object": "text_completion", "created": self._head.created}
         choices = [choice.body(index, self._asked.logprobs) for index, choice in self._sorted()]
         return {
-            **said,
+            **fields,
             "model": self._head.model,
             "choices": choices,
             "usage": usage_object(self._usage),
@@ -231,11 +231,11 @@ class _CompletionChoice:
 
 
 def completion_encoder(
-    head: CompletionHead, asked: CompletionParams, ledger: Warnings
+    head: CompletionHead, params: CompletionParams, ledger: Warnings
 ) -> CompletionStreamEncoder | CompletionBodyEncoder:
     """The encoder that fits what was asked."""
     return (
-        CompletionStreamEncoder(head, asked, ledger)
-        if asked.request.stream
-        else CompletionBodyEncoder(head, asked, ledger)
+        CompletionStreamEncoder(head, params, ledger)
+        if params.request.stream
+        else CompletionBodyEncoder(head, params, ledger)
     )

@@ -67,9 +67,9 @@ class EmbeddingsRequest(Struct, frozen=True):
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         return _decode(raw)
 
-    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    def answer(self, value: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         vectors: list[Any] = [None] * len(self.texts)
-        for place, entry in enumerate(list_entries(said, "data")):
+        for place, entry in enumerate(list_entries(value, "data")):
             index = entry.get("index", place)
             if not isinstance(index, int) or index not in range(len(vectors)) or vectors[index] is not None:
                 raise UpstreamInvalid(f"The backend gave an embedding of what was not asked for: number {index}.")
@@ -81,7 +81,7 @@ class EmbeddingsRequest(Struct, frozen=True):
             "object": "list",
             "data": data,
             "model": self.model,
-            "usage": service_usage(said, text_characters(self.texts), ledger),
+            "usage": service_usage(value, text_characters(self.texts), ledger),
         }
 
     def _shown(self, given: Raw, ledger: Warnings) -> Raw:
@@ -89,10 +89,10 @@ class EmbeddingsRequest(Struct, frozen=True):
         wanted: int | None = self.rest.get("dimensions")
         encoding = "base64" if self.rest.get("encoding_format") == "base64" else "float"
         try:
-            said = _vector(given)
-            if not wanted and encoding == ("base64" if isinstance(said, str) else "float"):
+            data = _vector(given)
+            if not wanted and encoding == ("base64" if isinstance(data, str) else "float"):
                 return given
-            numbers = _numbers(said)
+            numbers = _numbers(data)
             if wanted and wanted != len(numbers):
                 ledger.add("emulated" if wanted < len(numbers) else "unenforced", "dimensions")
                 numbers = _cut(numbers, wanted)
@@ -110,11 +110,11 @@ def parse_embeddings(raw: bytes, counts: Counts = COUNTS) -> EmbeddingsRequest:
     )
 
 
-def _numbers(said: str | list[float]) -> list[float]:
+def _numbers(text: str | list[float]) -> list[float]:
     """Base64 is of little-endian numbers of 32 bits."""
-    if isinstance(said, list):
-        return said
-    raw = b64decode(said, validate=True)
+    if isinstance(text, list):
+        return text
+    raw = b64decode(text, validate=True)
     return [*struct.unpack(f"<{len(raw) // 4}f", raw)]
 
 

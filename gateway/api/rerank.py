@@ -52,9 +52,9 @@ class RerankRequest(Struct, frozen=True):
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         return json.decode(raw)
 
-    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    def answer(self, data: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         scores: dict[int, float] = {}
-        for entry in list_entries(said, "results", "data"):
+        for entry in list_entries(data, "results", "data"):
             index, score = entry.get("index"), entry.get("relevance_score", entry.get("score"))
             if not isinstance(index, int) or index not in range(len(self.documents)) or not _is_number(score):
                 raise UpstreamInvalid("The backend ranked what is no document, or without a score.")
@@ -65,7 +65,7 @@ class RerankRequest(Struct, frozen=True):
             "object": "list",
             "model": self.model,
             "results": [self._result(index, score) for index, score in best],
-            "usage": service_usage(said, characters, ledger),
+            "usage": service_usage(data, characters, ledger),
         }
 
     def _result(self, index: int, score: float) -> dict[str, Any]:

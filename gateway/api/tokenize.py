@@ -33,17 +33,17 @@ class TokenizeRequest(Struct, frozen=True):
         for name in self.rest.keys() - names.keys():
             ledger.add("dropped", name)
         special = {"add_special_tokens": True} if "prompt" in self.rest else {}
-        said = {"model": model, **special, **self.rest}
-        return "/tokenize", json.encode({names[name]: value for name, value in said.items() if name in names})
+        fields = {"model": model, **special, **self.rest}
+        return "/tokenize", json.encode({names[name]: value for name, value in fields.items() if name in names})
 
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         return json.decode(raw)
 
-    def answer(self, said: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
-        found = said.get("tokens") if isinstance(said, dict) else None
+    def answer(self, data: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        found = data.get("tokens") if isinstance(data, dict) else None
         if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
             raise UpstreamInvalid("The backend's answer has no list of tokens.")
-        longest = said.get("max_model_len")
+        longest = data.get("max_model_len")
         return {"tokens": found, "count": len(found), **({"max_model_len": longest} if longest else {})}
 
 
@@ -61,9 +61,9 @@ class DetokenizeRequest(Struct, frozen=True):
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         return json.decode(raw)
 
-    def answer(self, said: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    def answer(self, data: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         """As vLLM has it."""
-        texts = [said.get(name) for name in ("prompt", "content", "text")] if isinstance(said, dict) else []
+        texts = [data.get(name) for name in ("prompt", "content", "text")] if isinstance(data, dict) else []
         text = next((text for text in texts if isinstance(text, str)), None)
         if text is None:
             raise UpstreamInvalid("The backend's answer has no text.")

@@ -202,9 +202,9 @@ def resolve_tool_choice(choice: Any, tools: Sequence[object], find: ToolFinder) 
     """
     allowed = None
     if isinstance(choice, dict) and choice["type"] == "allowed_tools":
-        said = choice.get("allowed_tools", choice)
-        allowed = frozenset(filter(None, map(find, said["tools"])))
-        choice = said["mode"]
+        data = choice.get("allowed_tools", choice)
+        allowed = frozenset(filter(None, map(find, data["tools"])))
+        choice = data["mode"]
     elif isinstance(choice, dict):
         choice = find(choice)
     left = tools if allowed is None else allowed

@@ -155,8 +155,10 @@ def field_rule(name: str, kind: Kind) -> FieldRule:
 def _in_other_words(into: FieldTranslator, others: tuple[str, ...], kind: Kind) -> FieldRule:
     """A translation into those that the kind can be told; if there is none, it fares as the first of them."""
     found = {other: field_rule(other, kind) for other in others}
-    told = [one.to if isinstance(one, RenamedRule) else other for other, one in found.items() if isinstance(one, _TOLD)]
-    return TranslatedRule(", ".join(f"`{name}`" for name in told), into) if told else found[others[0]]
+    items = [
+        one.to if isinstance(one, RenamedRule) else other for other, one in found.items() if isinstance(one, _TOLD)
+    ]
+    return TranslatedRule(", ".join(f"`{name}`" for name in items), into) if items else found[others[0]]
 
 
 def _takes(kind: Kind, name: str) -> bool:

@@ -53,22 +53,22 @@ class _GrammarRules:
             return "value"
         match schema:
             case {"$ref": str(path)}:
-                said = self._named(path)
+                text = self._named(path)
             case {"const": value}:
-                said = _literal(value)
+                text = _literal(value)
             case {"enum": [_, *_] as values}:
-                said = _either(map(_literal, values))
+                text = _either(map(_literal, values))
             case {"anyOf": [_, *_] as options} | {"oneOf": [_, *_] as options} if depth < _DEEPEST:
-                said = _either(self.of(option, depth + 1) for option in options)
+                text = _either(self.of(option, depth + 1) for option in options)
             case {"type": [_, *_] as kinds} if depth < _DEEPEST:
                 words = dict.fromkeys(kind if isinstance(kind, str) else "" for kind in kinds)  # twice is double
-                said = _either(self.of({**schema, "type": word}, depth + 1) for word in words)
+                text = _either(self.of({**schema, "type": word}, depth + 1) for word in words)
             case {"type": str(kind)} if kind in _TYPES:
-                said = self._typed(kind, schema, depth)
+                text = self._typed(kind, schema, depth)
             case _:
-                said = "value"
-        self._room -= len(said)
-        return said
+                text = "value"
+        self._room -= len(text)
+        return text
 
     def _named(self, path: str) -> str:
         if path not in self._names:

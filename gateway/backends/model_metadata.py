@@ -37,15 +37,15 @@ class ModelMetadata(Struct, frozen=True):
 
     def __or__(self, other: "ModelMetadata") -> "ModelMetadata":
         """Merge both; of two context lengths, or templates, take the first."""
-        said = [one.abilities for one in (self, other) if one.abilities is not None]
-        abilities = frozenset().union(*said) if said else None
+        items = [one.abilities for one in (self, other) if one.abilities is not None]
+        abilities = frozenset().union(*items) if items else None
         return ModelMetadata(self.window or other.window, abilities, self.template or other.template)
 
     def __and__(self, other: "ModelMetadata") -> "ModelMetadata":
         """Return the facts that hold with either: the shorter context, and the known abilities of both."""
         windows = [one.window for one in (self, other) if one.window]
-        said = [one.abilities for one in (self, other) if one.abilities is not None]
-        abilities = frozenset.intersection(*said) if said else None
+        items = [one.abilities for one in (self, other) if one.abilities is not None]
+        abilities = frozenset.intersection(*items) if items else None
         return ModelMetadata(min(windows, default=None), abilities, self.template)
 
 
@@ -80,40 +80,40 @@ def context_length_of_entry(entry: Mapping[str, Any]) -> int | None:
     return next(filter(None, (_count(entry.get(name)) for name in _LISTED)), None)
 
 
-def _props(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
-    template = said.get("chat_template_caps") or {}
-    can = {name for name, does in (said.get("modalities") or {}).items() if does is True and name != "video"}
+def _props(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    template = data.get("chat_template_caps") or {}
+    can = {name for name, does in (data.get("modalities") or {}).items() if does is True and name != "video"}
     can |= {"tools"} if template.get("supports_tools") is True else set()
-    settings = said.get("default_generation_settings") or {}
-    abilities = frozenset(can) if "modalities" in said else None
-    return {"": ModelMetadata(_count(settings.get("n_ctx")), abilities, _text(said.get("chat_template")))}
+    settings = data.get("default_generation_settings") or {}
+    abilities = frozenset(can) if "modalities" in data else None
+    return {"": ModelMetadata(_count(settings.get("n_ctx")), abilities, _text(data.get("chat_template")))}
 
 
-def _show(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
-    configured = _NUM_CTX.search(said.get("parameters") or "")
-    words = said.get("capabilities")
+def _show(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    configured = _NUM_CTX.search(data.get("parameters") or "")
+    words = data.get("capabilities")
     can = None if words is None else frozenset(_OLLAMAS[word] for word in words if word in _OLLAMAS)
-    template = f"{said.get('template')}{said.get('model_info', {}).get('tokenizer.chat_template', '')}"
+    template = f"{data.get('template')}{data.get('model_info', {}).get('tokenizer.chat_template', '')}"
     return {"": ModelMetadata(int(configured[1]) if configured else None, can, template)}
 
 
-def _tokenizer(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
-    return {"": ModelMetadata(template=_text(said["chat_template"]))}
+def _tokenizer(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    return {"": ModelMetadata(template=_text(data["chat_template"]))}
 
 
-def _running(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+def _running(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
     """By the full names, and by those without the tag that goes without saying."""
-    known = {entry["name"]: ModelMetadata(_count(entry.get("context_length"))) for entry in _entries(said, "models")}
+    known = {entry["name"]: ModelMetadata(_count(entry.get("context_length"))) for entry in _entries(data, "models")}
     return known | {name.removesuffix(":latest"): one for name, one in known.items()}
 
 
-def _list(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
-    return {entry["id"]: ModelMetadata(context_length_of_entry(entry)) for entry in _entries(said, "data")}
+def _list(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    return {entry["id"]: ModelMetadata(context_length_of_entry(entry)) for entry in _entries(data, "data")}
 
 
-def _lm_studio(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+def _lm_studio(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
     return {
-        entry["id"]: ModelMetadata(context_length_of_entry(entry), _words(entry)) for entry in _entries(said, "data")
+        entry["id"]: ModelMetadata(context_length_of_entry(entry), _words(entry)) for entry in _entries(data, "data")
     }
 
 
@@ -122,17 +122,17 @@ def _words(entry: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(_LM_STUDIOS[word] for word in words if word in _LM_STUDIOS)
 
 
-def _entries(said: Any, name: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
+def _entries(data: Any, name: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
     """Yield the entries with a name."""
-    return (entry for entry in said[name] or () if isinstance(entry.get("id", entry.get("name")), str))
+    return (entry for entry in data[name] or () if isinstance(entry.get("id", entry.get("name")), str))
 
 
-def _count(said: object) -> int | None:
-    return said if isinstance(said, int) and said > 0 else None
+def _count(data: object) -> int | None:
+    return data if isinstance(data, int) and data > 0 else None
 
 
-def _text(said: object) -> str | None:
-    return said if isinstance(said, str) else None
+def _text(data: object) -> str | None:
+    return data if isinstance(data, str) else None
 
 
 def _opened(model: str, settings: TemplateSettings) -> Mapping[str, Any]:
@@ -144,8 +144,8 @@ def _opened_in_tokens(model: str, settings: TemplateSettings) -> Mapping[str, An
     return {**_opened(model, settings), "add_generation_prompt": True, "return_token_strs": True}
 
 
-def _joined(said: Any) -> str | None:  # noqa: ANN401 - decoded JSON
-    return "".join(said["token_strs"]).translate(_MARKS)
+def _joined(data: Any) -> str | None:  # noqa: ANN401 - decoded JSON
+    return "".join(data["token_strs"]).translate(_MARKS)
 
 
 def _begun(model: str, _: TemplateSettings) -> Mapping[str, Any]:
@@ -174,11 +174,11 @@ TEMPLATES: Mapping[str, MetadataQuery[MetadataByModel]] = MappingProxyType(
 # and what it makes of a question, up to where the answer begins.
 PROMPTS: Mapping[str, MetadataQuery[str | None]] = MappingProxyType(
     {
-        "llamacpp": MetadataQuery("POST", "/apply-template", lambda said: _text(said["prompt"]), _opened),
+        "llamacpp": MetadataQuery("POST", "/apply-template", lambda data: _text(data["prompt"]), _opened),
         "vllm": MetadataQuery("POST", "/tokenize", _joined, _opened_in_tokens),
     }
 )
 # Whether it goes on from a last message of the assistant: a llama.cpp without Jinja, or without its parser, does not.
 CONTINUES: Mapping[str, MetadataQuery[bool]] = MappingProxyType(
-    {"llamacpp": MetadataQuery("POST", "/apply-template", lambda said: said["prompt"].endswith(_BEGINNING), _begun)}
+    {"llamacpp": MetadataQuery("POST", "/apply-template", lambda data: data["prompt"].endswith(_BEGINNING), _begun)}
 )

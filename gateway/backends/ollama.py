@@ -38,10 +38,10 @@ _OPTIONS = frozenset(
 _object = json.Decoder(dict[str, Raw]).decode
 
 
-def ollama_messages(said: Sequence[Message]) -> Iterator[Message]:
+def ollama_messages(items: Sequence[Message]) -> Iterator[Message]:
     """From messages as a chat completion has them, their arguments objects and their reasoning in `thinking`."""
     names: dict[str, str] = {}  # of the calls so far, by id
-    for message in said:
+    for message in items:
         calls = message.get("tool_calls") or []
         names |= {call["id"]: call["function"]["name"] for call in calls}
         content = message.get("content") or ""
@@ -84,9 +84,9 @@ def _parts(parts: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
     return "\n".join(texts), media
 
 
-def think_field(said: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
+def think_field(data: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
     """The field for what is said in FIELDS.  A model that cannot think would refuse to be asked for it."""
-    field, wanted = _wanted(said, ledger)
+    field, wanted = _wanted(data, ledger)
     if wanted is None:
         return {}
     if wanted is not False and not target.thinks:
@@ -98,13 +98,13 @@ def think_field(said: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -
     return {"think": wanted}
 
 
-def _wanted(said: Mapping[str, Any], ledger: Warnings) -> tuple[str, Any]:
+def _wanted(data: Mapping[str, Any], ledger: Warnings) -> tuple[str, Any]:
     """Which field decides, and what it asks for; None: nothing."""
-    switch = _switch(said.get("chat_template_kwargs"), ledger)
-    effort = said.get("reasoning_effort")
+    switch = _switch(data.get("chat_template_kwargs"), ledger)
+    effort = data.get("reasoning_effort")
     level = _LEVELS.get(effort) if isinstance(effort, str) else None
-    if "think" in said:
-        return "think", said["think"]
+    if "think" in data:
+        return "think", data["think"]
     if switch is False or (switch and not level):
         return "chat_template_kwargs", switch
     if level and level != effort:
@@ -128,25 +128,25 @@ def ollama_body(request: Request, target: BodyTarget, known: Set[str], ledger: W
 
     A prompt that is too long shall be refused and not be truncated, unless the client wants it so.
     """
-    said = request_fields(request, target.kind, known, ledger)
-    own, options = _places(said, ledger)
+    data = request_fields(request, target.kind, known, ledger)
+    own, options = _places(data, ledger)
     given = {
         "model": target.model,
         "messages": [*ollama_messages(upstream_messages(request, target, ledger))],
         "stream": request.stream,
         "truncate": False,
         **_tools(request, target),
-        **_format(said.get("response_format"), ledger),
-        **think_field(said, target, ledger),
+        **_format(data.get("response_format"), ledger),
+        **think_field(data, target, ledger),
         **own,
     }
     return _encode({**given, "options": options} if options else given)
 
 
-def _places(said: Mapping[str, Any], ledger: Warnings) -> tuple[dict[str, Any], dict[str, Any]]:
+def _places(data: Mapping[str, Any], ledger: Warnings) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields with a place of their own, and the options; the client's own `options` win."""
-    own = {name: value for name, value in said.items() if name in _OWN}
-    options = {name: value for name, value in said.items() if name in _OPTIONS}
+    own = {name: value for name, value in data.items() if name in _OWN}
+    options = {name: value for name, value in data.items() if name in _OPTIONS}
     if isinstance(options.get("stop"), str):
         options["stop"] = [options["stop"]]
     given = own.pop("options", {})
@@ -156,8 +156,8 @@ def _places(said: Mapping[str, Any], ledger: Warnings) -> tuple[dict[str, Any], 
     return own, options
 
 
-def _format(said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
-    match said:
+def _format(data: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    match data:
         case {"type": "json_schema", "json_schema": {"schema": schema}}:
             return {"format": schema}
         case {"type": "json_object" | "json_schema"}:

@@ -142,8 +142,8 @@ class _BodyFields:
 
     def _given(self, path: str) -> bool:
         name, _, member = path.partition(".")
-        for said in (self._request.rest, self.said):
-            inner = said.get(name)
+        for data in (self._request.rest, self.said):
+            inner = data.get(name)
             if inner is not None and (not member or (isinstance(inner, dict) and member in inner)):
                 return True
         return False

@@ -56,9 +56,9 @@ def max_results(definition: Mapping[str, Any]) -> int:
     return number
 
 
-def read_passages(said: Any) -> Iterator[FilePassage]:  # noqa: ANN401 - decoded JSON
+def read_passages(data: Any) -> Iterator[FilePassage]:  # noqa: ANN401 - decoded JSON
     """Of one store; what does not fit is none."""
-    listed = said.get("data") if isinstance(said, dict) else None
+    listed = data.get("data") if isinstance(data, dict) else None
     for one in listed if isinstance(listed, list) else ():
         if isinstance(one, dict) and isinstance(id := one.get("file_id"), str):
             name, score = one.get("filename"), one.get("score")
@@ -82,8 +82,8 @@ def passages_result(found: Iterable[FilePassage], number: int, sources: Sources)
 
 
 def _result(one: FilePassage) -> OutputItemDict:
-    said = {"file_id": one.file_id, "filename": one.filename, "score": one.score}
-    return {**said, "attributes": one.attributes, "text": one.text}
+    fields = {"file_id": one.file_id, "filename": one.filename, "score": one.score}
+    return {**fields, "attributes": one.attributes, "text": one.text}
 
 
 def _text(content: Any) -> str:  # noqa: ANN401 - decoded JSON
@@ -91,7 +91,7 @@ def _text(content: Any) -> str:  # noqa: ANN401 - decoded JSON
     return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
-def _attributes(said: Any) -> dict[str, str | float | bool]:  # noqa: ANN401 - decoded JSON
-    if not isinstance(said, dict):
+def _attributes(data: Any) -> dict[str, str | float | bool]:  # noqa: ANN401 - decoded JSON
+    if not isinstance(data, dict):
         return {}
-    return {name: value for name, value in said.items() if isinstance(value, str | int | float | bool)}
+    return {name: value for name, value in data.items() if isinstance(value, str | int | float | bool)}

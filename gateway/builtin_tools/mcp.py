@@ -51,10 +51,10 @@ class McpServerDefinition(Struct, frozen=True):
 
     def _asks(self, tool: OutputItemDict) -> bool:
         """A filter says of the tools that fit it; of the others the opposite, where there is only that one."""
-        said = self.definition.get("require_approval") or self.approval
-        if isinstance(said, str):
-            return said == "always"
-        always, never = said.get("always"), said.get("never")
+        data = self.definition.get("require_approval") or self.approval
+        if isinstance(data, str):
+            return data == "always"
+        always, never = data.get("always"), data.get("never")
         if always and _fits(always, tool):
             return True
         return not (never and _fits(never, tool)) and (never is not None or always is None)
@@ -71,15 +71,15 @@ def _function(tool: OutputItemDict) -> dict[str, Any]:
     schema = tool.get("input_schema")
     fit = isinstance(schema, dict) and schema.get("type") == "object"
     described = {"description": tool["description"]} if tool.get("description") else {}
-    said = {**described, "parameters": schema if fit else _NOTHING}
-    return {"name": tool["name"], **_unmarked(said)}
+    fields = {**described, "parameters": schema if fit else _NOTHING}
+    return {"name": tool["name"], **_unmarked(fields)}
 
 
-def _unmarked(said: dict[str, Any]) -> dict[str, Any]:
+def _unmarked(data: dict[str, Any]) -> dict[str, Any]:
     """In JSON all that is broken stands within strings."""
-    text = json.encode(said).decode()
+    text = json.encode(data).decode()
     right = untrusted_text.strip_template_tokens(text)
-    return said if right == text else json.decode(right, type=dict[str, Any])
+    return data if right == text else json.decode(right, type=dict[str, Any])
 
 
 # Lists
@@ -88,23 +88,23 @@ def _unmarked(said: dict[str, Any]) -> dict[str, Any]:
 def list_events(id: str, label: str, tools: Sequence[OutputItemDict], error: str | None = None) -> list[Event]:
     """Return the item of a tool list, or of the failed listing."""
     item: OutputItemDict = {"id": id, "type": "mcp_list_tools", "server_label": label, "tools": [], "error": None}
-    said = [{name: tool.get(name) for name in _OF_A_TOOL} for tool in tools]
-    end = {"tools": said, "error": error, "status": "failed" if error else "completed"}
+    items = [{name: tool.get(name) for name in _OF_A_TOOL} for tool in tools]
+    end = {"tools": items, "error": error, "status": "failed" if error else "completed"}
     return [BuiltinItemStart(0, encode_item(item)), BuiltinItemEnd(0, encode_item(end))]
 
 
 # Results
 
 
-def call_result(said: Mapping[str, Any], most: int) -> tuple[Content, OutputItemDict, bool]:
+def call_result(data: Mapping[str, Any], most: int) -> tuple[Content, OutputItemDict, bool]:
     """For the model, and for the item; True if it was cut to so many bytes."""
-    blocks: list[dict[str, Any]] = said.get("content") or []
-    if not blocks and said.get("structuredContent") is not None:
-        blocks = [{"type": "text", "text": json.encode(said["structuredContent"]).decode()}]
+    blocks: list[dict[str, Any]] = data.get("content") or []
+    if not blocks and data.get("structuredContent") is not None:
+        blocks = [{"type": "text", "text": json.encode(data["structuredContent"]).decode()}]
     text, cut = untrusted_text.truncate(untrusted_text.strip_template_tokens("\n".join(map(_text, blocks))), most)
     images = [] if cut else [_image(block) for block in blocks if block["type"] == "image"]
     content: Content = [{"type": "text", "text": text}, *images] if images else text
-    if said.get("isError"):
+    if data.get("isError"):
         error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
         return content, {"status": "failed", "error": error}, cut
     return content, {"output": text}, cut

@@ -52,11 +52,11 @@ class SearchEngine(Struct, frozen=True):
     results_path: tuple[str, ...]
     text: str
 
-    def read_hits(self, said: Any, query: SearchQuery) -> list[SearchHit]:  # noqa: ANN401 - decoded JSON
+    def read_hits(self, data: Any, query: SearchQuery) -> list[SearchHit]:  # noqa: ANN401 - decoded JSON
         """Return the hits that fit; other members of the response are no hits."""
         for name in self.results_path:
-            said = said.get(name) if isinstance(said, dict) else None
-        found = self._hits(said if isinstance(said, list) else ())
+            data = data.get(name) if isinstance(data, dict) else None
+        found = self._hits(data if isinstance(data, list) else ())
         return [hit for hit in found if is_within(hit.url, query.domains)][: query.max_results]
 
     def _hits(self, listed: Iterable[Any]) -> Iterator[SearchHit]:
@@ -67,8 +67,8 @@ class SearchEngine(Struct, frozen=True):
 
 def make_hit(url: str, title: object, text: object) -> SearchHit:
     """Build a hit from a service's members."""
-    said = sanitize(title) if isinstance(title, str) else ""
-    return SearchHit(url, " ".join(said.split())[:_MOST_TITLE], sanitize(text) if isinstance(text, str) else "")
+    message = sanitize(title) if isinstance(title, str) else ""
+    return SearchHit(url, " ".join(message.split())[:_MOST_TITLE], sanitize(text) if isinstance(text, str) else "")
 
 
 def is_page(url: str) -> bool:

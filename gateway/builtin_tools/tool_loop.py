@@ -122,10 +122,10 @@ class ToolRound:
         """Return the messages so far, once every call in them has its output."""
         text, thought = "".join(self._texts), "".join(self._thoughts)
         fields = {"reasoning_content": thought, "thinking_blocks": self._signed}
-        said: Message = {"role": "assistant", "content": text or None}
-        said |= {name: value for name, value in fields.items() if value}
-        said["tool_calls"] = [message_tool_call(call) for call in self.calls.values()]
-        return (*messages, said, *_outputs(self.calls))
+        members: Message = {"role": "assistant", "content": text or None}
+        members |= {name: value for name, value in fields.items() if value}
+        members["tool_calls"] = [message_tool_call(call) for call in self.calls.values()]
+        return (*messages, members, *_outputs(self.calls))
 
 
 class ApprovedToolRound(ToolRound):

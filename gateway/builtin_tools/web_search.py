@@ -64,8 +64,8 @@ class SearchScope(Struct, frozen=True):
     @property
     def _where(self) -> Mapping[str, str]:
         """Nested in a chat completion, flat in a response."""
-        said = self.said.get("user_location") or {}
-        where: Mapping[str, str] = said.get("approximate") or said
+        data = self.said.get("user_location") or {}
+        where: Mapping[str, str] = data.get("approximate") or data
         return where
 
 
@@ -98,19 +98,19 @@ ACTIONS: Mapping[str, SearchAction] = {
         "Searches the web: gives addresses of pages and what they say, each with a number.",
         {"query": _text("What to search for.")},
         ("query",),
-        lambda said: {"type": "search", "query": said.get("query", ""), "queries": [said.get("query", "")]},
+        lambda data: {"type": "search", "query": data.get("query", ""), "queries": [data.get("query", "")]},
     ),
     "open_page": SearchAction(
         "Opens a page of the web and gives its text.",
         {"url": _URL, "part": _PART},
         ("url",),
-        lambda said: {"type": "open_page", "url": said.get("url")},
+        lambda data: {"type": "open_page", "url": data.get("url")},
     ),
     "find_in_page": SearchAction(
         "Finds words in a page of the web: gives the places with what stands around them.",
         {"url": _URL, "pattern": _text("The words, as they stand in the page.")},
         ("url", "pattern"),
-        lambda said: {"type": "find_in_page", "url": said.get("url", ""), "pattern": said.get("pattern", "")},
+        lambda data: {"type": "find_in_page", "url": data.get("url", ""), "pattern": data.get("pattern", "")},
     ),
 }
 
@@ -143,31 +143,31 @@ class SearchActionResult(Struct, frozen=True):
     results: list[OutputItemDict]
 
 
-def search_result(hits: Sequence[SearchHit], said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
-    action = ACTIONS["search"].item(said) | {"sources": [{"type": "url", "url": hit.url} for hit in hits]}
+def search_result(hits: Sequence[SearchHit], data: Mapping[str, Any], sources: Sources) -> SearchActionResult:
+    action = ACTIONS["search"].item(data) | {"sources": [{"type": "url", "url": hit.url} for hit in hits]}
     parts = [WebPage(hit.url, hit.title, hit.text[:_MOST_EXCERPT]) for hit in hits]
     return SearchActionResult(_numbered(parts, sources), action, _results(parts))
 
 
 def open_page_result(
-    page: WebPage, said: Mapping[str, Any], scope: SearchScope, sources: Sources
+    page: WebPage, data: Mapping[str, Any], scope: SearchScope, sources: Sources
 ) -> SearchActionResult:
     """One part of it; what is behind the last one is that."""
     size = scope.result_limits[1]
     last = max(-(-len(page.text) // size), 1)
-    wanted = said.get("part")
+    wanted = data.get("part")
     part = min(wanted if type(wanted) is int and wanted > 0 else 1, last)
     title = f"{page.title} (part {part} of {last})" if last > 1 else page.title
     shown = WebPage(page.url, title, page.text[(part - 1) * size : part * size])
     sources.number_of(CitedSource(page.title or page.url, page.url))
-    return SearchActionResult(_numbered([shown], sources), ACTIONS["open_page"].item(said), _results([shown]))
+    return SearchActionResult(_numbered([shown], sources), ACTIONS["open_page"].item(data), _results([shown]))
 
 
-def find_in_page_result(page: WebPage, said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
-    around = re.compile(f"(?s).{{0,{_AROUND}}}{re.escape(said['pattern'])}.{{0,{_AROUND}}}", re.IGNORECASE)
+def find_in_page_result(page: WebPage, data: Mapping[str, Any], sources: Sources) -> SearchActionResult:
+    around = re.compile(f"(?s).{{0,{_AROUND}}}{re.escape(data['pattern'])}.{{0,{_AROUND}}}", re.IGNORECASE)
     places = [place[0].strip() for place in islice(around.finditer(page.text), _MOST_PLACES)]
     parts = [WebPage(page.url, page.title, "\n…\n".join(places))] if places else []
-    return SearchActionResult(_numbered(parts, sources), ACTIONS["find_in_page"].item(said), _results(parts))
+    return SearchActionResult(_numbered(parts, sources), ACTIONS["find_in_page"].item(data), _results(parts))
 
 
 def _numbered(parts: Iterable[WebPage], sources: Sources) -> str:

@@ -115,16 +115,16 @@ async def _consult(
 async def _examined(
     patient: _ServerToExamine, wanted: DoctorOptions, until: float, tick: Callable[[], None]
 ) -> ExaminedServer:
-    said, backend = patient.said, patient.backend
-    examiner = ModelExaminer(backend, said, until, _ANSWER_SECONDS, tick)
+    settings, backend = patient.said, patient.backend
+    examiner = ModelExaminer(backend, settings, until, _ANSWER_SECONDS, tick)
     models = []
     for model in patient.models:
         findings = await examiner.examine(model)
         models.append(ExaminedModel(model, findings, run_checks(findings, wanted.only)))
     return ExaminedServer(
         name=backend.name,
-        kind=said.kind,
-        url=said.url,
+        kind=settings.kind,
+        url=settings.url,
         key=f"${{{wanted.key}}}" if wanted.key else "",
         listed_models=tuple(patient.listed_models),
         names=patient.names,
@@ -140,9 +140,9 @@ async def _patients(
     backends: list[Backend] = []
     try:
         patients = []
-        for name, said in (await _sought(wanted, known, ports)).items():
-            backends.append(Backend(name, said))
-            patients.append(await _patient(backends[-1], said, wanted, known))
+        for name, settings in (await _sought(wanted, known, ports)).items():
+            backends.append(Backend(name, settings))
+            patients.append(await _patient(backends[-1], settings, wanted, known))
         yield patients
     finally:
         for backend in backends:
@@ -159,8 +159,8 @@ async def _sought(
         return await _named(wanted.url, wanted, known)
     found = await discover(ports)
     if not found:
-        asked = ", ".join(f"{kind} {port}" for port, kind in ports.items())
-        raise NoServerFound(f"no model server runs on this machine (asked: {asked}); where is it?  gateway doctor URL")
+        text = ", ".join(f"{kind} {port}" for port, kind in ports.items())
+        raise NoServerFound(f"no model server runs on this machine (asked: {text}); where is it?  gateway doctor URL")
     return build_config(discovered_config(found), formats.format_names()).backends
 
 
@@ -169,25 +169,29 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
     key = os.environ.get(wanted.key) if wanted.key else None
     if wanted.key and not key:
         raise ConfigError([ConfigFault("--key-env", None, "", f"the variable {wanted.key} is not set")])
-    asked = {"url": url, "kind": wanted.kind or "openai", "api_key": key}
-    said = build_config(
-        ConfigDocument("command line", {"backends": {"server": asked}}), formats.format_names()
+    fields = {"url": url, "kind": wanted.kind or "openai", "api_key": key}
+    settings = build_config(
+        ConfigDocument("command line", {"backends": {"server": fields}}), formats.format_names()
     ).backends["server"]
-    if configured := {name: one for name, one in known.backends.items() if one.url == said.url}:
+    if configured := {name: one for name, one in known.backends.items() if one.url == settings.url}:
         return configured
-    kind = said.kind if wanted.kind else await identify(said.url, {"authorization": f"Bearer {key}"} if key else {})
+    kind = (
+        settings.kind
+        if wanted.kind
+        else await identify(settings.url, {"authorization": f"Bearer {key}"} if key else {})
+    )
     (name,) = build_config(
-        discovered_config([DiscoveredServer(kind, said.url, ())], known.backends), formats.format_names()
+        discovered_config([DiscoveredServer(kind, settings.url, ())], known.backends), formats.format_names()
     ).backends
-    return {name: said.model_copy(update={"kind": kind})}
+    return {name: settings.model_copy(update={"kind": kind})}
 
 
 async def _patient(
-    backend: Backend, said: config.BackendSettings, wanted: DoctorOptions, known: Config
+    backend: Backend, settings: config.BackendSettings, wanted: DoctorOptions, known: Config
 ) -> _ServerToExamine:
     """Of the models that are wanted, else configured, else listed."""
     listed: list[str] = []
-    name_one = f"Name one: gateway doctor {said.url} --model NAME"
+    name_one = f"Name one: gateway doctor {settings.url} --model NAME"
     try:
         listed = [one.id for one in await backend.models()]
         problem = _NO_SUCH if listed else f"It lists no models.  {name_one}"
@@ -203,8 +207,8 @@ async def _patient(
     else:
         models = [*names] or [model for model in listed if not await _embeds(backend, model)]
     if not models:
-        return _ServerToExamine(backend, said, problem=problem)
-    return _ServerToExamine(backend, said, models, models if names else listed, names)
+        return _ServerToExamine(backend, settings, problem=problem)
+    return _ServerToExamine(backend, settings, models, models if names else listed, names)
 
 
 async def _embeds(backend: Backend, model: str) -> bool:

@@ -42,10 +42,10 @@ class ModelExaminer:
     async def examine(self, model: str) -> Findings:
         """Where the first question gets no answer, no other is asked."""
         chosen = await self._chosen(model)
-        heard: dict[str, ProbeResponse] = {}
+        response: dict[str, ProbeResponse] = {}
         for name, question in QUESTIONS.items():
-            if self._seconds() and not ("plain" in heard and heard["plain"].problem):
-                heard[name] = await self._ask(question, model, special=FORMATS[chosen.format].special)
+            if self._seconds() and not ("plain" in response and response["plain"].problem):
+                response[name] = await self._ask(question, model, special=FORMATS[chosen.format].special)
             self._tick()
         responses = await self._responds(model) if self._seconds() else None
         known = await model_registry.metadata_of_route(
@@ -53,7 +53,7 @@ class ModelExaminer:
         )  # last: some tell of it only when it is loaded
         return Findings(
             kind=self._said.kind,
-            heard=heard,
+            heard=response,
             chosen=chosen,
             metadata=known,
             responses=responses,
@@ -101,21 +101,21 @@ class ModelExaminer:
                 return
             listener.feed(data, self._now() - begun)
 
-    def _masked(self, heard: ProbeResponse) -> ProbeResponse:
+    def _masked(self, response: ProbeResponse) -> ProbeResponse:
         """A server may repeat its key in what it says of a failure."""
-        return replace(heard, problem=self._backend.mask_problem(heard.problem)) if heard.problem else heard
+        return replace(response, problem=self._backend.mask_problem(response.problem)) if response.problem else response
 
     async def _responds(self, model: str) -> bool | None:
         """Return True if the server has the Responses API itself; None if unknown."""
         body = json.encode({"model": model, "input": "Hello!", "max_output_tokens": 16, "stream": False})
         call = HttpUpstreamCall(self._backend, body, lambda _: None, _RESPONSES)
-        said = b""
+        raw = b""
         try:
             async with asyncio.timeout(self._seconds()):
-                while len(said) < _LIMIT and await call.ready() and (data := call.read()):
-                    said += data
+                while len(raw) < _LIMIT and await call.ready() and (data := call.read()):
+                    raw += data
             call.report_outcome(None)
-            return bool(json.decode(said, type=dict[str, object]).get("object") == "response")
+            return bool(json.decode(raw, type=dict[str, object]).get("object") == "response")
         except GatewayError as error:
             return False if error.problem.code == "unsupported_value" else None
         except (TimeoutError, DecodeError, RecursionError):

@@ -102,8 +102,8 @@ def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[Recor
     """Yield the recordings of each file, with a name for it."""
     for file in files:
         try:
-            if said := recorded_calls(parse_recording(file.read_bytes())):
-                yield re.sub(r"[^\w.-]", "_", file.stem), said
+            if items := recorded_calls(parse_recording(file.read_bytes())):
+                yield re.sub(r"[^\w.-]", "_", file.stem), items
         except UnreadableRecording as error:
             out.write(f"{file}: {error}\n")
 
@@ -124,11 +124,11 @@ class RecordingPicker:
         self._names = [*tapes]
         self._others = 0
 
-    def choose(self, asked: MockRequest) -> RecordedCall:
-        name = asked.model
+    def choose(self, request: MockRequest) -> RecordedCall:
+        name = request.model
         if name not in self._tapes:
             name = self._names[self._others % len(self._names)]
             self._others += 1
-        said, place = self._tapes[name], self._next[name]
+        items, place = self._tapes[name], self._next[name]
         self._next[name] = place + 1
-        return said[place % len(said)]
+        return items[place % len(items)]

@@ -68,9 +68,9 @@ def read_document(text: str, file: str, env: Mapping[str, str], files: FileReade
         document.add_error((), f"not YAML: the character {error.character:#x} is not allowed", line)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        hint = "; indent with spaces" if "\\t" in said else ""
-        document.add_error((), f"not YAML: {said}{hint}", mark and mark.line + 1)
+        message = ", ".join(part for part in (error.context, error.problem) if part)
+        hint = "; indent with spaces" if "\\t" in message else ""
+        document.add_error((), f"not YAML: {message}{hint}", mark and mark.line + 1)
     except RecursionError:
         document.add_error((), "nested too deeply")
     except _TooManyValues:

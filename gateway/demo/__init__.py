@@ -50,8 +50,8 @@ def start_demo(*options: str, out: TextIO | None = None, patience: float = 120) 
         except DemoError as error:
             progress.end("failed")
             log.seek(0)
-            said = log.read()[-2000:].decode(errors="replace").strip()
-            raise DemoError(f"{error}: {shlex.join(command)}\n{said}".strip()) from None
+            text = log.read()[-2000:].decode(errors="replace").strip()
+            raise DemoError(f"{error}: {shlex.join(command)}\n{text}".strip()) from None
         progress.end(f"ready in {progress.seconds:.1f} s")
         yield url
 

@@ -37,54 +37,54 @@ _REPAIRS = {
 _FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 
 
-def check_chat(findings: Findings, heard: ProbeResponse) -> Verdict:
-    if heard.said.text:
+def check_chat(findings: Findings, response: ProbeResponse) -> Verdict:
+    if response.said.text:
         return passed_verdict("answers")
-    if heard.is_reasoning_only:
+    if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     return unknown_verdict(
-        "the model says nothing" if not heard.cut else "the model had not answered when it was cut off"
+        "the model says nothing" if not response.cut else "the model had not answered when it was cut off"
     )
 
 
-def check_streaming(_: Findings, heard: ProbeResponse) -> Verdict:
-    if heard.delta_count > 1:
-        return passed_verdict(f"came in {heard.delta_count} pieces")
-    return failed_verdict("came in one piece") if heard.delta_count else unknown_verdict("the model says nothing")
+def check_streaming(_: Findings, response: ProbeResponse) -> Verdict:
+    if response.delta_count > 1:
+        return passed_verdict(f"came in {response.delta_count} pieces")
+    return failed_verdict("came in one piece") if response.delta_count else unknown_verdict("the model says nothing")
 
 
-def check_usage(_: Findings, heard: ProbeResponse) -> Verdict:
-    if heard.usage:
-        return passed_verdict(f"{heard.usage.prompt} tokens of prompt, {heard.usage.completion} of answer")
+def check_usage(_: Findings, response: ProbeResponse) -> Verdict:
+    if response.usage:
+        return passed_verdict(f"{response.usage.prompt} tokens of prompt, {response.usage.completion} of answer")
     return failed_verdict("streams bring no counts", "the gateway estimates them")
 
 
-def check_reasoning(findings: Findings, heard: ProbeResponse) -> Verdict:
-    if heard.is_reasoning_only:
+def check_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
+    if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
-    if findings.said("thinking").thought != heard.said.thought:
+    if findings.said("thinking").thought != response.said.thought:
         return failed_verdict("come as text", advice_for("thoughts", findings))
-    if heard.said.thought:
-        return passed_verdict(f"come in `{heard.field}`" if heard.field else "come apart from the text")
+    if response.said.thought:
+        return passed_verdict(f"come in `{response.field}`" if response.field else "come apart from the text")
     return unknown_verdict("the model did not think")
 
 
-def check_open_reasoning(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_open_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
     if findings.reading.thought_open:
         known = findings.chosen.thought_open
         words = "the prompt opens a thought, and its end comes as text"
         return failed_verdict(
             words, advice_for("thoughts", findings) if known else "`thought: open`, and the gateway parses"
         )
-    if heard.said.thought:
+    if response.said.thought:
         return passed_verdict("the server tells a thought from the rest, whoever opens it")
     if findings.said("thinking").thought:
         return passed_verdict("the model opens its thoughts itself")
-    return unknown_verdict("the answer was cut off") if heard.cut else passed_verdict("the prompt opens no thought")
+    return unknown_verdict("the answer was cut off") if response.cut else passed_verdict("the prompt opens no thought")
 
 
-def check_json_schema(findings: Findings, heard: ProbeResponse) -> Verdict:
-    if heard.is_reasoning_only:
+def check_json_schema(findings: Findings, response: ProbeResponse) -> Verdict:
+    if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     try:
         value = json.decode(findings.said("schema").text)
@@ -92,42 +92,42 @@ def check_json_schema(findings: Findings, heard: ProbeResponse) -> Verdict:
         value = None
     if matches_probe_schema(value):
         return passed_verdict("the answer is of the schema")
-    if heard.cut and heard.said.text.lstrip()[:1] in ("", "{"):
+    if response.cut and response.said.text.lstrip()[:1] in ("", "{"):
         return unknown_verdict("the answer was cut off")
     return ignored_field_verdict("the answer is not of the schema", advice_for("schema", findings))
 
 
-def check_stop(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_stop(findings: Findings, response: ProbeResponse) -> Verdict:
     plain = findings.heard["plain"]
     if "=" not in plain.said.text:
         return unknown_verdict("the model did not say what it was to stop at")
-    _, found, after = heard.said.text.partition("=")
+    _, found, after = response.said.text.partition("=")
     if found and not after.strip():
         return ignored_field_verdict("the answer ends there, but with what it was to stop at")
     return ignored_field_verdict("is not heeded") if found else passed_verdict("the answer ends there")
 
 
-def check_n(_: Findings, heard: ProbeResponse) -> Verdict:
+def check_n(_: Findings, response: ProbeResponse) -> Verdict:
     return (
         passed_verdict("2 answers to one question")
-        if heard.choices == 2
+        if response.choices == 2
         else ignored_field_verdict("1 answer where 2 were asked for")
     )
 
 
-def check_logprobs(_: Findings, heard: ProbeResponse) -> Verdict:
-    if not heard.said.text:
+def check_logprobs(_: Findings, response: ProbeResponse) -> Verdict:
+    if not response.said.text:
         return unknown_verdict("the model says nothing")
-    return passed_verdict("come with the text") if heard.chances else ignored_field_verdict("do not come")
+    return passed_verdict("come with the text") if response.chances else ignored_field_verdict("do not come")
 
 
 def check_images(findings: Findings) -> Verdict:
-    heard, sees = findings.heard.get("image"), "vision" in (findings.metadata.abilities or ())
-    if heard is None:
+    response, sees = findings.heard.get("image"), "vision" in (findings.metadata.abilities or ())
+    if response is None:
         return unknown_verdict("was not asked")
-    if heard.problem:
+    if response.problem:
         judge = failed_verdict if sees else unknown_verdict
-        return judge(problem_text(heard.problem), advice_for("images", findings))
+        return judge(problem_text(response.problem), advice_for("images", findings))
     if "red" in findings.said("image").text.lower():
         return passed_verdict("the colour of one was told")
     return unknown_verdict("taken, but the colour of one was not told")
@@ -145,13 +145,13 @@ def check_context_length(findings: Findings) -> Verdict:
     )
 
 
-def check_cancellation(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_cancellation(findings: Findings, response: ProbeResponse) -> Verdict:
     """As far as that shows from outside: the next question is answered as soon as ever."""
     endless, before = findings.heard["endless"], findings.heard["streamed"]
-    if not endless.left or before.begun is None or heard.begun is None:
+    if not endless.left or before.begun is None or response.begun is None:
         return unknown_verdict("no answer was long enough to leave")
-    words = f"the next answer began after {heard.begun:.1f} s"
-    if heard.begun <= before.begun * _TIMES + _GRACE:
+    words = f"the next answer began after {response.begun:.1f} s"
+    if response.begun <= before.begun * _TIMES + _GRACE:
         return passed_verdict(words)
     return failed_verdict(f"{words}, {before.begun:.1f} s without one that was left: it seems to go on with that")
 
@@ -169,17 +169,17 @@ def check_responses_api(findings: Findings) -> Verdict:
 def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:
     """The judge of an answer in which so many calls are due."""
 
-    def judge(findings: Findings, heard: ProbeResponse) -> Verdict:
+    def judge(findings: Findings, response: ProbeResponse) -> Verdict:
         found = findings.said(question).calls
         if len(found) < least:
-            return unknown_verdict(_missing(len(found), heard))
-        if len(heard.said.calls) < least:
+            return unknown_verdict(_missing(len(found), response))
+        if len(response.said.calls) < least:
             return failed_verdict("come as text", advice_for("calls", findings))
-        if wrong := [one.name for one in heard.said.calls if not _sound(one)]:
+        if wrong := [one.name for one in response.said.calls if not _sound(one)]:
             return failed_verdict(f"the arguments of {wrong[0]} are no JSON object")
-        if repairs := [words for entry, words in _repairs(findings.kind).items() if entry in heard.warnings]:
+        if repairs := [words for entry, words in _repairs(findings.kind).items() if entry in response.warnings]:
             return failed_verdict("; ".join(repairs), "the gateway repairs that")
-        return passed_verdict(f"called {' and '.join(one.name for one in heard.said.calls)}")
+        return passed_verdict(f"called {' and '.join(one.name for one in response.said.calls)}")
 
     return judge
 
@@ -193,32 +193,32 @@ def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
     return ignored_field_verdict("is not heeded: 2 calls") if count > 1 else passed_verdict("at most one call")
 
 
-def check_required_tool(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_required_tool(findings: Findings, response: ProbeResponse) -> Verdict:
     if findings.said("required").calls:
         return passed_verdict("a call was made")
-    if heard.is_reasoning_only:
+    if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
-    if heard.cut and not heard.said.text:
-        return unknown_verdict(_missing(0, heard))
-    if heard.cut:  # it may be held to a call that it has not come to
+    if response.cut and not response.said.text:
+        return unknown_verdict(_missing(0, response))
+    if response.cut:  # it may be held to a call that it has not come to
         return failed_verdict("is not heeded: text until it was cut off")
     return ignored_field_verdict("is not heeded: no call")
 
 
-def check_named_tool(findings: Findings, heard: ProbeResponse) -> Verdict:
+def check_named_tool(findings: Findings, response: ProbeResponse) -> Verdict:
     """A server that heeds no name may still heed `required`, which counts."""
     names = [one.name for one in findings.said("named").calls]
     if names == ["get_time"]:
         return passed_verdict("that tool was called")
-    if heard.cut and not (names or heard.said.text):
-        return unknown_verdict(_missing(0, heard))
+    if response.cut and not (names or response.said.text):
+        return unknown_verdict(_missing(0, response))
     other = isinstance(findings.configured_kind.fields["tool_choice"], TranslatedRule)
     words = f"is not heeded: {f'called {names[0]}' if names else 'no call'}"
     return failed_verdict(words, "the gateway offers that tool alone" if other else "")
 
 
-def check_no_tool(findings: Findings, heard: ProbeResponse) -> Verdict:
-    if heard.said.calls:
+def check_no_tool(findings: Findings, response: ProbeResponse) -> Verdict:
+    if response.said.calls:
         return failed_verdict("is not heeded: a call", "the gateway sends no tools then")
     if findings.said("none").calls:
         return failed_verdict(
@@ -232,8 +232,8 @@ def _repairs(kind: str) -> dict[str, str]:
     return _REPAIRS if KINDS[kind].dialect == "ollama" else _REPAIRS | _FINISH
 
 
-def _missing(count: int, heard: ProbeResponse) -> str:
-    if heard.cut:
+def _missing(count: int, response: ProbeResponse) -> str:
+    if response.cut:
         return "the model had not called when it was cut off"
     return "the model made one call" if count else "the model did not call"
 

@@ -63,7 +63,7 @@ def _add(server: ExaminedServer, backends: _YamlMapping, models: _YamlMapping) -
         backends.add(server.name, {"kind": server.kind, "url": server.url, **key, **ignores})
     found = {one.model: {"format": one.findings.format, "thought": one.findings.thought} for one in server.models}
     for model in dict.fromkeys((*server.listed_models, *found)):
-        keys = [key for key, said in models.entries.items() if _is(key, said or {}, model, server.name)]
+        keys = [key for key, data in models.entries.items() if _is(key, data or {}, model, server.name)]
         for key in keys or [_new(models, model, server)]:
             yield from _learn(models.entries, key, found.get(model, {}))
 
@@ -80,17 +80,17 @@ def _ignore(backend: CommentedMap, names: Sequence[str]) -> None:
 
 def _settle(models: CommentedMap, only: str) -> None:
     """Models that name no backend have the only one, which it will not be any more."""
-    for key, said in [*models.items()]:
-        if said is None:
+    for key, data in [*models.items()]:
+        if data is None:
             models[key] = {"backends": _flow(only)}
-        elif not said.get("backends"):
-            said["backends"] = _flow(only)
+        elif not data.get("backends"):
+            data["backends"] = _flow(only)
 
 
-def _is(key: str, said: Mapping[str, Any], model: str, backend: str) -> bool:
+def _is(key: str, data: Mapping[str, Any], model: str, backend: str) -> bool:
     """True for the entry of a model of this backend; one without backends has the only one there is."""
-    names = [one["name"] if isinstance(one, dict) else one for one in said.get("backends") or (backend,)]
-    return (said.get("upstream_model") or key) == model and backend in names
+    names = [one["name"] if isinstance(one, dict) else one for one in data.get("backends") or (backend,)]
+    return (data.get("upstream_model") or key) == model and backend in names
 
 
 def _new(models: _YamlMapping, model: str, server: ExaminedServer) -> str:

@@ -51,19 +51,19 @@ def detect_format(texts: Sequence[ObservedText], rows: Mapping[str, FormatSpec],
     signed = choice_by_template("".join(one.text for one in texts), rows)
     for name in sorted(rows, key=lambda name: (name != likely, not signed or name != signed.format)):
         read = [parse_as(one, rows[name]) for one in texts] if rows[name].parse and name != "auto" else []
-        left = sum(len(said.text.strip()) for said, _ in read)
-        if left < least and any(said.thought or said.calls for said, _ in read):
-            calls, thought_open = any(said.calls for said, _ in read), any(opened for _, opened in read)
+        left = sum(len(message.text.strip()) for message, _ in read)
+        if left < least and any(message.thought or message.calls for message, _ in read):
+            calls, thought_open = any(message.calls for message, _ in read), any(opened for _, opened in read)
             best, least = DetectedFormat(name, thought_open, calls), left
     return best
 
 
 def parse_as(words: ObservedText, row: FormatSpec) -> tuple[ObservedMessage, bool]:
     """The same in a format, and whether it begins inside a thought, as there is an end of one that never began."""
-    said = _parsed(words, row, thought_open=False)
+    message = _parsed(words, row, thought_open=False)
     thoughts = [*row.parse.thoughts.values()] if isinstance(row.parse, Markup) else []
-    if not any(close in said.text for closes in thoughts[:1] for close in closes):  # a prompt opens the first kind
-        return said, False
+    if not any(close in message.text for closes in thoughts[:1] for close in closes):  # a prompt opens the first kind
+        return message, False
     return _parsed(words, row, thought_open=True), True
 
 
@@ -120,11 +120,13 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
 
     def said(self, question: str) -> ObservedMessage:
         """Return the model's response to a probe, with its markup parsed."""
-        said = self.heard[question].said
+        message = self.heard[question].said
         if not self.reading.format:
-            return said
+            return message
         found, _ = parse_as(self._words(question), FORMATS[self.reading.format])
-        return ObservedMessage(found.text, said.thought or found.thought, said.calls + found.calls, said.finish)
+        return ObservedMessage(
+            found.text, message.thought or found.thought, message.calls + found.calls, message.finish
+        )
 
     @property
     def format(self) -> str | None:
@@ -132,10 +134,10 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
 
         `native` where the server has found all thoughts and calls; where none may be called, no server looks for them.
         """
-        heard = {question: heard.said for question, heard in self.heard.items() if question != "none"}
-        left = any(self.said(question).calls != said.calls for question, said in heard.items())
-        left = left or any(self.said(question).thought != said.thought for question, said in heard.items())
-        if not left and any(said.calls or said.thought for said in heard.values()):
+        message = {question: response.said for question, response in self.heard.items() if question != "none"}
+        left = any(self.said(question).calls != observed.calls for question, observed in message.items())
+        left = left or any(self.said(question).thought != observed.thought for question, observed in message.items())
+        if not left and any(observed.calls or observed.thought for observed in message.values()):
             return "native"
         return self.reading.format if self.reading.calls else None
 

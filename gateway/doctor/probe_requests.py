@@ -70,8 +70,8 @@ def two_tool_calls_messages() -> tuple[Message, ...]:
 
 def arithmetic_messages(*, thinking: bool) -> tuple[Message, ...]:
     """`4 + 3 = 7.` is due, after a thought if `thinking`."""
-    said = [message for a, b in ((2, 2), (3, 5), (1, 6)) for message in _summed(a, b, thinking)]
-    return (*said, user_message("What is 4 + 3?"))
+    items = [message for a, b in ((2, 2), (3, 5), (1, 6)) for message in _summed(a, b, thinking)]
+    return (*items, user_message("What is 4 + 3?"))
 
 
 def image_messages() -> tuple[Message, ...]:
@@ -92,12 +92,12 @@ def _lesson(**degrees: int) -> tuple[Message, ...]:
         {"role": "tool", "tool_call_id": call["id"], "content": _written({"temperature": value})}
         for call, value in zip(calls, degrees.values(), strict=True)
     ]
-    told = " and ".join(f"{value} celsius in {city}" for city, value in degrees.items())
+    text = " and ".join(f"{value} celsius in {city}" for city, value in degrees.items())
     return (
         _asked([*degrees]),
         {"role": "assistant", "content": "", "tool_calls": calls},
         *results,
-        {"role": "assistant", "content": f"It is {told}."},
+        {"role": "assistant", "content": f"It is {text}."},
     )
 
 
@@ -215,5 +215,5 @@ def build_probe_body(
 
 def omitted_fields(ledger: Warnings) -> frozenset[str]:
     """The fields that the body for a question does not have."""
-    told = (entry.partition(":") for entry in ledger.entries())
-    return frozenset(field for code, _, field in told if code in ("dropped", "unenforced"))
+    items = (entry.partition(":") for entry in ledger.entries())
+    return frozenset(field for code, _, field in items if code in ("dropped", "unenforced"))

@@ -132,12 +132,12 @@ def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | Non
     """The judge of one question's answer, where there is one.  `topic`: of the advice if it was refused."""
 
     def judged(findings: Findings) -> Verdict:
-        heard = findings.heard.get(question)
-        if heard is None:
+        response = findings.heard.get(question)
+        if response is None:
             return unknown_verdict("was not asked")
-        if heard.problem:
-            return failed_verdict(problem_text(heard.problem), advice_for(topic, findings) if topic else "")
-        return judge(findings, heard)
+        if response.problem:
+            return failed_verdict(problem_text(response.problem), advice_for(topic, findings) if topic else "")
+        return judge(findings, response)
 
     return Check(judged)
 
@@ -145,10 +145,10 @@ def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | Non
 def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
     """The same for whether a field of the API is heeded."""
 
-    def heard(findings: Findings, heard: ProbeResponse) -> Verdict:
-        if field in heard.omitted_fields:
+    def heard(findings: Findings, response: ProbeResponse) -> Verdict:
+        if field in response.omitted_fields:
             return failed_verdict(f"the server's API has no `{field}`")
-        return judge(findings, heard)
+        return judge(findings, response)
 
     probe = check_response(question, heard, topic)
 

@@ -142,8 +142,8 @@ class Pipeline:
 
     def feed(self, data: bytes) -> bytes:
         """Return the client's data for the upstream's data."""
-        if self._lone and (said := self.feed_one(data)) is not None:
-            return said
+        if self._lone and (output := self.feed_one(data)) is not None:
+            return output
         events = self._upstream.feed(data)
         self._lone = self._upstream.feed_one
         return self._encode_events(events) if events else b""
@@ -205,27 +205,27 @@ class Pipeline:
             return self._endpoint.encode(events[0])
         if len(events) > _FEW:
             return self._encode_runs(events)
-        said = b""
+        output = b""
         for event in events:
             if type(event) in _APART:
-                said += self._encode_non_content(event)
+                output += self._encode_non_content(event)
                 continue
             if not self.round_has_content:
-                said += self._begin_content()
-            said += self._endpoint.encode(event)
-        return said
+                output += self._begin_content()
+            output += self._endpoint.encode(event)
+        return output
 
     def _encode_runs(self, events: Iterable[Event]) -> bytes:
         """The same of many: those that follow one another and are of one type are told together."""
-        said: list[bytes] = []
+        items: list[bytes] = []
         for kind, run in groupby(events, type):
             if kind in _APART:
-                said += map(self._encode_non_content, run)
+                items += map(self._encode_non_content, run)
                 continue
             if not self.round_has_content:
-                said.append(self._begin_content())
-            said.append(self._endpoint.encode(*run))
-        return b"".join(said)
+                items.append(self._begin_content())
+            items.append(self._endpoint.encode(*run))
+        return b"".join(items)
 
     def _begin_content(self) -> bytes:
         """There is content; what the client gets before it."""
@@ -240,5 +240,5 @@ class Pipeline:
         if isinstance(event, Failure):
             self.problem, self._lone = event.problem, None
             return b""
-        said = self._endpoint.encode(event)
-        return said and self.begin_response() + said
+        output = self._endpoint.encode(event)
+        return output and self.begin_response() + output

@@ -136,12 +136,12 @@ class UpstreamReader:
 
     def _decode_body(self, body: bytes) -> list[Event]:
         """One whole body: almost always a text with its end, of which nothing has to be put right."""
-        said = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
+        made = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
         if self._plain and self._decoder.n == 1:
-            spoken = [event for event in said if type(event) is not ExtraField]  # an ExtraField passes in any case
+            spoken = [event for event in made if type(event) is not ExtraField]  # an ExtraField passes in any case
             if self._normaliser.body_passes_unchanged(spoken):
-                return said
-        events = [event for one in said for event in self._normalize(one)]
+                return made
+        events = [event for one in made for event in self._normalize(one)]
         if self._normaliser.is_empty:
             return events + self._flush_filters(self._normaliser.fail(_NO_CHOICE))
         return events + self._flush_filters(self._close_normalizer())

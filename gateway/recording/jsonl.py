@@ -65,16 +65,16 @@ def _complete(recording: Recording) -> None:
 
 def entry_to_dict(n: int, entry: RecordingEntry, entries: Sequence[RecordingEntry]) -> dict[str, Any]:
     """An entry as data.  n: its number, among these."""
-    said: dict[str, Any] = {"n": n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
+    fields: dict[str, Any] = {"n": n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
     for name in entry.__struct_fields__[1:]:  # behind the time
         value = getattr(entry, name)
         if name == "events":
             value = json.decode(value or b"[]")
         if value not in (None, [], {}):
-            said[name] = _said(value) if isinstance(value, bytes) else value
+            fields[name] = _said(value) if isinstance(value, bytes) else value
     if isinstance(entry, ResponseDataEntry) and (of := cause_of(entries, n)) is not None:
-        said["of"] = of
-    return said
+        fields["of"] = of
+    return fields
 
 
 def _said(data: bytes) -> dict[str, str]:
@@ -85,16 +85,16 @@ def _said(data: bytes) -> dict[str, str]:
 
 
 def _entry(line: dict[str, Any]) -> RecordingEntry:
-    said = line | {name: _data(line[name]) for name in ("body", "data") if name in line}
+    data = line | {name: _data(line[name]) for name in ("body", "data") if name in line}
     if "events" in line:
-        said["events"] = json.encode(line["events"])
+        data["events"] = json.encode(line["events"])
     kind = _KINDS.get(tag := line.get("kind", ""))
     if not kind:
         raise ValidationError(f"there is no entry of the kind '{tag}'")
-    entry = kind(**{name: said[name] for name in kind.__struct_fields__ if name in said})
+    entry = kind(**{name: data[name] for name in kind.__struct_fields__ if name in data})
     checked: RecordingEntry = convert([tag, *astuple(entry)], type=RecordingEntry)
     return checked
 
 
-def _data(said: dict[str, str]) -> bytes:
-    return said["text"].encode() if "text" in said else b64decode(said.get("base64", ""))
+def _data(data: dict[str, str]) -> bytes:
+    return data["text"].encode() if "text" in data else b64decode(data.get("base64", ""))

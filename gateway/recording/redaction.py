@@ -207,8 +207,8 @@ def redact(recording: Recording, secrets: Collection[bytes], *, contents: bool) 
         for place, entry in enumerate(result.entries)
         if isinstance(entry, UpstreamDataEntry | RoundEndEntry) and entry.events
     ]
-    said = [entry.events + b"\n" for _, entry in telling]
-    for (place, entry), events in zip(telling, redact_stream(said, secrets, mask), strict=True):
+    items = [entry.events + b"\n" for _, entry in telling]
+    for (place, entry), events in zip(telling, redact_stream(items, secrets, mask), strict=True):
         result.entries[place] = replace(entry, events=events[:-1])
     return result
 
@@ -219,7 +219,7 @@ def redact_stream(pieces: Sequence[bytes], secrets: Collection[bytes], mask: Mas
     for secret in secrets:
         data = data.replace(secret, b"*" * len(secret))
     text = data.decode(errors="surrogateescape")
-    text = _CREDENTIALS.sub(lambda said: _starred(said[0]), text)
+    text = _CREDENTIALS.sub(lambda match: _starred(match[0]), text)
     if mask or _NAMES.search(text):  # else there is nothing to be found
         text = _replaced(text, mask)
     data = text.encode(errors="surrogateescape")
@@ -287,9 +287,9 @@ def _joined(text: str, pieces: Sequence[JsonString], mask: Mask) -> Iterator[tup
     """Each piece as it is where all of them together have been masked; escapes stay as long as they are."""
     units = [_UNIT.findall(text[one.start : one.end]) if one.inside else [*text[one.start : one.end]] for one in pieces]
     plain = "".join(_char(unit) for piece in units for unit in piece)
-    said = iter(mask(plain))
+    items = iter(mask(plain))
     for one, piece in zip(pieces, units, strict=True):
-        new = "".join(_unit(unit, char) for unit, char in zip(piece, said, strict=False))
+        new = "".join(_unit(unit, char) for unit, char in zip(piece, items, strict=False))
         yield one.start, one.end, new
 
 
@@ -322,22 +322,22 @@ def _masking(words: Collection[str]) -> Mask:
     def mask(text: str) -> str:
         begun = _DATA.match(text)
         kept = begun[0] if begun else ""
-        return kept + sign.sub(lambda said: said[0] if said[1] else _masked(said[0]), text[len(kept) :])
+        return kept + sign.sub(lambda match: match[0] if match[1] else _masked(match[0]), text[len(kept) :])
 
     return mask
 
 
-def _masked(said: str) -> str:
-    if len(said) > 1:
+def _masked(text: str) -> str:
+    if len(text) > 1:
         return _ESCAPED
-    if said.isascii():
-        return "1" if said.isdigit() else "X" if said.isupper() else "x"
-    return _wide(said)
+    if text.isascii():
+        return "1" if text.isdigit() else "X" if text.isupper() else "x"
+    return _wide(text)
 
 
 def _wide(char: str) -> str:
     return _WIDE[len(char.encode(errors="surrogatepass"))]
 
 
-def _starred(said: str) -> str:
-    return "".join("*" if char.isascii() else _wide(char) for char in said)
+def _starred(text: str) -> str:
+    return "".join("*" if char.isascii() else _wide(char) for char in text)

@@ -123,10 +123,10 @@ class MockRequest(Struct, frozen=True):
     def model(self) -> str:
         """The one that it names, "" if it names none."""
         try:
-            said = json.decode(self.body)
+            data = json.decode(self.body)
         except (DecodeError, UnicodeDecodeError):
             return ""
-        model = said.get("model") if isinstance(said, dict) else None
+        model = data.get("model") if isinstance(data, dict) else None
         return model if isinstance(model, str) else ""
 
 
@@ -163,14 +163,14 @@ class MockBackend:
             self._talks.discard(talk)
             writer.close()
 
-    async def _answer(self, asked: MockRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, request: MockRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """True if the connection may be used again."""
-        if asked.method == "GET":
-            found = asked.path.endswith("/v1/models")
+        if request.method == "GET":
+            found = request.path.endswith("/v1/models")
             writer.write(_whole(200 if found else 404, self._list if found else b"{}"))
             await writer.drain()
             return True
-        call = self._choose(asked) or _NONE
+        call = self._choose(request) or _NONE
         if call.status:
             writer.write(_head(call))
         for piece in call.chunks:

@@ -91,14 +91,14 @@ def _said(events: Sequence[dict[str, Any]]) -> list[Any]:
     return [choices[choice] for choice in sorted(choices)]
 
 
-def _add(said: list[Any], new: dict[str, Any]) -> None:
-    text, last = _PIECES.get(new["event"]), said[-1] if said else {}
+def _add(items: list[Any], new: dict[str, Any]) -> None:
+    text, last = _PIECES.get(new["event"]), items[-1] if items else {}
     same = last.get("event") == new["event"] and last.get("call") == new.get("call")
     if text and same and not last.get("signature"):
         joined = {name: last[name] + new[name] for name in ("logprobs",) if name in last and name in new}
-        said[-1] = {**last, **new, **joined, text: last[text] + new[text]}
+        items[-1] = {**last, **new, **joined, text: last[text] + new[text]}
     else:
-        said.append(new)
+        items.append(new)
 
 
 def _answer(recording: Recording) -> Any:  # noqa: ANN401 - decoded JSON

@@ -41,21 +41,21 @@ _ENOUGH = 1 << 40  # bytes
 
 def make_stateless(body: dict[str, Any]) -> dict[str, Any]:
     """The same without what was stored, and without storing it."""
-    said = {name: value for name, value in body.items() if name not in _GONE}
-    if isinstance(said.get("input"), list):
-        said["input"] = _standing(said["input"]) or _HELLO
-    return {**said, "store": False} if "input" in said or "store" in said else said
+    fields = {name: value for name, value in body.items() if name not in _GONE}
+    if isinstance(fields.get("input"), list):
+        fields["input"] = _standing(fields["input"]) or _HELLO
+    return {**fields, "store": False} if "input" in fields or "store" in fields else fields
 
 
 def convert_to_endpoint(body: dict[str, Any], before: str, path: str) -> dict[str, Any]:
     """For another endpoint a question that may be answered alike: with the tools of this one, in its own words."""
     if before == path:
         return body
-    said = {name: body[name] for name in _COMMON if name in body}
+    fields = {name: body[name] for name in _COMMON if name in body}
     flat = path == ENDPOINTS["responses"]
-    said |= {"input": _HELLO, "store": False} if flat else {"messages": [{"role": "user", "content": _HELLO}]}
+    fields |= {"input": _HELLO, "store": False} if flat else {"messages": [{"role": "user", "content": _HELLO}]}
     tools = [_tool(one, flat=flat) for one in body.get("tools") or () if one.get("type") in ("function", "custom")]
-    return {**said, "tools": tools, **_choice(body)} if tools else said
+    return {**fields, "tools": tools, **_choice(body)} if tools else fields
 
 
 def _choice(body: dict[str, Any]) -> dict[str, Any]:
@@ -130,8 +130,8 @@ def _in_order(script: Sequence[RecordedCall]) -> CallChooser:
     """Each backend says one thing after another."""
     left = [*script]
 
-    def choose(asked: MockRequest) -> RecordedCall | None:
-        found = next((call for call in left if asked.path == f"/{call.backend}{call.path}"), None)
+    def choose(request: MockRequest) -> RecordedCall | None:
+        found = next((call for call in left if request.path == f"/{call.backend}{call.path}"), None)
         if found:
             left.remove(found)
         return found
@@ -158,7 +158,7 @@ def _config(
         {"model": name, "when": ["unavailable", "too_long"]} for name in models if name != first
     ]
     backends = {entry.backend: _backend(entry, script, root) for entry in prepared}
-    said = {
+    fields = {
         "backends": backends,
         "models": models,
         "store": {"url": f"sqlite:///{folder}/gateway.db"},
@@ -166,7 +166,7 @@ def _config(
         "recording": {"exchange_bytes": _ENOUGH},
         "inspector": {"enabled": True},
     }
-    return parse(json.encode(said).decode().replace("${", "$${"), "replay", {}, formats.format_names())
+    return parse(json.encode(fields).decode().replace("${", "$${"), "replay", {}, formats.format_names())
 
 
 def _backend(entry: PreparedEntry, script: Sequence[RecordedCall], root: str) -> dict[str, Any]:
@@ -181,11 +181,11 @@ def _backend(entry: PreparedEntry, script: Sequence[RecordedCall], root: str) ->
 
 
 async def _ask(app: FastAPI, recording: Recording, endpoint: str | None) -> None:
-    asked = recording.asked
-    assert asked, "a recording says what was asked"
-    path = ENDPOINTS[endpoint] if endpoint else asked.path
-    body = asked.body
+    entry = recording.asked
+    assert entry, "a recording says what was asked"
+    path = ENDPOINTS[endpoint] if endpoint else entry.path
+    body = entry.body
     with suppress(DecodeError, UnicodeDecodeError):
-        body = json.encode(convert_to_endpoint(make_stateless(json.decode(body)), asked.path, path))
+        body = json.encode(convert_to_endpoint(make_stateless(json.decode(body)), entry.path, path))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
-        await client.post(path, content=body, headers=asked.headers, timeout=None)
+        await client.post(path, content=body, headers=entry.headers, timeout=None)

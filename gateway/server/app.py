@@ -44,21 +44,23 @@ _COUNT_PATH = "/v1/responses/input_tokens"
 
 def create_app(
     config: Config,
-    crowd: ConcurrencyLimit | None = None,
+    concurrency: ConcurrencyLimit | None = None,
     strangers: AuthThrottle | None = None,
     telemetry: Telemetry | None = None,
 ) -> GatewayApp:
     """The gateway for this config; nothing is connected to before the first request.
 
-    crowd: the concurrent requests; strangers: clients with wrong keys; telemetry: of all requests.
+    concurrency: the concurrent requests; strangers: clients with wrong keys; telemetry: of all requests.
     """
 
     logs.apply_settings(config.logs)
-    crowd = crowd or ConcurrencyLimit()
-    app = GatewayApp(title="gateway", version=__version__, lifespan=partial(_living, config, crowd), redoc_url=None)
+    concurrency = concurrency or ConcurrencyLimit()
+    app = GatewayApp(
+        title="gateway", version=__version__, lifespan=partial(_living, config, concurrency), redoc_url=None
+    )
     app.router.redirect_slashes = False  # a redirected client would send its key along
     door = Authenticator(config, strangers or AuthThrottle())
-    app.state.keyring, app.state.leaving, app.state.buffers = EncryptionKeys(config.store), False, crowd.buffers
+    app.state.keyring, app.state.leaving, app.state.buffers = EncryptionKeys(config.store), False, concurrency.buffers
     app.state.telemetry = telemetry or Telemetry()
     app.state.telemetry.follow(config)
     _add_questions(app)
@@ -66,20 +68,20 @@ def create_app(
     routes.add_routes(app, config, door)
     app.answer_head()
     error_responses.add_handlers(app)
-    _add_layers(app, config, door, crowd)
+    _add_layers(app, config, door, concurrency)
     return app
 
 
 @asynccontextmanager
 async def _living(
-    config: Config, crowd: ConcurrencyLimit, app: FastAPI
+    config: Config, concurrency: ConcurrencyLimit, app: FastAPI
 ) -> AsyncIterator[dict[str, Callable[[], None]]]:
     """Hold the resources of the application for its lifetime."""
     state, telemetry = app.state, app.state.telemetry
     store = Database(config.store.url.get_secret_value(), telemetry.record_store_failure)
     directory = ModelRegistry(config, telemetry.failed)
     limits = RateLimiter(config, store)
-    joined = partial(crowd.acquire, config.limits.concurrent or inf)
+    joined = partial(concurrency.acquire, config.limits.concurrent or inf)
     workshop = ToolRegistry(config.tools)
     reader = RequestParser(store, state.keyring, config, workshop, counts_of(config))
     asking = ModelRequestHandler(reader, directory, limits, joined, telemetry)
@@ -101,12 +103,12 @@ async def _living(
         await telemetry.flush()
 
 
-def _add_layers(app: GatewayApp, config: Config, door: Authenticator, crowd: ConcurrencyLimit) -> None:
+def _add_layers(app: GatewayApp, config: Config, door: Authenticator, concurrency: ConcurrencyLimit) -> None:
     """Add the middleware before the routes and the model endpoints."""
     layers = [*_layers(app, config)]
     for layer in layers:
         app.add_middleware(layer)
-    for path, endpoint in _endpoints(app, config, door, crowd).items():
+    for path, endpoint in _endpoints(app, config, door, concurrency).items():
         app.asking[path] = reduce(lambda inner, layer: layer(inner), layers, endpoint)
 
 
@@ -126,9 +128,11 @@ def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASG
         yield lambda inner: ProxyHeadersMiddleware(inner, trusted)  # type: ignore[arg-type,return-value,misc] # as uvicorn has it
 
 
-def _endpoints(app: GatewayApp, config: Config, door: Authenticator, crowd: ConcurrencyLimit) -> dict[str, ASGIApp]:
+def _endpoints(
+    app: GatewayApp, config: Config, door: Authenticator, concurrency: ConcurrencyLimit
+) -> dict[str, ASGIApp]:
     """The paths that ask a model."""
-    post = partial(ModelEndpoint, app, config, door, crowd)
+    post = partial(ModelEndpoint, app, config, door, concurrency)
     return {
         _CHAT_PATH: post(RequestParser.chat_completion, Responder),
         _TEXT_PATH: post(RequestParser.completion, Responder),

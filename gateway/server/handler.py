@@ -167,7 +167,7 @@ class GatewayApp(FastAPI):
 class ModelEndpoint:
     """POST a question to a model, as plain ASGI.
 
-    crowd: the concurrent requests; above the limit others are refused before anything of them is read.
+    concurrency: the concurrent requests; above the limit others are refused before anything of them is read.
     read: makes a question of a body, for a tenant; reply: what the client gets for it.
     """
 
@@ -176,23 +176,23 @@ class ModelEndpoint:
         app: GatewayApp,
         config: Config,
         door: Authenticator,
-        crowd: ConcurrencyLimit,
+        concurrency: ConcurrencyLimit,
         read: Read,
         reply: type[Responder | TokenCounting],
     ) -> None:
-        self._app, self._door, self._crowd = app, door, crowd
+        self._app, self._door, self._concurrency = app, door, concurrency
         self._read, self._reply, self._most = read, reply, config.limits.concurrent or inf
         self._most_bytes, self._memory = config.limits.body_bytes, config.limits.memory_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._crowd.inside >= self._most:
+        if self._concurrency.inside >= self._most:
             await _FULL(scope, receive, send)
             return
-        self._crowd.inside += 1
+        self._concurrency.inside += 1
         try:
             request = Request(scope, receive, send)
             key = await self._door.authenticate(request)
-            with Room(self._crowd.buffers, self._memory) as room:
+            with Room(self._concurrency.buffers, self._memory) as room:
                 ask = IncomingRequest(request, await read_body(request, self._most_bytes, room), key)
                 asking, read, reply = self._asking, self._read, self._reply
                 if again := idempotency.idempotency_key(request, ask.raw, asking.store, ask.tenant):
@@ -205,7 +205,7 @@ class ModelEndpoint:
         except ClientDisconnect:
             pass  # before its request was read: no client is left
         finally:
-            self._crowd.inside -= 1
+            self._concurrency.inside -= 1
 
     @cached_property
     def _asking(self) -> ModelRequestHandler:

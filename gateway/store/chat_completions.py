@@ -20,10 +20,10 @@ _SAVE, _LABEL = insert(completions), insert(labels)
 
 async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages: Sequence[Item], now: int) -> None:
     """Keep a completion, with `metadata` in its body, and what it was asked."""
-    id, said = body["id"], encode(body)
+    id, data = body["id"], encode(body)
     identified = [{**message, "id": f"{id}-{place}"} for place, message in enumerate(messages)]
-    await item_lists.begin(db, ItemList(id, tenant, identified, now, extra_bytes=len(said)))
-    values = {"created_at": body["created"], "model": body["model"], "body": said}
+    await item_lists.begin(db, ItemList(id, tenant, identified, now, extra_bytes=len(data)))
+    values = {"created_at": body["created"], "model": body["model"], "body": data}
     await db.execute(_SAVE, {"id": id, "tenant": tenant, **values})
     await _label(db, id, body.get("metadata") or {})
 
@@ -44,20 +44,20 @@ async def page(
 ) -> list[StoredCompletion]:
     """At most so many of those that are wanted, by the time they were made, from behind one of them."""
     age = (completions.c.created_at, completions.c.id)
-    said = _FOUND.where(completions.c.tenant == tenant, *_conditions(wanted))
+    query = _FOUND.where(completions.c.tenant == tenant, *_conditions(wanted))
     if behind:
         here, last = tuple_(*age), tuple_(behind.created_at, behind.id)
-        said = said.where(here < last if newest_first else here > last)
+        query = query.where(here < last if newest_first else here > last)
     order = [column.desc() for column in age] if newest_first else age
-    return [*map(_completion, await db.execute(said.order_by(*order).limit(limit)))]
+    return [*map(_completion, await db.execute(query.order_by(*order).limit(limit)))]
 
 
 def _conditions(wanted: CompletionFilter) -> list[ColumnElement[bool]]:
-    said: list[ColumnElement[bool]] = [
+    items: list[ColumnElement[bool]] = [
         exists().where(labels.c.completion == completions.c.id, labels.c.key == key, labels.c.value == value)
         for key, value in wanted.metadata.items()
     ]
-    return said if wanted.model is None else [completions.c.model == wanted.model, *said]
+    return items if wanted.model is None else [completions.c.model == wanted.model, *items]
 
 
 _DESCRIBE = update(completions).where(completions.c.id == bindparam("this")).values(body=bindparam("said"))

@@ -32,8 +32,8 @@ async def create(
     db: AsyncConnection, tenant: str, id: str, metadata: dict[str, str], items: Sequence[Item], now: int
 ) -> None:
     await item_lists.begin(db, ItemList(id, tenant, items, now))
-    said = {"created_at": now, "metadata": encode(metadata), "held_until": 0}
-    await db.execute(_CREATE, {"id": id, "tenant": tenant, "thread": id, **said})
+    fields = {"created_at": now, "metadata": encode(metadata), "held_until": 0}
+    await db.execute(_CREATE, {"id": id, "tenant": tenant, "thread": id, **fields})
 
 
 async def append(
@@ -68,8 +68,8 @@ _HOLD = _CHANGE.where(
 
 async def acquire(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms: int) -> bool:
     """Take it for a request, or take it for longer; False if another one is at work on it."""
-    said = {"holder": holder, "held_until": now_ms + lease_ms}
-    held = await db.execute(_HOLD, {"this": id, "mine": holder, "now": now_ms, **said})
+    fields = {"holder": holder, "held_until": now_ms + lease_ms}
+    held = await db.execute(_HOLD, {"this": id, "mine": holder, "now": now_ms, **fields})
     return held.rowcount == 1
 
 

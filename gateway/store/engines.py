@@ -180,7 +180,7 @@ class Engines:
         """Until the connection fails, which is found out by using it."""
         connection = await self._connect()
         try:
-            await connection.add_listener(channel, lambda *said: heard(said[-1]))
+            await connection.add_listener(channel, lambda *data: heard(data[-1]))
             while True:
                 await asyncio.sleep(_AGAIN)
                 await connection.execute("SELECT 1")

@@ -28,11 +28,11 @@ _APPEND = upserts(events, lambda insert: insert.on_conflict_do_nothing())
 
 async def append(db: AsyncConnection, rows: Sequence[tuple[str, LogRow]]) -> None:
     """Add rows of any responses; existing rows stay as they are, so that a repetition is harmless."""
-    said = [
+    items = [
         {"response": id, "first": row.first, "last": row.last, "data": row.data, "packed": False} for id, row in rows
     ]
-    if said:
-        await db.execute(_APPEND[db.dialect.name], said)
+    if items:
+        await db.execute(_APPEND[db.dialect.name], items)
 
 
 def _behind() -> ColumnElement[bool]:
@@ -121,8 +121,8 @@ async def pack(database: Database, id: str) -> None:
         if [*map(tuple, await db.execute(_RANGES, {"this": id}))] != [(row.first, row.last) for row in rows]:
             return
         await db.execute(_CLEAR, {"this": id})
-        said = {"first": rows[0].first, "last": rows[-1].last, "data": data, "packed": True}
-        await db.execute(_PACK, {"response": id, **said})
+        fields = {"first": rows[0].first, "last": rows[-1].last, "data": data, "packed": True}
+        await db.execute(_PACK, {"response": id, **fields})
         await db.execute(_WEIGH, {"this": response.thread, "size": len(data)})
 
 

@@ -32,8 +32,8 @@ async def begin(
 ) -> IdempotencyState | StoredAnswer:
     """Return whether this holder has to answer the request of this key; digest: of the request."""
     await db.execute(_FORGET, {"of": tenant, "this": key, "now": now})
-    said = {"digest": digest, "holder": holder, "held_until": now + _LEASE, "valid_until": now + _VALID}
-    row = (await db.execute(_BEGIN[db.dialect.name], {"tenant": tenant, "key": key, **said})).one()
+    fields = {"digest": digest, "holder": holder, "held_until": now + _LEASE, "valid_until": now + _VALID}
+    row = (await db.execute(_BEGIN[db.dialect.name], {"tenant": tenant, "key": key, **fields})).one()
     if row.holder == holder:
         return IdempotencyState.NEW
     if row.digest != digest:
@@ -52,8 +52,8 @@ async def renew(db: AsyncConnection, tenant: str, key: str, holder: str, now: in
 
 async def finish(db: AsyncConnection, tenant: str, key: str, holder: str, answer: StoredAnswer) -> None:
     """Store the response for repeated requests."""
-    said = {"status": answer.status, "type": answer.type, "body": answer.body}
-    await db.execute(_CHANGE, {**_held(tenant, key, holder), **said})
+    fields = {"status": answer.status, "type": answer.type, "body": answer.body}
+    await db.execute(_CHANGE, {**_held(tenant, key, holder), **fields})
 
 
 async def give_up(db: AsyncConnection, tenant: str, key: str, holder: str) -> None:

@@ -32,8 +32,8 @@ async def begin(  # noqa: PLR0913, PLR0917 - it is a row
     wanted_until: int | None = None,
 ) -> None:
     """The job of a response that was just opened."""
-    said = {"attempts": 1, "cancelled": False, "wanted_until": wanted_until}
-    await db.execute(_BEGIN, {"id": id, "tenant": tenant, **said, **_lease(holder, now_ms, lease_ms)})
+    fields = {"attempts": 1, "cancelled": False, "wanted_until": wanted_until}
+    await db.execute(_BEGIN, {"id": id, "tenant": tenant, **fields, **_lease(holder, now_ms, lease_ms)})
     await db.execute(_REQUEST, {"job": id, "body": request})
 
 
@@ -66,8 +66,8 @@ async def renew_leases(
 
     What is written of them in the same transaction is written while nobody else can take, cancel or remove them.
     """
-    said = {"mine": holder, "until": now_ms + lease_ms}
-    rows = await db.execute(_HOLD_ALL, said) if ids is None else await db.execute(_HOLD, {**said, "ids": [*ids]})
+    fields = {"mine": holder, "until": now_ms + lease_ms}
+    rows = await db.execute(_HOLD_ALL, fields) if ids is None else await db.execute(_HOLD, {**fields, "ids": [*ids]})
     return {id: JobLeaseState(cancelled, wanted_until) for id, cancelled, wanted_until in rows}
 
 

@@ -21,9 +21,9 @@ def _saving(insert: Any) -> Any:  # noqa: ANN401 - of a dialect
 _SAVE = upserts(thoughts, _saving)
 
 
-async def save(db: AsyncConnection, tenant: str, said: Sequence[tuple[str, str]], now: int) -> None:
+async def save(db: AsyncConnection, tenant: str, items: Sequence[tuple[str, str]], now: int) -> None:
     """Keep thoughts by their keys; the newest counts."""
-    texts = sorted({as_stored(key): text.encode() for key, text in said}.items())  # two processes in the same order
+    texts = sorted({as_stored(key): text.encode() for key, text in items}.items())  # two processes in the same order
     rows = [{"tenant": tenant, "key": key, "text": text, "bytes": len(text), "used_at": now} for key, text in texts]
     if rows:
         await db.execute(_SAVE[db.dialect.name], rows)
@@ -38,9 +38,9 @@ async def find(db: AsyncConnection, tenant: str, keys: Collection[str]) -> dict[
     """The thoughts of these keys, as far as there are any."""
     found: dict[str, str] = {}
     for some in chunked(keys):
-        asked = {as_stored(key): key for key in some}
+        fields = {as_stored(key): key for key in some}
         rows = await db.execute(_FIND, {"tenant": tenant, "keys": some})
-        found |= {asked[key]: text.decode() for key, text in rows}
+        found |= {fields[key]: text.decode() for key, text in rows}
     return found
 
 

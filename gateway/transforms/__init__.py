@@ -58,10 +58,10 @@ def _functions(request: Request) -> bool:
 
 def apply_filters(filters: Sequence[EventFilter], events: Iterable[Event]) -> list[Event]:
     """The events after all filters."""
-    told = [*events]
+    made = [*events]
     for filter in filters:
-        told = [after for event in told for after in filter.feed(event)]
-    return told
+        made = [after for event in made for after in filter.feed(event)]
+    return made
 
 
 def close_filters(filters: Sequence[EventFilter]) -> Iterable[Event]:

@@ -97,15 +97,15 @@ def inline_files(request: Request, fetched: Mapping[str, str]) -> Request:
 
 def data_uri(content_type: str, data: bytes) -> str:
     """For a file of the web; the type with its charset is as its server says, or not at all."""
-    said = "".join(content_type.split())
-    type, charset = _MEDIA_TYPE.match(said), _CHARSET.search(said)
+    text = "".join(content_type.split())
+    type, charset = _MEDIA_TYPE.match(text), _CHARSET.search(text)
     return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{b64encode(data).decode()}"
 
 
 def text_of_file(content_type: str, data: bytes) -> str:
     """Of a file of the web that is no PDF; "" if there is none in it."""
-    said = "".join(content_type.split())
-    type, charset = _MEDIA_TYPE.match(said), _CHARSET.search(said)
+    text = "".join(content_type.split())
+    type, charset = _MEDIA_TYPE.match(text), _CHARSET.search(text)
     return _plain(_AttachedFile("", type[0] if type else "", charset[1] if charset else "", data))
 
 
@@ -160,20 +160,20 @@ def _is_file(part: Any) -> bool:  # noqa: ANN401 - decoded JSON
     return isinstance(part, dict) and part.get("type") == "file"
 
 
-def _elsewhere(said: dict[str, Any]) -> str | None:
+def _elsewhere(data: dict[str, Any]) -> str | None:
     """Where a file is that was not sent."""
-    return said.get("file_url") if said.get("file_data") is None else None
+    return data.get("file_url") if data.get("file_data") is None else None
 
 
-def _file(said: dict[str, Any], param: str) -> _AttachedFile:
-    encoded = said.get("file_data")
-    if encoded is None and said.get("file_id") is not None:
+def _file(body: dict[str, Any], param: str) -> _AttachedFile:
+    encoded = body.get("file_data")
+    if encoded is None and body.get("file_id") is not None:
         message = "Files are not stored here: send the file itself, as 'file_data', instead of a 'file_id'."
         raise BadRequest(message, code="unsupported_value", param=f"{param}.file_id")
     if encoded is None:
         message = f"Missing required parameter: '{param}.file_data'."
         raise BadRequest(message, code="missing_required_parameter", param=f"{param}.file_data")
-    name = " ".join(str(said.get("filename") or "file").split())[:_MOST_NAME]
+    name = " ".join(str(body.get("filename") or "file").split())[:_MOST_NAME]
     uri = _DATA_URI.match(encoded)
     type, more = uri.groups() if uri else ("", ";base64")
     data = encoded[uri.end() :] if uri else encoded

@@ -130,9 +130,9 @@ class OutputValidationFilter:
         """For the next attempt: the model is told what this one lacks."""
         assert self.failed
         text = "".join(self._texts[0])
-        said: list[Message] = [{"role": "assistant", "content": text}] if text.strip() else []
-        told: Message = {"role": "user", "content": " ".join(one.words for one in self.failed.broken)}
-        return replace(self._request, messages=(*self._request.messages, *said, told))
+        items: list[Message] = [{"role": "assistant", "content": text}] if text.strip() else []
+        fields: Message = {"role": "user", "content": " ".join(one.words for one in self.failed.broken)}
+        return replace(self._request, messages=(*self._request.messages, *items, fields))
 
     def _hear(self, event: TextDelta | ReasoningDelta) -> None:
         self._room -= len(event.text)

@@ -28,9 +28,9 @@ def past_calls(messages: Sequence[Message]) -> list[ToolCallDict]:
     return [call for message in messages for call in message.get("tool_calls") or ()]
 
 
-def past_call_ids(asked: Request, put: Request) -> frozenset[str]:
+def past_call_ids(request: Request, put: Request) -> frozenset[str]:
     """Of the calls, as the client and as the backend knows them."""
-    messages = asked.messages if put.messages is asked.messages else (*asked.messages, *put.messages)
+    messages = request.messages if put.messages is request.messages else (*request.messages, *put.messages)
     return frozenset([call["id"] for call in past_calls(messages)])
 
 

@@ -54,9 +54,9 @@ def _told(messages: Sequence[Message]) -> Iterator[Message]:
 def _saying(message: Message) -> Message:
     """The calls behind what was said; a thought stays what it is."""
     calls = [_call(call["function"]) for call in message["tool_calls"]]
-    said = [part for part in _parts(message.get("content")) if part.get("text") != ""]
+    items = [part for part in _parts(message.get("content")) if part.get("text") != ""]
     rest = {name: value for name, value in message.items() if name != "tool_calls"}
-    return {**rest, "content": _joined([*said, *map(_text, calls)])}
+    return {**rest, "content": _joined([*items, *map(_text, calls)])}
 
 
 def _call(function: dict[str, Any]) -> str:

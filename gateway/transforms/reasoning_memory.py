@@ -32,14 +32,14 @@ class MissingReasoning(Struct, frozen=True):
 def find_missing_reasoning(messages: Sequence[Message], *, all_turns: bool = True) -> list[MissingReasoning]:
     """The messages whose reasoning has to be looked for; else than in all turns, only behind the user's last one."""
     lacks: list[MissingReasoning] = []
-    said = ""
+    text = ""
     for place, message in enumerate(messages):
         if message["role"] == "user":
-            said = _and(said, message)
+            text = _and(text, message)
             lacks = lacks if all_turns else []
         elif message["role"] == "assistant" and not any(message.get(field) for field in _FIELDS):
             ids = [call["id"] for call in message.get("tool_calls") or ()]
-            if keys := _keys(ids, _text(message), said):
+            if keys := _keys(ids, _text(message), text):
                 lacks.append(MissingReasoning(place, keys))
     return lacks
 
@@ -103,12 +103,12 @@ class ReasoningCapture:
             self.heard += [(key, thought) for key in _keys(choice.ids, "".join(choice.texts), self._said)]
 
 
-def _keys(ids: Sequence[str], text: str, said: str) -> list[str]:
+def _keys(ids: Sequence[str], text: str, message: str) -> list[str]:
     """Of a message with these calls or this text, after that was said."""
     if ids:
-        return [_digest("call", "" if _is_random(id) else said, id) for id in ids]
+        return [_digest("call", "" if _is_random(id) else message, id) for id in ids]
     bare = _bare(text)
-    return [_digest("text", said, bare)] if bare else []
+    return [_digest("text", message, bare)] if bare else []
 
 
 def _is_random(id: str) -> bool:
@@ -117,9 +117,9 @@ def _is_random(id: str) -> bool:
     return len(word) >= _RANDOM and any(map(str.isdigit, word))
 
 
-def _and(said: str, message: Message) -> str:
+def _and(text: str, message: Message) -> str:
     """Return a digest of the user's messages so far and this one."""
-    return _digest("user", said, _bare(_text(message)))
+    return _digest("user", text, _bare(_text(message)))
 
 
 def _text(message: Message) -> str:

@@ -43,12 +43,12 @@ def is_affordable(schema: _Schema, value: object, most: int) -> bool:
     """True if no more than so many schemas in it are looked at, with every alternative in every place."""
     left: list[tuple[_Schema, Any]] = [(schema, value)]
     while left and most > 0:
-        said, at = left.pop()
-        if said is not schema and not _ELSEWHERE.isdisjoint(said):
+        data, at = left.pop()
+        if data is not schema and not _ELSEWHERE.isdisjoint(data):
             return False
-        most -= _cost(said, at)
-        for _ in range(1 if _AGAIN.isdisjoint(said) else 2):
-            applied = (pair for pair in _applied(said, at, schema) if isinstance(pair[0], dict))
+        most -= _cost(data, at)
+        for _ in range(1 if _AGAIN.isdisjoint(data) else 2):
+            applied = (pair for pair in _applied(data, at, schema) if isinstance(pair[0], dict))
             left += islice(applied, max(most, 1))
     return most > 0
 
@@ -61,46 +61,46 @@ def _cost(schema: _Schema, value: object) -> int:
 def _applied(schema: _Schema, value: object, root: _Schema) -> Iterator[tuple[Any, Any]]:
     """The schemas in a schema, each with what it is about."""
     kind = dict if isinstance(value, dict) else list if isinstance(value, list) else None
-    for name, said in schema.items():
+    for name, data in schema.items():
         if name == "$ref":
-            yield _referred(str(said), root), value
+            yield _referred(str(data), root), value
         elif name in _OF_ANY:
-            yield from zip(_OF_ANY[name](said), repeat(value), strict=False)
+            yield from zip(_OF_ANY[name](data), repeat(value), strict=False)
         elif (kind, name) in _OF_PARTS:
-            yield from _OF_PARTS[kind, name](said, value)
+            yield from _OF_PARTS[kind, name](data, value)
 
 
-def _one(said: object) -> Iterable[Any]:
-    return (said,)
+def _one(data: object) -> Iterable[Any]:
+    return (data,)
 
 
-def _listed(said: object) -> Iterable[Any]:
-    return said if isinstance(said, list) else ()
+def _listed(data: object) -> Iterable[Any]:
+    return data if isinstance(data, list) else ()
 
 
-def _named(said: object) -> Iterable[Any]:
-    return said.values() if isinstance(said, dict) else ()
+def _named(data: object) -> Iterable[Any]:
+    return data.values() if isinstance(data, dict) else ()
 
 
-def _by_name(said: object, value: dict[str, Any]) -> _Pairs:
-    return [(said[name], each) for name, each in value.items() if name in said] if isinstance(said, dict) else ()
+def _by_name(data: object, value: dict[str, Any]) -> _Pairs:
+    return [(data[name], each) for name, each in value.items() if name in data] if isinstance(data, dict) else ()
 
 
-def _each_of_each(said: object, value: dict[str, Any]) -> _Pairs:
+def _each_of_each(data: object, value: dict[str, Any]) -> _Pairs:
     """As if every pattern were that of every name."""
-    return ((each, one) for each in _named(said) for one in value.values())
+    return ((each, one) for each in _named(data) for one in value.values())
 
 
-def _of_all(said: object, value: Iterable[Any]) -> _Pairs:
-    return zip(repeat(said), value, strict=False)
+def _of_all(data: object, value: Iterable[Any]) -> _Pairs:
+    return zip(repeat(data), value, strict=False)
 
 
-def _of_members(said: object, value: dict[str, Any]) -> _Pairs:
-    return _of_all(said, value.values())
+def _of_members(data: object, value: dict[str, Any]) -> _Pairs:
+    return _of_all(data, value.values())
 
 
-def _by_place(said: object, value: list[Any]) -> _Pairs:
-    return zip(said, value, strict=False) if isinstance(said, list) else _of_all(said, value)
+def _by_place(data: object, value: list[Any]) -> _Pairs:
+    return zip(data, value, strict=False) if isinstance(data, list) else _of_all(data, value)
 
 
 # By keyword: what it has of the same value, and of the parts of an object or a list.

@@ -124,9 +124,9 @@ class Ending:
 
 def stop_filters(request: Request) -> list[StopFilter]:
     """For a backend that leaves them in the text."""
-    if not (said := request.rest.get("stop")):
+    if not (data := request.rest.get("stop")):
         return []
-    marks = [mark for mark in ([said] if isinstance(said, str) else said) if mark]
+    marks = [mark for mark in ([data] if isinstance(data, str) else data) if mark]
     return [StopFilter(marks)] if marks else []
 
 

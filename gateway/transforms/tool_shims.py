@@ -157,11 +157,11 @@ def lower_shim_tools(request: Request, ledger: Warnings) -> tuple[Request, Seque
 
 def _lowered_tool(tool: Tool) -> Tool:
     """Return the tool as a function.  The client's description is added to ours, or replaces it."""
-    shim, said = SHIMS[tool.kind], tool.definition
-    description = "\n\n".join(filter(None, [shim.description, said.get("description")]))
+    shim, data = SHIMS[tool.kind], tool.definition
+    description = "\n\n".join(filter(None, [shim.description, data.get("description")]))
     return Tool(
         tool.name,
-        {"name": tool.name, "description": description, "parameters": said.get("parameters", shim.parameters)},
+        {"name": tool.name, "description": description, "parameters": data.get("parameters", shim.parameters)},
     )
 
 

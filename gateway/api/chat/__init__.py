@@ -12,12 +12,12 @@ __all__ = ["ChatParams", "CompletionHead", "chat_encoder", "parse_chat"]
 
 
 def chat_encoder(
-    head: CompletionHead, asked: ChatParams, ledger: Warnings, padding: Callable[[], str]
+    head: CompletionHead, params: ChatParams, ledger: Warnings, padding: Callable[[], str]
 ) -> ChatStreamEncoder | ChatBodyEncoder | StoredChatStream:
     """The encoder that fits what was asked."""
-    whole = ChatBodyEncoder(head, asked, ledger)
-    if not asked.request.stream:
+    whole = ChatBodyEncoder(head, params, ledger)
+    if not params.request.stream:
         return whole
-    kind = FunctionCallStreamEncoder if asked.functions else ChatStreamEncoder
-    stream = kind(head, asked, ledger, padding if asked.obfuscation else None)
-    return StoredChatStream(stream, whole) if asked.store else stream
+    kind = FunctionCallStreamEncoder if params.functions else ChatStreamEncoder
+    stream = kind(head, params, ledger, padding if params.obfuscation else None)
+    return StoredChatStream(stream, whole) if params.store else stream

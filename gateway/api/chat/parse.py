@@ -71,8 +71,8 @@ class ChatParams(Struct, frozen=True, kw_only=True):
     @property
     def metadata(self) -> dict[str, str]:
         """The words that it is to be stored with."""
-        said: dict[str, str] = self.request.rest.get("metadata") or {}
-        return said
+        data: dict[str, str] = self.request.rest.get("metadata") or {}
+        return data
 
     @property
     def include_usage(self) -> bool:
@@ -96,9 +96,9 @@ class ChatParams(Struct, frozen=True, kw_only=True):
 def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
     """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
     body = decode_body(raw, counts)
-    said = body.get("messages")
+    data = body.get("messages")
     simple = (
-        type(said) is list and len(said) > 0 and are_text_only(said)
+        type(data) is list and len(data) > 0 and are_text_only(data)
     )  # then there is nothing more to look for in them
     (check_besides if simple else check_body)(body, "")
     functions = functions_to_tools(body)

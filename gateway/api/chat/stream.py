@@ -30,10 +30,10 @@ class ChatStreamEncoder(StreamEncoder):
     def __init__(
         self, head: CompletionHead, asked: ChatParams, ledger: Warnings, pad: Callable[[], str] | None = None
     ) -> None:
-        said = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
+        fields = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
         tier = {"service_tier": "default"} if asked.service_tier else {}
         super().__init__(
-            {**said, **tier}, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage
+            {**fields, **tier}, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage
         )
         self._asked, self._pad, self._bare = asked, pad, pad is None
         self._thought = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in head.reasoning)
@@ -80,18 +80,18 @@ class ChatStreamEncoder(StreamEncoder):
     def _texts(self, events: Sequence[ev.TextDelta]) -> bytes:
         choice = events[0].choice
         if self._bare and choice < self._opened and not self._waiting:
-            said = [encode(e.text) for e in events if e.choice == choice and not e.logprobs]
-            if len(said) == len(events):
-                return _frames(_TEXT % (self._head, choice, _GAP, self._tail), said)
+            items = [encode(e.text) for e in events if e.choice == choice and not e.logprobs]
+            if len(items) == len(events):
+                return _frames(_TEXT % (self._head, choice, _GAP, self._tail), items)
         return b"".join([self._text(e) for e in events])
 
     def _reasoning(self, e: ev.ReasoningDelta) -> bytes:
-        said = self._delta(e.choice, self._thought % ((encode(e.text),) * self._thoughts)) if e.text else b""
+        output = self._delta(e.choice, self._thought % ((encode(e.text),) * self._thoughts)) if e.text else b""
         block = self._blocks[e.choice].add(e)
         if not block:
-            return said
+            return output
         signed = {"index": self._blocks[e.choice].count - 1, **block}  # by which the SDKs tell blocks apart
-        return said + self._delta(e.choice, b'{"thinking_blocks":[%b]}' % encode(signed))
+        return output + self._delta(e.choice, b'{"thinking_blocks":[%b]}' % encode(signed))
 
     def _refusal(self, e: ev.RefusalDelta) -> bytes:
         more = _logprobs(refusal=e.logprobs) if e.logprobs else b'"logprobs":null'
@@ -110,17 +110,17 @@ class ChatStreamEncoder(StreamEncoder):
         return self._delta(e.choice, b'{"tool_calls":[%b]}' % encode(call))
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
-        call, said = self._calls[e.choice], encode(e.json)
+        call, output = self._calls[e.choice], encode(e.json)
         if self._bare and not self._waiting:  # its role is known, as the call has begun
-            return _ARGUMENTS % (self._head, e.choice, call, said, self._tail)
-        return self._delta(e.choice, b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (call, said))
+            return _ARGUMENTS % (self._head, e.choice, call, output, self._tail)
+        return self._delta(e.choice, b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (call, output))
 
     def _several_args(self, events: Sequence[ev.ToolArgsDelta]) -> bytes:
         choice = events[0].choice
         if self._bare and not self._waiting:
-            said = [encode(e.json) for e in events if e.choice == choice]
-            if len(said) == len(events):  # of one call, as no other has begun between them
-                return _frames(_ARGUMENTS % (self._head, choice, self._calls[choice], _GAP, self._tail), said)
+            items = [encode(e.json) for e in events if e.choice == choice]
+            if len(items) == len(events):  # of one call, as no other has begun between them
+                return _frames(_ARGUMENTS % (self._head, choice, self._calls[choice], _GAP, self._tail), items)
         return b"".join([self._tool_args(e) for e in events])
 
     def _tool_input(self, e: ev.ToolInputDelta) -> bytes:
@@ -184,12 +184,12 @@ class FunctionCallStreamEncoder(ChatStreamEncoder):
     _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {ev.TextDelta: ChatStreamEncoder._texts}
 
 
-def _frames(frame: bytes, said: list[bytes]) -> bytes:
+def _frames(frame: bytes, items: list[bytes]) -> bytes:
     """The frame with each of these in its gap.  They may be large, and are copied once."""
     before, after = frame.split(_GAP)
-    said[0] = before + said[0]
-    said[-1] += after
-    return (after + before).join(said)
+    items[0] = before + items[0]
+    items[-1] += after
+    return (after + before).join(items)
 
 
 def _logprobs(content: tuple[ev.Logprob, ...] = (), refusal: tuple[ev.Logprob, ...] = ()) -> bytes:

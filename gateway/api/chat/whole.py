@@ -15,8 +15,8 @@ from gateway.events import join_extra, joined
 def listed_message(message: dict[str, Any]) -> dict[str, Any]:
     """As the API lists it: with all its fields, and a text apart from a list of parts."""
     content = message.get("content")
-    said = {"content": None, "content_parts": content} if isinstance(content, list) else {"content_parts": None}
-    return {"content": None, "refusal": None, "name": None, **message, **said}
+    data = {"content": None, "content_parts": content} if isinstance(content, list) else {"content_parts": None}
+    return {"content": None, "refusal": None, "name": None, **message, **data}
 
 
 class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
@@ -31,13 +31,13 @@ class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
         if self._asked.functions:
             self._note_what_functions_lack()
         head = self._head
-        said: dict[str, Any] = {"id": head.id, "object": "chat.completion", "created": head.created}
-        said["model"] = head.model
+        fields: dict[str, Any] = {"id": head.id, "object": "chat.completion", "created": head.created}
+        fields["model"] = head.model
         if self._asked.service_tier:
-            said["service_tier"] = "default"
-        said["choices"], said["usage"] = choices, usage_object(self._usage)
-        said |= self._extras
-        return said
+            fields["service_tier"] = "default"
+        fields["choices"], fields["usage"] = choices, usage_object(self._usage)
+        fields |= self._extras
+        return fields
 
     def _note_what_functions_lack(self) -> None:
         calls = [choice.calls for choice in self._choices.values() if choice.calls]
@@ -66,12 +66,12 @@ class _ChatChoice(Struct, eq=False):
     def add(self, event: ev.Event) -> None:
         self._arms[type(event)](self, event)
 
-    def body(self, index: int, asked: ChatParams, head: CompletionHead) -> dict[str, Any]:
+    def body(self, index: int, params: ChatParams, head: CompletionHead) -> dict[str, Any]:
         calls = [_call(start, "".join(pieces)) for start, pieces in self.calls]
         content: Any = [*self._parts, *self._text_part()] if self._parts else "".join(self._texts)
         if not content and calls:
             content = None
-        message: dict[str, Any] = {"role": asked.role, "content": content, "refusal": "".join(self._refusals) or None}
+        message: dict[str, Any] = {"role": params.role, "content": content, "refusal": "".join(self._refusals) or None}
         if self._thoughts:
             message |= dict.fromkeys(head.reasoning, "".join(self._thoughts))
         if self._signed:
@@ -81,16 +81,16 @@ class _ChatChoice(Struct, eq=False):
             message["images"] = self._images
         message |= self._inside
         reason = self._reason
-        if asked.functions and calls:
+        if params.functions and calls:
             message["function_call"] = calls[0]["function"]
             reason = "function_call" if reason == "tool_calls" else reason
         elif calls:
             message["tool_calls"] = calls
         likely, refused = self._content_logprobs, self._refusal_logprobs
         chances = logprobs_object(likely, refused) if likely or refused else None
-        said = {"index": index, "message": message, "logprobs": chances, "finish_reason": reason}
-        said |= self._extras
-        return said
+        fields = {"index": index, "message": message, "logprobs": chances, "finish_reason": reason}
+        fields |= self._extras
+        return fields
 
     def _text(self, e: ev.TextDelta) -> None:
         self._texts.append(e.text)
@@ -161,7 +161,7 @@ class _ChatChoice(Struct, eq=False):
     }
 
 
-def _call(start: ev.ToolCallStart, said: str) -> dict[str, Any]:
+def _call(start: ev.ToolCallStart, text: str) -> dict[str, Any]:
     field = "arguments" if start.kind == "function" else "input"
-    called = {"name": flat_tool_name(start), field: said}
+    called = {"name": flat_tool_name(start), field: text}
     return {"id": start.id, "type": start.kind, start.kind: called, **call_signature(start)}

@@ -44,7 +44,7 @@ __all__ = [
 
 
 def response_encoder(
-    head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs
+    head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs
 ) -> ResponseStreamEncoder | ResponseBodyEncoder:
     """The encoder that fits what was asked."""
-    return (ResponseStreamEncoder if asked.request.stream else ResponseBodyEncoder)(head, asked, ledger, edge)
+    return (ResponseStreamEncoder if params.request.stream else ResponseBodyEncoder)(head, params, ledger, edge)

@@ -69,8 +69,8 @@ class CompactionEncoder(SummaryEncoder):
     def close(self, *, kept: bool) -> bytes:
         if self._failed:
             return b""
-        said = {"id": self._head.id, "object": "response.compaction", "created_at": self._head.created}
-        return encode({**said, "output": [*self._users, self.item()], "usage": response_usage(self.spent)})
+        fields = {"id": self._head.id, "object": "response.compaction", "created_at": self._head.created}
+        return encode({**fields, "output": [*self._users, self.item()], "usage": response_usage(self.spent)})
 
 
 def user_messages(items: Iterable[Item], new_id: Callable[[str], str]) -> list[Item]:

@@ -293,11 +293,11 @@ class ResponseBuilder:
     }
 
 
-def _carrier(head: ResponseHead, asked: ResponseParams) -> Carrier:
+def _carrier(head: ResponseHead, params: ResponseParams) -> Carrier:
     """The operator's word holds where it hides reasoning, or already gives what the client wants; else the client's."""
-    if not asked.carrier or head.carrier == "hidden" or (head.carrier, asked.carrier) == ("both", "summary"):
+    if not params.carrier or head.carrier == "hidden" or (head.carrier, params.carrier) == ("both", "summary"):
         return head.carrier
-    return asked.carrier
+    return params.carrier
 
 
 class ResponseStreamEncoder:
@@ -326,8 +326,8 @@ class ResponseStreamEncoder:
         return self._answer.stored_response() if self._started else None
 
     def close(self, *, kept: bool) -> bytes:
-        told = self._ledger.take_unsent() if self._started else ""  # what never began is heard by nobody
-        comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
+        text = self._ledger.take_unsent() if self._started else ""  # what never began is heard by nobody
+        comment = b": gateway-warnings %b\n\n" % text.encode() if text else b""
         event_stream.write_final(self._frames, self._answer.response(kept=kept))
         return comment + self._frames.take() + DONE
 

@@ -79,17 +79,17 @@ class NullEventWriter(EventWriter):
     def write_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None: ...
 
 
-def in_progress_response(head: ResponseHead, asked: ResponseParams) -> JsonObject:
+def in_progress_response(head: ResponseHead, params: ResponseParams) -> JsonObject:
     """The Response as long as it is in progress."""
-    said = {"id": head.id, "object": "response", "created_at": head.created, "completed_at": None}
+    fields = {"id": head.id, "object": "response", "created_at": head.created, "completed_at": None}
     state = {"status": "in_progress", "error": None, "incomplete_details": None}
-    return {**said, **state, "model": head.model, "output": [], "usage": None, **asked.echo}
+    return {**fields, **state, "model": head.model, "output": [], "usage": None, **params.echo}
 
 
-def created_events(head: ResponseHead, asked: ResponseParams) -> tuple[JsonObject, bytes]:
+def created_events(head: ResponseHead, params: ResponseParams) -> tuple[JsonObject, bytes]:
     """The Response as it is accepted, and the events that say so; in the background it is queued first."""
     frames = EventWriter()
-    return write_in_progress(frames, in_progress_response(head, asked)), frames.take()
+    return write_in_progress(frames, in_progress_response(head, params)), frames.take()
 
 
 def write_in_progress(frames: EventWriter, response: JsonObject) -> JsonObject:
@@ -142,8 +142,8 @@ def event_payloads(data: bytes) -> Iterator[bytes]:
 
 def warning_comments(data: bytes) -> list[str]:
     """Return the warnings in comments among whole frames."""
-    told = (frame.removeprefix(_WARNINGS).decode() for frame in data.split(_FRAME_END) if frame.startswith(_WARNINGS))
-    return [entry for entries in told for entry in entries.split(", ")]
+    items = (frame.removeprefix(_WARNINGS).decode() for frame in data.split(_FRAME_END) if frame.startswith(_WARNINGS))
+    return [entry for entries in items for entry in entries.split(", ")]
 
 
 def events_after(data: bytes, first: int, after: int) -> bytes:

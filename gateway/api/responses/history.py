@@ -58,8 +58,8 @@ def convert_content(value: object, param: str, among: Mapping[str, PartConverter
 
 def assistant_text(value: object, param: str) -> str:
     """Return the text of one message of the assistant."""
-    said = convert_content(value, param, SPOKEN)
-    return said if isinstance(said, str) else "".join(part["text"] for part in said)
+    text = convert_content(value, param, SPOKEN)
+    return text if isinstance(text, str) else "".join(part["text"] for part in text)
 
 
 def text_part(text: str) -> ContentPart:
@@ -283,11 +283,11 @@ class History:
         """
         users = (i for i, one in enumerate(self._said) if isinstance(one, dict) and one["role"] == "user")
         last = -1 if self.rules.all_turns else max(users, default=-1)
-        said, self._said, self._calls, self._open = deque(self._said), [], {}, {}
+        queue, self._said, self._calls, self._open = deque(self._said), [], {}, {}
         messages: list[Message] = []
         i = 0
-        while said:
-            one = said.popleft()
+        while queue:
+            one = queue.popleft()
             messages += self._turn(one, thoughts=i > last) if isinstance(one, _AssistantTurn) else [one]
             i += 1
         return messages
@@ -348,8 +348,8 @@ class History:
             texts.append(_joined(item.get("content")) or sealed or _joined(item.get("summary")))
             if opened and opened.model == self.rules.model:
                 blocks += opened.blocks
-        said = {"reasoning_content": "\n\n".join(filter(None, texts)), "thinking_blocks": blocks}
-        return {name: value for name, value in said.items() if value}
+        fields = {"reasoning_content": "\n\n".join(filter(None, texts)), "thinking_blocks": blocks}
+        return {name: value for name, value in fields.items() if value}
 
     def _opened(self, sealed: str | None) -> StoredReasoning | None:
         opened = self.rules.open(sealed) if sealed else None

@@ -21,12 +21,12 @@ _REQUEST = object_of({"id": string, "server_label": string, "name": string, "arg
 _RESPONSE = object_of({"approval_request_id": string, "approve": boolean}, {"reason": string})
 
 
-def function_call_item(kind: ToolKind, said: str) -> Callable[[History, Item, str], None]:
+def function_call_item(kind: ToolKind, text: str) -> Callable[[History, Item, str], None]:
     """A call by name, which says this."""
 
     def read(past: History, item: Item, _: str) -> None:
         named = ToolName(item["name"], item.get("namespace") or "")
-        past.add_tool_call(_call(item, item["call_id"], kind, named, {said: item[said]}))
+        past.add_tool_call(_call(item, item["call_id"], kind, named, {text: item[text]}))
 
     return read
 
@@ -84,8 +84,8 @@ def web_search_item(past: History, item: Item, param: str) -> None:
         dropped_item(past, item, param)
         return
     action = item["action"]
-    said = {name: value for name, value in action.items() if name not in ("type", "sources", "queries")}
-    _pair(past, item, ToolName(action["type"], "web_search"), _encoded(said), f"{_QUOTED}{_results(past, item)}")
+    fields = {name: value for name, value in action.items() if name not in ("type", "sources", "queries")}
+    _pair(past, item, ToolName(action["type"], "web_search"), _encoded(fields), f"{_QUOTED}{_results(past, item)}")
 
 
 def file_search_item(past: History, item: Item, param: str) -> None:
@@ -147,9 +147,9 @@ def dropped_item(past: History, item: Item, _: str) -> None:
     past.rules.ledger.add("dropped", f"input.{item['type']}")
 
 
-def _call(item: Item, id: str, kind: ToolKind, named: ToolName, said: dict[str, str]) -> PastToolCall:
+def _call(item: Item, id: str, kind: ToolKind, named: ToolName, data: dict[str, str]) -> PastToolCall:
     namespace = {"namespace": named.namespace} if named.namespace else {}
-    call: dict[str, Any] = {"id": id, "type": kind, kind: {"name": named.name, **namespace, **said}}
+    call: dict[str, Any] = {"id": id, "type": kind, kind: {"name": named.name, **namespace, **data}}
     if signed := item.get("provider_specific_fields"):
         call["provider_specific_fields"] = signed
     return PastToolCall(item["type"], id, named, call, cut=item.get("status") == "incomplete")
@@ -163,8 +163,8 @@ def _results(past: History, item: Item) -> str:
 
 
 def _own(item: Item, id: str, kind: ToolKind) -> PastToolCall:
-    said = {name: value for name, value in item.items() if name not in _NOT_SAID}
-    return _call(item, id, kind, ToolName(kind), {"arguments": _encoded(said)})
+    fields = {name: value for name, value in item.items() if name not in _NOT_SAID}
+    return _call(item, id, kind, ToolName(kind), {"arguments": _encoded(fields)})
 
 
 def _pair(past: History, item: Item, named: ToolName, arguments: str, output: str) -> None:

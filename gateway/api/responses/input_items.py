@@ -56,8 +56,8 @@ def read_input(
     input: str | list[Any], instructions: str | list[Any] | None, before: Sequence[Item], rules: HistoryRules
 ) -> InputMessages:
     """`before`: the items that the input goes on from.  Raise BadRequest for what the API does not allow."""
-    told, said = History(rules), History(rules)
-    _read(told, instructions or [], "instructions", role="system")
+    chat, said = History(rules), History(rules)
+    _read(chat, instructions or [], "instructions", role="system")
     for item in before:
         _read_known(said, item)
     said.close_approved_calls()
@@ -65,9 +65,9 @@ def read_input(
     messages = said.messages()
     if not messages:
         raise missing_parameter("input")
-    tools, settings = [*told.tools, *said.tools], {**told.settings, **said.settings}
+    tools, settings = [*chat.tools, *said.tools], {**chat.settings, **said.settings}
     approved = tuple(said.approved.values())
-    return InputMessages((*told.messages(), *messages), tools, settings, said.lists, approved)
+    return InputMessages((*chat.messages(), *messages), tools, settings, said.lists, approved)
 
 
 def read_excerpt(given: list[Any], param: str, rules: HistoryRules) -> HistoryExcerpt:

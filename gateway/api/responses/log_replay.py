@@ -56,7 +56,7 @@ class LogReplay:
         """The Response to be stored, and the events that lead to it; what was open is incomplete."""
         self._frames.restart_at(0)
         event_stream.write_in_progress(self._frames, self._begun)
-        said = self._untold(0)
+        output = self._untold(0)
         self._frames.restart_at(first := self.told - self._closed)
         if self._open:
             self._output.append(self._open.close(self._status))
@@ -65,9 +65,9 @@ class LogReplay:
             if self._problem
             else event_stream.write_failed(self._frames, problem)
         )
-        said += self._untold(first)
+        output += self._untold(first)
         self._record = {**self._begun, **end, "output": self._output}
-        return self._record, said
+        return self._record, output
 
     def close(self, *, kept: bool) -> bytes:
         """The last event, and whether the response can be asked for again."""
@@ -147,19 +147,19 @@ def _say(message: MessageItem, event: JsonObject) -> None:
 
 def _say_text(message: MessageItem, event: JsonObject) -> None:
     text = event.get("delta", "")
-    if said := event.get("logprobs"):
-        message.add_with_logprobs(text, tuple(map(_logprob, said)))
+    if data := event.get("logprobs"):
+        message.add_with_logprobs(text, tuple(map(_logprob, data)))
     else:
         message.text(text)
 
 
-def _logprob(said: JsonObject) -> Logprob:
+def _logprob(data: JsonObject) -> Logprob:
     """As events have it: without bytes."""
-    return Logprob(said["token"], said["logprob"], None, tuple(map(_candidate, said["top_logprobs"])))
+    return Logprob(data["token"], data["logprob"], None, tuple(map(_candidate, data["top_logprobs"])))
 
 
-def _candidate(said: JsonObject) -> TopLogprob:
-    return TopLogprob(said["token"], said["logprob"], None)
+def _candidate(data: JsonObject) -> TopLogprob:
+    return TopLogprob(data["token"], data["logprob"], None)
 
 
 def _unsealed(text: str, blocks: Iterable[dict[str, Any]]) -> None:

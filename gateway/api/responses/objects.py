@@ -67,28 +67,28 @@ def response_usage(counted: Usage) -> JsonObject:
     }
 
 
-def event_logprobs(said: Iterable[Logprob]) -> list[JsonObject]:
+def event_logprobs(items: Iterable[Logprob]) -> list[JsonObject]:
     """As events have them: without bytes."""
-    return [{**_chance(one), "top_logprobs": list(map(_chance, one.top_logprobs))} for one in said]
+    return [{**_chance(one), "top_logprobs": list(map(_chance, one.top_logprobs))} for one in items]
 
 
-def part_logprobs(said: Iterable[Logprob]) -> list[JsonObject]:
+def part_logprobs(items: Iterable[Logprob]) -> list[JsonObject]:
     """As a part has them: bytes are a list, always."""
-    return [{**_spelled(one), "top_logprobs": list(map(_spelled, one.top_logprobs))} for one in said]
+    return [{**_spelled(one), "top_logprobs": list(map(_spelled, one.top_logprobs))} for one in items]
 
 
-def url_citation(said: Raw) -> JsonObject | None:
+def url_citation(raw: Raw) -> JsonObject | None:
     """A citation as the Responses API has it, flat; None for a remark of a kind that it does not know."""
-    remark = json.decode(said)
+    remark = json.decode(raw)
     if not isinstance(remark, dict) or remark.get("type") not in ("url_citation", "file_citation"):
         return None
     nested = remark.get("url_citation")
     return {"type": "url_citation", **nested} if isinstance(nested, dict) else remark
 
 
-def citations(said: Raw) -> list[JsonObject]:
+def citations(raw: Raw) -> list[JsonObject]:
     """Return the annotations for a list of sources, each a URL or an object with one."""
-    found = json.decode(said)
+    found = json.decode(raw)
     sources = [{"url": one} if isinstance(one, str) else one for one in found] if isinstance(found, list) else []
     return [
         {"type": "url_citation", "url": one["url"], "title": str(one.get("title") or one["url"]), **_NOWHERE}
@@ -97,9 +97,9 @@ def citations(said: Raw) -> list[JsonObject]:
     ]
 
 
-def image(said: Raw) -> JsonObject | None:
+def image(raw: Raw) -> JsonObject | None:
     """Return what an item of image generation says of an image; None for one that did not come with its bytes."""
-    match json.decode(said):
+    match json.decode(raw):
         case str(url) | {"image_url": str(url)} | {"image_url": {"url": str(url)}} if found := _IMAGE.fullmatch(url):
             return {"result": found[1]}
     return None

@@ -304,11 +304,11 @@ class ReasoningItem(OutputItem):
 
     def _whole(self, status: ItemStatus) -> JsonObject:
         text = "".join(self._texts)
-        said: JsonObject = {"status": status}
+        fields: JsonObject = {"status": status}
         if self._live:
-            said[self._live.member] = [self._live.close()]
-            said |= {kind.member: [self._repeated(kind, text)] for kind in self._kinds[1:]}
-        return {**self._item, **said, "encrypted_content": self._seal(text, self._signed)}
+            fields[self._live.member] = [self._live.close()]
+            fields |= {kind.member: [self._repeated(kind, text)] for kind in self._kinds[1:]}
+        return {**self._item, **fields, "encrypted_content": self._seal(text, self._signed)}
 
     def _repeated(self, kind: type[OutputPart], text: str) -> JsonObject:
         part = kind(self._frames, self._at, 0)

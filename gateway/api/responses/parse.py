@@ -73,8 +73,8 @@ def request_echo(body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _without_null(said: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if value is not None and name != "generate_summary"}
+def _without_null(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if value is not None and name != "generate_summary"}
 
 
 class ParseSettings(Struct, frozen=True):
@@ -181,17 +181,17 @@ def _request(
     body: dict[str, Any], context: InputContext, settings: ParseSettings, ledger: Warnings
 ) -> tuple[Request, BuiltinToolParams]:
     generates = _generates(body, ledger)
-    said = _conversation(body, context, settings, ledger, generates=generates)
+    messages = _conversation(body, context, settings, ledger, generates=generates)
     given = [(tool, f"tools[{i}]") for i, tool in enumerate(body.get("tools") or ())]
-    tools = parse_tools([*given, *said.tools], ledger, settings.runs or no_builtin_tools)
+    tools = parse_tools([*given, *messages.tools], ledger, settings.runs or no_builtin_tools)
     choice, allowed = parse_tool_choice(body.get("tool_choice"), tools, ledger)
-    if not said.lists.keys() <= tools.server_labels:
+    if not messages.lists.keys() <= tools.server_labels:
         ledger.add("dropped", "input.mcp_list_tools")
-    approved = said.approved if generates else ()
-    hosted = BuiltinToolParams(tools.hosted, said.lists, approved, body.get("max_tool_calls"))
+    approved = messages.approved if generates else ()
+    hosted = BuiltinToolParams(tools.hosted, messages.lists, approved, body.get("max_tool_calls"))
     request = Request(
         model=body["model"],
-        messages=said.messages,
+        messages=messages.messages,
         tools=tools.tools,
         tool_choice=choice,
         allowed=allowed,
@@ -200,8 +200,8 @@ def _request(
         fresh=True,
         shorten=body.get("truncation") == "auto",
         generates=generates,
-        large=are_large(said.messages),
-        rest=_rest(body, said.settings, ledger),
+        large=are_large(messages.messages),
+        rest=_rest(body, messages.settings, ledger),
     )
     return request, hosted
 
@@ -226,10 +226,10 @@ def _conversation(
     all_turns = (body.get("reasoning") or {}).get("context") == "all_turns"
     repair, approves = settings.repair_dangling_calls, settings.runs is not None
     rules = HistoryRules(settings.open, ledger, body["model"], all_turns, repair, context.items, approves)
-    said = read_input(input, instructions, context.before, rules)
-    REASONING(said.settings.get("reasoning", {}), "input")
-    TEXT(said.settings.get("text", {}), "input")
-    return said
+    messages = read_input(input, instructions, context.before, rules)
+    REASONING(messages.settings.get("reasoning", {}), "input")
+    TEXT(messages.settings.get("text", {}), "input")
+    return messages
 
 
 def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Warnings) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def complete_item(item: Item, new_id: Callable[[str], str]) -> Item:
     type = given.get("type", "message")
     id = given.pop("id", None) or new_id(PREFIXES.get(type, "item_"))
     whole = {"id": id, "type": type, "status": "completed", **_MEMBERS.get(type, {}), **given}
-    if type == "message" and isinstance(said := whole["content"], str):
-        whole["content"] = [{"type": "output_text" if whole["role"] == "assistant" else "input_text", "text": said}]
+    if type == "message" and isinstance(data := whole["content"], str):
+        whole["content"] = [{"type": "output_text" if whole["role"] == "assistant" else "input_text", "text": data}]
     if type in OFFERING:
         whole["tools"] = tools_echo(whole["tools"])
     if (place := _SAID.get(type)) and isinstance(whole.get(place), list):
@@ -88,10 +88,10 @@ def _full_part(part: StoredPart) -> StoredPart:
 
 def complete_added_items(given: list[Any], param: str, rules: HistoryRules, new_id: Callable[[str], str]) -> list[Item]:
     """The items in full.  Raise BadRequest, or NotFound, for what an input could not have."""
-    said = read_excerpt(given, param, rules)
-    parse_tools(said.tools, rules.ledger)
-    REASONING(said.settings.get("reasoning", {}), param)
-    TEXT(said.settings.get("text", {}), param)
+    history = read_excerpt(given, param, rules)
+    parse_tools(history.tools, rules.ledger)
+    REASONING(history.settings.get("reasoning", {}), param)
+    TEXT(history.settings.get("text", {}), param)
     items = [complete_item(item, new_id) for item in resolve_references(given, rules.items)]
     ids: set[str] = set()
     for item in items:

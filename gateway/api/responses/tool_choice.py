@@ -31,27 +31,27 @@ def parse_tool_choice(tool_choice: Any, offered: OfferedTools, ledger: Warnings)
     if forced == "required" and offered.dropped and not (offered.tools or offered.hosted):
         raise _not_run(min(offered.dropped))
 
-    def find(said: dict[str, Any]) -> ToolName | None:
+    def find(data: dict[str, Any]) -> ToolName | None:
         """Of the allowed tools those that nothing here can run are left out."""
-        if server := _by_server(said, offered):
+        if server := _by_server(data, offered):
             return server
-        if said["type"] in _HOSTED or said["type"] in offered.dropped:
+        if data["type"] in _HOSTED or data["type"] in offered.dropped:
             ledger.add("dropped", "tool_choice.tools")
             return None
-        return _by_name(said, offered) if said["type"] in _NAMED else _by_kind(said["type"], offered)
+        return _by_name(data, offered) if data["type"] in _NAMED else _by_kind(data["type"], offered)
 
     return resolve_tool_choice(tool_choice, (*offered.tools, *offered.hosted), find)
 
 
-def _by_server(said: dict[str, Any], offered: OfferedTools) -> ToolName | None:
+def _by_server(data: dict[str, Any], offered: OfferedTools) -> ToolName | None:
     """A tool of a server, or all that it has; or those of a search."""
-    named = {namespace_of(one) for one in offered.hosted if (one["type"] == "mcp") is (said["type"] == "mcp")}
-    return ToolName(said.get("name") or "", place) if (place := namespace_of(said)) in named else None
+    named = {namespace_of(one) for one in offered.hosted if (one["type"] == "mcp") is (data["type"] == "mcp")}
+    return ToolName(data.get("name") or "", place) if (place := namespace_of(data)) in named else None
 
 
-def _by_name(said: dict[str, Any], offered: OfferedTools) -> ToolName:
+def _by_name(data: dict[str, Any], offered: OfferedTools) -> ToolName:
     """The tool of this name: one in a namespace by its flat name, too, or by its own where no other has it."""
-    wanted = ToolName(said["name"], said.get("namespace") or "")
+    wanted = ToolName(data["name"], data.get("namespace") or "")
     named = [ToolName(tool.name, tool.namespace) for tool in offered.tools if tool.kind in _NAMED]
     readings = (
         [one for one in named if one == wanted],

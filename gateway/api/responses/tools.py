@@ -150,20 +150,20 @@ def _numbered(tool: Tool, taken: Set[str]) -> Tool:
 
 
 def _function(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    said = _said(definition)
+    data = _said(definition)
     strict = {"strict": True} if definition.get("strict") else {}
-    said = {**said, "parameters": said.get("parameters", {"type": "object", "properties": {}}), **strict}
-    yield _ParsedTool(Tool(definition["name"], said), param, definition.get("defer_loading") is True)
+    data = {**data, "parameters": data.get("parameters", {"type": "object", "properties": {}}), **strict}
+    yield _ParsedTool(Tool(definition["name"], data), param, definition.get("defer_loading") is True)
 
 
 def _custom(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     """The format is nested, as it is in a chat completion."""
-    said = _said(definition)
-    format = said.pop("format", {"type": "text"})
+    data = _said(definition)
+    format = data.pop("format", {"type": "text"})
     if format["type"] == "grammar":
         grammar = {"syntax": format["syntax"], "definition": format["definition"]}
-        said["format"] = {"type": "grammar", "grammar": grammar}
-    yield _ParsedTool(Tool(definition["name"], said, "custom"), param, definition.get("defer_loading") is True)
+        data["format"] = {"type": "grammar", "grammar": grammar}
+    yield _ParsedTool(Tool(definition["name"], data, "custom"), param, definition.get("defer_loading") is True)
 
 
 def _namespace(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
@@ -178,8 +178,8 @@ def _namespace(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
 
 
 def _tool_search(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    said = {name: value for name, value in _said(definition).items() if name in ("description", "parameters")}
-    return _own("tool_search", param, said) if definition.get("execution") == "client" else ()
+    fields = {name: value for name, value in _said(definition).items() if name in ("description", "parameters")}
+    return _own("tool_search", param, fields) if definition.get("execution") == "client" else ()
 
 
 def _local_shell(_: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
@@ -191,17 +191,17 @@ def _shell(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     if environment["type"] != "local":
         return ()
     skills = [f"{one['name']} ({one['path']}): {one['description']}" for one in environment.get("skills") or ()]
-    told = {"description": "\n".join(["Skills, each told of in the SKILL.md of its directory:", *skills])}
-    return _own("shell", param, told if skills else {})
+    fields = {"description": "\n".join(["Skills, each told of in the SKILL.md of its directory:", *skills])}
+    return _own("shell", param, fields if skills else {})
 
 
 def _apply_patch(_: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     return _own("apply_patch", param, {})
 
 
-def _own(kind: ToolKind, param: str, said: ToolDefinition) -> Iterable[_ParsedTool]:
+def _own(kind: ToolKind, param: str, data: ToolDefinition) -> Iterable[_ParsedTool]:
     """A tool that is called like its type."""
-    return [_ParsedTool(Tool(kind, {"name": kind, **said}, kind), param)]
+    return [_ParsedTool(Tool(kind, {"name": kind, **data}, kind), param)]
 
 
 def _nothing(_: ToolDefinition, __: str) -> Iterable[_ParsedTool]:
@@ -223,10 +223,10 @@ def _echoed(definition: ToolDefinition) -> ToolDefinition:
     return definition if definition["type"] in _USERS else _without_secrets(definition)
 
 
-def _without_secrets(said: ToolDefinition) -> ToolDefinition:
+def _without_secrets(data: ToolDefinition) -> ToolDefinition:
     return {
         name: _without_secrets(value) if isinstance(value, dict) else value
-        for name, value in said.items()
+        for name, value in data.items()
         if name not in _SECRET
     }
 

@@ -216,9 +216,9 @@ class ChatDecoder(Struct, eq=False):
         last = self._before(index, beside, inside, out, ended=bool(choice.finish_reason)) if beside or inside else {}
         if choice.usage and (usage := usage_from_counts(choice.usage)):
             self._count(usage, out, alone=True)
-        if said := choice.delta or choice.message:
+        if message := choice.delta or choice.message:
             self._met.add(index)
-            self._message(index, said, choice.logprobs, out)
+            self._message(index, message, choice.logprobs, out)
         if choice.text is not None:
             self._met.add(index)
             if choice.text:
@@ -235,8 +235,8 @@ class ChatDecoder(Struct, eq=False):
         out += [ExtraField(index, name, _raw(value), inside=True) for name, value in inside.items()]
         return last
 
-    def _finish(self, index: int, said: object, out: list[Event]) -> None:
-        reason = said if type(said) is str else _reason(said)
+    def _finish(self, index: int, data: object, out: list[Event]) -> None:
+        reason = data if type(data) is str else _reason(data)
         if index not in self._met:
             out.append(Failure(NO_MESSAGE))
         else:
@@ -248,9 +248,9 @@ class ChatDecoder(Struct, eq=False):
     def _pass(self, index: int | None, rest: Members, out: list[Event]) -> None:
         """Pass on members without a meaning; a repeated value is passed once, unless it is a list of a choice."""
         for name, value in rest.items():
-            said = bytes(value)
-            if self._passed.get((index, name)) != said or (index is not None and said[:1] == b"["):
-                self._passed[index, name] = said
+            data = bytes(value)
+            if self._passed.get((index, name)) != data or (index is not None and data[:1] == b"["):
+                self._passed[index, name] = data
                 out.append(ExtraField(index, name, _raw(value), asked=name in self._wanted))
 
     def _place(self, said: wire.LenientNumber) -> int | None:
@@ -272,24 +272,26 @@ class ChatDecoder(Struct, eq=False):
         self.counted = self._total.add(usage, alone)
         out.append(self.counted)
 
-    def _message(self, index: int, said: wire.WireMessage, chances: object, out: list[Event]) -> None:
-        if said.reasoning_details and not _is_text(said.reasoning_details):
-            out.append(ExtraField(index, "reasoning_details", Raw(json.encode(said.reasoning_details)), inside=True))
-        if said.content and self._customs:
+    def _message(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
+        if message.reasoning_details and not _is_text(message.reasoning_details):
+            out.append(ExtraField(index, "reasoning_details", Raw(json.encode(message.reasoning_details)), inside=True))
+        if message.content and self._customs:
             self._end_custom(index, out)
-        self._spoken(index, said, chances, out)
-        if said.refusal:
+        self._spoken(index, message, chances, out)
+        if message.refusal:
             out.append(
-                RefusalDelta(index, said.refusal, read_logprobs(chances, said.refusal, self._tops).get("refusal", ()))
+                RefusalDelta(
+                    index, message.refusal, read_logprobs(chances, message.refusal, self._tops).get("refusal", ())
+                )
             )
-        if said.annotations:
-            out += [Annotation(index, _raw(remark)) for remark in said.annotations]
-        if said.images:
-            out += [Media(index, _raw(image), "images") for image in said.images]
-        if said.tool_calls:
-            self._called(index, said.tool_calls, out)
-        if said.function_call:
-            self._call(index, 0, wire.WireToolCall(function=said.function_call), out)
+        if message.annotations:
+            out += [Annotation(index, _raw(remark)) for remark in message.annotations]
+        if message.images:
+            out += [Media(index, _raw(image), "images") for image in message.images]
+        if message.tool_calls:
+            self._called(index, message.tool_calls, out)
+        if message.function_call:
+            self._call(index, 0, wire.WireToolCall(function=message.function_call), out)
 
     def _called(self, index: int, calls: list[wire.WireToolCall], out: list[Event]) -> None:
         for place, call in enumerate(calls):
@@ -299,22 +301,22 @@ class ChatDecoder(Struct, eq=False):
                 self._end_custom(index, out)
                 self._call(index, place, call, out)
 
-    def _spoken(self, index: int, said: wire.WireMessage, chances: object, out: list[Event]) -> None:
+    def _spoken(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
         """Log-probabilities without text go first: they may be of the thought or the call that stands beside them."""
-        content = said.content
+        content = message.content
         if not content and chances is not None:
             self._text(index, "", chances, out)
-        thought = said.reasoning_content or said.reasoning or said.reasoning_text or said.thinking
-        if not thought and said.reasoning_details:
-            thought = _detailed(said.reasoning_details)
-        if said.thinking_blocks:
-            self._signed(index, _flat(thought), list(signed_blocks(said.thinking_blocks)), out)
+        thought = message.reasoning_content or message.reasoning or message.reasoning_text or message.thinking
+        if not thought and message.reasoning_details:
+            thought = _detailed(message.reasoning_details)
+        if message.thinking_blocks:
+            self._signed(index, _flat(thought), list(signed_blocks(message.thinking_blocks)), out)
         elif thought:
             self._thought(index, _flat(thought), "", out)
         if isinstance(content, list):
             self._parts(index, content, out)
             content = ""
-        if content or (chances is not None and said.content):
+        if content or (chances is not None and message.content):
             self._text(index, content or "", chances, out)
 
     def _signed(self, index: int, thought: str, signed: list[SignedBlock], out: list[Event]) -> None:
@@ -423,28 +425,28 @@ def _counts_beside(chunk: wire.WireChunk) -> bool:
 
 def _detailed(details: object) -> str:
     """Return the text of `reasoning_details`, as OpenRouter and MiniMax have them."""
-    said = [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
-    return "".join(str(one.get("text") or one.get("summary") or "") for one in said)
+    items = [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+    return "".join(str(one.get("text") or one.get("summary") or "") for one in items)
 
 
 def _is_text(details: object) -> bool:
     """Return True if `reasoning_details` have nothing but text, which is read."""
-    said = details if isinstance(details, list) else [None]
-    return all(isinstance(one, dict) and not (one.get("signature") or one.get("data")) for one in said)
+    items = details if isinstance(details, list) else [None]
+    return all(isinstance(one, dict) and not (one.get("signature") or one.get("data")) for one in items)
 
 
 def _bare_error(payload: bytes) -> object:
     """Return a payload that is an error without a label; None for any other."""
     try:
-        said = json.decode(mended(payload))
+        data = json.decode(mended(payload))
     except (DecodeError, RecursionError):
         return None
     known = (
-        isinstance(said, dict)
-        and isinstance(said.get("message"), str)
-        and said.keys().isdisjoint(unknown_fields.OF_CHUNK)
+        isinstance(data, dict)
+        and isinstance(data.get("message"), str)
+        and data.keys().isdisjoint(unknown_fields.OF_CHUNK)
     )
-    return said if known else None
+    return data if known else None
 
 
 def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:
@@ -494,8 +496,8 @@ def _raw(value: Raw) -> Raw:
     return Raw(raw)
 
 
-def _reason(said: object) -> str:
+def _reason(data: object) -> str:
     """A finish reason is a word; some servers wrap it in an object, or say true or false."""
-    if isinstance(said, dict):
-        said = said.get("type") or said.get("reason") or "stop"
-    return "stop" if said is True else str(said or "")
+    if isinstance(data, dict):
+        data = data.get("type") or data.get("reason") or "stop"
+    return "stop" if data is True else str(data or "")

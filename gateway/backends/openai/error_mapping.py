@@ -112,10 +112,10 @@ def _room(named: Mapping[str, int]) -> int | None:
 def problem_from_status(status: int, body: bytes) -> Problem:
     """For an answer with a status that is not 200."""
     try:
-        said = json.decode(body)
+        data = json.decode(body)
     except (DecodeError, UnicodeDecodeError, RecursionError):
-        said = None
-    return _mapped(status, _message(said) or _UNREADABLE.format(status), _word(said), _param(said))
+        data = None
+    return _mapped(status, _message(data) or _UNREADABLE.format(status), _word(data), _param(data))
 
 
 def problem_from_error_object(error: object) -> Problem:
@@ -162,9 +162,9 @@ def _by_status(status: int, message: str) -> Problem:
     return fixed.get(status, Problem(502, message, "upstream_error"))
 
 
-def _inner(said: object) -> object:
+def _inner(data: object) -> object:
     """The error itself; Ollama repeats that of its runner, which is JSON, as the text of its own."""
-    inner = said.get("error", said) if isinstance(said, dict) else said
+    inner = data.get("error", data) if isinstance(data, dict) else data
     if isinstance(inner, str) and inner.startswith("{"):
         try:
             return _inner(json.decode(inner))
@@ -173,9 +173,9 @@ def _inner(said: object) -> object:
     return inner
 
 
-def _message(said: object) -> str:
+def _message(data: object) -> str:
     """The text of an error in any of the shapes that servers have."""
-    inner = _inner(said)
+    inner = _inner(data)
     if isinstance(inner, dict):
         inner = inner.get("message") or inner.get("detail") or ""
     if isinstance(inner, list):  # FastAPI's validation errors
@@ -183,19 +183,19 @@ def _message(said: object) -> str:
     return str(inner or "")
 
 
-def _word(said: object) -> str | None:
+def _word(data: object) -> str | None:
     """The machine-readable word of an error, if it has one that says more than its status."""
-    kind = _text(said, "type")
-    return _text(said, "code") or (kind if kind == "exceed_context_size_error" else None)
+    kind = _text(data, "type")
+    return _text(data, "code") or (kind if kind == "exceed_context_size_error" else None)
 
 
-def _param(said: object) -> str | None:
+def _param(data: object) -> str | None:
     """The place of an error; vLLM's begins with the body, and has the places of lists between dots."""
-    param = _text(said, "param")
+    param = _text(data, "param")
     return param and _PLACE.sub(r"[\1]", param.removeprefix("body."))
 
 
-def _text(said: object, name: str) -> str | None:
-    inner = _inner(said)
+def _text(data: object, name: str) -> str | None:
+    inner = _inner(data)
     value = inner.get(name) if isinstance(inner, dict) else None
     return value if isinstance(value, str) and value else None

@@ -78,9 +78,9 @@ class Halves(Struct, eq=False):
 
     def joined(self, events: Iterable[Event]) -> list[Event]:
         """Return the events of a payload without stand-ins: a half that ends a piece waits, any other is U+FFFD."""
-        told = [after for event in events for after in self._joined(event)]
+        made = [after for event in events for after in self._joined(event)]
         self._met = False
-        return told
+        return made
 
     def rest(self) -> list[Event]:
         """Return the halves that still wait, each as U+FFFD."""

@@ -21,16 +21,16 @@ _THOUGHTS = frozenset((*_REASONING, "reasoning_details"))
 _OF_THE_SDK = frozenset(("index", "parsed_arguments"))  # which clients leave in what they made of a stream
 
 
-def split_media_from_tool_results(said: Sequence[Message], ledger: Warnings) -> list[Message]:
+def split_media_from_tool_results(items: Sequence[Message], ledger: Warnings) -> list[Message]:
     """Outputs of tools as texts, as a template has no other place for them, and the user's with their images behind.
 
     What is still a list is one because it has more than texts.
     """
-    if not any([isinstance(message["content"], list) for message in said if message["role"] == "tool"]):
-        return [*said]
+    if not any([isinstance(message["content"], list) for message in items if message["role"] == "tool"]):
+        return [*items]
     apart: list[Message] = []
     media: list[dict[str, Any]] = []
-    for message in said:
+    for message in items:
         if message["role"] == "tool" and isinstance(message["content"], list):
             apart.append({**message, "content": _numbered(message["content"], media)})
             continue
@@ -44,10 +44,10 @@ def split_media_from_tool_results(said: Sequence[Message], ledger: Warnings) -> 
     return apart
 
 
-def alternate_roles(said: Sequence[Message], ledger: Warnings) -> list[Message]:
+def alternate_roles(items: Sequence[Message], ledger: Warnings) -> list[Message]:
     """The user begins, and the assistant and the user take turns; each call has an output before that."""
     runs: list[list[Message]] = []
-    for message in _answered(said, ledger):
+    for message in _answered(items, ledger):
         role, before = message["role"], runs[-1][0]["role"] if runs else "system"
         if role == before and role in ("user", "assistant"):
             runs[-1].append(message)
@@ -58,20 +58,20 @@ def alternate_roles(said: Sequence[Message], ledger: Warnings) -> list[Message]:
             runs.append([{"role": "user", "content": ""}])
         runs.append([message])
     turns = [_one(run, ledger) for run in runs]
-    if turns != said:
+    if turns != items:
         ledger.add("translated", "messages")
     return turns
 
 
-def merge_trailing_assistant(said: Sequence[Message], ledger: Warnings) -> list[Message]:
+def merge_trailing_assistant(items: Sequence[Message], ledger: Warnings) -> list[Message]:
     """No calls at the end, nor two messages of the assistant, so that the server can go on with the last one."""
-    *most, last = said
+    *most, last = items
     if last.get("tool_calls"):
         return [*most, *_answered([last], ledger)]
     if last["role"] == "assistant" and most and most[-1]["role"] == "assistant":
         ledger.add("translated", "messages")
         return [*most, {"role": "user", "content": ""}, last]
-    return [*said]
+    return [*items]
 
 
 def warn_lost_names(joined: Sequence[Message], ledger: Warnings) -> None:
@@ -84,19 +84,19 @@ def text_part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _answered(said: Sequence[Message], ledger: Warnings) -> list[Message]:
+def _answered(items: Sequence[Message], ledger: Warnings) -> list[Message]:
     """With an output for each call that has none, behind those of the others."""
-    given = {message["tool_call_id"] for message in said if message["role"] == "tool"}
+    given = {message["tool_call_id"] for message in items if message["role"] == "tool"}
     turns: list[Message] = []
     missing: list[Message] = []
-    for message in said:
+    for message in items:
         if message["role"] != "tool":
             turns += missing
             ids = [call["id"] for call in message.get("tool_calls") or () if call["id"] not in given]
             missing = [{"role": "tool", "tool_call_id": id, "content": _NO_OUTPUT} for id in ids]
         turns.append(message)
     turns += missing
-    if len(turns) > len(said):
+    if len(turns) > len(items):
         ledger.add("repaired", "messages.tool_calls")
     return turns
 
@@ -127,8 +127,8 @@ def _one(run: Sequence[Message], ledger: Warnings) -> Message:
         return first
     warn_lost_names(run, ledger)
     names = dict.fromkeys(name for message in run for name in message if name not in _OF_THE_FIRST)
-    said = {name: _united([message[name] for message in run if message.get(name) is not None]) for name in names}
-    return {**{name: first[name] for name in _OF_THE_FIRST if name in first}, **said}
+    fields = {name: _united([message[name] for message in run if message.get(name) is not None]) for name in names}
+    return {**{name: first[name] for name in _OF_THE_FIRST if name in first}, **fields}
 
 
 def _united(values: Sequence[Any]) -> Any:  # noqa: ANN401 - what a field of several messages holds
@@ -163,9 +163,9 @@ class MessagePolicy(Struct, frozen=True):
     names: bool = True
 
 
-def convert_messages(said: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
+def convert_messages(items: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
     """Each message by itself; those that are plain are so already."""
-    return [message if are_text_only((message,)) else _message(message, policy, ledger) for message in said]
+    return [message if are_text_only((message,)) else _message(message, policy, ledger) for message in items]
 
 
 def order_messages(given: list[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
@@ -180,10 +180,10 @@ def order_messages(given: list[Message], policy: MessagePolicy, ledger: Warnings
     return alternate_roles(given, ledger) if policy.alternate else given
 
 
-def _led(said: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
+def _led(items: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
     """With system messages at the beginning only, where the policy says so, and there as one."""
-    first = next((i for i, message in enumerate(said) if message["role"] not in LEADING), len(said))
-    leading, rest = [*said[:first]], said[first:]
+    first = next((i for i, message in enumerate(items) if message["role"] not in LEADING), len(items))
+    leading, rest = [*items[:first]], items[first:]
     if policy.late_system != "keep" and any(message["role"] == "system" for message in rest):
         ledger.add("translated", "messages.role")
     if policy.late_system == "merge":
@@ -273,15 +273,15 @@ def _without(names: frozenset[str], members: dict[str, Any]) -> dict[str, Any]:
 def _call(call: dict[str, Any], ledger: Warnings) -> dict[str, Any]:
     """Return the call itself where nothing of it has to change: a copy of each of thousands takes megabytes."""
     function = call["function"]
-    arguments = said = function["arguments"]
+    arguments = data = function["arguments"]
     if not arguments.strip():
-        said = "{}"
+        data = "{}"
     elif not _is_object(arguments):
         ledger.add("repaired", "messages.tool_calls.function.arguments")
-        said = json.encode({"__raw": arguments}).decode()
-    if said is arguments and _OF_THE_SDK.isdisjoint(function) and _OF_THE_SDK.isdisjoint(call):
+        data = json.encode({"__raw": arguments}).decode()
+    if data is arguments and _OF_THE_SDK.isdisjoint(function) and _OF_THE_SDK.isdisjoint(call):
         return call
-    return {**_without(_OF_THE_SDK, call), "function": {**_without(_OF_THE_SDK, function), "arguments": said}}
+    return {**_without(_OF_THE_SDK, call), "function": {**_without(_OF_THE_SDK, function), "arguments": data}}
 
 
 def _is_object(text: str) -> bool:

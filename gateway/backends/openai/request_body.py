@@ -58,19 +58,19 @@ class BodyTarget(Struct, frozen=True):
 def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
     """`known` are the fields of the API; all others are an extension."""
     kind = target.kind
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "model": target.model,
         "messages": upstream_messages(request, target, ledger),
         "stream": request.stream,
     }
     if target.special:
-        said |= kind.raw
-    said |= request_fields(request, kind, known, ledger)
+        fields |= kind.raw
+    fields |= request_fields(request, kind, known, ledger)
     if request.tools:
-        said |= _tools(request, target)
+        fields |= _tools(request, target)
     if kind.counts_one and request.n > 1 and not request.stream:
         ledger.add("estimated", "usage")
-    return encoded(said) if request.large else _encode(said)
+    return encoded(fields) if request.large else _encode(fields)
 
 
 def requested_extra_fields(request: Request) -> frozenset[str]:
@@ -92,11 +92,11 @@ def upstream_messages(request: Request, target: BodyTarget, ledger: Warnings) ->
     policy, given = target.policy, [*request.messages]
     if not request.is_text_only:
         given = convert_messages(convert_parts(request, target.kind, ledger), policy, ledger)
-    said = order_messages(given, policy, ledger)
-    if request.fresh and target.kind.continues and said[-1]["role"] == "assistant":
+    items = order_messages(given, policy, ledger)
+    if request.fresh and target.kind.continues and items[-1]["role"] == "assistant":
         ledger.add("translated", "messages")
-        said.append({"role": "user", "content": ""})
-    return said
+        items.append({"role": "user", "content": ""})
+    return items
 
 
 def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]:
@@ -110,12 +110,12 @@ def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]
 
 def _offer(tool: Tool) -> dict[str, Any]:
     """Without nulls, for which llama.cpp and SGLang refuse it; with parameters, as templates look into them."""
-    said = {**tool.definition}
-    if None in said.values():
-        said = {name: value for name, value in said.items() if value is not None}
-    if not said.get("parameters"):
-        said["parameters"] = _NO_PARAMETERS
-    return {"type": tool.kind, tool.kind: said}
+    fields = {**tool.definition}
+    if None in fields.values():
+        fields = {name: value for name, value in fields.items() if value is not None}
+    if not fields.get("parameters"):
+        fields["parameters"] = _NO_PARAMETERS
+    return {"type": tool.kind, tool.kind: fields}
 
 
 def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
@@ -168,32 +168,32 @@ def completion_body(
     does: CompletionsSupport, request: Request, target: BodyTarget, known: Set[str], ledger: Warnings
 ) -> bytes:
     """`known` are the fields of the API; all others are an extension.  BadRequest for what cannot be asked there."""
-    said = {"model": target.model, "prompt": _prompt(request, does, ledger), "stream": request.stream}
+    fields = {"model": target.model, "prompt": _prompt(request, does, ledger), "stream": request.stream}
     n = request.rest.get("n", 1)
     own = {name: value for name, value in request.rest.items() if not _is_default(name, value, n)}
     if "logprobs" in own:
         own["logprobs"] = max(own["logprobs"], 1)  # 0 is none at all to some, and the token itself to others
     if does.kind.counts_one and request.n > 1:
         ledger.add("estimated", "usage")
-    return _encode({**said, **request_fields(replace(request, n=n, rest=own), does.kind, known, ledger)})
+    return _encode({**fields, **request_fields(replace(request, n=n, rest=own), does.kind, known, ledger)})
 
 
 def prompt_list(request: Request) -> list[Any]:
     """Each prompt, a text or a list of the ids of its tokens."""
-    said = request.rest["prompt"]
-    return said if isinstance(said, list) and not isinstance(said[0], int) else [said]
+    data = request.rest["prompt"]
+    return data if isinstance(data, list) and not isinstance(data[0], int) else [data]
 
 
 def prompts_to_echo(request: Request, does: CompletionsSupport, ledger: Warnings) -> list[str]:
     """The prompts, if the gateway has to say them; it knows no tokens, nor how likely they were."""
     if not request.rest.get("echo") or not isinstance(does.kind.fields.get("echo"), EmulatedRule):
         return []
-    said = prompt_list(request)
-    if "logprobs" in request.rest or not all(isinstance(prompt, str) for prompt in said):
+    items = prompt_list(request)
+    if "logprobs" in request.rest or not all(isinstance(prompt, str) for prompt in items):
         ledger.add("dropped", "echo")
         return []
     ledger.add("emulated", "echo")
-    return said
+    return items
 
 
 def supports_suffix(request: Request, does: CompletionsSupport) -> bool:

@@ -16,37 +16,37 @@ _LEAST = -9999.0  # stands for −∞ and NaN, which JSON cannot say
 LenientNumber = int | float | str | bool | None
 
 
-def read_logprobs(said: object, text: str, most: int | None = None) -> dict[str, tuple[Logprob, ...]]:
+def read_logprobs(data: object, text: str, most: int | None = None) -> dict[str, tuple[Logprob, ...]]:
     """By the field they belong to, "content" or "refusal".
 
     text: what a bare number is about; most: other tokens per token, None: all that came.
     """
-    match said:
+    match data:
         case {"tokens": list(tokens), **rest}:
             return {"content": _columns(tokens, rest, most)}
         case {**fields}:
             return {field: _entries(fields.get(field), most) for field in ("content", "refusal")}
         case list():
-            return {"content": _entries(said, most)}
+            return {"content": _entries(data, most)}
         case bool() | None:
             return {}
         case int() | float():
-            return {"content": (Logprob(text, _number(said), _bytes(text)),)}
+            return {"content": (Logprob(text, _number(data), _bytes(text)),)}
     return {}
 
 
-def _entries(said: object, most: int | None) -> tuple[Logprob, ...]:
-    return tuple(_entry(one, most) for one in said if isinstance(one, Mapping)) if isinstance(said, list) else ()
+def _entries(data: object, most: int | None) -> tuple[Logprob, ...]:
+    return tuple(_entry(one, most) for one in data if isinstance(one, Mapping)) if isinstance(data, list) else ()
 
 
-def _entry(said: Mapping[str, Any], most: int | None) -> Logprob:
-    token = _token(said)
-    return Logprob(token.token, token.logprob, token.bytes, tuple(_candidates(said.get("top_logprobs"))[:most]))
+def _entry(data: Mapping[str, Any], most: int | None) -> Logprob:
+    token = _token(data)
+    return Logprob(token.token, token.logprob, token.bytes, tuple(_candidates(data.get("top_logprobs"))[:most]))
 
 
-def _columns(tokens: list[Any], said: Mapping[object, Any], most: int | None) -> tuple[Logprob, ...]:
+def _columns(tokens: list[Any], data: Mapping[object, Any], most: int | None) -> tuple[Logprob, ...]:
     """The shape of the legacy completions: one list per property."""
-    chances, tops = said.get("token_logprobs") or [], said.get("top_logprobs") or []
+    chances, tops = data.get("token_logprobs") or [], data.get("top_logprobs") or []
     return tuple(
         Logprob(
             str(token),
@@ -58,22 +58,22 @@ def _columns(tokens: list[Any], said: Mapping[object, Any], most: int | None) ->
     )
 
 
-def _candidates(said: object) -> list[TopLogprob]:
-    if isinstance(said, Mapping):  # {token: logprob}
-        return [TopLogprob(str(token), _number(chance), _bytes(str(token))) for token, chance in said.items()]
-    return [_token(one) for one in said if isinstance(one, Mapping)] if isinstance(said, list) else []
+def _candidates(data: object) -> list[TopLogprob]:
+    if isinstance(data, Mapping):  # {token: logprob}
+        return [TopLogprob(str(token), _number(chance), _bytes(str(token))) for token, chance in data.items()]
+    return [_token(one) for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
 
 
-def _token(said: Mapping[str, Any]) -> TopLogprob:
-    token = str(said.get("token", said.get("text", "")))
-    raw = said.get("bytes")
+def _token(data: Mapping[str, Any]) -> TopLogprob:
+    token = str(data.get("token", data.get("text", "")))
+    raw = data.get("bytes")
     own = isinstance(raw, list) and all(isinstance(byte, int) for byte in raw)
-    return TopLogprob(token, _number(said.get("logprob")), tuple(raw) if own and raw is not None else _bytes(token))
+    return TopLogprob(token, _number(data.get("logprob")), tuple(raw) if own and raw is not None else _bytes(token))
 
 
-def _number(said: object) -> float:
-    if isinstance(said, int | float) and not isinstance(said, bool) and said >= _LEAST:
-        return float(said)
+def _number(data: object) -> float:
+    if isinstance(data, int | float) and not isinstance(data, bool) and data >= _LEAST:
+        return float(data)
     return _LEAST
 
 
@@ -217,9 +217,9 @@ class SignedBlock(Struct, frozen=True):
     signature: str = ""
 
 
-def signed_blocks(said: object) -> Iterator[SignedBlock]:
+def signed_blocks(value: object) -> Iterator[SignedBlock]:
     """The pieces of `thinking_blocks`; what is no such piece is none."""
-    for one in said if isinstance(said, list) else ():
+    for one in value if isinstance(value, list) else ():
         match one:
             case {"type": "redacted_thinking", "data": str(data)} if data:
                 yield SignedBlock("", _encode(type="redacted_thinking", data=data))
@@ -232,12 +232,12 @@ def signed_blocks(said: object) -> Iterator[SignedBlock]:
 def signature_of_call(call: WireToolCall) -> str:
     """The signature of a call, "" for none."""
     function = call.function.provider_specific_fields if call.function else None
-    for said in (call.provider_specific_fields, function, call.extra_content):
-        match said:
+    for data in (call.provider_specific_fields, function, call.extra_content):
+        match data:
             case {"thought_signature": str(signature)} | {"google": {"thought_signature": str(signature)}} if signature:
                 return signature
     return ""
 
 
-def _encode(**said: str) -> str:
-    return json.encode(said).decode()
+def _encode(**data: str) -> str:
+    return json.encode(data).decode()

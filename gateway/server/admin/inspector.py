@@ -96,8 +96,8 @@ def list_exchanges(recent: Iterable[Recording], model: str, status: str, code: s
 
     model: a part of its name; status: `live`, a number, or a class like `4xx`; code: of the ledger.
     """
-    told = [_exchange(one) for one in [*recent][::-1] if one.entries]
-    fit = [one for one in told if _fits(one, model, status, code)]
+    items = [_exchange(one) for one in [*recent][::-1] if one.entries]
+    fit = [one for one in items if _fits(one, model, status, code)]
     return sorted(fit, key=lambda one: not one.live)
 
 
@@ -111,9 +111,9 @@ def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recordi
 
 def exchange_detail(recording: Recording) -> ExchangeDetail:
     prepared, over = _prepared(recording), _over(recording)
-    told = _exchange(recording)
+    summary = _exchange(recording)
     return ExchangeDetail(
-        **{name: getattr(told, name) for name in told.__struct_fields__},
+        **{name: getattr(summary, name) for name in summary.__struct_fields__},
         reason=prepared.reason if prepared else "",
         message=over.problem.message if over and over.problem else None,
         line=over.line if over else {},
@@ -128,9 +128,9 @@ def entries_page(recording: Recording, after: int, secrets: Collection[bytes]) -
     part.entries = [_clipped(entry) for entry in some]
     shown = enumerate(redact(part, secrets, contents=False).entries, after + 1)
     lines = [entry_to_dict(n, entry, recording.entries) for n, entry in shown]
-    for said, entry in zip(lines, some, strict=True):
+    for data, entry in zip(lines, some, strict=True):
         if (size := _size(entry)) > _LONGEST:
-            said["cut"] = size
+            data["cut"] = size
     known = after + 1 + len(some)
     return EntriesPage(lines, more=known < len(recording.entries), over=recording.over)
 
@@ -246,8 +246,8 @@ async def _replay(folder: str, format: str) -> ReplayResult:
             run_child(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process,
             asyncio.timeout(_SECONDS),
         ):
-            said, _ = await process.communicate()
+            data, _ = await process.communicate()
     except TimeoutError:
         return ReplayResult(False, f"It takes longer than {_SECONDS} seconds.")
-    report = said.decode(errors="replace").partition(f"{_NAME}: ")[2]
+    report = data.decode(errors="replace").partition(f"{_NAME}: ")[2]
     return ReplayResult(process.returncode == 0, report[:_MOST].strip() or "It cannot be replayed.")

@@ -36,7 +36,7 @@ _Else = TypeVar("_Else")
 
 
 async def build_overview(config: Config, directory: ModelRegistry, telemetry: Telemetry) -> Overview:
-    sights, said, listed = await asyncio.gather(
+    sights, items, listed = await asyncio.gather(
         telemetry.snapshots(directory.backends),
         asyncio.gather(*map(_said, directory.backends.values())),
         _in_time(directory.list(), [ListedModel(name) for name, model in config.models.items() if model.backends]),
@@ -56,7 +56,7 @@ async def build_overview(config: Config, directory: ModelRegistry, telemetry: Te
         models_left_out=max(0, len(names) - _MODELS),
         backends=[
             _server(config, backend, one, sights, rates)
-            for backend, one in zip(directory.backends.values(), said, strict=True)
+            for backend, one in zip(directory.backends.values(), items, strict=True)
         ],
         errors=_newest((sight.failed for sight in sights), _FAILED),
         requests=_newest((sight.requests for sight in sights), _REQUESTS),

@@ -100,8 +100,8 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     async def document(request: Request) -> Response:
         """For a key of the scope admin."""
         await door.authenticate(request, "admin")
-        said = json.encode(await seen())
-        return Response(said, media_type="application/json", headers={"cache-control": "no-store"})
+        data = json.encode(await seen())
+        return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
 
     if config.inspector.enabled:
         _add_pages(app, config, door, seen)
@@ -202,5 +202,5 @@ async def _asked_for(app: FastAPI, door: Authenticator, request: Request, id: st
     return find_exchange(app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
 
 
-def _answer(said: Any) -> Response:  # noqa: ANN401 - whatever becomes JSON
-    return Response(json.encode(said), media_type="application/json", headers=_NOT_KEPT)
+def _answer(data: Any) -> Response:  # noqa: ANN401 - whatever becomes JSON
+    return Response(json.encode(data), media_type="application/json", headers=_NOT_KEPT)

@@ -84,17 +84,17 @@ class ReasoningMemory(NoReasoningMemory):
         return bool(self._listener.heard)
 
     async def save(self) -> None:
-        heard = self._listener.heard
-        if not heard:
+        items = self._listener.heard
+        if not items:
             return
         now = int(time.time())
         try:
             async with self._store.writing() as db:
-                await reasoning_memory.save(db, self._tenant, heard, now)
+                await reasoning_memory.save(db, self._tenant, items, now)
                 await reasoning_memory.touch(db, self._tenant, self._used, now)
         except StoreFailed as error:
             _log.warning("reasoning could not be kept: %s", error.__cause__)
-        heard.clear()
+        items.clear()
 
 
 class _SavingWriter:

@@ -97,10 +97,10 @@ class StoredContext:
                 await conversations.append(db, conversation, [*items, *record["output"]], now)
         self._holds = False
 
-    def can_outlive_client(self, asked: ResponseParams, resume_seconds: int) -> bool:
+    def can_outlive_client(self, params: ResponseParams, resume_seconds: int) -> bool:
         """Return True if the response may go on without its client."""
-        resumed = resume_seconds and asked.streamed and asked.echo["store"]
-        return asked.background or bool(resumed)
+        resumed = resume_seconds and params.streamed and params.echo["store"]
+        return params.background or bool(resumed)
 
     async def open_response(
         self, draft: ResponseDraft, origin: Predecessor, body: StoredObject, db: "AsyncConnection"
@@ -197,10 +197,10 @@ class ReadOnlyContext(StoredContext):
 async def input_items(draft: ResponseDraft, origin: Predecessor) -> list[Item]:
     """The items of the question, as they are stored; many are made apart."""
     before = origin.context.before
-    asked = draft.input(origin.context.items)
-    if len(asked) + len(before) < MANY:
-        return with_unique_ids(asked, before, new_id)
-    return await apart(with_unique_ids, asked, before, new_id)
+    items = draft.input(origin.context.items)
+    if len(items) + len(before) < MANY:
+        return with_unique_ids(items, before, new_id)
+    return await apart(with_unique_ids, items, before, new_id)
 
 
 async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject) -> StoredConversation | None:

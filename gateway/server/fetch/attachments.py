@@ -32,11 +32,11 @@ async def inline_request_files(
     whole = await _fetched(request, settings, ledger)
     found = await asyncio.to_thread(attachments.pdfs, whole)
     texts = await asyncio.gather(*(pdfs.text(data, tenant, seconds) for data in found))
-    told = dict(zip(found, texts, strict=True))
-    said, outcomes = await asyncio.to_thread(attachments.files_to_text, whole, told.__getitem__)
+    body = dict(zip(found, texts, strict=True))
+    inlined, outcomes = await asyncio.to_thread(attachments.files_to_text, whole, body.__getitem__)
     for outcome in sorted(outcomes):
         ledger.add(outcome, "file")
-    return said
+    return inlined
 
 
 async def _fetched(request: Request, settings: config.FetchSettings, ledger: Warnings) -> Request:

@@ -40,11 +40,11 @@ class Pdfs:
         with suppress(TimeoutError, DecodeError):
             async with asyncio.timeout(seconds), self._turn(tenant), _reading(data) as lines:
                 async for line in lines:
-                    said = json.decode(line, type=str | bool)
-                    if isinstance(said, str):
-                        pages.append(said)
+                    value = json.decode(line, type=str | bool)
+                    if isinstance(value, str):
+                        pages.append(value)
                     else:
-                        whole = said
+                        whole = value
         return joined(pages, whole=whole)
 
     @asynccontextmanager

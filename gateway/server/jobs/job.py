@@ -186,10 +186,10 @@ class BackgroundJob:
             await self._discard()
             return
         endpoint = self._encoder(ways.served.settings)
-        said = endpoint.start() + endpoint.encode(Failure(problem))
+        output = endpoint.start() + endpoint.encode(Failure(problem))
         record = endpoint.stored_object()
         assert record, "what outlives its client is stored"
-        await self._tell(said)
+        await self._tell(output)
         await self._tell(endpoint.close(kept=await question.kept(record)))
 
     async def _discard(self) -> None:

@@ -42,8 +42,8 @@ class JobManager:
     """`at_work` all the time that it is used."""
 
     def __init__(self, store: Database, config: Config, again: RebuildRequest, telemetry: Telemetry) -> None:
-        lease, said = Lease(new_id("gateway_")), config.responses
-        self._desk = JobContext(store, lease, LogWriter(store, lease), said.resume_seconds, said.log_bytes)
+        lease, settings = Lease(new_id("gateway_")), config.responses
+        self._desk = JobContext(store, lease, LogWriter(store, lease), settings.resume_seconds, settings.log_bytes)
         self.store, self._holder, self._config, self._again = store, lease.holder, config, again
         self._telemetry = telemetry
         self._running: dict[str, BackgroundJob] = {}
@@ -209,11 +209,11 @@ class JobManager:
             elif held[id].cancelled or (held[id].wanted_until or inf) < now:
                 job.cancel()
 
-    def _heard(self, said: str) -> None:
+    def _heard(self, text: str) -> None:
         """Some process, perhaps this one, has added to the log of a job, or wants something of it."""
-        if watch := self._watches.get(said):
+        if watch := self._watches.get(text):
             watch.check_now()
-        elif said.removeprefix(_WISH) in self._running and said.startswith(_WISH):
+        elif text.removeprefix(_WISH) in self._running and text.startswith(_WISH):
             self._soon.set()
 
     def _lose(self, job: BackgroundJob) -> None:

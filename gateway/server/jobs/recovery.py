@@ -64,8 +64,8 @@ async def _break_off(
 ) -> None:
     """In the order of every answer: what closes it, then it is stored, then it is over."""
     first = fold.told
-    record, said = fold.fail(problem)
-    if row := _row(job, first, said):
+    record, output = fold.fail(problem)
+    if row := _row(job, first, output):
         await desk.scribe.write(job.id, tail, row)
     await _finish(desk, job, record)
     await _end(desk, job, tail, kept, fold.told, fold.close(kept=True))
@@ -119,15 +119,17 @@ async def _hold(desk: JobContext, job: StoredJob, body: dict[str, Any], db: "Asy
     return now
 
 
-async def _end(desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResponse, first: int, said: bytes) -> None:
+async def _end(
+    desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResponse, first: int, output: bytes
+) -> None:
     """Log the last event, and put the log away."""
-    await desk.scribe.write(job.id, tail, _row(job, first, said), last=True)
+    await desk.scribe.write(job.id, tail, _row(job, first, output), last=True)
     tail.end(whole=True)
     await desk.archive_log(job.id, background=kept.body["background"])
 
 
-def _row(job: StoredJob, first: int, said: bytes) -> LogRow | None:
+def _row(job: StoredJob, first: int, output: bytes) -> LogRow | None:
     """Return the last row of a log; None for a response without a stream."""
-    if not said or not known(job.request).get("stream"):
+    if not output or not known(job.request).get("stream"):
         return None
-    return LogRow(first, first + event_stream.count_events(said) - 1, said)
+    return LogRow(first, first + event_stream.count_events(output) - 1, output)

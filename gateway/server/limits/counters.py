@@ -102,12 +102,12 @@ class StoreCounter:
 
     async def take(self, amounts: Mapping[UsageSlot, int], enough: Callable[[SlotCounts], bool]) -> SlotCounts:
         """Count the amounts.  A cancelled caller takes nothing: the next transaction gives back its amount."""
-        asked = _PendingCount(amounts, enough)
+        pending = _PendingCount(amounts, enough)
         try:
-            return await self._ask(asked)
+            return await self._ask(pending)
         except asyncio.CancelledError:
-            if asked.is_reserved:  # told, and not heard
-                self._give_back(asked)
+            if pending.is_reserved:  # told, and not heard
+                self._give_back(pending)
             raise
 
     async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
@@ -120,19 +120,19 @@ class StoreCounter:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LONGEST):
                     await self._work
-        for asked in self._waiting:
-            asked.fail(StoreFailed("The gateway is closing."))
+        for pending in self._waiting:
+            pending.fail(StoreFailed("The gateway is closing."))
         self._waiting.clear()
 
-    def _ask(self, asked: _PendingCount) -> asyncio.Future[SlotCounts]:
-        self._waiting.append(asked)
+    def _ask(self, pending: _PendingCount) -> asyncio.Future[SlotCounts]:
+        self._waiting.append(pending)
         if not self._work or self._work.done():
             self._work = asyncio.create_task(self._run())
-        return asked.counts
+        return pending.counts
 
-    def _give_back(self, asked: _PendingCount) -> None:
-        back = {slot: -amount for slot, amount in asked.amounts.items() if amount}
-        self._ask(_PendingCount(back, counts=asked.counts))
+    def _give_back(self, pending: _PendingCount) -> None:
+        back = {slot: -amount for slot, amount in pending.amounts.items() if amount}
+        self._ask(_PendingCount(back, counts=pending.counts))
 
     async def _run(self) -> None:
         """Run until no request waits."""
@@ -140,23 +140,23 @@ class StoreCounter:
             try:
                 found = await self._stored(batch)
             except Exception as error:  # noqa: BLE001 - the waiting requests get it
-                for asked in batch:
-                    asked.fail(error)
+                for pending in batch:
+                    pending.fail(error)
             else:
-                for asked, (fits, counts) in zip(batch, found, strict=True):
-                    self._tell(asked, fits, counts)
+                for pending, (fits, counts) in zip(batch, found, strict=True):
+                    self._tell(pending, fits, counts)
             del self._waiting[: len(batch)]
 
     def _next(self) -> list[_PendingCount]:
-        self._waiting = [asked for asked in self._waiting if not asked.left]
+        self._waiting = [pending for pending in self._waiting if not pending.left]
         return self._waiting[:_MOST]
 
-    def _tell(self, asked: _PendingCount, fits: bool, counts: SlotCounts) -> None:
-        if not asked.counts.done():
-            asked.is_reserved = fits
-            asked.counts.set_result(counts)
-        elif fits and asked.left:
-            self._give_back(asked)
+    def _tell(self, pending: _PendingCount, fits: bool, counts: SlotCounts) -> None:
+        if not pending.counts.done():
+            pending.is_reserved = fits
+            pending.counts.set_result(counts)
+        elif fits and pending.left:
+            self._give_back(pending)
 
     async def _stored(self, batch: list[_PendingCount]) -> list[tuple[bool, SlotCounts]]:
         """Of each whether it fits, and what the counts are with it.
@@ -172,14 +172,14 @@ class StoreCounter:
 
 async def _decided(db: "AsyncConnection", batch: list[_PendingCount]) -> list[tuple[bool, SlotCounts]]:
     total: Counter[UsageSlot] = Counter()
-    for asked in batch:
-        total.update(asked.amounts)
+    for pending in batch:
+        total.update(pending.amounts)
     stored = await usage_counts.add_counts(db, total)
     now = {slot: amount - total[slot] for slot, amount in stored.items()}
     found = []
-    for asked in batch:
-        counts = {slot: now[slot] + amount for slot, amount in asked.amounts.items()}
-        fits = not asked.enough or asked.enough(counts)
+    for pending in batch:
+        counts = {slot: now[slot] + amount for slot, amount in pending.amounts.items()}
+        fits = not pending.enough or pending.enough(counts)
         if fits:
             now |= counts
         found.append((fits, counts))

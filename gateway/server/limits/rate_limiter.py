@@ -140,17 +140,17 @@ class RateLimiter:
     async def close(self) -> None:
         await self._counter.close()
 
-    def _rules(self, kind: str, name: str, said: RateLimitSettings) -> _Rules:
+    def _rules(self, kind: str, name: str, settings: RateLimitSettings) -> _Rules:
         """Return the limits of this key or model, worked out once for each setting."""
         known = self._known[kind].get(name)
-        if known and known[0] is said:
+        if known and known[0] is settings:
             return known[1]
         limits, places = (
-            rate_limits(kind, name, said),
-            [(owner_text(kind, name), said.concurrent)] if said.concurrent else [],
+            rate_limits(kind, name, settings),
+            [(owner_text(kind, name), settings.concurrent)] if settings.concurrent else [],
         )
         rules = (limits, places) if limits or places else _NO_RULES
-        self._known[kind][name] = said, rules
+        self._known[kind][name] = settings, rules
         return rules
 
     async def _take(self, limits: Sequence[RateLimit], estimate: Callable[[], int]) -> list[RateLimitState]:
@@ -227,14 +227,14 @@ def _refused(standings: Sequence[RateLimitState]) -> RateLimited:
 
 def _headers(standings: Sequence[RateLimitState]) -> dict[str, str]:
     """Of the limit of each unit that leaves least."""
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for unit in _UNITS:
         those = [one for one in standings if one.limit.unit == unit]
         if those:
             least = min(those, key=lambda one: one.left)
             said = least.limit.amount, least.left, f"{ceil(least.reset)}s"
-            told |= {f"x-ratelimit-{field}-{unit}": str(value) for field, value in zip(_FIELDS, said, strict=True)}
-    return told
+            fields |= {f"x-ratelimit-{field}-{unit}": str(value) for field, value in zip(_FIELDS, said, strict=True)}
+    return fields
 
 
 def estimate_tokens(request: Request) -> int:
@@ -245,15 +245,15 @@ def estimate_tokens(request: Request) -> int:
     )
 
 
-def _size(said: Any) -> int:  # noqa: ANN401 - decoded JSON
+def _size(data: Any) -> int:  # noqa: ANN401 - decoded JSON
     """Characters.  A number is a token of a prompt that is given as such; a file in the message is no text."""
-    match said:
+    match data:
         case str():
-            return 0 if said.startswith("data:") else len(said)
+            return 0 if data.startswith("data:") else len(data)
         case dict():
-            return sum(map(_size, said.values()))
+            return sum(map(_size, data.values()))
         case list() | tuple():
-            return sum(map(_size, said))
+            return sum(map(_size, data))
         case int():
             return CHARACTERS_PER_TOKEN
     return 0

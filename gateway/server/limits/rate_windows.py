@@ -101,12 +101,12 @@ class RateLimitState(Struct, frozen=True):
         return self.rest + (self.limit.seconds if self.limit.is_sliding and self.used_in_window + self.cost else 0)
 
 
-def rate_limits(kind: str, name: str, said: RateLimitSettings) -> list[RateLimit]:
+def rate_limits(kind: str, name: str, settings: RateLimitSettings) -> list[RateLimit]:
     """Return the limits of a key or a model that are set."""
     return [
         RateLimit(owner_text(kind, name), f"{kind}/{name}/{rule}", unit, amount, seconds)
         for rule, unit, seconds in _RULES
-        if (amount := getattr(said, rule))
+        if (amount := getattr(settings, rule))
     ]
 
 

@@ -48,7 +48,7 @@ class RedisCounter:
                     name = f"gateway:{slot.key}:{slot.start}"
                     pipe.incrby(name, amount)
                     pipe.expire(name, slot.until - slot.start)
-                said = await pipe.execute()
+                items = await pipe.execute()
         except (RedisError, OSError) as error:
             raise StoreFailed("The gateway's Redis cannot be used at the moment.") from error
-        return dict(zip(amounts, said[::2], strict=True))
+        return dict(zip(amounts, items[::2], strict=True))

@@ -175,15 +175,15 @@ class Authenticator:
         return key.name if key else ""
 
 
-def may_use_model(key: ApiKey | None, asked: str, model: str) -> bool:
+def may_use_model(key: ApiKey | None, text: str, model: str) -> bool:
     """True if the key is for the name that was asked for or for the model that it means."""
-    return key is None or key.models is None or asked in key.models or model in key.models
+    return key is None or key.models is None or text in key.models or model in key.models
 
 
-def require_model(key: ApiKey | None, asked: str, model: str) -> None:
+def require_model(key: ApiKey | None, text: str, model: str) -> None:
     """Raise Forbidden if the key is not for this model."""
-    if key and not may_use_model(key, asked, model):
-        raise Forbidden(_NO_MODEL.format(key.name, asked), code="model_not_allowed", param="model")
+    if key and not may_use_model(key, text, model):
+        raise Forbidden(_NO_MODEL.format(key.name, text), code="model_not_allowed", param="model")
 
 
 def _allow_endpoint(key: ApiKey, path: str) -> None:

@@ -167,9 +167,9 @@ def _warning(send: Send) -> Send:
 
     async def warned(message: Message) -> None:
         if message["type"] == "http.response.start":
-            told = [value for name, value in message["headers"] if name == _WARNINGS]
+            items = [value for name, value in message["headers"] if name == _WARNINGS]
             others = [header for header in message["headers"] if header[0] != _WARNINGS]
-            message["headers"] = [*others, (_WARNINGS, b", ".join([*told, _UNKEPT]))]
+            message["headers"] = [*others, (_WARNINGS, b", ".join([*items, _UNKEPT]))]
         await send(message)
 
     return warned

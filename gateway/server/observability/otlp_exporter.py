@@ -59,9 +59,9 @@ class OtlpExporter:
 
 
 def _resource() -> Resource:
-    said = Resource.create({"service.version": __version__})
-    named = not str(said.attributes["service.name"]).startswith(_UNNAMED)
-    return said if named else said.merge(Resource({"service.name": "gateway"}))
+    resource = Resource.create({"service.version": __version__})
+    named = not str(resource.attributes["service.name"]).startswith(_UNNAMED)
+    return resource if named else resource.merge(Resource({"service.name": "gateway"}))
 
 
 def _context(trace: str, span: str) -> SpanContext:

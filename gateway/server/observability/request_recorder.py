@@ -141,14 +141,14 @@ class _RecordedSource:
 
     @property
     def feed_one(self) -> Lone | None:
-        read, heard = self._source.feed_one, self._heard
+        read, event = self._source.feed_one, self._heard
         if not read:
             return None
 
         def told(data: bytes) -> Sequence[Event] | None:
             now = perf_counter()
             if (events := read(data)) is not None:
-                heard(now, data, events)
+                event(now, data, events)
             return events
 
         return told

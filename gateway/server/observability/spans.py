@@ -56,17 +56,17 @@ def _request(seen: RequestRecord, trace: Trace) -> Span:
 
 
 def _of_request(seen: RequestRecord) -> SpanAttributes:
-    said: SpanAttributes = {
+    fields: SpanAttributes = {
         "http.request.method": seen.method,
         **({} if seen.endpoint == OTHER else {"http.route": seen.endpoint}),
         "http.response.header.x-request-id": seen.id,
     }
     if seen.status:
-        said["http.response.status_code"] = seen.status
+        fields["http.response.status_code"] = seen.status
     if not seen.backend:
-        return said
+        return fields
     used = seen.usage()
-    said |= {
+    fields |= {
         "gen_ai.operation.name": _operation(seen.endpoint),
         "gen_ai.request.model": seen.model,
         "gen_ai.request.stream": seen.streamed,
@@ -76,12 +76,12 @@ def _of_request(seen: RequestRecord) -> SpanAttributes:
         "gen_ai.usage.reasoning.output_tokens": used.reasoning,
     }
     if seen.streamed and seen.pace.first_content is not None:
-        said["gen_ai.response.time_to_first_chunk"] = seen.pace.first_content - seen.arrived
-    return said
+        fields["gen_ai.response.time_to_first_chunk"] = seen.pace.first_content - seen.arrived
+    return fields
 
 
 def _of_attempt(step: AttemptStep) -> SpanAttributes:
-    said: SpanAttributes = {
+    fields: SpanAttributes = {
         "gen_ai.operation.name": _operation(step.path),
         "gen_ai.provider.name": step.kind,
         "gen_ai.request.model": step.model,
@@ -91,18 +91,18 @@ def _of_attempt(step: AttemptStep) -> SpanAttributes:
         "server.port": step.port,
     }
     if step.status:
-        said["http.response.status_code"] = step.status
-    return {**said, **({"error.type": step.error} if step.error else {})}
+        fields["http.response.status_code"] = step.status
+    return {**fields, **({"error.type": step.error} if step.error else {})}
 
 
 def _of_tool(step: ToolStep) -> SpanAttributes:
-    said: SpanAttributes = {
+    fields: SpanAttributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": step.name,
         "gen_ai.tool.call.id": step.call,
         "gen_ai.tool.type": "extension",  # one that runs on this side of the client
     }
-    return {**said, **({"error.type": step.error} if step.error else {})}
+    return {**fields, **({"error.type": step.error} if step.error else {})}
 
 
 def _operation(path: str) -> str:

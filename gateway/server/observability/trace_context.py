@@ -26,14 +26,14 @@ class TraceParent(Struct, frozen=True):
 
 def parse_traceparent(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | None:
     """None if the headers say nothing of it that is sound."""
-    said: dict[bytes, list[str]] = {}
+    fields: dict[bytes, list[str]] = {}
     for name, value in headers:
         if name in (b"traceparent", b"tracestate"):
-            said.setdefault(name, []).append(value.decode("latin-1").strip())
-    found = _PARENT.fullmatch(",".join(said.get(b"traceparent", ())))
+            fields.setdefault(name, []).append(value.decode("latin-1").strip())
+    found = _PARENT.fullmatch(",".join(fields.get(b"traceparent", ())))
     if not found or (found[0].startswith("00") and found[4]):
         return None
-    state = ",".join(said.get(b"tracestate", ()))
+    state = ",".join(fields.get(b"tracestate", ()))
     return TraceParent(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _MOST_STATE else "")
 
 

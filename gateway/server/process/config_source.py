@@ -137,9 +137,9 @@ def _counted(server: DiscoveredServer) -> str:
 
 
 def _advice(ports: Mapping[int, KindName]) -> str:
-    asked = ", ".join(f"{kind} {port}" for port, kind in ports.items())
+    text = ", ".join(f"{kind} {port}" for port, kind in ports.items())
     return (
-        f"no model server with a model runs on this machine (asked: {asked}); either\n"
+        f"no model server with a model runs on this machine (asked: {text}); either\n"
         "  start one of them and try again, or\n"
         "  name your servers in a file and pass it: gateway serve --config gateway.yaml, or\n"
         "  try a small model that comes with the gateway: gateway serve --demo"

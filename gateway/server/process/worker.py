@@ -25,7 +25,7 @@ ConfigPoll = Callable[[], Awaitable[Config | None]]  # the config that holds fro
 
 def make_server(config: Config, news: ConfigPoll, shared: SharedFolder | None = None) -> "WorkerServer":
     """Return the server of this config, the only one of this process.  shared: the counts of all workers."""
-    make = partial(create_app, crowd=ConcurrencyLimit(), strangers=AuthThrottle(), telemetry=Telemetry(shared))
+    make = partial(create_app, concurrency=ConcurrencyLimit(), strangers=AuthThrottle(), telemetry=Telemetry(shared))
     generations = AppReloader(make, config)
     return_memory()
     # What exists now stays: a collection that walks through it again stalls a thousand streams for 0.2 s.

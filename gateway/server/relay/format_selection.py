@@ -29,11 +29,11 @@ async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
         return _opening(chosen, opened=thought == "open")
     if chosen.format == "native" or (word == "auto" and route.backend.kind.parses):
         return _opening(chosen, opened=False)
-    said = request_fields(request, route.backend.kind, KNOWN, Warnings())  # the server goes by what it is told
-    settings = _settings(said)
+    data = request_fields(request, route.backend.kind, KNOWN, Warnings())  # the server goes by what it is told
+    settings = _settings(data)
     prompt = await route.backend.learner.rendered_prompt(model, settings)
     opened = chosen.thought_open if prompt is None else opens_reasoning(prompt, route.format_spec(chosen.format))
-    return _opening(chosen, opened=opened and not _closed(request, said))
+    return _opening(chosen, opened=opened and not _closed(request, data))
 
 
 async def format_before_request(route: BackendRoute, word: str) -> FormatChoice:
@@ -73,13 +73,13 @@ def _names(route: BackendRoute) -> tuple[str, ...]:
     return (*route.backend.model_names(route.upstream_model), route.model)
 
 
-def _settings(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    given = said.get("chat_template_kwargs")
+def _settings(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = data.get("chat_template_kwargs")
     return given if isinstance(given, dict) else {}
 
 
-def _closed(request: Request, said: Mapping[str, Any]) -> bool:
+def _closed(request: Request, data: Mapping[str, Any]) -> bool:
     """True if the client wants no thought, and the server is told so."""
-    unwanted = request.rest.get("include_reasoning") is False or said.get("reasoning_effort") == "none"
-    settings = _settings(said)
-    return unwanted or said.get("think") is False or any(settings.get(switch) is False for switch in _SWITCHES)
+    unwanted = request.rest.get("include_reasoning") is False or data.get("reasoning_effort") == "none"
+    settings = _settings(data)
+    return unwanted or data.get("think") is False or any(settings.get(switch) is False for switch in _SWITCHES)

@@ -164,31 +164,31 @@ class ModelRequest(Struct, frozen=True):
 async def parse_chat_request(
     raw: bytes, counts: Counts, state: StoredContext, memory: NoReasoningMemory, workshop: ToolRegistry
 ) -> ModelRequest:
-    asked, ledger, created = await parsed(chat.parse_chat, raw, counts), Warnings(), int(time.time())
+    params, ledger, created = await parsed(chat.parse_chat, raw, counts), Warnings(), int(time.time())
 
     def encoder(model: config.ModelSettings) -> ResponseEncoder:
-        head = chat.CompletionHead(new_id("chatcmpl-"), created, asked.request.model, _fields(model))
-        return chat.chat_encoder(head, asked, ledger, padding)
+        head = chat.CompletionHead(new_id("chatcmpl-"), created, params.request.model, _fields(model))
+        return chat.chat_encoder(head, params, ledger, padding)
 
     async def keep(record: StoredObject) -> None:
-        await state.save_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
+        await state.save_completion({**record, "metadata": params.metadata}, [*params.request.messages])
 
-    request = await memory.restore(asked.request, ledger)
+    request = await memory.restore(params.request, ledger)
     key, tools = request.rest.get("prompt_cache_key"), partial(workshop.default_toolset, request, ledger)
     return ModelRequest(request, ledger, encoder, keep, memory, key, tools=tools, pdfs=workshop.pdfs)
 
 
 async def parse_completion_request(raw: bytes, counts: Counts) -> ModelRequest:
     """A text to be completed, of which nothing is stored."""
-    asked, ledger, created = await parsed(completions.parse_completion, raw, counts), Warnings(), int(time.time())
+    params, ledger, created = await parsed(completions.parse_completion, raw, counts), Warnings(), int(time.time())
 
     def encoder(_: config.ModelSettings) -> ResponseEncoder:
         return completions.completion_encoder(
-            CompletionHead(new_id("cmpl-"), created, asked.request.model), asked, ledger
+            CompletionHead(new_id("cmpl-"), created, params.request.model), params, ledger
         )
 
     return ModelRequest(
-        asked.request,
+        params.request,
         ledger,
         encoder,
         _never,
@@ -218,21 +218,21 @@ async def parse_responses_request(
     draft = responses.draft_response(body, rules)
 
     def encoder(model: config.ModelSettings, told: int = 0) -> ResponseEncoder:
-        head = responses.ResponseHead(named.id, named.created, asked.request.model, model.reasoning.carrier, told)
-        return responses.response_encoder(head, asked, ledger, edge)
+        head = responses.ResponseHead(named.id, named.created, params.request.model, model.reasoning.carrier, told)
+        return responses.response_encoder(head, params, ledger, edge)
 
     origin = await state.load_predecessor(draft, named.id, held)
-    asked = await _read(draft, origin.context, rules, ledger)
-    asked = replace(asked, kept=asked.kept or state.can_store)
-    all_turns = asked.echo["reasoning"].get("context") != "current_turn"
-    request = await memory.restore(asked.request, ledger, all_turns=all_turns)
-    above, keep = asked.compact_above, partial(state.save_response, draft, origin, ledger) if asked.kept else _never
+    params = await _read(draft, origin.context, rules, ledger)
+    params = replace(params, kept=params.kept or state.can_store)
+    all_turns = params.echo["reasoning"].get("context") != "current_turn"
+    request = await memory.restore(params.request, ledger, all_turns=all_turns)
+    above, keep = params.compact_above, partial(state.save_response, draft, origin, ledger) if params.kept else _never
     compaction = None if above is None else CompactionPlan(above, partial(responses.SummaryEncoder, edge, ledger))
-    lasts = state.can_outlive_client(asked, settings.resume_seconds)
-    lasting = _lasting(named, asked, state, (draft, origin, ledger), encoder) if lasts else None
+    lasts = state.can_outlive_client(params, settings.resume_seconds)
+    lasting = _lasting(named, params, state, (draft, origin, ledger), encoder) if lasts else None
     thread = origin.behind.thread if origin.behind else None
-    sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
-    box = workshop.toolset_for(asked.hosted, request, ledger) if workshop else None
+    sticky = params.echo["prompt_cache_key"] or draft.conversation or thread
+    box = workshop.toolset_for(params.hosted, request, ledger) if workshop else None
     if box:
         await held.stack.enter_async_context(box)
     question = ModelRequest(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
@@ -246,18 +246,18 @@ def _told_of(body: dict[str, Any], request: Request) -> Mapping[str, Any]:
 
 def _lasting(
     named: ResponseIdentity,
-    asked: responses.ResponseParams,
+    params: responses.ResponseParams,
     state: StoredContext,
     place: tuple[responses.ResponseDraft, Predecessor, Warnings],
     encoder: Callable[[config.ModelSettings, int], ResponseEncoder],
 ) -> JobPlan:
     draft, origin, ledger = place
     queued, opening = responses.created_events(
-        responses.ResponseHead(named.id, named.created, asked.request.model), asked
+        responses.ResponseHead(named.id, named.created, params.request.model), params
     )
     stored = partial(state.open_response, draft, origin, {**queued, "status": "in_progress"})
     finish = partial(state.finish_response, origin, ledger)
-    return JobPlan(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
+    return JobPlan(named.id, params.background, params.streamed, queued, opening, encoder, stored, finish)
 
 
 async def parse_compaction_request(
@@ -287,8 +287,8 @@ async def _read(
     draft: responses.ResponseDraft, context: responses.InputContext, rules: responses.ParseSettings, ledger: Warnings
 ) -> responses.ResponseParams:
     """Return what was asked; many items are read apart."""
-    asked = draft.body.get("input")
-    items = len(asked) if type(asked) is list else 0
+    data = draft.body.get("input")
+    items = len(data) if type(data) is list else 0
     if items + len(context.before) < MANY:
         return responses.parse_response(draft, context, rules, ledger)
     return await apart(responses.parse_response, draft, context, rules, ledger)

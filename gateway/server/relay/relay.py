@@ -77,15 +77,15 @@ class Relay:
 
     async def until_first_content(self) -> bytes:
         """Wait for content, but no longer than the grace; return what to send first.  Raises what went wrong."""
-        said = b""
+        output = b""
         until = _now() + self._times.grace_seconds
         while not (self._turn.begun or self._over):
-            said += await self._next_output(until - _now(), self._turn.begin_response)
+            output += await self._next_output(until - _now(), self._turn.begin_response)
             if _now() >= until:
                 break
         if not self._turn.begun and (self._over or self._unkept):
             self._raise_failure()
-        return said
+        return output
 
     async def stream(self, outlet: ResponseWriter) -> None:
         """Send all but the last piece: one per network read, and keep-alives in silence.  A failure is the last."""
@@ -99,16 +99,16 @@ class Relay:
 
     async def end(self, outlet: ResponseWriter) -> None:
         """With the last piece."""
-        said, self._last = self._last, b""
-        await outlet.end(said)
+        output, self._last = self._last, b""
+        await outlet.end(output)
 
     async def abort(self, problem: Problem, outlet: ResponseWriter) -> None:
         """End it so: what had come is stored, as far as it is to be.  The last words, as far as they are missing."""
         self._quiet = True
         self._call.close()  # at once, whatever the rest takes
-        said, self._heard = self._heard or b"", None
+        output, self._heard = self._heard or b"", None
         if not self._over and not self._unkept:
-            await outlet.write(said + self._perform(self._turn.end(problem)))
+            await outlet.write(output + self._perform(self._turn.end(problem)))
         if self._unkept:
             await outlet.write(await self._store_and_end(self._unkept))
         await self.end(outlet)
@@ -121,11 +121,11 @@ class Relay:
 
     def _on_data(self, data: bytes) -> bool | None:
         """Handle a chunk that arrives alone, without waking the waiting task."""
-        said = None if self._unjudged else self._turn.feed_one(data)
-        if said is None:
+        output = None if self._unjudged else self._turn.feed_one(data)
+        if output is None:
             return None
-        if self._turn.problem or (said and not self._now(said)):
-            self._heard = said
+        if self._turn.problem or (output and not self._now(output)):
+            self._heard = output
             return False
         self._seen.pace.heard(begun=True)
         return True
@@ -140,33 +140,33 @@ class Relay:
             there = await self._call.ready(min(seconds, _LAST_WAIT) if self._turn.done else seconds, ear)
             if not (there or self._turn.done):
                 return otherwise()
-            said, more = await self._read_output() if there else (b"", False)
+            output, more = await self._read_output() if there else (b"", False)
         except GatewayError as error:
             self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | UpstreamUnavailable)
             return self._perform(await self._apart(self._turn.fail, error.problem))
         if more and not self._turn.problem:
             if self._unjudged and self._turn.round_has_content:
                 self._report_outcome()
-            return said
+            return output
         actions = await self._apart(self._turn.close)
         self._report_outcome()
-        return said + self._perform(actions)
+        return output + self._perform(actions)
 
     async def _read_output(self) -> tuple[bytes, bool]:
         """Return the output for the data, and whether more may come."""
-        said, self._heard = self._heard, None
-        if said is None:
+        output, self._heard = self._heard, None
+        if output is None:
             if not (data := self._call.read()):
                 return b"", False
             if not self._excerpt:
                 self._excerpt = data[:_EXCERPT]
             self._bytes, self._lines = self._bytes + len(data), self._lines + data.count(b"\n")
-            said = await self._apart(self._turn.feed, data)
-            if said:
+            output = await self._apart(self._turn.feed, data)
+            if output:
                 self._bytes, self._lines = len(data) - data.rfind(b"\n") - 1, 0
         if not self._turn.problem:
             self._seen.pace.heard(self._turn.begun)
-        return said, not self._call.over
+        return output, not self._call.over
 
     async def _apart(self, work: Callable[..., _T], *args: object) -> _T:
         """Return what the turn makes of what has come; what is large, and in few pieces, is read apart."""
@@ -180,20 +180,20 @@ class Relay:
     def _perform(self, actions: list[PipelineAction]) -> bytes:
         """Return the last output of a round, without the end of a response that has to be stored first."""
         self._log_problem()
-        said = b""
+        output = b""
         for action in actions:
             match action:
                 case SendBytes():
-                    said += action.data
+                    output += action.data
                 case EndResponse():
                     self._over = True
                 case RoundFailed():
-                    said += self._retry_or_end()
+                    output += self._retry_or_end()
                 case StoreResponse():
                     self._unkept = action
                 case _:  # another round
                     self._switch_call(self._attempts.next_call())
-        return said
+        return output
 
     def _retry_or_end(self) -> bytes:
         """Nothing of it was told: another attempt, if there is one, or else its end."""

@@ -18,10 +18,10 @@ _EARLIER_REASONING = "input.reasoning"  # templates leave it out as well, and ag
 
 
 def gateway_headers(http: HttpRequest, route: BackendRoute, chosen: FormatChoice, ledger: Warnings) -> dict[str, str]:
-    told = _debug(http, route, chosen)
+    data = _debug(http, route, chosen)
     if warnings := header_text(ledger.header_value()):
-        told[WARNINGS] = warnings
-    return told
+        data[WARNINGS] = warnings
+    return data
 
 
 def strict_route(http: HttpRequest, route: BackendRoute) -> BackendRoute:

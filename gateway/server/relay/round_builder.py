@@ -49,19 +49,19 @@ _LLAMA = {"llama3_json", "llama4_pythonic", "pythonic", "functionary31"}  # form
 _CHOSEN = FormatChoice("native", "a completed text is not parsed")
 
 
-async def build_round(asked: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
+async def build_round(original: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
     """May ask the backend what it has, once for a model."""
-    large = asked.large
-    request, filters = await apart(lower_request, asked, ledger) if large else lower_request(asked, ledger)
+    large = original.large
+    request, filters = await apart(lower_request, original, ledger) if large else lower_request(original, ledger)
     chosen = await choose_format(route, request)
     goes_on = not prefill_of(request, route.backend.kind) or await route.backend.learner.continues_messages(
         route.upstream_model
     )
     thinks = route.backend.dialect.thinking.isdisjoint(request.rest) or await _thinks(route)
     known = _known(route, chosen, goes_on, thinks, frame_bytes)
-    parts = known, asked, (request, filters), ledger
+    parts = known, original, (request, filters), ledger
     round = await apart(_build_chat_round, *parts) if large else _build_chat_round(*parts)
-    return round if asked.n == 1 else round.split_choices(asked, partial(_anew, known, ledger))
+    return round if original.n == 1 else round.split_choices(original, partial(_anew, known, ledger))
 
 
 class RoundContext(Struct, frozen=True, dict=True):
@@ -120,7 +120,7 @@ def _known(route: BackendRoute, *how: *tuple[FormatChoice, bool, bool, int]) -> 
 
 def _build_chat_round(
     known: RoundContext,
-    asked: Request,
+    original: Request,
     translated: tuple[Request, list[EventFilter]],
     ledger: Warnings,
     before: FailedOutput | None = None,
@@ -128,12 +128,12 @@ def _build_chat_round(
     """before: what came of asking once already."""
     route, chosen, target = known.route, known.chosen, known.target
     request, filters = translated
-    called = not past_tool_calls.has_no_calls(asked)
+    called = not past_tool_calls.has_no_calls(original)
     if called:
         request = past_tool_calls.convert_call_ids(request, tool_call_id_form(route, chosen), ledger)
     if target.prompted:
         request = prompted_tools.tools_to_prompt(request, ledger)
-    how = _means(target, before) if output_enforcement.is_enforced(asked) else None
+    how = _means(target, before) if output_enforcement.is_enforced(original) else None
     if how:
         request = output_enforcement.enforce_output(request, target.kind, how, ledger)
     if not known.continues_messages:
@@ -141,51 +141,55 @@ def _build_chat_round(
     if request.stream and target.kind.chances_whole:
         request = _tellable(request, target, ledger)
     body = route.backend.dialect.body(request, target, schema.KNOWN, ledger)
-    taken = past_tool_calls.past_call_ids(asked, request) if called else _NONE
+    taken = past_tool_calls.past_call_ids(original, request) if called else _NONE
     setting = _setting(request, known, taken, ledger)
     if target.kind.keeps_stops:
         filters = [*stop_filters(request), *filters]
     round = UpstreamRound(route, request, [body], chosen, route.backend.dialect, setting, filters)
-    promise = how and output_validation(asked, partial(_terms, known, target, how), ledger, before)
-    return _owing(round, known, asked, promise, ledger, before) if promise or asked.tools else round
+    promise = how and output_validation(original, partial(_terms, known, target, how), ledger, before)
+    return _owing(round, known, original, promise, ledger, before) if promise or original.tools else round
 
 
 def _owing(
     round: UpstreamRound,
     known: RoundContext,
-    asked: Request,
+    request: Request,
     promise: OutputValidationFilter | None,
     ledger: Warnings,
     before: FailedOutput | None,
 ) -> UpstreamRound:
     """Return the round with what may have to be done about its answer, which is nothing where nothing is promised."""
-    calls = _held_calls(known, asked, ledger, before)
+    calls = _held_calls(known, request, ledger, before)
     policies = [one for one in (promise, calls) if one]
-    empty = _empty_turn(known, asked, ledger, before)
+    empty = _empty_turn(known, request, ledger, before)
     return round.owing(policies, empty, partial(_anew, known, ledger)) if policies or empty else round
 
 
-def _anew(known: RoundContext, ledger: Warnings, asked: Request, before: FailedOutput | None = None) -> UpstreamRound:
+def _anew(known: RoundContext, ledger: Warnings, request: Request, before: FailedOutput | None = None) -> UpstreamRound:
     """Of another request than the one that was prepared for."""
-    return _build_chat_round(known, asked, lower_request(asked, ledger), ledger, before)
+    return _build_chat_round(known, request, lower_request(request, ledger), ledger, before)
 
 
-def _held_calls(known: RoundContext, asked: Request, ledger: Warnings, before: FailedOutput | None) -> HeldCalls | None:
+def _held_calls(
+    known: RoundContext, request: Request, ledger: Warnings, before: FailedOutput | None
+) -> HeldCalls | None:
     """Return what repeats calls with invalid arguments; a response is repeated once, for whatever reason."""
-    retries = known.route.settings.enforce.arguments == "retry" and asked.n == 1 and asked.callable_tools
+    retries = known.route.settings.enforce.arguments == "retry" and request.n == 1 and request.callable_tools
     own = not before or before.subject == invalid_calls.SUBJECT
-    return HeldCalls(asked, ledger, known.frame_bytes, before) if retries and own else None
+    return HeldCalls(request, ledger, known.frame_bytes, before) if retries and own else None
 
 
-def _empty_turn(known: RoundContext, asked: Request, ledger: Warnings, before: FailedOutput | None) -> EmptyTurn | None:
+def _empty_turn(
+    known: RoundContext, request: Request, ledger: Warnings, before: FailedOutput | None
+) -> EmptyTurn | None:
     """Return what looks for an empty turn, where tools are offered."""
-    if not asked.tools or asked.tool_choice == "none" or asked.n > 1 or not asked.generates:
+    if not request.tools or request.tool_choice == "none" or request.n > 1 or not request.generates:
         return None
     route = known.route
     retries = route.settings.enforce.empty == "retry" and not before
     prefills = route.kind.continues and _parses(route)
     own = before if before and before.subject == empty_round.SUBJECT else None
-    return EmptyTurn(asked, ledger, own, retries=retries, prefills=prefills, limit=known.frame_bytes)
+    return EmptyTurn(request, ledger, own, retries=retries, prefills=prefills, limit=known.frame_bytes)
 
 
 def _means(target: BodyTarget, before: FailedOutput | None) -> output_enforcement.EnforcementMeans:

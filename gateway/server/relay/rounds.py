@@ -174,17 +174,17 @@ class UpstreamRound(Struct, frozen=True):
             )
         return HttpUpstreamCall(backend, self.bodies[0], answered, path, asker, seen)
 
-    def split_choices(self, asked: Request, prepared: Callable[[Request], "UpstreamRound"]) -> "UpstreamRound":
+    def split_choices(self, request: Request, prepared: Callable[[Request], "UpstreamRound"]) -> "UpstreamRound":
         """With a body for each choice, if the server gives one at a time.
 
         A seed would make them one, so each has its own: `prepared` makes another round of a request.
         """
-        if asked.n == 1 or not isinstance(self.route.backend.kind.fields["n"], EmulatedRule):
+        if request.n == 1 or not isinstance(self.route.backend.kind.fields["n"], EmulatedRule):
             return self
         self._setting.ledger.add("emulated", "n")
-        if not isinstance(seed := asked.rest.get("seed"), int):
-            return replace(self, bodies=[*self.bodies] * asked.n)
-        seeded = (replace(asked, rest={**asked.rest, "seed": seed + i}) for i in range(asked.n))
+        if not isinstance(seed := request.rest.get("seed"), int):
+            return replace(self, bodies=[*self.bodies] * request.n)
+        seeded = (replace(request, rest={**request.rest, "seed": seed + i}) for i in range(request.n))
         return replace(self, bodies=[prepared(one).bodies[0] for one in seeded])
 
     def follow_up(self) -> "UpstreamRound | None":

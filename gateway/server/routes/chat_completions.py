@@ -89,6 +89,6 @@ async def _found(db: "AsyncConnection", tenant: str, id: str) -> StoredCompletio
 
 
 def _wanted(request: Request) -> CompletionFilter:
-    asked = request.query_params
-    labels = {label[1]: value for name, value in asked.items() if (label := _LABEL.fullmatch(name))}
-    return CompletionFilter(asked.get("model"), labels)
+    params = request.query_params
+    labels = {label[1]: value for name, value in params.items() if (label := _LABEL.fullmatch(name))}
+    return CompletionFilter(params.get("model"), labels)

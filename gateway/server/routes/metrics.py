@@ -63,7 +63,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
         if not config.metrics.open:
             await door.authenticate(request, "admin")
         telemetry: Telemetry = app.state.telemetry
-        said, type = await asyncio.to_thread(
+        data, type = await asyncio.to_thread(
             prometheus_text, await telemetry.series(), request.headers.get("accept", "")
         )
-        return Response(said, headers={"content-type": type})
+        return Response(data, headers={"content-type": type})

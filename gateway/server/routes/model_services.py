@@ -123,11 +123,11 @@ async def _answered(
         seen.trace.model = route.upstream_model
 
     def respond(raw: bytes) -> Response:
-        said = put.answer(_decoded(route.backend, put.decode, raw), ledger)
-        used = said.get("usage", {}).get("total_tokens", 0)
+        data = put.answer(_decoded(route.backend, put.decode, raw), ledger)
+        used = data.get("usage", {}).get("total_tokens", 0)
         grant.used, seen.usage = (lambda: used), (lambda: Usage(used, 0))
         return JsonBytesResponse(
-            said, headers={**response_headers.gateway_headers(http, route, _CHOSEN, ledger), **grant.headers}
+            data, headers={**response_headers.gateway_headers(http, route, _CHOSEN, ledger), **grant.headers}
         )
 
     path, body = ask
@@ -160,12 +160,12 @@ def _placed(place: str) -> Iterator[None]:
 
 def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
     try:
-        said = decode(raw)
+        data = decode(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamInvalid(f"The backend '{backend.name}' gave an answer that cannot be read: {error}.") from None
-    if isinstance(said, dict) and said.get("error"):
-        raise UpstreamFailed(backend.mask_problem(problem_from_error_object(said["error"])))
-    return said
+    if isinstance(data, dict) and data.get("error"):
+        raise UpstreamFailed(backend.mask_problem(problem_from_error_object(data["error"])))
+    return data
 
 
 async def _read(call: HttpUpstreamCall) -> bytes:

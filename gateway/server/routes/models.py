@@ -66,10 +66,10 @@ class _ListedModelInfo(Struct, frozen=True):
 
     def shown(self) -> dict[str, Any]:
         """As OpenAI has it, and in the words of other servers what is known."""
-        said = {"id": self.entry.id, "object": "model", "created": self.entry.created, "owned_by": "gateway"}
+        fields = {"id": self.entry.id, "object": "model", "created": self.entry.created, "owned_by": "gateway"}
         length, can = self.metadata.window, self.metadata.abilities
         return {
-            **said,
+            **fields,
             **({"context_length": length, "max_model_len": length} if length else {}),
             **({"capabilities": sorted(can)} if can is not None else {}),
         }
@@ -83,8 +83,8 @@ def add(app: FastAPI, _: Config, door: Authenticator) -> None:
         directory: ModelRegistry = app.state.directory
         listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
         found = await asyncio.gather(*(_known(directory, one) for one in listed))
-        said = {"object": "list", "data": [model.shown() for model in found]}
-        return said | ({"models": _catalogue(found)} if "client_version" in request.query_params else {})
+        fields = {"object": "list", "data": [model.shown() for model in found]}
+        return fields | ({"models": _catalogue(found)} if "client_version" in request.query_params else {})
 
     @app.get("/v1/models/{id:path}")
     async def model(request: Request, id: str) -> dict[str, Any]:

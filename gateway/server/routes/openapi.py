@@ -9,7 +9,7 @@ _TOKENS = {"type": "array", "items": {"type": "integer"}}
 
 
 def _body(description: str, required: list[str], properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    optional = {name: {"anyOf": [said, {"type": "null"}]} for name, said in properties.items() if name not in required}
+    optional = {name: {"anyOf": [data, {"type": "null"}]} for name, data in properties.items() if name not in required}
     schema = {
         "type": "object",
         "required": required,

@@ -74,8 +74,8 @@ def list_object(data: Sequence[dict[str, Any]], *, more: bool = False) -> dict[s
 
 
 def page_params(request: Request, order: str = "desc") -> PageParams:
-    asked = parameters(request)
-    return PageParams(asked.get("limit", 20), asked.get("order", order) == "desc", asked.get("after"))
+    data = parameters(request)
+    return PageParams(data.get("limit", 20), data.get("order", order) == "desc", data.get("after"))
 
 
 def include_params(request: Request) -> frozenset[str]:
@@ -85,11 +85,11 @@ def include_params(request: Request) -> frozenset[str]:
 def parameters(request: Request) -> dict[str, Any]:
     """Return the parameters of the query that the API knows; raise BadRequest for an invalid one."""
     query = request.query_params
-    asked = {name: read(query[name]) for name, read in _READ.items() if name in query}
+    fields = {name: read(query[name]) for name, read in _READ.items() if name in query}
     if included := query.getlist("include[]") + query.getlist("include"):
-        asked["include"] = included
-    _check(asked, "")
-    return asked
+        fields["include"] = included
+    _check(fields, "")
+    return fields
 
 
 async def item_page(

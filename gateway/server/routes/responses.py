@@ -40,13 +40,13 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
     @app.get(_PATH)
     async def retrieve_response(request: Request, id: str) -> Response:
         """A response that was stored; or its events, behind one of them, and those that are to come."""
-        tenant, asked = await door.authenticate_tenant(request), pagination.parameters(request)
+        tenant, body = await door.authenticate_tenant(request), pagination.parameters(request)
         async with app.state.store.reading() as db:
             kept = await _found(db, tenant, id)
-            if not asked.get("stream"):
-                told = {WARNINGS: warnings} if (warnings := responses.warnings(kept)) else {}
-                return _shown(await responses.response_object(db, kept), asked.get("include", ()), told)
-            newest = await _newest(db, kept, after := asked.get("starting_after", -1))
+            if not body.get("stream"):
+                data = {WARNINGS: warnings} if (warnings := responses.warnings(kept)) else {}
+                return _shown(await responses.response_object(db, kept), body.get("include", ()), data)
+            newest = await _newest(db, kept, after := body.get("starting_after", -1))
         return JobEventsResponse(app.state.asking.jobs, id, after, newest, seconds)
 
     @app.get(f"{_PATH}/input_items")

@@ -26,8 +26,8 @@ def html_to_markdown(html: str, url: str) -> str:
         skip_images=True,
     )
     title = _TITLE.search(html)
-    said = " ".join(unescape(title[1]).split()) if title else ""
-    return f"{said}\n{(convert(html, options).content or '')[:_MOST]}"
+    text = " ".join(unescape(title[1]).split()) if title else ""
+    return f"{text}\n{(convert(html, options).content or '')[:_MOST]}"
 
 
 if __name__ == "__main__":

@@ -151,8 +151,8 @@ async def _listed(client: "Client") -> list[dict[str, Any]]:
     return tools
 
 
-def _tool(said: dict[str, Any]) -> dict[str, Any]:
-    return {ours: said[theirs] for theirs, ours in _MEMBERS.items() if theirs in said}
+def _tool(data: dict[str, Any]) -> dict[str, Any]:
+    return {ours: data[theirs] for theirs, ours in _MEMBERS.items() if theirs in data}
 
 
 class McpProvider:
@@ -185,13 +185,13 @@ class McpProvider:
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
         try:
             arguments = _decode(run.arguments or "{}")
-            said = await self._session.call_tool(run.ours.tool.name, arguments)
+            data = await self._session.call_tool(run.ours.tool.name, arguments)
         except (DecodeError, RecursionError):
             why = "The arguments are no JSON object."
             return BuiltinToolResult(run.id, why, protocol.failed_item(why))
         except ToolServerError as error:
             return BuiltinToolResult(run.id, str(error), protocol.failed_item(str(error), error.code))
-        content, item, cut = protocol.call_result(said, self._most)
+        content, item, cut = protocol.call_result(data, self._most)
         if cut:
             self._ledger.add("truncated", "mcp_call.output")
         return BuiltinToolResult(run.id, content, item)

@@ -143,8 +143,8 @@ class _WatchedTransport(AbstractAsyncContextManager[TransportStreams]):
 
     async def __aenter__(self) -> TransportStreams:
         read, write = await self._transport.__aenter__()
-        heard: Any = _WatchedStream(read, self._gone)
-        return heard, write
+        data: Any = _WatchedStream(read, self._gone)
+        return data, write
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -213,10 +213,10 @@ class BoundedHttpTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(answer.status_code, headers=answer.headers, stream=stream, extensions=answer.extensions)
 
     async def _until(self, request: httpx2.Request) -> float | None:
-        said = await request.aread()
-        if request.method == "GET" or _LASTING in said:
+        data = await request.aread()
+        if request.method == "GET" or _LASTING in data:
             return None
-        return asyncio.get_running_loop().time() + (self._call if _CALL in said else self._other) + _GRACE
+        return asyncio.get_running_loop().time() + (self._call if _CALL in data else self._other) + _GRACE
 
     async def aclose(self) -> None:
         await self._inner.aclose()

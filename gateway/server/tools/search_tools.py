@@ -122,25 +122,25 @@ class WebSearchProvider:
         if lacking := action.missing_argument(arguments):
             return BuiltinToolResult(run.id, f"There has to be a '{lacking}', which is a text.", run.ours.failed(""))
         try:
-            told = await self._run(run.ours.tool.name, arguments)
+            result = await self._run(run.ours.tool.name, arguments)
         except ToolServerError as error:
             return BuiltinToolResult(run.id, str(error), {**run.ours.failed(""), "action": action.item(arguments)})
-        self._told.append(told.text)
-        text = self._beside.told(told.text, "web_search_call.results")
-        return BuiltinToolResult(run.id, text, {"action": told.action, "results": told.results})
+        self._told.append(result.text)
+        text = self._beside.told(result.text, "web_search_call.results")
+        return BuiltinToolResult(run.id, text, {"action": result.action, "results": result.results})
 
     async def close(self) -> None:
         """Do nothing: its resources belong to the gateway."""
 
-    async def _run(self, name: str, said: dict[str, Any]) -> web_search.SearchActionResult:
+    async def _run(self, name: str, data: dict[str, Any]) -> web_search.SearchActionResult:
         sources = self._beside.sources
         if name == "search":
-            return web_search.search_result(await self._search.search(self._scope.query(said["query"])), said, sources)
-        page = await self._opened(said["url"])
+            return web_search.search_result(await self._search.search(self._scope.query(data["query"])), data, sources)
+        page = await self._opened(data["url"])
         return (
-            web_search.open_page_result(page, said, self._scope, sources)
+            web_search.open_page_result(page, data, self._scope, sources)
             if name == "open_page"
-            else web_search.find_in_page_result(page, said, sources)
+            else web_search.find_in_page_result(page, data, sources)
         )
 
     async def _opened(self, url: str) -> web_search.WebPage:
@@ -186,10 +186,10 @@ class FileSearchProvider:
         except (DecodeError, RecursionError):
             return BuiltinToolResult(run.id, "There has to be a 'query', which is a text.", run.ours.failed(""))
         try:
-            said = await asyncio.gather(*map(self._service.ask, file_search.store_queries(self._definition, query)))
+            items = await asyncio.gather(*map(self._service.ask, file_search.store_queries(self._definition, query)))
         except ToolServerError as error:
             return BuiltinToolResult(run.id, str(error), {**run.ours.failed(""), "queries": [query]})
-        found = [passage for one in said for passage in file_search.read_passages(one)]
+        found = [passage for one in items for passage in file_search.read_passages(one)]
         text, results = file_search.passages_result(
             found, file_search.max_results(self._definition), self._beside.sources
         )

@@ -126,9 +126,9 @@ class ToolRegistry:
         for name in ("headers", "authorization"):
             if definition.get(name):
                 ledger.add("dropped", f"tools.mcp.{name}")
-        said = mcp.servers[label]
-        allowed = None if said.allowed_tools is None else frozenset(said.allowed_tools)
-        server = McpServerDefinition(definition, allowed, said.require_approval)
+        settings = mcp.servers[label]
+        allowed = None if settings.allowed_tools is None else frozenset(settings.allowed_tools)
+        server = McpServerDefinition(definition, allowed, settings.require_approval)
         return McpProvider(server, self._sessions[label], listed, ledger, most)
 
     async def close(self) -> None:
@@ -136,10 +136,10 @@ class ToolRegistry:
         await asyncio.gather(*(one.close() for one in lasting))
 
 
-def _target(said: config.McpServerSettings, seconds: float) -> ToolServer:
-    headers = {name: value.get_secret_value() for name, value in said.headers.items()}
-    env = {name: value.get_secret_value() for name, value in said.env.items()}
-    return ToolServer(said.url or "", headers, said.transport, said.command, env, seconds=seconds)
+def _target(settings: config.McpServerSettings, seconds: float) -> ToolServer:
+    headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+    env = {name: value.get_secret_value() for name, value in settings.env.items()}
+    return ToolServer(settings.url or "", headers, settings.transport, settings.command, env, seconds=seconds)
 
 
 def _headers(definition: Definition) -> dict[str, str]:

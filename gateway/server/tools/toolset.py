@@ -148,9 +148,9 @@ class Toolset:
                 if named not in self._owners:
                     self._owners[named] = provider
                     self.tools.append(ours)
-        told = [event for offer in offers for event in offer.told]
+        events = [event for offer in offers for event in offer.told]
         limits, terms = ToolLoopLimits(self._calls, self._settings.rounds), self._terms
-        return terms.loop(self.tools, limits, new_id, told, terms.approved, terms.sources)
+        return terms.loop(self.tools, limits, new_id, events, terms.approved, terms.sources)
 
     def add_to_request(self, request: Request, ledger: Warnings) -> Request:
         """The request with these tools."""

@@ -71,5 +71,5 @@ async def _read(html: str, url: str) -> str:
     """In a process of its own, which knows no secret."""
     command = (sys.executable, "-I", _PROGRAM, url)
     async with run_child(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}) as process:
-        said, _ = await process.communicate(html.encode(errors="replace"))
-    return said.decode()
+        data, _ = await process.communicate(html.encode(errors="replace"))
+    return data.decode()

@@ -135,9 +135,9 @@ class Backend:
             return False
         return answer.status_code not in _OUT_OF_ORDER
 
-    def mask_key(self, said: bytes) -> bytes:
+    def mask_key(self, data: bytes) -> bytes:
         """The same without the backend's key, which some servers repeat when they refuse it."""
-        return said.replace(self._key, b"...") if self._key else said
+        return data.replace(self._key, b"...") if self._key else data
 
     def mask_problem(self, problem: Problem) -> Problem:
         """The same without its key."""

@@ -51,10 +51,10 @@ async def discover(
 ) -> list[DiscoveredServer]:
     """The model servers on these ports, in their order; one that takes longer is not found, or is of kind openai."""
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # TLS is not asked for
-        asked = [
+        items = [
             _ask(client, f"http://127.0.0.1:{port}", kind, seconds) for port, kind in ports.items() if port not in skip
         ]
-        return [found for found in await asyncio.gather(*asked) if found]
+        return [found for found in await asyncio.gather(*items) if found]
 
 
 async def identify(url: str, headers: Mapping[str, str] = MappingProxyType({}), *, seconds: float = 5) -> KindName:
@@ -112,12 +112,12 @@ async def _likely(client: "httpx.AsyncClient", url: str, expected: KindName, sec
 async def _confirmed(client: "httpx.AsyncClient", url: str, kind: KindName, seconds: float) -> bool:
     path, mark = _TELLTALES[kind]
     answer = await _get(client, url + path, seconds)
-    said = answer.content if answer else b""
+    data = answer.content if answer else b""
     try:
-        json.decode(said, type=dict[str, object])
+        json.decode(data, type=dict[str, object])
     except MsgspecError:
         return False
-    return mark in said
+    return mark in data
 
 
 async def _get(client: "httpx.AsyncClient", url: str, seconds: float) -> "httpx.Response | None":

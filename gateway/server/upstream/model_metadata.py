@@ -76,8 +76,8 @@ class MetadataCache:
     async def continues_messages(self, model: str) -> bool:
         """Return whether a response continues its prefill; True if the server does not tell."""
         asks = [CONTINUES[self._kind]] if self._kind in CONTINUES else []
-        told: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
-        return all(told)
+        items: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
+        return all(items)
 
     def cached_metadata(self, model: str) -> list[LearnedMetadata]:
         """Return the known metadata of a model, for `recall`."""
@@ -151,5 +151,5 @@ def _found(model: str, fields: bytes, answer: Any) -> ModelMetadata | str | bool
     return found
 
 
-def _of(model: str, told: Sequence[MetadataByModel]) -> ModelMetadata:
-    return reduce(or_, (answer.get("") or answer.get(model) or ModelMetadata() for answer in told), ModelMetadata())
+def _of(model: str, items: Sequence[MetadataByModel]) -> ModelMetadata:
+    return reduce(or_, (answer.get("") or answer.get(model) or ModelMetadata() for answer in items), ModelMetadata())

@@ -123,7 +123,8 @@ class ModelRegistry:
     def __init__(self, config: Config, failed: FailureCallback) -> None:
         workers = config.server.workers
         self.backends = {
-            name: Backend(name, said, workers, failed=partial(failed, name)) for name, said in config.backends.items()
+            name: Backend(name, settings, workers, failed=partial(failed, name))
+            for name, settings in config.backends.items()
         }
         self._served = {name: self._serve(name, model) for name, model in config.models.items() if model.backends}
         for served in self._served.values():

@@ -99,9 +99,9 @@ class WebSocketConnection:
         if isinstance(said, SteerMessage):
             self._tell_aside(steer_failed_message(said.event, said.lane))
         elif said:
-            asked = InvalidMessage(said.lane, self._refusal) if self._refusal else said
-            if problem := self._lanes.add(asked):
-                self._tell_aside(error_message(problem, asked.lane))
+            message = InvalidMessage(said.lane, self._refusal) if self._refusal else said
+            if problem := self._lanes.add(message):
+                self._tell_aside(error_message(problem, message.lane))
             self._begin()
 
     def _begin(self) -> None:

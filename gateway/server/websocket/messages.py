@@ -33,14 +33,14 @@ def event_messages(data: bytes, stream_id: str | None = None) -> list[str]:
     An `error` is left out: here it ends a turn, and so does the `response.failed` behind it, which says the same.
     """
     lane = encode(_stream_id_member(stream_id))[1:-1]
-    said = (payload for payload in event_payloads(data) if not payload.startswith(_ERROR))
-    return [(b"%b,%b}" % (payload[:-1], lane) if lane else payload).decode() for payload in said]
+    items = (payload for payload in event_payloads(data) if not payload.startswith(_ERROR))
+    return [(b"%b,%b}" % (payload[:-1], lane) if lane else payload).decode() for payload in items]
 
 
 def error_message(problem: Problem, stream_id: str | None = None) -> str:
     """For what would have had a status of its own over HTTP."""
-    said = {"type": "error", "status": problem.status, **_stream_id_member(stream_id), "error": problem.error()}
-    return encode(said).decode()
+    fields = {"type": "error", "status": problem.status, **_stream_id_member(stream_id), "error": problem.error()}
+    return encode(fields).decode()
 
 
 def warnings_message(entries: list[str], stream_id: str | None = None) -> str:
@@ -52,14 +52,14 @@ def steer_failed_message(event: dict[str, Any], stream_id: str | None = None) ->
     """The answer to `response.steer`, which gives the input back."""
     error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": _NOT_STEERED}
     steer = {name: event.get(name, "") for name in ("input", "previous_response_id")}
-    said = {
+    fields = {
         "type": "response.steer.failed",
         "sequence_number": 0,
         **_stream_id_member(stream_id),
         "error": error,
         "steer": steer,
     }
-    return encode(said).decode()
+    return encode(fields).decode()
 
 
 def _stream_id_member(stream_id: str | None) -> JsonObject:

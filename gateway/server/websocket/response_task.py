@@ -100,8 +100,8 @@ class ResponseTask:
     async def _send(self, message: Message) -> None:
         """A message of ASGI, as messages of the connection."""
         if message["type"] == "http.response.start":
-            told = [value.decode() for name, value in message["headers"] if name == _WARNINGS]
-            await self._warn([entry for entries in told for entry in entries.split(", ")])
+            items = [value.decode() for name, value in message["headers"] if name == _WARNINGS]
+            await self._warn([entry for entries in items for entry in entries.split(", ")])
             return
         data, lane = message["body"], self._asked.lane
         self._seen.sent += len(data)
