@@ -72,7 +72,7 @@ def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnin
         options = request.rest.get("stream_options") or {}
         options = {name: value for name, value in options.items() if name != "include_obfuscation"}
         taken.add_field("stream_options", {**options, "include_usage": True})
-    return taken.said
+    return taken.fields
 
 
 class _BodyFields:
@@ -80,22 +80,22 @@ class _BodyFields:
 
     def __init__(self, request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> None:
         self._request, self._kind, self._known, self._ledger = request, kind, known, ledger
-        self.said: dict[str, Any] = {}
+        self.fields: dict[str, Any] = {}
 
     def set_token_limit(self, tokens: int) -> None:
         """Under the kind's name, else the client's own."""
         newer, older = _LIMITS
         name = older if older in self._request.rest and newer not in self._request.rest else newer
         found = field_rule(name, self._kind)
-        self.said[found.to if isinstance(found, RenamedRule) else name] = tokens
+        self.fields[found.to if isinstance(found, RenamedRule) else name] = tokens
 
     def add_field(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
         match field_rule(name, self._kind):
             case PassedRule():
-                if name in self.said:
+                if name in self.fields:
                     self._direct(name, value)
                 else:
-                    self.said[name] = value
+                    self.fields[name] = value
                 if name not in self._known or (name == "stop" and isinstance(value, list) and len(value) > _MOST_STOPS):
                     self._ledger.add("forwarded", name)
             case RenamedRule(to=to):  # never what the API knows, of which only limits have other names
@@ -142,15 +142,15 @@ class _BodyFields:
 
     def _given(self, path: str) -> bool:
         name, _, member = path.partition(".")
-        for data in (self._request.rest, self.said):
+        for data in (self._request.rest, self.fields):
             inner = data.get(name)
             if inner is not None and (not member or (isinstance(inner, dict) and member in inner)):
                 return True
         return False
 
     def _direct(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
-        there = self.said.get(name)
-        self.said[name] = {**there, **value} if isinstance(there, dict) and isinstance(value, dict) else value
+        there = self.fields.get(name)
+        self.fields[name] = {**there, **value} if isinstance(there, dict) and isinstance(value, dict) else value
 
     def _place(self, path: str, value: Any) -> _Outcome:  # noqa: ANN401 - decoded JSON
         name, _, member = path.partition(".")

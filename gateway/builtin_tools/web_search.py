@@ -32,20 +32,20 @@ class WebPage(Struct, frozen=True):
 class SearchScope(Struct, frozen=True):
     """The client's settings of a search: the definition of the tool, or the `web_search_options` of a chat."""
 
-    said: Mapping[str, Any]
+    options: Mapping[str, Any]
 
     @property
     def domains(self) -> tuple[str, ...]:
-        return tuple((self.said.get("filters") or {}).get("allowed_domains") or ())
+        return tuple((self.options.get("filters") or {}).get("allowed_domains") or ())
 
     @property
     def allows_fetching(self) -> bool:
         """Pages may be fetched for it."""
-        return self.said.get("external_web_access") is not False
+        return self.options.get("external_web_access") is not False
 
     @property
     def result_limits(self) -> tuple[int, int]:
-        return _SIZES[self.said.get("search_context_size") or "medium"]
+        return _SIZES[self.options.get("search_context_size") or "medium"]
 
     def query(self, text: str) -> SearchQuery:
         return SearchQuery(text, self.result_limits[0], self.domains, self._where.get("country"))
@@ -64,7 +64,7 @@ class SearchScope(Struct, frozen=True):
     @property
     def _where(self) -> Mapping[str, str]:
         """Nested in a chat completion, flat in a response."""
-        data = self.said.get("user_location") or {}
+        data = self.options.get("user_location") or {}
         where: Mapping[str, str] = data.get("approximate") or data
         return where
 

@@ -92,7 +92,7 @@ class _ServerToExamine(Struct, frozen=True):
     """A server and the models to be asked about, as in Server; a problem where there are none."""
 
     backend: Backend
-    said: config.BackendSettings
+    settings: config.BackendSettings
     models: Sequence[str] = ()
     listed_models: Sequence[str] = ()
     names: Mapping[str, str] = MappingProxyType({})
@@ -115,7 +115,7 @@ async def _consult(
 async def _examined(
     patient: _ServerToExamine, wanted: DoctorOptions, until: float, tick: Callable[[], None]
 ) -> ExaminedServer:
-    settings, backend = patient.said, patient.backend
+    settings, backend = patient.settings, patient.backend
     examiner = ModelExaminer(backend, settings, until, _ANSWER_SECONDS, tick)
     models = []
     for model in patient.models:

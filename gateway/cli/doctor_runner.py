@@ -53,7 +53,7 @@ class ModelExaminer:
         )  # last: some tell of it only when it is loaded
         return Findings(
             kind=self._said.kind,
-            heard=response,
+            probe_responses=response,
             chosen=chosen,
             metadata=known,
             responses=responses,
@@ -89,7 +89,7 @@ class ModelExaminer:
             listener.fail(error.problem)
         finally:
             call.close()
-        return self._masked(replace(listener.heard(), omitted_fields=omitted_fields(ledger)))
+        return self._masked(replace(listener.response(), omitted_fields=omitted_fields(ledger)))
 
     async def _listen(self, call: HttpUpstreamCall, listener: ProbeResponseReader, begun: float) -> None:
         while not listener.done:

@@ -38,7 +38,7 @@ _FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 
 
 def check_chat(findings: Findings, response: ProbeResponse) -> Verdict:
-    if response.said.text:
+    if response.message.text:
         return passed_verdict("answers")
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
@@ -62,9 +62,9 @@ def check_usage(_: Findings, response: ProbeResponse) -> Verdict:
 def check_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
-    if findings.said("thinking").thought != response.said.thought:
+    if findings.observed_message("thinking").thought != response.message.thought:
         return failed_verdict("come as text", advice_for("thoughts", findings))
-    if response.said.thought:
+    if response.message.thought:
         return passed_verdict(f"come in `{response.field}`" if response.field else "come apart from the text")
     return unknown_verdict("the model did not think")
 
@@ -76,9 +76,9 @@ def check_open_reasoning(findings: Findings, response: ProbeResponse) -> Verdict
         return failed_verdict(
             words, advice_for("thoughts", findings) if known else "`thought: open`, and the gateway parses"
         )
-    if response.said.thought:
+    if response.message.thought:
         return passed_verdict("the server tells a thought from the rest, whoever opens it")
-    if findings.said("thinking").thought:
+    if findings.observed_message("thinking").thought:
         return passed_verdict("the model opens its thoughts itself")
     return unknown_verdict("the answer was cut off") if response.cut else passed_verdict("the prompt opens no thought")
 
@@ -87,21 +87,21 @@ def check_json_schema(findings: Findings, response: ProbeResponse) -> Verdict:
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     try:
-        value = json.decode(findings.said("schema").text)
+        value = json.decode(findings.observed_message("schema").text)
     except (DecodeError, RecursionError):
         value = None
     if matches_probe_schema(value):
         return passed_verdict("the answer is of the schema")
-    if response.cut and response.said.text.lstrip()[:1] in ("", "{"):
+    if response.cut and response.message.text.lstrip()[:1] in ("", "{"):
         return unknown_verdict("the answer was cut off")
     return ignored_field_verdict("the answer is not of the schema", advice_for("schema", findings))
 
 
 def check_stop(findings: Findings, response: ProbeResponse) -> Verdict:
-    plain = findings.heard["plain"]
-    if "=" not in plain.said.text:
+    plain = findings.probe_responses["plain"]
+    if "=" not in plain.message.text:
         return unknown_verdict("the model did not say what it was to stop at")
-    _, found, after = response.said.text.partition("=")
+    _, found, after = response.message.text.partition("=")
     if found and not after.strip():
         return ignored_field_verdict("the answer ends there, but with what it was to stop at")
     return ignored_field_verdict("is not heeded") if found else passed_verdict("the answer ends there")
@@ -116,19 +116,19 @@ def check_n(_: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_logprobs(_: Findings, response: ProbeResponse) -> Verdict:
-    if not response.said.text:
+    if not response.message.text:
         return unknown_verdict("the model says nothing")
     return passed_verdict("come with the text") if response.chances else ignored_field_verdict("do not come")
 
 
 def check_images(findings: Findings) -> Verdict:
-    response, sees = findings.heard.get("image"), "vision" in (findings.metadata.abilities or ())
+    response, sees = findings.probe_responses.get("image"), "vision" in (findings.metadata.abilities or ())
     if response is None:
         return unknown_verdict("was not asked")
     if response.problem:
         judge = failed_verdict if sees else unknown_verdict
         return judge(problem_text(response.problem), advice_for("images", findings))
-    if "red" in findings.said("image").text.lower():
+    if "red" in findings.observed_message("image").text.lower():
         return passed_verdict("the colour of one was told")
     return unknown_verdict("taken, but the colour of one was not told")
 
@@ -147,7 +147,7 @@ def check_context_length(findings: Findings) -> Verdict:
 
 def check_cancellation(findings: Findings, response: ProbeResponse) -> Verdict:
     """As far as that shows from outside: the next question is answered as soon as ever."""
-    endless, before = findings.heard["endless"], findings.heard["streamed"]
+    endless, before = findings.probe_responses["endless"], findings.probe_responses["streamed"]
     if not endless.left or before.begun is None or response.begun is None:
         return unknown_verdict("no answer was long enough to leave")
     words = f"the next answer began after {response.begun:.1f} s"
@@ -170,35 +170,35 @@ def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, Probe
     """The judge of an answer in which so many calls are due."""
 
     def judge(findings: Findings, response: ProbeResponse) -> Verdict:
-        found = findings.said(question).calls
+        found = findings.observed_message(question).calls
         if len(found) < least:
             return unknown_verdict(_missing(len(found), response))
-        if len(response.said.calls) < least:
+        if len(response.message.calls) < least:
             return failed_verdict("come as text", advice_for("calls", findings))
-        if wrong := [one.name for one in response.said.calls if not _sound(one)]:
+        if wrong := [one.name for one in response.message.calls if not _sound(one)]:
             return failed_verdict(f"the arguments of {wrong[0]} are no JSON object")
         if repairs := [words for entry, words in _repairs(findings.kind).items() if entry in response.warnings]:
             return failed_verdict("; ".join(repairs), "the gateway repairs that")
-        return passed_verdict(f"called {' and '.join(one.name for one in response.said.calls)}")
+        return passed_verdict(f"called {' and '.join(one.name for one in response.message.calls)}")
 
     return judge
 
 
 def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
     """Judge parallel calls without a setting."""
-    both = findings.heard.get("parallel")
-    if both is None or len(findings.said("parallel").calls) < 2:
+    both = findings.probe_responses.get("parallel")
+    if both is None or len(findings.observed_message("parallel").calls) < 2:
         return unknown_verdict("the model made no second call anyway")
-    count = len(findings.said("one_call").calls)
+    count = len(findings.observed_message("one_call").calls)
     return ignored_field_verdict("is not heeded: 2 calls") if count > 1 else passed_verdict("at most one call")
 
 
 def check_required_tool(findings: Findings, response: ProbeResponse) -> Verdict:
-    if findings.said("required").calls:
+    if findings.observed_message("required").calls:
         return passed_verdict("a call was made")
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
-    if response.cut and not response.said.text:
+    if response.cut and not response.message.text:
         return unknown_verdict(_missing(0, response))
     if response.cut:  # it may be held to a call that it has not come to
         return failed_verdict("is not heeded: text until it was cut off")
@@ -207,10 +207,10 @@ def check_required_tool(findings: Findings, response: ProbeResponse) -> Verdict:
 
 def check_named_tool(findings: Findings, response: ProbeResponse) -> Verdict:
     """A server that heeds no name may still heed `required`, which counts."""
-    names = [one.name for one in findings.said("named").calls]
+    names = [one.name for one in findings.observed_message("named").calls]
     if names == ["get_time"]:
         return passed_verdict("that tool was called")
-    if response.cut and not (names or response.said.text):
+    if response.cut and not (names or response.message.text):
         return unknown_verdict(_missing(0, response))
     other = isinstance(findings.configured_kind.fields["tool_choice"], TranslatedRule)
     words = f"is not heeded: {f'called {names[0]}' if names else 'no call'}"
@@ -218,9 +218,9 @@ def check_named_tool(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_no_tool(findings: Findings, response: ProbeResponse) -> Verdict:
-    if response.said.calls:
+    if response.message.calls:
         return failed_verdict("is not heeded: a call", "the gateway sends no tools then")
-    if findings.said("none").calls:
+    if findings.observed_message("none").calls:
         return failed_verdict(
             "the call comes as text", advice_for("no_tools", findings) or "the gateway sends no tools then"
         )

@@ -96,7 +96,7 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     """
 
     kind: str
-    heard: Mapping[str, ProbeResponse]
+    probe_responses: Mapping[str, ProbeResponse]
     chosen: FormatChoice
     metadata: ModelMetadata
     responses: bool | None
@@ -116,11 +116,11 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def reading(self) -> DetectedFormat:
         """Return the reasoning and the calls found in the text."""
-        return detect_format([self._words(question) for question in self.heard], FORMATS, self.chosen.format)
+        return detect_format([self._words(question) for question in self.probe_responses], FORMATS, self.chosen.format)
 
-    def said(self, question: str) -> ObservedMessage:
+    def observed_message(self, question: str) -> ObservedMessage:
         """Return the model's response to a probe, with its markup parsed."""
-        message = self.heard[question].said
+        message = self.probe_responses[question].message
         if not self.reading.format:
             return message
         found, _ = parse_as(self._words(question), FORMATS[self.reading.format])
@@ -134,9 +134,13 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
 
         `native` where the server has found all thoughts and calls; where none may be called, no server looks for them.
         """
-        message = {question: response.said for question, response in self.heard.items() if question != "none"}
-        left = any(self.said(question).calls != observed.calls for question, observed in message.items())
-        left = left or any(self.said(question).thought != observed.thought for question, observed in message.items())
+        message = {
+            question: response.message for question, response in self.probe_responses.items() if question != "none"
+        }
+        left = any(self.observed_message(question).calls != observed.calls for question, observed in message.items())
+        left = left or any(
+            self.observed_message(question).thought != observed.thought for question, observed in message.items()
+        )
         if not left and any(observed.calls or observed.thought for observed in message.values()):
             return "native"
         return self.reading.format if self.reading.calls else None
@@ -147,10 +151,10 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
         known, seen = self.chosen.thought_open, self.reading.thought_open
         if known == seen or self.format == "native":
             return None
-        plain = self.heard["plain"].said if "plain" in self.heard else ObservedMessage()
+        plain = self.probe_responses["plain"].message if "plain" in self.probe_responses else ObservedMessage()
         if seen:
             return "open"
         return "closed" if plain.text and plain.finish == "stop" and not plain.thought else None
 
     def _words(self, question: str) -> ObservedText:
-        return ObservedText(self.heard[question].said.text, bool(QUESTIONS[question].request.tools))
+        return ObservedText(self.probe_responses[question].message.text, bool(QUESTIONS[question].request.tools))

@@ -60,7 +60,7 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
     begun: seconds until the first word, None if there was none; left: the probe ended before the response did.
     """
 
-    said: ObservedMessage = ObservedMessage()
+    message: ObservedMessage = ObservedMessage()
     problem: Problem | None = None
     choices: int = 0
     delta_count: int = 0
@@ -75,12 +75,12 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
     @property
     def cut(self) -> bool:
         """True if it is not all that the model would have said."""
-        return self.said.finish == "length" or self.left
+        return self.message.finish == "length" or self.left
 
     @property
     def is_reasoning_only(self) -> bool:
         """True if the answer came to its end and is nothing but a thought."""
-        return bool(self.said.thought) and not (self.said.text or self.said.calls or self.cut)
+        return bool(self.message.thought) and not (self.message.text or self.message.calls or self.cut)
 
 
 class ProbeResponseReader:
@@ -119,13 +119,13 @@ class ProbeResponseReader:
     def fail(self, problem: Problem) -> None:
         self._events += self._upstream.fail(problem)
 
-    def heard(self) -> ProbeResponse:
+    def response(self) -> ProbeResponse:
         events, noted = self._events, frozenset(self._ledger.entries())
         words = [event for event in events if isinstance(event, TextDelta | ReasoningDelta) and event.text]
         counts = [event for event in events if isinstance(event, Usage)]
         found = _FIELDS.search(self._raw)
         return ProbeResponse(
-            said=message_from_events(events),
+            message=message_from_events(events),
             problem=next((event.problem for event in events if isinstance(event, Failure)), None),
             choices=len({event.choice for event in events if isinstance(event, Finish)}),
             delta_count=len(words),

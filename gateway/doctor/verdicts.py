@@ -132,7 +132,7 @@ def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | Non
     """The judge of one question's answer, where there is one.  `topic`: of the advice if it was refused."""
 
     def judged(findings: Findings) -> Verdict:
-        response = findings.heard.get(question)
+        response = findings.probe_responses.get(question)
         if response is None:
             return unknown_verdict("was not asked")
         if response.problem:

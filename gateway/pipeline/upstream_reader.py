@@ -123,7 +123,7 @@ class UpstreamReader:
         decoder = self._decoder
         return decoder.counted or Usage(
             estimate_tokens_from_characters(self._prompt_size()),
-            decoder.written or estimate_tokens_from_characters(decoder.said),
+            decoder.written or estimate_tokens_from_characters(decoder.decoded_characters),
         )
 
     def _keep_body(self, piece: bytes) -> list[Event]:
@@ -171,7 +171,7 @@ class UpstreamReader:
 
     def _estimate_usage(self) -> Iterable[Usage]:
         """Yield the usage that the backend did not count, of the response or of its reasoning."""
-        usage, said, thought = self._decoder.counted, self._decoder.said, self._normaliser.thought
+        usage, said, thought = self._decoder.counted, self._decoder.decoded_characters, self._normaliser.thought
         if usage and (usage.reasoning or not thought):
             return ()
         self._ledger.add("estimated", "usage.reasoning_tokens" if usage else "usage")

@@ -163,7 +163,7 @@ class Recording:
         self.over = True
 
     @property
-    def asked(self) -> RequestEntry | None:
+    def request_entry(self) -> RequestEntry | None:
         """Return the client's request, if it is known."""
         first = self.entries[0] if self.entries else None
         return first if isinstance(first, RequestEntry) else None

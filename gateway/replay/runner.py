@@ -113,9 +113,9 @@ async def replayed(recording: Recording, ways: ReplayOptions = _AS_IT_WAS) -> Re
 
 def _check(recording: Recording, ways: ReplayOptions) -> None:
     *entries, over = recording.entries
-    assert recording.asked, "a recording says what was asked"
-    if ways.endpoint and recording.asked.path not in ENDPOINTS.values():
-        raise UnreadableRecording(f"what {recording.asked.path} was asked cannot be asked elsewhere")
+    assert recording.request_entry, "a recording says what was asked"
+    if ways.endpoint and recording.request_entry.path not in ENDPOINTS.values():
+        raise UnreadableRecording(f"what {recording.request_entry.path} was asked cannot be asked elsewhere")
     if recording.cut:
         raise UnreadableRecording("it is too long to have been written down to its end")
     if not any(isinstance(entry, UpstreamRequestEntry) for entry in entries):
@@ -181,7 +181,7 @@ def _backend(entry: PreparedEntry, script: Sequence[RecordedCall], root: str) ->
 
 
 async def _ask(app: FastAPI, recording: Recording, endpoint: str | None) -> None:
-    entry = recording.asked
+    entry = recording.request_entry
     assert entry, "a recording says what was asked"
     path = ENDPOINTS[endpoint] if endpoint else entry.path
     body = entry.body

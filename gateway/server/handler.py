@@ -82,7 +82,7 @@ class ModelRequestHandler:
         """True if it came to a good end; raises a GatewayError for everything that has a status of its own."""
         seen = record_of(ask.http.scope)
         if seen.recorder:
-            seen.recorder.asked(ask.http.scope, ask.raw)
+            seen.recorder.record_request(ask.http.scope, ask.raw)
         async with Held() as held:
             question = await read(self._reader, ask.raw, ask.tenant, held)
             seen.ledger, seen.usage = question.ledger, question.usage

@@ -142,12 +142,12 @@ class StoredCompletion(Struct, frozen=True):
     id: str
     created_at: int
     body: dict[str, Any]
-    asked: int
+    message_count: int
 
     @property
     def messages(self) -> ItemRange:
         """Return the range of its input messages; each has an id."""
-        return ItemRange(self.id, 0, self.asked)
+        return ItemRange(self.id, 0, self.message_count)
 
 
 class CompletionFilter(Struct, frozen=True):

@@ -74,7 +74,7 @@ class ReasoningCapture:
             if message["role"] == "user":
                 self._said = _and(self._said, message)
         self._choices: defaultdict[int, _CapturedChoice] = defaultdict(_CapturedChoice)
-        self.heard: list[tuple[str, str]] = []
+        self.captured: list[tuple[str, str]] = []
 
     def feed(self, event: Event) -> Iterable[Event]:
         if type(event) is ReasoningDelta:
@@ -100,7 +100,7 @@ class ReasoningCapture:
 
     def _end(self, choice: _CapturedChoice) -> None:
         if thought := "".join(choice.thoughts):
-            self.heard += [(key, thought) for key in _keys(choice.ids, "".join(choice.texts), self._said)]
+            self.captured += [(key, thought) for key in _keys(choice.ids, "".join(choice.texts), self._said)]
 
 
 def _keys(ids: Sequence[str], text: str, message: str) -> list[str]:

@@ -71,8 +71,8 @@ def test_response_may_begin_again_until_content_was_sent():
     frames += new_encoder(told=3, background=True).keep_alive()
     fold = LogReplay(queued)
     fold.feed(frames)
-    assert (fold.told, fold.said) == (4, False)
-    assert checked(frames + resumed(fold.told, [TextDelta(0, "a"), STOP]))["status"] == "completed"
+    assert (fold.next_event_number, fold.has_output) == (4, False)
+    assert checked(frames + resumed(fold.next_event_number, [TextDelta(0, "a"), STOP]))["status"] == "completed"
 
 
 # Nothing to generate

@@ -96,7 +96,7 @@ def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
     frames = logged(events, **options)
     frames = frames[: data.draw(st.integers(0, len(frames)))]
     fold = folded(frames, background=background)
-    assert fold.told == len(frames)
+    assert fold.next_event_number == len(frames)
     if fold.ended:
         assert fold.ended == checked(b"".join(frames) + event_stream.DONE, EXTRAS)
         return
@@ -105,7 +105,11 @@ def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
     assert broken_off(frames, problem, background=background)["status"] == ("failed" if failed else "cancelled")
     places = sorted(data.draw(st.sets(st.integers(0, len(frames)), max_size=4)))
     other = folded((b"".join(frames[a:b]) for a, b in pairwise([0, *places, len(frames)])), background=background)
-    assert (other.told, other.said, *other.fail(problem)) == (fold.told, fold.said, *fold.fail(problem))
+    assert (other.next_event_number, other.has_output, *other.fail(problem)) == (
+        fold.next_event_number,
+        fold.has_output,
+        *fold.fail(problem),
+    )
     assert other.close(kept=True) == fold.close(kept=True)
 
 
@@ -198,7 +202,7 @@ def test_log_end_of_a_cancelled_response_has_no_error():
 @pytest.mark.parametrize("background", [False, True])
 def test_log_without_events_gets_a_complete_end(background):
     fold = folded([], background=background)
-    assert (fold.told, fold.said, fold.ended) == (0, False, None)
+    assert (fold.next_event_number, fold.has_output, fold.ended) == (0, False, None)
     assert broken_off([], background=background)["output"] == []
 
 
@@ -207,8 +211,8 @@ def test_log_end_of_a_deleted_response_has_store_false():
     fold = folded(frames)
     record, end = fold.fail(DIED)
     last = events_of(fold.close(kept=False) + event_stream.DONE)[0]
-    assert last["response"] == {**record, "store": False} and last["sequence_number"] == fold.told
-    assert fold.told == 5 + event_stream.count_events(end)
+    assert last["response"] == {**record, "store": False} and last["sequence_number"] == fold.next_event_number
+    assert fold.next_event_number == 5 + event_stream.count_events(end)
 
 
 def test_log_without_its_beginning_keeps_its_complete_items():
@@ -218,12 +222,12 @@ def test_log_without_its_beginning_keeps_its_complete_items():
     for first in range(1, len(frames) - 1):
         fold = folded(frames[first:-1])
         record, end = fold.fail(DIED)
-        assert fold.said and record["output"] == [
+        assert fold.has_output and record["output"] == [
             item for item, place in zip(whole, ends, strict=True) if place >= first
         ]
         (error,) = events_of(end + event_stream.DONE)
         assert (error["type"], error["sequence_number"]) == ("error", len(frames) - 1)
-    assert frames[2].startswith(b"event: response.in_progress") and folded(frames[2:3]).said
+    assert frames[2].startswith(b"event: response.in_progress") and folded(frames[2:3]).has_output
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
@@ -239,7 +243,7 @@ def test_ending_event_has_the_status_of_the_response(status):
 @pytest.mark.parametrize("frames", range(1, 5))
 def test_log_records_whether_content_was_sent(frames):
     log_of = logged([KEEP_ALIVE, TextDelta(0, "a"), STOP])
-    assert folded(log_of[:frames]).said is (frames == 4)
+    assert folded(log_of[:frames]).has_output is (frames == 4)
 
 
 @settings(max_examples=examples(200), deadline=None)

@@ -70,9 +70,9 @@ def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
     decoder = ChatDecoder(Warnings(), n)
     for shape, word in chunks:
         alone, data = deepcopy(decoder), shape(word)
-        alone._template = RepeatedChunkDecoder(said=decoder._template.said)
+        alone._template = RepeatedChunkDecoder(decoded_characters=decoder._template.decoded_characters)
         assert decoder.decode(data) == alone.decode(data)
-        assert decoder.said == alone.said
+        assert decoder.decoded_characters == alone.decoded_characters
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_chunk_of_a_known_form_is_read_without_decoding():
     others = [2 * more, more[:-1], more[1:], b"data: [DONE]\n\n", third.replace(b"drei", b"drei vier")]
     for data in [*others, *[more.replace(b"x", text) for text in (b"", b"\xff", b"\n", b'","')]]:
         assert read(data) is None
-    assert decoder.said == len("onetwodrei é")
+    assert decoder.decoded_characters == len("onetwodrei é")
 
 
 def test_chunk_text_with_an_unescaped_quote_is_not_read_by_the_template():

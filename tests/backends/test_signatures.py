@@ -156,7 +156,7 @@ def test_reasoning_length_is_counted_once_with_thinking_blocks():
     decoder = ChatDecoder(Warnings())
     for delta in ({"reasoning": "abc"}, {"reasoning": "def"}, {"thinking_blocks": [thinking("abcdef", "s")]}):
         decoder.decode(chunk(**delta)[6:])
-    assert decoder.said == 6
+    assert decoder.decoded_characters == 6
 
 
 pieces = st.lists(st.text('ab"\\é😀\n', min_size=1, max_size=4), max_size=5)

@@ -111,16 +111,16 @@ def listen(*pieces, question="streamed", kind="openai", type="text/event-stream"
     for seconds, piece in enumerate(pieces, 1):
         listener.feed(piece, float(seconds))
         if listener.done:
-            return listener.heard()
+            return listener.response()
     listener.close(9.0)
-    return listener.heard()
+    return listener.response()
 
 
 def test_doctor_reads_a_streamed_response():
     usage = frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10})
     pieces = [chunk(reasoning="Hm"), chunk("4 + 3"), chunk(" = 7."), chunk(finish="stop"), usage, DONE]
     heard = listen(chunk("", role="assistant"), *pieces)
-    assert heard.said == ObservedMessage("4 + 3 = 7.", "Hm", (), "stop")
+    assert heard.message == ObservedMessage("4 + 3 = 7.", "Hm", (), "stop")
     assert (heard.delta_count, heard.choices, heard.begun, heard.problem) == (3, 1, 2.0, None)
     assert (heard.field, heard.usage, heard.chances, heard.cut) == ("reasoning", Usage(7, 3, reasoning=1), False, False)
 
@@ -129,7 +129,7 @@ def test_doctor_reads_a_response_that_is_not_streamed():
     body = said(None, tool_calls=[{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{"}}])
     body["choices"][0]["finish_reason"] = "length"
     heard = listen(json.dumps(body).encode(), question="tools", type="application/json")
-    assert heard.said.calls == (ObservedToolCall("f", "{", complete=False),)
+    assert heard.message.calls == (ObservedToolCall("f", "{", complete=False),)
     assert heard.cut and heard.begun == 9.0 and heard.usage == Usage(7, 2)
 
 
@@ -152,26 +152,26 @@ def test_doctor_notices_missing_usage():
 
 def test_doctor_keeps_the_text_of_a_broken_stream():
     heard = listen(chunk("Hi"))
-    assert heard.said.text == "Hi" and heard.problem.code == "upstream_lost"
+    assert heard.message.text == "Hi" and heard.problem.code == "upstream_lost"
     failed = listen(chunk("Hi"), frame(error={"message": "no more"}), chunk("ho"))
-    assert failed.said.text == "Hi" and failed.problem.message == "no more"
+    assert failed.message.text == "Hi" and failed.problem.message == "no more"
 
 
 def test_doctor_leaves_an_endless_response():
     heard = listen(chunk("Hi"), chunk(" there"), question="endless")
-    assert heard.left and heard.cut and heard.said.text == "Hi" and heard.problem is None
+    assert heard.left and heard.cut and heard.message.text == "Hi" and heard.problem is None
     assert not listen(chunk("Hi") + chunk(finish="stop"), question="endless").left
 
 
 def test_doctor_limits_the_bytes_of_a_response():
     heard = listen(*[chunk("x" * (1 << 20))] * 9)
-    assert heard.problem.message == "The answer has more than 4194304 bytes." and len(heard.said.text) < 5 << 20
+    assert heard.problem.message == "The answer has more than 4194304 bytes." and len(heard.message.text) < 5 << 20
 
 
 def test_doctor_reads_the_first_choice_and_counts_all():
     ends = [chunk(index=0, finish="stop"), chunk(index=1, finish="stop")]
     heard = listen(chunk("a", index=1), chunk("b", index=0), *ends, DONE, question="twice")
-    assert heard.said.text == "b" and heard.choices == 2
+    assert heard.message.text == "b" and heard.choices == 2
 
 
 def test_doctor_notices_logprobs():
@@ -222,35 +222,35 @@ def test_doctor_finds_one_format_for_all_texts(texts, reading):
 
 GOOD = MappingProxyType(
     {
-        "plain": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), delta_count=1),
-        "streamed": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), delta_count=8, begun=0.5),
-        "endless": ProbeResponse(said=ObservedMessage("1"), left=True),
-        "after": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), begun=0.6),
+        "plain": ProbeResponse(message=ObservedMessage(SUM, finish="stop"), delta_count=1),
+        "streamed": ProbeResponse(message=ObservedMessage(SUM, finish="stop"), delta_count=8, begun=0.5),
+        "endless": ProbeResponse(message=ObservedMessage("1"), left=True),
+        "after": ProbeResponse(message=ObservedMessage(SUM, finish="stop"), begun=0.6),
         "thinking": ProbeResponse(
-            said=ObservedMessage(SUM, "That is 7.", (), "stop"), field="reasoning", usage=Usage(98, 9)
+            message=ObservedMessage(SUM, "That is 7.", (), "stop"), field="reasoning", usage=Usage(98, 9)
         ),
-        "tools": ProbeResponse(said=ObservedMessage(calls=(CALL,), finish="tool_calls")),
-        "tools_streamed": ProbeResponse(said=ObservedMessage(calls=(CALL,), finish="tool_calls")),
-        "parallel": ProbeResponse(said=ObservedMessage(calls=(CALL, CALL), finish="tool_calls")),
-        "one_call": ProbeResponse(said=ObservedMessage(calls=(CALL,), finish="tool_calls")),
-        "required": ProbeResponse(said=ObservedMessage(calls=(CALL,), finish="tool_calls")),
+        "tools": ProbeResponse(message=ObservedMessage(calls=(CALL,), finish="tool_calls")),
+        "tools_streamed": ProbeResponse(message=ObservedMessage(calls=(CALL,), finish="tool_calls")),
+        "parallel": ProbeResponse(message=ObservedMessage(calls=(CALL, CALL), finish="tool_calls")),
+        "one_call": ProbeResponse(message=ObservedMessage(calls=(CALL,), finish="tool_calls")),
+        "required": ProbeResponse(message=ObservedMessage(calls=(CALL,), finish="tool_calls")),
         "named": ProbeResponse(
-            said=ObservedMessage(calls=(ObservedToolCall("get_time", "{}", complete=True),), finish="tool_calls")
+            message=ObservedMessage(calls=(ObservedToolCall("get_time", "{}", complete=True),), finish="tool_calls")
         ),
-        "none": ProbeResponse(said=ObservedMessage("I cannot.", finish="stop")),
-        "schema": ProbeResponse(said=ObservedMessage('{"colour": "blue", "number": 7}', finish="stop")),
-        "stopped": ProbeResponse(said=ObservedMessage("4 + 3 ", finish="stop")),
-        "twice": ProbeResponse(said=ObservedMessage(SUM), choices=2),
-        "chances": ProbeResponse(said=ObservedMessage(SUM), chances=True),
-        "image": ProbeResponse(said=ObservedMessage("It is Red.")),
+        "none": ProbeResponse(message=ObservedMessage("I cannot.", finish="stop")),
+        "schema": ProbeResponse(message=ObservedMessage('{"colour": "blue", "number": 7}', finish="stop")),
+        "stopped": ProbeResponse(message=ObservedMessage("4 + 3 ", finish="stop")),
+        "twice": ProbeResponse(message=ObservedMessage(SUM), choices=2),
+        "chances": ProbeResponse(message=ObservedMessage(SUM), chances=True),
+        "image": ProbeResponse(message=ObservedMessage("It is Red.")),
     }
 )
 NO = ProbeResponse(problem=Problem(400, "I do not like\n it"))
-RAW = ProbeResponse(said=ObservedMessage(MARKUP, finish="stop"))
-TWO_RAW = ProbeResponse(said=ObservedMessage(f"{MARKUP}\n{MARKUP}", finish="stop"))
-PROSE = ProbeResponse(said=ObservedMessage("Well.", finish="stop"))
-CUT = ProbeResponse(said=ObservedMessage(thought="Hm", finish="length"))
-SILENT = ProbeResponse(said=ObservedMessage(finish="stop"))
+RAW = ProbeResponse(message=ObservedMessage(MARKUP, finish="stop"))
+TWO_RAW = ProbeResponse(message=ObservedMessage(f"{MARKUP}\n{MARKUP}", finish="stop"))
+PROSE = ProbeResponse(message=ObservedMessage("Well.", finish="stop"))
+CUT = ProbeResponse(message=ObservedMessage(thought="Hm", finish="length"))
+SILENT = ProbeResponse(message=ObservedMessage(finish="stop"))
 
 
 def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, ignores=(), **heard):
@@ -258,7 +258,7 @@ def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=T
     all_heard = {name: one for name, one in {**GOOD, **heard}.items() if one}
     return Findings(
         kind=kind,
-        heard=all_heard,
+        probe_responses=all_heard,
         chosen=FormatChoice(chosen, "", opens),
         metadata=known or ModelMetadata(32768),
         responses=responses,
@@ -289,7 +289,7 @@ CASES = [
     ("chat", {"plain": ProbeResponse(problem=Problem(502, "lost"))}, "wanting", "failed: lost"),
     (
         "chat",
-        {"plain": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))},
+        {"plain": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))},
         "wanting",
         "all of the answer is taken for",
     ),
@@ -300,29 +300,29 @@ CASES = [
     ("usage", {"thinking": PROSE}, "wanting", "streams bring no counts"),
     (
         "thoughts",
-        {"thinking": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))},
+        {"thinking": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))},
         "wanting",
         "all of the answer is taken",
     ),
-    ("thoughts", {"thinking": ProbeResponse(said=ObservedMessage(THOUGHT + SUM))}, "wanting", "come as text"),
-    ("thoughts", {"thinking": ProbeResponse(said=ObservedMessage(SUM, "Hm"))}, "good", "come apart from the text"),
+    ("thoughts", {"thinking": ProbeResponse(message=ObservedMessage(THOUGHT + SUM))}, "wanting", "come as text"),
+    ("thoughts", {"thinking": ProbeResponse(message=ObservedMessage(SUM, "Hm"))}, "good", "come apart from the text"),
     ("thoughts", {"thinking": PROSE}, "unknown", "the model did not think"),
     (
         "thought_open",
-        {"thinking": ProbeResponse(said=ObservedMessage("Hm</think>" + SUM))},
+        {"thinking": ProbeResponse(message=ObservedMessage("Hm</think>" + SUM))},
         "wanting",
         "the prompt opens a thought",
     ),
     (
         "thought_open",
-        {"thinking": ProbeResponse(said=ObservedMessage(THOUGHT + SUM))},
+        {"thinking": ProbeResponse(message=ObservedMessage(THOUGHT + SUM))},
         "good",
         "the model opens its thoughts itself",
     ),
     ("thought_open", {"thinking": PROSE}, "good", "the prompt opens no thought"),
     (
         "thought_open",
-        {"thinking": ProbeResponse(said=ObservedMessage("Let", finish="length"))},
+        {"thinking": ProbeResponse(message=ObservedMessage("Let", finish="length"))},
         "unknown",
         "the answer was cut off",
     ),
@@ -332,19 +332,19 @@ CASES = [
     ("tools", {"tools": CUT}, "unknown", "the model had not called when it was cut off"),
     (
         "tools",
-        {"tools": ProbeResponse(said=ObservedMessage(calls=(ObservedToolCall("f", "{", complete=False),)))},
+        {"tools": ProbeResponse(message=ObservedMessage(calls=(ObservedToolCall("f", "{", complete=False),)))},
         "wanting",
         "the arguments of f",
     ),
     (
         "tools",
-        {"tools": ProbeResponse(said=ObservedMessage(calls=(ObservedToolCall("f", "7", complete=True),)))},
+        {"tools": ProbeResponse(message=ObservedMessage(calls=(ObservedToolCall("f", "7", complete=True),)))},
         "wanting",
         "the arguments of f",
     ),
     (
         "tools",
-        {"tools": ProbeResponse(said=ObservedMessage(calls=(ObservedToolCall("f", "[" * 9999, complete=True),)))},
+        {"tools": ProbeResponse(message=ObservedMessage(calls=(ObservedToolCall("f", "[" * 9999, complete=True),)))},
         "wanting",
         "the arguments",
     ),
@@ -353,7 +353,7 @@ CASES = [
         "tools_streamed",
         {
             "tools_streamed": ProbeResponse(
-                said=ObservedMessage(calls=(CALL,)), warnings=frozenset(("repaired:finish_reason",))
+                message=ObservedMessage(calls=(CALL,)), warnings=frozenset(("repaired:finish_reason",))
             )
         },
         "wanting",
@@ -368,13 +368,13 @@ CASES = [
     ("tool_choice_required", {"required": PROSE}, "wanting", "is not heeded: no call"),
     (
         "tool_choice_required",
-        {"required": ProbeResponse(said=ObservedMessage("Well, ", finish="length"))},
+        {"required": ProbeResponse(message=ObservedMessage("Well, ", finish="length"))},
         "wanting",
         "is not heeded: text until it was cut off",
     ),
     (
         "tool_choice_required",
-        {"required": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))},
+        {"required": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))},
         "wanting",
         "all of the answer",
     ),
@@ -387,33 +387,33 @@ CASES = [
     ("json_schema", {"schema": PROSE}, "wanting", "the answer is not of the schema"),
     (
         "json_schema",
-        {"schema": ProbeResponse(said=ObservedMessage("[" * 9999))},
+        {"schema": ProbeResponse(message=ObservedMessage("[" * 9999))},
         "wanting",
         "the answer is not of the schema",
     ),
     (
         "json_schema",
-        {"schema": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))},
+        {"schema": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))},
         "wanting",
         "all of the answer is taken",
     ),
     ("json_schema", {"schema": CUT}, "unknown", "the answer was cut off"),
     (
         "json_schema",
-        {"schema": ProbeResponse(said=ObservedMessage('{"colour": "blue",   ', finish="length"))},
+        {"schema": ProbeResponse(message=ObservedMessage('{"colour": "blue",   ', finish="length"))},
         "unknown",
         "the answer was",
     ),
     (
         "json_schema",
-        {"schema": ProbeResponse(said=ObservedMessage("Let me see", finish="length"))},
+        {"schema": ProbeResponse(message=ObservedMessage("Let me see", finish="length"))},
         "wanting",
         "the answer is not of the",
     ),
     ("stop", {"stopped": GOOD["plain"]}, "wanting", "is not heeded"),
     (
         "stop",
-        {"stopped": ProbeResponse(said=ObservedMessage("4 + 3 ="))},
+        {"stopped": ProbeResponse(message=ObservedMessage("4 + 3 ="))},
         "wanting",
         "the answer ends there, but with what it was to",
     ),
@@ -462,7 +462,7 @@ def test_doctor_verdict_cases_cover_all_probes():
         ("tools", "sglang", {"tools": RAW}, "--tool-call-parser qwen; or let the gateway parse: `format: hermes_json`"),
         ("tools", "transformers", {"tools": RAW}, "let the gateway parse: `format: hermes_json`"),
         ("tools", "llamacpp", {"tools": NO}, "--jinja, and no --skip-chat-parsing"),
-        ("thoughts", "vllm", {"thinking": ProbeResponse(said=ObservedMessage(THOUGHT + SUM))}, "--reasoning-parser deepseek_r1; or "),
+        ("thoughts", "vllm", {"thinking": ProbeResponse(message=ObservedMessage(THOUGHT + SUM))}, "--reasoning-parser deepseek_r1; or "),
         ("tool_choice_none", "vllm", {"none": RAW}, "--exclude-tools-when-tool-choice-none"),
         ("tool_choice_none", "llamacpp", {"none": RAW}, "the gateway sends no tools then"),
         ("tool_choice_named", "llamacpp", {"named": GOOD["tools"]}, "the gateway offers that tool alone"),
@@ -480,9 +480,9 @@ def test_doctor_verdict_cases_cover_all_probes():
         ("json_schema", "llamacpp", {"schema": PROSE}, "a start without --skip-chat-parsing; or `ignores: [response_f"),
         ("context_window", "ollama", {"known": ModelMetadata(4096)}, "OLLAMA_CONTEXT_LENGTH=N"),
         ("images", "llamacpp", {"image": NO}, "if the model can see: --mmproj FILE"),
-        ("chat", "vllm", {"plain": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))}, "no --reasoning-parser for a model"),
-        ("thought_open", "transformers", {"thinking": ProbeResponse(said=ObservedMessage("Hm</think>" + SUM))}, "`thought: open`"),
-        ("thought_open", "vllm", {"thinking": ProbeResponse(said=ObservedMessage("Hm</think>7")), "opens": True}, "--reasoning-parser "),
+        ("chat", "vllm", {"plain": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))}, "no --reasoning-parser for a model"),
+        ("thought_open", "transformers", {"thinking": ProbeResponse(message=ObservedMessage("Hm</think>" + SUM))}, "`thought: open`"),
+        ("thought_open", "vllm", {"thinking": ProbeResponse(message=ObservedMessage("Hm</think>7")), "opens": True}, "--reasoning-parser "),
     ],
 )  # fmt: skip
 def test_doctor_verdict_has_advice(name, kind, heard, said):
@@ -516,9 +516,9 @@ def test_doctor_advice_exists_for_each_kind_and_format():
         ({"tools": RAW}, "hermes_json", None),
         ({"tools": NO, "tools_streamed": NO, "parallel": NO, "one_call": NO, "required": NO, "named": NO, "none": RAW,
           "thinking": PROSE}, "hermes_json", None),
-        ({"thinking": ProbeResponse(said=ObservedMessage(THOUGHT + SUM))}, None, None),
-        ({"thinking": ProbeResponse(said=ObservedMessage("Hm</think>" + SUM)), "tools": RAW}, "hermes_json", "open"),
-        ({"thinking": ProbeResponse(said=ObservedMessage("Hm</think>" + SUM)), "tools": RAW, "opens": True}, "hermes_json", None),
+        ({"thinking": ProbeResponse(message=ObservedMessage(THOUGHT + SUM))}, None, None),
+        ({"thinking": ProbeResponse(message=ObservedMessage("Hm</think>" + SUM)), "tools": RAW}, "hermes_json", "open"),
+        ({"thinking": ProbeResponse(message=ObservedMessage("Hm</think>" + SUM)), "tools": RAW, "opens": True}, "hermes_json", None),
         ({"tools": RAW, "opens": True}, "hermes_json", "closed"),
         ({"tools": RAW, "plain": CUT, "opens": True}, "hermes_json", None),
         ({"opens": True}, "native", None),
@@ -547,14 +547,14 @@ SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n",
     [
         ("vllm", {}, set()),
         ("vllm", HEARD_IN_SILENCE, SILENCE),
-        ("vllm", {"stopped": ProbeResponse(said=ObservedMessage("4 + 3 ="))}, {"stop"}),
+        ("vllm", {"stopped": ProbeResponse(message=ObservedMessage("4 + 3 ="))}, {"stop"}),
         ("vllm", {"required": TWO_RAW, "one_call": TWO_RAW, "parallel": TWO_RAW}, {"parallel_tool_calls"}),
         ("lmstudio", HEARD_IN_SILENCE, SILENCE - {"n", "logprobs"}),
         ("transformers", HEARD_IN_SILENCE, set()),
         # What is refused is not ignored, nor what may still have come, nor what only a name was not heeded of.
         ("vllm", dict.fromkeys(HEARD_IN_SILENCE, NO), set()),
         ("vllm", dict.fromkeys(HEARD_IN_SILENCE), set()),
-        ("vllm", {"required": ProbeResponse(said=ObservedMessage("Well, ", finish="length")), "schema": CUT}, set()),
+        ("vllm", {"required": ProbeResponse(message=ObservedMessage("Well, ", finish="length")), "schema": CUT}, set()),
         ("vllm", {"named": RAW}, set()),
         ("ollama", {"required": replace(PROSE, omitted_fields=frozenset(("tool_choice",)))}, set()),
         # Of a llama.cpp that does not parse more is known than of one that does.
@@ -677,7 +677,7 @@ def test_doctor_config_merge_fills_in_the_format(there, found, after):
 
 
 def test_doctor_config_merge_reports_a_conflict():
-    open_model = findings(tools=RAW, thinking=ProbeResponse(said=ObservedMessage("Hm</think>" + SUM)))
+    open_model = findings(tools=RAW, thinking=ProbeResponse(message=ObservedMessage("Hm</think>" + SUM)))
     text = "backends: {vllm: {url: http://x}}\nmodels: {qwen: {format: mistral, thought: closed}}\n"
     with pytest.raises(ConfigError) as caught:
         merge_config(text, [server(("qwen", open_model))], "x.yaml")

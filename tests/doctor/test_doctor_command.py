@@ -224,34 +224,34 @@ async def examined(*scripts, seconds=5.0, until=60.0):
 async def test_doctor_gives_up_on_a_response_that_hangs():
     hangs = [head(), chunk("Hi"), HANG]
     found = await examined(HELLO, hangs, [HANG], HELLO, seconds=2)
-    assert found.heard["streamed"].problem.message == "no end within 2 s"
-    assert found.heard["streamed"].said.text == "Hi"
-    assert found.heard["endless"].problem.status == 504 and found.heard["after"].problem is None
+    assert found.probe_responses["streamed"].problem.message == "no end within 2 s"
+    assert found.probe_responses["streamed"].message.text == "Hi"
+    assert found.probe_responses["endless"].problem.status == 504 and found.probe_responses["after"].problem is None
 
 
 async def test_doctor_reports_a_backend_that_closes_the_connection():
     found = await examined(HELLO, [head(), chunk("Hi"), CLOSE], [CLOSE], HELLO)
-    assert found.heard["streamed"].problem.code == "upstream_lost"
-    assert found.heard["endless"].problem.status == 502
-    assert found.heard["tools"].problem is None
+    assert found.probe_responses["streamed"].problem.code == "upstream_lost"
+    assert found.probe_responses["endless"].problem.status == 502
+    assert found.probe_responses["tools"].problem is None
 
 
 async def test_doctor_logs_no_open_circuit_for_a_failing_backend(caplog):
     no = whole({"error": "no"}, status=502)
     found = await examined(HELLO, no, no, no, HELLO, no, no, no, HELLO)
-    assert sum(one.problem is not None for one in found.heard.values()) >= 6
+    assert sum(one.problem is not None for one in found.probe_responses.values()) >= 6
     assert "left alone" not in caplog.text
 
 
 async def test_doctor_ends_at_its_deadline():
     found = await examined([HANG], until=2)
-    assert list(found.heard) == ["plain"] and found.responses is None
-    assert (await examined(until=0)).heard == {}
+    assert list(found.probe_responses) == ["plain"] and found.responses is None
+    assert (await examined(until=0)).probe_responses == {}
 
 
 async def test_doctor_leaves_an_endless_response_at_once():
     found = await examined(HELLO, HELLO, [head(), chunk("1"), HANG], HELLO)
-    assert found.heard["endless"].left and found.heard["endless"].problem is None
+    assert found.probe_responses["endless"].left and found.probe_responses["endless"].problem is None
 
 
 @pytest.mark.parametrize(

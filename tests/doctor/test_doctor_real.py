@@ -33,7 +33,9 @@ CHOICES = {
     "tool_choice_named": ("wanting", "is not heeded: called get_weather"),
     "tool_choice_none": ("wanting", "the call comes as text"),
 }
-NOTHING = Findings(kind="llamacpp", heard={}, chosen=FormatChoice("auto", ""), metadata=ModelMetadata(), responses=None)
+NOTHING = Findings(
+    kind="llamacpp", probe_responses={}, chosen=FormatChoice("auto", ""), metadata=ModelMetadata(), responses=None
+)
 # With tools the small model calls only if it has not to think first.
 OPEN = """\
 {%- if add_generation_prompt -%}

@@ -148,8 +148,8 @@ def test_recording_that_is_too_long_is_cut():
 
 
 def test_recording_without_a_request_has_none():
-    assert Recording("1", "", 9).asked is None
-    assert made((RoundEndEntry, {})).asked is None
+    assert Recording("1", "", 9).request_entry is None
+    assert made((RoundEndEntry, {})).request_entry is None
 
 
 # Redaction

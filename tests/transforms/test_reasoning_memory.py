@@ -42,7 +42,7 @@ def answer_events(thought="", text="", *ids, choice=0):
 def reasoning_kept(asked, events):
     listener = ReasoningCapture(asked)
     assert [one for event in events for one in listener.feed(event)] == events and list(listener.close()) == []
-    return dict(listener.heard)
+    return dict(listener.captured)
 
 
 def reasoning_recalled(messages, found, **scope):

@@ -302,9 +302,9 @@ def _carrier(head: ResponseHead, params: ResponseParams) -> Carrier:
 
 class ResponseStreamEncoder:
     def __init__(self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
-        self._frames = EventWriter(edge.pad if asked.obfuscation else None, head.told)
+        self._frames = EventWriter(edge.pad if asked.obfuscation else None, head.events_sent)
         self._answer = ResponseBuilder(head, asked, ledger, edge, self._frames)
-        self._ledger, self._told, self._started = ledger, head.told, False
+        self._ledger, self._told, self._started = ledger, head.events_sent, False
 
     def start(self) -> bytes:
         """The beginning, unless it has been told."""

@@ -170,7 +170,7 @@ class PastToolCall(Struct):
     type: str
     id: str
     name: ToolName
-    said: dict[str, Any]
+    payload: dict[str, Any]
     cut: bool
     output: Content | None = None
 
@@ -248,7 +248,7 @@ class History:
         _, call = self._calls[id]
         self._answered(id, "" if approve else f"{_REFUSED} {reason}".strip())
         if approve:
-            self.approved[id] = ApprovedToolCall(id, call.name, call.said["function"]["arguments"])
+            self.approved[id] = ApprovedToolCall(id, call.name, call.payload["function"]["arguments"])
 
     def add_approved_output(self, id: str, output: Content) -> bool:
         """Set the output of an approved call; return False for other calls."""
@@ -313,7 +313,7 @@ class History:
         elif group.thoughts:
             self.rules.ledger.add("dropped", "input.reasoning")
         if calls:
-            message["tool_calls"] = [call.said for call in calls]
+            message["tool_calls"] = [call.payload for call in calls]
         yield message
         for call in group.answered:
             yield {"role": "tool", "tool_call_id": call.id, "content": call.output}

@@ -35,7 +35,7 @@ class LogReplay:
     """
 
     def __init__(self, accepted: JsonObject) -> None:
-        self.told, self.said = 0, False
+        self.next_event_number, self.has_output = 0, False
         self.ended: JsonObject | None = None
         self._begun: JsonObject = {**accepted, "status": "in_progress"}
         self._record: JsonObject = {}
@@ -57,7 +57,7 @@ class LogReplay:
         self._frames.restart_at(0)
         event_stream.write_in_progress(self._frames, self._begun)
         output = self._untold(0)
-        self._frames.restart_at(first := self.told - self._closed)
+        self._frames.restart_at(first := self.next_event_number - self._closed)
         if self._open:
             self._output.append(self._open.close(self._status))
         end = (
@@ -71,21 +71,23 @@ class LogReplay:
 
     def close(self, *, kept: bool) -> bytes:
         """The last event, and whether the response can be asked for again."""
-        return event_stream.final_event({**self._record, "store": kept and self._record["store"]}, self.told)
+        return event_stream.final_event(
+            {**self._record, "store": kept and self._record["store"]}, self.next_event_number
+        )
 
     def _untold(self, first: int) -> bytes:
         """Return the written events numbered from this on, without those in the log."""
-        new = events_after(self._frames.take(), first, self.told - 1)
-        self.told += count_events(new)
+        new = events_after(self._frames.take(), first, self.next_event_number - 1)
+        self.next_event_number += count_events(new)
         return new
 
     def _take(self, event: JsonObject) -> None:
         number, response = event["sequence_number"], event.get("response")
-        self.said |= number > self.told  # nobody knows what it was that is missing
-        self.told = number + 1
+        self.has_output |= number > self.next_event_number  # nobody knows what it was that is missing
+        self.next_event_number = number + 1
         if response and response["status"] in ("queued", "in_progress"):
             return
-        self.said = True
+        self.has_output = True
         match event["type"]:
             case "response.output_item.added":
                 self._open = _opened(self._frames, event["output_index"], event["item"])

@@ -116,7 +116,7 @@ class ResponseHead(Struct, frozen=True):
     created: int
     model: str
     carrier: Carrier = "summary"
-    told: int = 0
+    events_sent: int = 0
 
 
 class EncoderInputs(Struct, frozen=True):

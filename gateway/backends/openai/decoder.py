@@ -81,9 +81,9 @@ class ChatDecoder(Struct, eq=False):
     done: bool = False
 
     @property
-    def said(self) -> int:
+    def decoded_characters(self) -> int:
         """Characters of text, reasoning and arguments so far."""
-        return self._decoded_size + self._template.said
+        return self._decoded_size + self._template.decoded_characters
 
     def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
         """The events of the payloads that stand in data from this place on and are ones known but for their texts, and

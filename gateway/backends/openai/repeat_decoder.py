@@ -44,7 +44,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
     _between: bytes = b""
     _event: Callable[[str], RepeatableEvent] | None = None
     _lessons: int = 0
-    said: int = 0
+    decoded_characters: int = 0
 
     @property
     def is_settled(self) -> bool:
@@ -60,7 +60,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         except (DecodeError, UnicodeDecodeError):
             return None
         self._lessons = 0
-        self.said += len(text)
+        self.decoded_characters += len(text)
         return self._event(text) if text else None
 
     @property
@@ -84,7 +84,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
                 text = _string(data[inside])
             except (DecodeError, UnicodeDecodeError):
                 return None
-            self.said += len(text)
+            self.decoded_characters += len(text)
             return (event(text),) if text else None
 
         return told
@@ -112,7 +112,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         assert self._event
         if texts:
             self._lessons = 0
-        self.said += sum(map(len, texts))
+        self.decoded_characters += sum(map(len, texts))
         return [*map(self._event, filter(None, texts))]
 
     def _matching_strings(self, data: bytes, at: int, step: int) -> tuple[list[bytes], int]:

@@ -149,7 +149,7 @@ def _exchange(recording: Recording) -> ExchangeSummary:
     return ExchangeSummary(
         id=recording.id,
         started=recording.started,
-        endpoint=recording.asked.path if recording.asked else known.get("endpoint", ""),
+        endpoint=recording.request_entry.path if recording.request_entry else known.get("endpoint", ""),
         model=known.get("model") or (prepared.model if prepared else ""),
         backend=known.get("backend") or (prepared.backend if prepared else ""),
         format=known.get("format") or (prepared.format if prepared else ""),

@@ -81,10 +81,10 @@ class ReasoningMemory(NoReasoningMemory):
     @property
     def behind(self) -> bool:
         """Return True if there is reasoning that is not stored yet."""
-        return bool(self._listener.heard)
+        return bool(self._listener.captured)
 
     async def save(self) -> None:
-        items = self._listener.heard
+        items = self._listener.captured
         if not items:
             return
         now = int(time.time())

@@ -242,7 +242,7 @@ class JobManager:
             begun = await recover_job(self._desk, found, LogTail())
             if begun is None:
                 return
-            named, told = ResponseIdentity(found.id, begun.created), begun.told
+            named, told = ResponseIdentity(found.id, begun.created), begun.events_sent
             try:
                 async with AsyncExitStack() as held:
                     asked = await self._again(found, named, held)

@@ -27,7 +27,7 @@ class RestartPoint(Struct, frozen=True):
     """Of a response that is to be begun again: when it was created in Unix seconds, and how many events were told."""
 
     created: int
-    told: int
+    events_sent: int
 
 
 async def recover_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem = DIED) -> RestartPoint | None:
@@ -40,13 +40,20 @@ async def recover_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: 
     fold = await _folded(desk, kept)
     if kept.body["status"] not in _RUNNING:
         response = await _whole(desk, kept)
-        await _end(desk, job, tail, kept, fold.told, b"" if fold.ended else final_event(response, fold.told))
+        await _end(
+            desk,
+            job,
+            tail,
+            kept,
+            fold.next_event_number,
+            b"" if fold.ended else final_event(response, fold.next_event_number),
+        )
     elif fold.ended:
         await _finish(desk, job, {**fold.ended, "store": True})
-        await _end(desk, job, tail, kept, fold.told, b"")
-    elif not fold.said and not job.cancelled and kept.body["background"] and job.attempts <= _TRIES:
-        return RestartPoint(kept.body["created_at"], fold.told)
-    elif not fold.told and not kept.body["background"]:
+        await _end(desk, job, tail, kept, fold.next_event_number, b"")
+    elif not fold.has_output and not job.cancelled and kept.body["background"] and job.attempts <= _TRIES:
+        return RestartPoint(kept.body["created_at"], fold.next_event_number)
+    elif not fold.next_event_number and not kept.body["background"]:
         await _forget(desk, job, kept)
     else:
         await _break_off(desk, job, tail, kept, fold, CANCELLED if job.cancelled else problem)
@@ -63,12 +70,12 @@ async def _break_off(
     desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResponse, fold: LogReplay, problem: Problem
 ) -> None:
     """In the order of every answer: what closes it, then it is stored, then it is over."""
-    first = fold.told
+    first = fold.next_event_number
     record, output = fold.fail(problem)
     if row := _row(job, first, output):
         await desk.scribe.write(job.id, tail, row)
     await _finish(desk, job, record)
-    await _end(desk, job, tail, kept, fold.told, fold.close(kept=True))
+    await _end(desk, job, tail, kept, fold.next_event_number, fold.close(kept=True))
 
 
 async def _found(desk: JobContext, job: StoredJob) -> StoredResponse:
@@ -88,7 +95,7 @@ async def _folded(desk: JobContext, kept: StoredResponse) -> LogReplay:
     fold = LogReplay(kept.body)
     while True:
         async with desk.store.reading() as db:
-            rows = await event_logs.read(db, kept.id, fold.told - 1, _ROWS)
+            rows = await event_logs.read(db, kept.id, fold.next_event_number - 1, _ROWS)
         if not rows:
             return fold
         for row in rows:

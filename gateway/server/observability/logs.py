@@ -92,7 +92,7 @@ def access_log_fields(seen: RequestRecord) -> dict[str, Any]:
         "status": seen.outcome,
         "error": _error(seen),
         "streamed": seen.streamed,
-        "asked": _since(seen, seen.asked),
+        "asked": _since(seen, seen.first_attempt_at),
         "first_byte": _since(seen, seen.pace.first_byte),
         "first_content": _since(seen, seen.pace.first_content),
         "duration": _since(seen, seen.ended),

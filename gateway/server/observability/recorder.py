@@ -127,7 +127,7 @@ class Recorder:
         del line["error"], line["ledger"]  # these it has itself
         tape.over(seen.outcome, seen.problem, seen.ledger.listed(), line)
         failed = seen.outcome >= 400
-        if tape.chosen and (failed or self._settings.mode != "errors") and tape.recording.asked:
+        if tape.chosen and (failed or self._settings.mode != "errors") and tape.recording.request_entry:
             self._write(tape.recording)
 
     def _chosen(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:

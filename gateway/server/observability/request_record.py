@@ -62,7 +62,7 @@ class StreamTiming(Struct, eq=False):
     last: float = 0.0
     gaps: list[int] = field(default_factory=([0] * (len(GAPS) + 1)).copy)
 
-    def heard(self, begun: bool) -> None:
+    def chunk_received(self, begun: bool) -> None:
         """A piece has come; begun: there has been content by now."""
         now = perf_counter()
         if self.first_content is not None:
@@ -92,7 +92,7 @@ class RequestRecord(Struct, eq=False):
     endpoint: str
     over: Callable[["RequestRecord"], None]
     arrived: float = field(default_factory=perf_counter)
-    asked: float | None = None
+    first_attempt_at: float | None = None
     ended: float = 0.0
     pace: StreamTiming = field(default_factory=StreamTiming)
     key: str = ""
@@ -142,8 +142,8 @@ class RequestRecord(Struct, eq=False):
     def set_route(self, model: str, backend: str, format: str) -> None:
         """Note the backend that gets the request, perhaps after another one."""
         self.model, self.backend, self.format = model, backend, format
-        if self.asked is None:
-            self.asked = perf_counter()
+        if self.first_attempt_at is None:
+            self.first_attempt_at = perf_counter()
 
 
 def set_record(scope: MutableMapping[str, Any], seen: RequestRecord) -> None:

@@ -48,7 +48,7 @@ class RequestRecorder:
         self.begun, self._calls = perf_counter(), 0
         self.speaks = 0
 
-    def asked(self, scope: Scope, body: bytes) -> None:
+    def record_request(self, scope: Scope, body: bytes) -> None:
         entry = RequestEntry(self.now(), path=scope["path"], headers=_headers(scope), body=body)
         self.recording.add(entry, len(body))
 

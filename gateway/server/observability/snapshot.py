@@ -126,7 +126,7 @@ def snapshot_request(seen: RequestRecord, *, live: bool) -> RequestSnapshot:
         message=_message(problem) if problem else None,
         streamed=seen.streamed,
         arrived=time() - now + seen.arrived,
-        asked=_since(seen, seen.asked),
+        asked=_since(seen, seen.first_attempt_at),
         first_content=_since(seen, pace.first_content),
         duration=(now if live else seen.ended) - seen.arrived,
         input_tokens=used.prompt,

@@ -127,7 +127,7 @@ class Relay:
         if self._turn.problem or (output and not self._now(output)):
             self._heard = output
             return False
-        self._seen.pace.heard(begun=True)
+        self._seen.pace.chunk_received(begun=True)
         return True
 
     async def _next_output(
@@ -165,7 +165,7 @@ class Relay:
             if output:
                 self._bytes, self._lines = len(data) - data.rfind(b"\n") - 1, 0
         if not self._turn.problem:
-            self._seen.pace.heard(self._turn.begun)
+            self._seen.pace.chunk_received(self._turn.begun)
         return output, not self._call.over
 
     async def _apart(self, work: Callable[..., _T], *args: object) -> _T:

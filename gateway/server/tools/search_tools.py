@@ -79,7 +79,7 @@ class ProviderContext(Struct, frozen=True):
     messages: Sequence[Message]
     max_result_bytes: int
 
-    def told(self, text: str, item: str) -> str:
+    def fit_result(self, text: str, item: str) -> str:
         short, was_cut = truncate_fenced(text, self.max_result_bytes)
         if was_cut:
             self.ledger.add("truncated", item)
@@ -126,7 +126,7 @@ class WebSearchProvider:
         except ToolServerError as error:
             return BuiltinToolResult(run.id, str(error), {**run.ours.failed(""), "action": action.item(arguments)})
         self._told.append(result.text)
-        text = self._beside.told(result.text, "web_search_call.results")
+        text = self._beside.fit_result(result.text, "web_search_call.results")
         return BuiltinToolResult(run.id, text, {"action": result.action, "results": result.results})
 
     async def close(self) -> None:
@@ -193,7 +193,7 @@ class FileSearchProvider:
         text, results = file_search.passages_result(
             found, file_search.max_results(self._definition), self._beside.sources
         )
-        text = self._beside.told(text, "file_search_call.results")
+        text = self._beside.fit_result(text, "file_search_call.results")
         return BuiltinToolResult(run.id, text, {"queries": [query], "results": results})
 
     async def close(self) -> None:

@@ -97,7 +97,7 @@ class ToolOffer(Struct, frozen=True):
     """told: what the client is told of it."""
 
     tools: Sequence[BuiltinTool]
-    told: Sequence[Event] = ()
+    events: Sequence[Event] = ()
 
 
 class ToolProvider(Protocol):
@@ -148,7 +148,7 @@ class Toolset:
                 if named not in self._owners:
                     self._owners[named] = provider
                     self.tools.append(ours)
-        events = [event for offer in offers for event in offer.told]
+        events = [event for offer in offers for event in offer.events]
         limits, terms = ToolLoopLimits(self._calls, self._settings.rounds), self._terms
         return terms.loop(self.tools, limits, new_id, events, terms.approved, terms.sources)
 

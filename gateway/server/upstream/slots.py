@@ -37,9 +37,9 @@ class BackendLimiter:
 
     def probed(self, *, well: bool) -> None:
         """Note the result of a probe."""
-        self.told(partial(self.health.probed, well=well))
+        self.update_health(partial(self.health.probed, well=well))
 
-    def told(self, failure: Callable[[float], None]) -> None:
+    def update_health(self, failure: Callable[[float], None]) -> None:
         """Give the health what it makes of this time; where that opens the circuit it is logged."""
         now = _now()
         before = self.health.state(now)
@@ -98,7 +98,7 @@ class Slot:
     def ill(self) -> None:
         """Note that the response did not begin, broke off, or was invalid."""
         self._open = False
-        self._gate.told(partial(self._gate.health.ill, self._attempt))
+        self._gate.update_health(partial(self._gate.health.ill, self._attempt))
 
     def record_status(self, status: int, retry_after: str | None, *, clients_fault: bool) -> None:
         """Note a response with this status, which is not 200."""

@@ -544,12 +544,12 @@ def test_metrics_show_an_ejected_backend_as_unhealthy():
 
 def test_metrics_measure_chunk_gaps_from_the_first_content_on():
     pace = StreamTiming()
-    pace.heard(False)
+    pace.chunk_received(False)
     assert pace.first_byte is not None and pace.first_content is None
-    pace.heard(True)
+    pace.chunk_received(True)
     assert pace.last == pace.first_content >= pace.first_byte and sum(pace.gaps) == 0
-    pace.heard(True)
-    pace.heard(True)
+    pace.chunk_received(True)
+    pace.chunk_received(True)
     assert sum(pace.gaps) == 2 and len(pace.gaps) == len(metrics.GAPS) + 1 and pace.last > pace.first_content
 
 

@@ -175,7 +175,7 @@ async def test_recording_holds_a_websocket_response(tmp_path):
     async with listening(HELLO, **recorded(tmp_path)) as site, connected(site) as socket:
         await socket.respond(store=False)
     (found,) = recordings(tmp_path)
-    assert found.asked.path == "/v1/responses"
+    assert found.request_entry.path == "/v1/responses"
     data = b"".join(entry.data for entry in found.entries if isinstance(entry, ResponseDataEntry))
     assert data.startswith(b"event: response.created\n") and data.endswith(b"data: [DONE]\n\n")
 
