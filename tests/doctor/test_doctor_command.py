@@ -84,7 +84,7 @@ async def test_doctor_command_exit_code_depends_on_the_chosen_verdicts():
 async def test_doctor_command_examines_the_named_models():
     async with serving(models=list_of("a", "b", "c")) as upstream:
         (server,) = await servers_found(url=upstream.url, kind="openai", models=("b", "x"))
-    assert [one.model for one in server.models] == ["b", "x"] and server.listed == ("a", "b", "c")
+    assert [one.model for one in server.models] == ["b", "x"] and server.listed_models == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(
