@@ -194,9 +194,9 @@ def test_decoder_is_settled_if_a_template_is_known_or_given_up():
     decoder.decode(payload({"content": "word"}))
     assert decoder.repeats_settled
     decoder.decode(payload({"refusal": "word"}))
-    assert not decoder.is_settled
+    assert not decoder.repeats_settled
     for _ in range(repeat_decoder._PATIENCE):
-        assert not ChatDecoder(Warnings()).is_settled
+        assert not ChatDecoder(Warnings()).repeats_settled
         decoder.decode(payload({"content": "word"}))
         decoder.decode(payload({"refusal": "word"}))
-    assert decoder.is_settled and Ollama(Warnings()).is_settled
+    assert decoder.repeats_settled and Ollama(Warnings()).repeats_settled

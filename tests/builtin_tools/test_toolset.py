@@ -153,7 +153,7 @@ async def test_hosted_tools_cost_nothing_for_other_responses(said):
 
     async with gateway(HELLO, tools=said) as site:
         for ask, wanted in (
-            (site.chat, {"ToolRegistry.standing"}),
+            (site.chat, {"ToolRegistry.default_toolset"}),
             (site.respond, {"ToolRegistry.builtin_tool_filter", "ToolRegistry.toolset_for"}),
         ):
             await ask()
