@@ -38,7 +38,7 @@ def served(turns, held, tickets, times):
 
 def test_queue_without_a_limit_admits_and_counts_every_request():
     turns = Turns(0, 0)
-    tickets = [turns.enter("a") for _ in range(100)]
+    tickets = [turns.acquire("a") for _ in range(100)]
     assert all(ticket.inside for ticket in tickets)
     assert (turns.turnstile.running, turns.turnstile.is_full) == (100, False)
     for ticket in tickets:
@@ -49,7 +49,7 @@ def test_queue_without_a_limit_admits_and_counts_every_request():
 def test_queue_refuses_requests_beyond_its_length():
     turns = Turns(1, 1)
     assert not turns.turnstile.is_full
-    first, second, third = (turns.enter(name) for name in "abc")
+    first, second, third = (turns.acquire(name) for name in "abc")
     assert (first.inside, second.inside, third) == (True, False, None)
     assert (turns.turnstile.is_full, turns.turnstile.running, turns.turnstile.waiting) == (True, 2, 1)
     turns.turnstile.release(first)
@@ -58,7 +58,7 @@ def test_queue_refuses_requests_beyond_its_length():
 
 def test_queue_skips_a_request_that_gives_up():
     turns = Turns(1)
-    first, second, third = (turns.enter(name) for name in "abc")
+    first, second, third = (turns.acquire(name) for name in "abc")
     for _ in range(2):
         turns.turnstile.release(second)
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_queue_gives_a_returning_tenant_no_precedence():
     turns = Turns(1)
     held, tickets = queue(turns, ["a", "b", "b"])
     turns.turnstile.release(held)
-    tickets.append(turns.enter(3, "a"))
+    tickets.append(turns.acquire(3, "a"))
     turns.turnstile.release(tickets[0])
     turns.turnstile.release(tickets[1])
     assert turns.given == [0, 1, 3]
@@ -93,11 +93,11 @@ def test_queue_gives_a_returning_tenant_no_precedence():
 def test_queue_with_new_high_priority_requests_starves_no_other():
     turns = Turns(1)
     tickets = {}
-    last = turns.enter("held")
-    tickets["old"], tickets["older"] = turns.enter("old", "b"), turns.enter("older", "b")
+    last = turns.acquire("held")
+    tickets["old"], tickets["older"] = turns.acquire("old", "b"), turns.acquire("older", "b")
     for number in range(40):
         name = f"new {number}"
-        tickets[name] = turns.enter(name, weight=4.0)
+        tickets[name] = turns.acquire(name, weight=4.0)
         turns.turnstile.release(last)
         last = tickets[turns.given[-1]]
     assert [turns.given.index(name) for name in ("old", "older")] == [3, 11]
@@ -105,7 +105,7 @@ def test_queue_with_new_high_priority_requests_starves_no_other():
 
 def test_queue_follows_a_changed_limit():
     turns = Turns(1)
-    tickets = [turns.enter(name) for name in "abcd"]
+    tickets = [turns.acquire(name) for name in "abcd"]
     turns.turnstile.limit = 3
     assert ([ticket.inside for ticket in tickets], turns.given) == ([True, True, True, False], ["b", "c"])
     turns.turnstile.limit = 1
@@ -138,13 +138,13 @@ def test_queue_passes_on_the_slot_of_a_request_that_leaves_at_its_turn():
 
 def test_queue_keeps_no_trace_of_requests_that_gave_up():
     turns = Turns(1, 8)
-    held = turns.enter("held")
+    held = turns.acquire("held")
     for number in range(1000):
-        turns.turnstile.release(turns.enter(number))
+        turns.turnstile.release(turns.acquire(number))
         assert len(turns.turnstile._order) <= 2 * 8 + 17
-    kept = [turns.enter(name) for name in "ab"]
+    kept = [turns.acquire(name) for name in "ab"]
     for number in range(1000, 2000):
-        turns.turnstile.release(turns.enter(number))
+        turns.turnstile.release(turns.acquire(number))
         assert len(turns.turnstile._order) <= 2 * 8 + 17
     turns.turnstile.release(held)
     turns.turnstile.release(kept[0])
@@ -154,8 +154,8 @@ def test_queue_keeps_no_trace_of_requests_that_gave_up():
 @given(st.permutations([tenant for tenant in "abcd" for _ in range(8)]), st.integers(1, 3))
 def test_queue_turns_of_waiting_tenants_differ_by_at_most_one(tenants, limit):
     turns = Turns(limit)
-    inside = [turns.enter("held") for _ in range(limit)]
-    tickets = [turns.enter(place, tenant) for place, tenant in enumerate(tenants)]
+    inside = [turns.acquire("held") for _ in range(limit)]
+    tickets = [turns.acquire(place, tenant) for place, tenant in enumerate(tenants)]
     counts = Counter(dict.fromkeys("abcd", 0))
     while max(counts.values()) < 8:
         turns.turnstile.release(inside.pop(0))

@@ -163,7 +163,7 @@ class Simulation:
             return
         one = Try(asked, self.named[member.name], member.health.begin(self.clock.now))
         one.backend.account(self.phase_name)
-        one.ticket = member.load.enter(asked.key or "", 1.0, lambda: self.clock.after(0.0, self.turn, one))
+        one.ticket = member.load.acquire(asked.key or "", 1.0, lambda: self.clock.after(0.0, self.turn, one))
         if not one.ticket:
             member.health.record_no_outcome(one.attempt)
             self.elsewhere(one)

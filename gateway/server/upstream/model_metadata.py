@@ -41,7 +41,7 @@ class LearnedMetadata(Struct, frozen=True):
 
     path: str
     fields: str
-    value: ModelMetadata | str | bool
+    found: ModelMetadata | str | bool
 
 
 class MetadataCache:
@@ -87,7 +87,7 @@ class MetadataCache:
     def remember(self, learned: Iterable[LearnedMetadata]) -> None:
         """Know this for good, without asking."""
         for one in learned:
-            found = {"": one.value} if isinstance(one.value, ModelMetadata) else one.value
+            found = {"": one.found} if isinstance(one.found, ModelMetadata) else one.found
             self._answers[one.path, one.fields.encode()] = inf, found
 
     async def close(self) -> None:

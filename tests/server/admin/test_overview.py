@@ -191,10 +191,10 @@ async def test_overview_omits_a_model_that_disappears_meanwhile(monkeypatch):
         directory = site.app.state.directory
         listed = await directory.list()
         site.app.state.directory = SimpleNamespace(
-            backends=directory.backends, model=directory.model, find=directory.get, list=lambda: later(listed)
+            backends=directory.backends, model=directory.model, get=directory.get, list=lambda: later(listed)
         )
         site.upstream.answer_lists_with(list_of("b"))
-        directory.backends["up"]._send = float("-inf")
+        directory.backends["up"]._asked = float("-inf")
         seen = await get_overview(site)
         site.app.state.directory = directory
     assert [one["id"] for one in seen["models"]] == ["b"]
