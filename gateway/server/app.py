@@ -27,7 +27,7 @@ from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
 from gateway.server.middleware.request_context import RequestContextMiddleware
 from gateway.server.observability import logs
 from gateway.server.observability.telemetry import Telemetry
-from gateway.server.relay.model_request import RequestParser
+from gateway.server.relay.request_parser import RequestParser
 from gateway.server.relay.responder import Responder, TokenCounting
 from gateway.server.routes import openapi
 from gateway.server.tools import ToolRegistry
@@ -66,7 +66,7 @@ def create_app(
     _add_questions(app)
     add_websocket(app, _RESPONSES_PATH, config, door)
     routes.add_routes(app, config, door)
-    app.answer_head()
+    app.add_head_routes()
     error_responses.add_handlers(app)
     _add_layers(app, config, door, concurrency)
     return app
@@ -84,12 +84,12 @@ async def _living(
     joined = partial(concurrency.acquire, config.limits.concurrent or inf)
     workshop = ToolRegistry(config.tools)
     reader = RequestParser(store, state.keyring, config, workshop, counts_of(config))
-    asking = ModelRequestHandler(reader, directory, limits, joined, telemetry)
-    state.store, state.directory, state.limits, state.asking = store, directory, limits, asking
+    handler = ModelRequestHandler(reader, directory, limits, joined, telemetry)
+    state.store, state.directory, state.limits, state.handler = store, directory, limits, handler
     state.workshop = workshop
     beside = [asyncio.create_task(expire_forever(store, config.store))]
     try:
-        async with telemetry.of(directory.backends), directory.run_probes(), asking.jobs.running() as stopping:
+        async with telemetry.of(directory.backends), directory.run_probes(), handler.jobs.running() as stopping:
             beside.append(asyncio.create_task(state.sockets.close_when(stopping)))
             state.stopping = stopping
             yield {STOPPING: stopping.set}
@@ -109,7 +109,7 @@ def _add_layers(app: GatewayApp, config: Config, door: Authenticator, concurrenc
     for layer in layers:
         app.add_middleware(layer)
     for path, endpoint in _endpoints(app, config, door, concurrency).items():
-        app.asking[path] = reduce(lambda inner, layer: layer(inner), layers, endpoint)
+        app.model_endpoints[path] = reduce(lambda inner, layer: layer(inner), layers, endpoint)
 
 
 def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASGIApp]]:

@@ -1,6 +1,6 @@
-"""Handle one model request, as named steps.
+"""Handle one model request in named steps: authenticate, read, parse, route, limit, respond.
 
-Model requests go straight to their handler, all others to FastAPI's routes.
+Model requests go straight to their endpoint, all others to FastAPI's routes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from msgspec import Struct
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.config import ApiKey, Config
 from gateway.errors import GatewayError
 from gateway.server.conversations.stored_context import Held, StoredContext
+from gateway.server.http.client_connection import scope_without_connection
 from gateway.server.http.memory import Room
 from gateway.server.http.paths import corrected, roots
 from gateway.server.http.request_reader import read_body
@@ -31,18 +32,20 @@ from gateway.server.middleware.auth import Authenticator, require_model
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit, overloaded_error
 from gateway.server.observability.request_record import record_of
 from gateway.server.observability.telemetry import Telemetry
-from gateway.server.relay.model_request import ModelRequest, RequestParser, ResponseIdentity
+from gateway.server.relay.model_request import ModelRequest
+from gateway.server.relay.request_parser import RequestParser
 from gateway.server.relay.responder import Responder, TokenCounting
+from gateway.server.relay.responses_request import ResponseIdentity, ResponsesRequest
 from gateway.server.relay.retry_policy import RetryPolicy, affinity_key
 from gateway.server.upstream.model_registry import ModelRegistry
 from gateway.store.records import StoredJob
 
-Read = Callable[[RequestParser, bytes, str, Held], Awaitable[ModelRequest]]
+ParseRequest = Callable[[RequestParser, bytes, str, Held], Awaitable[ModelRequest]]
 _FULL = error_responses.response_for(overloaded_error())
 
 
 class IncomingRequest(Struct, frozen=True):
-    """An incoming request: headers, body and API key."""
+    """The request of a client: headers, body and API key."""
 
     http: HttpRequest
     raw: bytes
@@ -50,114 +53,134 @@ class IncomingRequest(Struct, frozen=True):
 
     @property
     def tenant(self) -> str:
+        """The name of the API key; "" without one."""
         return self.key.name if self.key else ""
 
 
 class ModelRequestHandler:
-    """counts: what one body may hold.
+    """Handle requests for a model, each in the same steps: parse, route, limit, then respond.
 
-    joined: counts what has no request for as long as it is answered; raises Unavailable where that is too much.
+    concurrency: counts work that no open request stands for; its `acquire` raises UpstreamUnavailable at the limit.
     """
 
     def __init__(
         self,
-        reader: RequestParser,
-        directory: ModelRegistry,
+        parser: RequestParser,
+        models: ModelRegistry,
         limits: RateLimiter,
-        joined: Callable[..., AbstractContextManager[None]],
+        acquire_concurrency: Callable[..., AbstractContextManager[None]],
         telemetry: Telemetry,
     ) -> None:
-        self._reader, self._directory, self._config, self._limits = reader, directory, reader.config, limits
-        self.acquire_concurrency, self.telemetry, self.store, self.counts = (
-            joined,
-            telemetry,
-            reader.store,
-            reader.counts,
-        )
-        self.jobs = JobManager(reader.store, reader.config, self._rebuild_job_request, telemetry)
+        self._parser, self._models, self._limits, self._config = parser, models, limits, parser.config
+        self.acquire_concurrency, self.telemetry = acquire_concurrency, telemetry
+        self.store, self.counts = parser.store, parser.counts
+        self.jobs = JobManager(parser.store, parser.config, self._rebuild_job_request, telemetry)
 
-    async def answer(
-        self, ask: IncomingRequest, read: Read, reply: type[Responder | TokenCounting], send: Send
+    async def handle(
+        self, incoming: IncomingRequest, parse: ParseRequest, responder: type[Responder | TokenCounting], send: Send
     ) -> bool:
-        """True if it came to a good end; raises a GatewayError for everything that has a status of its own."""
-        seen = record_of(ask.http.scope)
-        if seen.recorder:
-            seen.recorder.record_request(ask.http.scope, ask.raw)
+        """Respond; return True at a good end.  Raise a GatewayError for all that has a status of its own."""
+        record = record_of(incoming.http.scope)
+        if record.recorder:
+            record.recorder.record_request(incoming.http.scope, incoming.raw)
         async with Held() as held:
-            question = await read(self._reader, ask.raw, ask.tenant, held)
-            seen.ledger, seen.usage = question.ledger, question.usage
+            request = await parse(self._parser, incoming.raw, incoming.tenant, held)
+            record.ledger, record.usage = request.ledger, request.usage
             try:
-                ways = await self._resolve_targets(question, ask.key, faithful=reply is TokenCounting)
-                seen.model = ways.served.model
-                tokens = partial(estimate_tokens, question.request) if reply is Responder else int
-                if grant := await self._limits.acquire(ask.key, ways.served.model, ways.served.settings, tokens):
-                    grant.used, send = question.used_tokens, grant.with_headers(send)
-                    await held.stack.enter_async_context(grant)
-                if question.job_plan:
-                    held.stack.callback(seen.retain())
-                    if question.job_plan.background:
-                        held.stack.enter_context(self.acquire_concurrency(beside=1))
-                    job = await self.jobs.start(ask.http.scope, ask.raw, ask.tenant, (question, ways), held.stack)
+                targets = await self._route(request, incoming.key, faithful=responder is TokenCounting)
+                record.model = targets.served.model
+                estimate = partial(estimate_tokens, request.request) if responder is Responder else int
+                send = await self._limit(request, targets, incoming.key, estimate, held, send)
+                if isinstance(request, ResponsesRequest) and request.can_outlive_client:
+                    job = await self._start_job(request, targets, incoming, held)
                     if job:
-                        seconds = self._config.stream.keepalive_seconds
-                        accepted = JobResponder(job, self.store, seconds)
-                        return await accepted.run(ask.http.scope, ask.http.receive, send)
-                return await reply(ask.http, question, ways, self._config).run(send)
+                        return await job.run(incoming.http.scope, incoming.http.receive, send)
+                return await responder(incoming.http, request, targets, self._config).run(send)
             except GatewayError as error:
-                error.problem = question.localize_problem(error.problem)
+                error.problem = request.localize_problem(error.problem)
                 raise
 
-    async def _resolve_targets(
-        self, question: ModelRequest, key: ApiKey | None, *, faithful: bool = False
-    ) -> RetryPolicy:
-        name = question.request.model
-        served = await self._directory.get(name)
+    async def _route(self, request: ModelRequest, key: ApiKey | None, *, faithful: bool = False) -> RetryPolicy:
+        """Return the targets of a request.  Raise NotFound, or PermissionDenied for a model that the key excludes.
+
+        faithful: no fallback model will do.
+        """
+        name = request.request.model
+        served = await self._models.get(name)
         require_model(key, name, served.model)
-        named = affinity_key(question.request, question.sticky, served)
-        return RetryPolicy(served, key, named, faithful)
+        return RetryPolicy(served, key, affinity_key(request.request, request.sticky, served), faithful)
+
+    async def _limit(
+        self,
+        request: ModelRequest,
+        targets: RetryPolicy,
+        key: ApiKey | None,
+        estimate: Callable[[], int],
+        held: Held,
+        send: Send,
+    ) -> Send:
+        """Count the request against its limits; return a `send` that adds their headers.  Raise RateLimited."""
+        grant = await self._limits.acquire(key, targets.served.model, targets.served.settings, estimate)
+        if not grant:
+            return send
+        grant.used = request.used_tokens
+        await held.stack.enter_async_context(grant)
+        return grant.with_headers(send)
+
+    async def _start_job(
+        self, request: ResponsesRequest, targets: RetryPolicy, incoming: IncomingRequest, held: Held
+    ) -> JobResponder | None:
+        """Start the job of a response that may outlive its client; None if the client has to wait for the response."""
+        held.stack.callback(record_of(incoming.http.scope).retain())
+        if request.params.background:
+            held.stack.enter_context(self.acquire_concurrency(beside=1))
+        scope = scope_without_connection(incoming.http.scope)  # the job is its own client
+        job = await self.jobs.start(scope, incoming.raw, incoming.tenant, (request, targets), held.stack)
+        return JobResponder(job, self.store, self._config.stream.keepalive_seconds) if job else None
 
     async def _rebuild_job_request(
-        self, job: StoredJob, named: ResponseIdentity, held: AsyncExitStack
-    ) -> tuple[ModelRequest, RetryPolicy]:
-        """The question of a job that has to be answered once more; raises as `answer` does."""
-        state = StoredContext(self.store, job.tenant)
+        self, job: StoredJob, identity: ResponseIdentity, held: AsyncExitStack
+    ) -> tuple[ResponsesRequest, RetryPolicy]:
+        """Return the request of a job that is repeated, and its targets; raise as `handle` does."""
+        stored = StoredContext(self.store, job.tenant)
         key = next((key for key in self._config.auth.keys if key.name == job.tenant), None)
-        question = await self._reader.response_in_context(state, job.request, Held(held), named)
-        return question, await self._resolve_targets(question, key)
+        request = await self._parser.response_in_context(stored, job.request, Held(held), identity)
+        return request, await self._route(request, key)
 
 
 class GatewayApp(FastAPI):
-    """asking: what answers a POST to these paths; the way through an application's layers costs as much as that."""
+    """FastAPI, with a direct way to the model endpoints.
+
+    The layers of the framework cost a third of a whole response (docs/decisions/004-model-requests-bypass-fastapi.md).
+    model_endpoints: for POST, by path.
+    """
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - FastAPI's
         super().__init__(**settings)
-        self.asking: dict[str, ASGIApp] = {}
+        self.model_endpoints: dict[str, ASGIApp] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await super().__call__(scope, receive, send)
             return
-        asks = scope["type"] == "http" and scope["method"] == "POST"
-        endpoint = self.asking.get(scope["path"]) if asks else None
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self.model_endpoints.get(scope["path"]) if is_post else None
         if not endpoint:
             scope = corrected(scope, self._roots)
-            endpoint = self.asking.get(scope["path"]) if asks else None
+            endpoint = self.model_endpoints.get(scope["path"]) if is_post else None
         await (endpoint or super().__call__)(scope, receive, send)
 
     @cached_property
     def paths(self) -> list[str]:
-        """Return the paths that are documented; there are no further ones once the application is made."""
+        """The documented paths, once all routes are added."""
         return [route.path_format for route in self.routes if isinstance(route, Route) and route.include_in_schema]
 
     @cached_property
     def _roots(self) -> frozenset[str]:
         return roots(self.paths)
 
-    def answer_head(self) -> None:
-        """Answer HEAD wherever there is an answer to GET; the server leaves out the body.
-
-        The GET of a WebSocket's path has none but that it is one.
-        """
+    def add_head_routes(self) -> None:
+        """Add HEAD to each GET route but the path of the WebSocket; the server leaves out the body."""
         sockets = {route.path for route in self.routes if isinstance(route, WebSocketRoute)}
         for route in [*self.routes]:
             if isinstance(route, APIRoute) and "GET" in (route.methods or ()) and route.path not in sockets:
@@ -165,40 +188,36 @@ class GatewayApp(FastAPI):
 
 
 class ModelEndpoint:
-    """POST a question to a model, as plain ASGI.
+    """Serve POST requests for a model, as plain ASGI.
 
-    concurrency: the concurrent requests; above the limit others are refused before anything of them is read.
-    read: makes a question of a body, for a tenant; reply: what the client gets for it.
+    concurrency: at its limit a request is refused before any of it is read.
+    parse: makes a model request of a body, for a tenant; responder: sends the response.
     """
 
     def __init__(
         self,
         app: GatewayApp,
         config: Config,
-        door: Authenticator,
+        authenticator: Authenticator,
         concurrency: ConcurrencyLimit,
-        read: Read,
-        reply: type[Responder | TokenCounting],
+        parse: ParseRequest,
+        responder: type[Responder | TokenCounting],
     ) -> None:
-        self._app, self._door, self._concurrency = app, door, concurrency
-        self._read, self._reply, self._most = read, reply, config.limits.concurrent or inf
-        self._most_bytes, self._memory = config.limits.body_bytes, config.limits.memory_bytes
+        self._app, self._authenticator, self._concurrency = app, authenticator, concurrency
+        self._parse, self._responder, self._max_concurrent = parse, responder, config.limits.concurrent or inf
+        self._max_body, self._max_memory = config.limits.body_bytes, config.limits.memory_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._concurrency.inside >= self._most:
+        if self._concurrency.inside >= self._max_concurrent:
             await _FULL(scope, receive, send)
             return
         self._concurrency.inside += 1
         try:
-            request = Request(scope, receive, send)
-            key = await self._door.authenticate(request)
-            with Room(self._concurrency.buffers, self._memory) as room:
-                ask = IncomingRequest(request, await read_body(request, self._most_bytes, room), key)
-                asking, read, reply = self._asking, self._read, self._reply
-                if again := idempotency.idempotency_key(request, ask.raw, asking.store, ask.tenant):
-                    await idempotency.replay_or_run(again, partial(asking.answer, ask, read, reply), request, send)
-                else:
-                    await asking.answer(ask, read, reply, send)
+            http = HttpRequest(scope, receive, send)
+            key = await self._authenticator.authenticate(http)
+            with Room(self._concurrency.buffers, self._max_memory) as room:
+                incoming = IncomingRequest(http, await read_body(http, self._max_body, room), key)
+                await self._handle_once(incoming, send)
         except GatewayError as error:
             record_of(scope).problem = error.problem
             await error_responses.response_for(error)(scope, receive, send)
@@ -207,8 +226,17 @@ class ModelEndpoint:
         finally:
             self._concurrency.inside -= 1
 
+    async def _handle_once(self, incoming: IncomingRequest, send: Send) -> None:
+        """Handle a request; one with an idempotency key runs once, and each repeat gets the same response."""
+        handler, parse, responder = self._handler, self._parse, self._responder
+        if key := idempotency.idempotency_key(incoming.http, incoming.raw, handler.store, incoming.tenant):
+            handle = partial(handler.handle, incoming, parse, responder)
+            await idempotency.replay_or_run(key, handle, incoming.http, send)
+        else:
+            await handler.handle(incoming, parse, responder, send)
+
     @cached_property
-    def _asking(self) -> ModelRequestHandler:
-        """There is one from the application's start on."""
-        asking: ModelRequestHandler = self._app.state.asking
-        return asking
+    def _handler(self) -> ModelRequestHandler:
+        """The handler, which exists from the application's start on."""
+        handler: ModelRequestHandler = self._app.state.handler
+        return handler

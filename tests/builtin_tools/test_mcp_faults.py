@@ -390,5 +390,5 @@ async def test_job_held_by_another_gateway_runs_no_mcp_call(tmp_path):
         with sqlite3.connect(tmp_path / "g.db") as db:
             db.execute("update jobs set holder = 'another', held_until = 9000000000000")
         go.set()
-        await site.app.state.asking.jobs.wait_idle()
+        await site.app.state.handler.jobs.wait_idle()
         assert server.calls == []

@@ -20,7 +20,7 @@ from support.wait import until
 
 OF_A_REQUEST = (
     *(f"gateway.{name}" for name in ("api", "builtin_tools", "warnings", "request", "pipeline.pipeline")),
-    *(f"gateway.server.relay.{name}" for name in ("attempts", "model_request", "rounds")),
+    *(f"gateway.server.relay.{name}" for name in ("attempts", "model_request", "responses_request", "rounds")),
     *(f"gateway.server.tools.{name}" for name in ("mcp_session.McpProvider", "toolset")),
 )
 NOBODY = "http://127.0.0.1:9"

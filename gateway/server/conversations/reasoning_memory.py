@@ -104,8 +104,8 @@ class _SavingWriter:
         self._memory, self._outlet = memory, outlet
         self._held = b""  # a piece that was not passed on
 
-    def now(self, piece: bytes) -> bool:
-        return not (self._memory.behind or self._held) and self._outlet.now(piece)
+    def try_write(self, piece: bytes) -> bool:
+        return not (self._memory.behind or self._held) and self._outlet.try_write(piece)
 
     async def write(self, piece: bytes) -> None:
         await self._outlet.write(await self._kept(piece))

@@ -1,10 +1,12 @@
-"""Write responses past ASGI messages, which take several times as long: what uvicorn writes for them, as one write."""
+"""Write responses past ASGI's messages, which take several times as long.
+
+The bytes are those that uvicorn writes for the messages, in one write.
+"""
 
 import asyncio
 from collections.abc import Callable
 from operator import itemgetter
 
-from starlette.types import Send
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_VALUE_RE,
     STATUS_LINE,
@@ -12,8 +14,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from gateway.server.http.disconnect import DisconnectSource
-from gateway.server.http.response_writer import FastSend, HeaderList
+from gateway.server.http.client_connection import ClientConnection, HeaderList
 
 _HEAD = b"HTTP/1."
 _OK = STATUS_LINE[200]
@@ -24,12 +25,12 @@ _line = b": ".join
 
 
 class CoalescingTransport:
-    """The used part of a transport.  It holds a head back, at most to the end of the loop's turn.
+    """The used part of a transport.  It delays headers to the end of the loop's turn, to send them with the first data.
 
-    lost: what is to be called when the connection is.
+    on_lost: called when the connection is lost.
     """
 
-    lost: Callable[[], None] | None = None
+    on_lost: Callable[[], None] | None = None
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -48,7 +49,7 @@ class CoalescingTransport:
         self.flush().close()
 
     def flush(self) -> asyncio.Transport:
-        """The one that it is made of, with all that was written."""
+        """Write what is delayed; return the transport below."""
         if self._head:
             self._transport.write(self._head)
             self._head = b""
@@ -64,29 +65,16 @@ class CoalescingTransport:
         self._transport.abort()
 
 
-class ClientChannel(DisconnectSource, FastSend):
-    """The way from and to the client of one request, as one that leads nowhere."""
-
-
-_NOWHERE = ClientChannel()
-
-
-def direct(send: Send) -> ClientChannel:
-    """Return the channel of uvicorn's `send` in our own protocol; other senders have none."""
-    cycle = getattr(send, "__self__", None)
-    return cycle if isinstance(cycle, FastRequestCycle) else _NOWHERE
-
-
 class CoalescingProtocol(HttpToolsProtocol):
     """uvicorn's protocol, whose transport joins writes."""
 
     joining: CoalescingTransport
 
 
-class FastRequestCycle(RequestResponseCycle, ClientChannel):
-    """uvicorn's request with its answer: what ASGI's messages do to it can be done without them.
+class FastRequestCycle(RequestResponseCycle, ClientConnection):
+    """uvicorn's request with its response, with a short way past ASGI's messages.
 
-    Made without the dozen keywords of uvicorn's own, which cost as much as all that they say.
+    It is made without the dozen keywords of uvicorn's own, which cost as much as the rest of the constructor.
     """
 
     transport: CoalescingTransport  # type: ignore[assignment] # all of one that is used
@@ -94,7 +82,7 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
     more_body = True
     chunked_encoding: bool | None = None
     expected_content_length = 0
-    _lost: Callable[[], None] | None = None
+    _on_disconnect: Callable[[], None] | None = None
 
     def __init__(self, protocol: CoalescingProtocol, keep_alive: bool) -> None:
         self.scope, self.transport, self.flow = protocol.scope, protocol.joining, protocol.flow
@@ -104,36 +92,36 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
         self.waiting_for_100_continue = protocol.expect_100_continue
         self.message_event, self.body = asyncio.Event(), bytearray()
 
-    def whole(self, fields: HeaderList, body: bytes) -> bool:
-        if not self._begins(fields):
+    def try_send(self, headers: HeaderList, body: bytes) -> bool:
+        if not self._can_begin(headers):
             return False
-        self.transport.flush().write(self._head(fields) + body)
-        self._over()
+        self.transport.flush().write(self._head(headers) + body)
+        self._end()
         return True
 
-    def begin(self, fields: HeaderList) -> bool:
-        """Send the headers together with the data of the same turn of the loop."""
-        if not self._begins(fields):
+    def try_begin(self, headers: HeaderList) -> bool:
+        """Send the headers, together with the data of the same turn of the loop."""
+        if not self._can_begin(headers):
             return False
         self.chunked_encoding = True
-        self.transport.write(self._head(fields, _CHUNKED))
+        self.transport.write(self._head(headers, _CHUNKED))
         return True
 
-    def now(self, piece: bytes) -> bool:
-        if not self._goes_on():
+    def try_write(self, piece: bytes) -> bool:
+        if not self._can_write():
             return False
         self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
 
-    def last(self, piece: bytes) -> bool:
-        if not self._goes_on():
+    def try_end(self, piece: bytes) -> bool:
+        if not self._can_write():
             return False
         self.transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n")
-        self._over()
+        self._end()
         return True
 
     def take_body(self) -> bytes | None:
-        """As `receive` would give it, in one message."""
+        """Take the body as `receive` gives it, in one message."""
         if self.more_body or self.waiting_for_100_continue or not self.message_event.is_set():
             return None
         if self.disconnected or self.response_complete:
@@ -143,40 +131,39 @@ class FastRequestCycle(RequestResponseCycle, ClientChannel):
         body, self.body = bytes(self.body), bytearray()
         return body
 
-    def watch(self, gone: Callable[[], None]) -> bool:
-        """Call this function when the connection is lost, until `unwatch`."""
+    def on_disconnect(self, callback: Callable[[], None]) -> bool:
         if self.disconnected:
             return False
-        self._lost = self.transport.lost = gone
+        self._on_disconnect = self.transport.on_lost = callback
         return True
 
     def clear_on_disconnect(self) -> None:
-        if self._lost and self.transport.lost is self._lost:  # else that of the next request
-            self.transport.lost = None
-        self._lost = None
+        if self._on_disconnect and self.transport.on_lost is self._on_disconnect:  # else that of the next request
+            self.transport.on_lost = None
+        self._on_disconnect = None
 
-    def _begins(self, fields: HeaderList) -> bool:
-        """Return True if a response may begin now."""
+    def _can_begin(self, headers: HeaderList) -> bool:
+        """Return True if a response can begin without waiting, with headers that uvicorn accepts."""
         if self.flow.write_paused or self.disconnected or self.response_started or self.scope["method"] == "HEAD":
             return False
-        if HEADER_VALUE_RE.search(b"".join(map(_value, fields))):
+        if HEADER_VALUE_RE.search(b"".join(map(_value, headers))):
             return False
         self.response_started = True
         return True
 
-    def _goes_on(self) -> bool:
-        """Return True if a body goes on."""
+    def _can_write(self) -> bool:
+        """Return True if a piece of a body can be written without waiting."""
         if self.flow.write_paused or self.disconnected or self.response_complete:
             return False
         return bool(self.chunked_encoding)
 
-    def _over(self) -> None:
+    def _end(self) -> None:
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
 
-    def _head(self, fields: HeaderList, *more: tuple[bytes, bytes]) -> bytes:
+    def _head(self, headers: HeaderList, *more: tuple[bytes, bytes]) -> bytes:
         close = () if self.keep_alive else (_CLOSE,)
-        return b"%b%b\r\n\r\n" % (_OK, b"\r\n".join(map(_line, (*fields, *close, *more))))
+        return b"%b%b\r\n\r\n" % (_OK, b"\r\n".join(map(_line, (*headers, *close, *more))))

@@ -21,6 +21,7 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.config import Config
+from gateway.server.http.client_connection import set_client_connection
 from gateway.server.http.deadline_timer import DeadlineTimer
 from gateway.server.http.fast_send import CoalescingProtocol, CoalescingTransport, FastRequestCycle
 from gateway.server.http.request_reader import header_dict
@@ -155,8 +156,8 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
         self._idle.stop()
         self._idle.cancel()
         super().connection_lost(exc)
-        if lost := self.joining.lost:
-            lost()
+        if on_lost := self.joining.on_lost:
+            on_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._too_large:
@@ -197,6 +198,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
 
     def _enter(self, cycle: FastRequestCycle) -> None:
         """Now, or behind those that are to be answered before."""
+        set_client_connection(self.scope, cycle)
         before, self.cycle = self.cycle, cycle
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)

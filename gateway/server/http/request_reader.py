@@ -16,7 +16,7 @@ from gateway.api.body import Counts, decode_body
 from gateway.api.validation import ParamCheck
 from gateway.config import Config
 from gateway.errors import BadRequest, TooLarge, UnsupportedMediaType
-from gateway.server.http.disconnect import door
+from gateway.server.http.client_connection import client_connection
 from gateway.server.http.memory import FREE, Room
 from gateway.server.worker_thread import parsed
 
@@ -155,7 +155,7 @@ async def read_body(request: Request, limit: int, room: Room) -> bytes:
     if length > FREE:
         await room.grow(length)
     if encoding == "identity":
-        whole = door(request.receive).take_body()
+        whole = client_connection(request.scope).take_body()
         return await _received(request.receive, limit, room) if whole is None else _allowed(whole, limit)
     if encoding not in ENCODINGS:
         message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."

@@ -5,7 +5,7 @@ keep-alives.  Without the library's tasks for that, and a lock and a time limit 
 as much (`docs/decisions/003-streams-without-tasks.md`).
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from typing import Any, Protocol
 
 from sse_starlette import EventSourceResponse
@@ -13,11 +13,10 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from gateway.api.responses.objects import encode
+from gateway.server.http.client_connection import ClientConnection, HeaderList, TryWrite
 
 _EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers)
 _JSON = (b"content-type", b"application/json")
-TryWrite = Callable[[bytes], bool]  # gives the client a piece of its answer, as a FastSend does
-HeaderList = list[tuple[bytes, bytes]]  # of a head, in lower case
 
 
 class JsonBytesResponse(Response):
@@ -29,67 +28,54 @@ class JsonBytesResponse(Response):
         return encode(content)
 
 
-class FastSend:
-    """A way to the client without messages; False where that would have to wait, and then nothing is given.
-
-    whole: an answer of status 200, whose fields have the length of its body.
-    begin, now and last: a stream of that status, by its head, its pieces, and the last piece with the end.
-    """
-
-    def whole(self, fields: HeaderList, body: bytes) -> bool:
-        return False
-
-    def begin(self, fields: HeaderList) -> bool:
-        return False
-
-    def now(self, piece: bytes) -> bool:
-        return False
-
-    def last(self, piece: bytes) -> bool:
-        return False
+_MESSAGES_ONLY = ClientConnection()
 
 
-_NEVER = FastSend()
-
-
-def at_once(send: Send) -> FastSend:
-    """The shorter way that something knows which sends messages."""
-    return send if isinstance(send, FastSend) else _NEVER
+def connection_behind(send: Send) -> ClientConnection:
+    """Return the connection that `send` is of; a wrapped `send` has to see each message, so it has none."""
+    return send if isinstance(send, ClientConnection) else _MESSAGES_ONLY
 
 
 class ResponseWriter(Protocol):
-    """Where the pieces of an answer go.  end: with the last one, which may be empty; to say it again adds nothing."""
+    """A writer of a response's pieces.
+
+    try_write: sends a piece if that needs no waiting; else False.
+    end: sends the last piece, which may be empty; a second call sends nothing.
+    """
 
     @property
-    def now(self) -> TryWrite: ...
+    def try_write(self) -> TryWrite: ...
     def write(self, piece: bytes) -> Awaitable[None]: ...
     def end(self, piece: bytes) -> Awaitable[None]: ...
 
 
 class EventStreamWriter:
-    """begin, (now | tell)*, end."""
+    """Write a stream of events: `begin`, any number of `try_write` and `write`, `end`."""
 
     def __init__(self, send: Send) -> None:
-        self._send, self._short = send, at_once(send)
-        self.now = self._short.now
+        self._send, self._connection = send, connection_behind(send)
+        self.try_write = self._connection.try_write
         self._ended = False
 
     async def begin(self, headers: Mapping[str, str]) -> None:
+        """Send the headers."""
         fields = [*_raw(headers), *_EVENTS]
-        if not self._short.begin(fields):
+        if not self._connection.try_begin(fields):
             await _send_head(fields, self._send)
 
     def write(self, piece: bytes) -> Awaitable[None]:
+        """Send a piece; wait while the client does not read."""
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self, piece: bytes = b"") -> None:
-        if not (self._ended or self._short.last(piece)):
+        """Send the last piece and the end; a second call sends nothing."""
+        if not (self._ended or self._connection.try_end(piece)):
             await self._send({"type": "http.response.body", "body": piece, "more_body": False})
         self._ended = True
 
 
 async def send_event_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], send: Send) -> None:
-    """Pieces that others have made."""
+    """Send ready pieces as a stream of events."""
     stream = EventStreamWriter(send)
     await stream.begin(headers)
     async for piece in pieces:
@@ -98,11 +84,11 @@ async def send_event_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, 
 
 
 async def send_json(body: bytes, headers: Mapping[str, str], send: Send) -> None:
-    """A JSON text."""
+    """Send a JSON text with status 200."""
     fields = [(b"content-length", b"%d" % len(body)), _JSON]
     if headers:
         fields = [*_raw(headers), *fields]
-    if not at_once(send).whole(fields, body):
+    if not connection_behind(send).try_send(fields, body):
         await _send_head(fields, send)
         await send({"type": "http.response.body", "body": body})
 

@@ -20,7 +20,7 @@ from gateway.server.jobs.recovery import fail_job, recover_job
 from gateway.server.jobs.remote_log import RemoteLog
 from gateway.server.observability.request_record import RESPONSES, set_record
 from gateway.server.observability.telemetry import Telemetry
-from gateway.server.relay.model_request import ModelRequest, ResponseIdentity
+from gateway.server.relay.responses_request import ResponseIdentity, ResponsesRequest
 from gateway.server.relay.retry_policy import RetryPolicy
 from gateway.store import jobs, records
 from gateway.store.database import Database
@@ -33,7 +33,7 @@ _PATIENCE = 0.1  # seconds between two looks at a job that is to end
 _WISH = "!"  # before an id: there is something that its process has to know
 _SCOPE: Scope = {"type": "http", "headers": []}  # of a request without a client
 
-JobInput = tuple[ModelRequest, RetryPolicy]
+JobInput = tuple[ResponsesRequest, RetryPolicy]
 # Its request as it was asked, and takes what it holds.
 RebuildRequest = Callable[[records.StoredJob, ResponseIdentity, AsyncExitStack], Awaitable[JobInput]]
 
@@ -101,28 +101,26 @@ class JobManager:
         None: it has to be answered while its client waits, as the store fails or the gateway stops.  In the background
         that is no answer, and StoreFailed or Unavailable is raised.
         """
-        question, _ = asked
-        assert question.job_plan
-        job = BackgroundJob(self._desk, tenant, question.job_plan)
+        job = BackgroundJob(self._desk, tenant, asked[0])
         try:
             if self._stopping.is_set():
                 raise UpstreamUnavailable("The gateway is stopping.")
             await job.open(raw)
         except (StoreFailed, UpstreamUnavailable):
-            if question.job_plan.background:
+            if job.background:
                 raise
             return None
-        self._begin(job, scope, asked, held.pop_all())
+        self._begin(job, scope, asked[1], held.pop_all())
         return job
 
-    def _begin(self, job: BackgroundJob, scope: Scope, asked: JobInput, held: AsyncExitStack) -> None:
+    def _begin(self, job: BackgroundJob, scope: Scope, targets: RetryPolicy, held: AsyncExitStack) -> None:
         self._running[job.id] = job
-        self._tasks[job.id] = self._beside(self._run(job, scope, asked, held))
+        self._tasks[job.id] = self._beside(self._run(job, scope, targets, held))
 
-    async def _run(self, job: BackgroundJob, scope: Scope, asked: JobInput, held: AsyncExitStack) -> None:
+    async def _run(self, job: BackgroundJob, scope: Scope, targets: RetryPolicy, held: AsyncExitStack) -> None:
         try:
             async with held:
-                await job.run(scope, *asked, self._config)
+                await job.run(scope, targets, self._config)
         except Exception as error:
             if job.accepted.done():
                 raise
@@ -242,24 +240,23 @@ class JobManager:
             begun = await recover_job(self._desk, found, LogTail())
             if begun is None:
                 return
-            named, told = ResponseIdentity(found.id, begun.created), begun.events_sent
+            identity = ResponseIdentity(found.id, begun.created)
             try:
                 async with AsyncExitStack() as held:
-                    asked = await self._again(found, named, held)
-                    assert asked[0].job_plan
-                    job = BackgroundJob(self._desk, found.tenant, asked[0].job_plan, told)
+                    request, targets = await self._again(found, identity, held)
+                    job = BackgroundJob(self._desk, found.tenant, request, begun.events_sent)
                     job.accepted.set_result({})  # its client may know it
-                    self._begin(job, self._observed(found, asked[0], held), asked, held.pop_all())
+                    self._begin(job, self._observed(found, request, held), targets, held.pop_all())
             except StoreFailed:
                 raise
             except GatewayError as error:
                 await fail_job(self._desk, found, LogTail(), error.problem)
 
-    def _observed(self, found: records.StoredJob, question: ModelRequest, held: AsyncExitStack) -> Scope:
+    def _observed(self, found: records.StoredJob, request: ResponsesRequest, held: AsyncExitStack) -> Scope:
         """Return the scope of a request without a waiting client, which knows that it is accepted."""
         seen, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
         held.callback(seen.release)
-        seen.key, seen.ledger, seen.usage, seen.status = found.tenant, question.ledger, question.usage, 200
+        seen.key, seen.ledger, seen.usage, seen.status = found.tenant, request.ledger, request.usage, 200
         set_record(scope, seen)
         return scope
 

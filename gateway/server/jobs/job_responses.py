@@ -1,8 +1,9 @@
 """Build the responses about a job: its acceptance, or its events."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -25,22 +26,30 @@ class JobResponder:
         self._job, self._store, self._seconds = job, store, seconds
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Return True at a good end; raise the reason if the job was not accepted.  A client with its id may leave."""
+        """Send the response; return True at a good end.  Raise the failure of a job that is not accepted.
+
+        A client that disconnects before it knows the job's id cancels the job.
+        """
+        try:
+            with CancelOnDisconnect(scope, receive):
+                return await self._send_response(scope, receive, send)
+        except ClientDisconnect:
+            if not self._job.accepted.done():
+                self._job.cancel()
+            return False
+
+    async def _send_response(self, scope: Scope, receive: Receive, send: Send) -> bool:
         job = self._job
-        with CancelOnDisconnect(receive):
-            await asyncio.wait((job.accepted,))
-            if job.accepted.cancelled():
-                raise UpstreamUnavailable("The gateway is stopping.")
-            headers = job.accepted.result()
-            if not job.streamed:
-                await JsonBytesResponse(job.queued_response, headers=headers)(scope, receive, send)
-                return True
-            async with aclosing(subscribe(self._store, job.id, job.tail, -1, self._seconds)) as pieces:
-                await send_event_stream(pieces, headers, send)
-            return job.well
-        if not job.accepted.done():
-            job.cancel()
-        return False
+        await asyncio.wait((job.accepted,))
+        if job.accepted.cancelled():
+            raise UpstreamUnavailable("The gateway is stopping.")
+        headers = job.accepted.result()
+        if not job.streamed:
+            await JsonBytesResponse(job.queued_response, headers=headers)(scope, receive, send)
+            return True
+        async with aclosing(subscribe(self._store, job.id, job.tail, -1, self._seconds)) as pieces:
+            await send_event_stream(pieces, headers, send)
+        return job.well
 
 
 class JobEventsResponse(Response):
@@ -55,7 +64,7 @@ class JobEventsResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         jobs, id = self._jobs, self._id
-        with CancelOnDisconnect(receive):
+        with suppress(ClientDisconnect), CancelOnDisconnect(scope, receive):
             async with (
                 jobs.open_log(id, self._newest) as tail,
                 aclosing(subscribe(jobs.store, id, tail, self._after, self._seconds)) as pieces,

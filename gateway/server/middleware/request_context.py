@@ -12,21 +12,28 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import STOPPED
-from gateway.server.http.disconnect import DisconnectSource
-from gateway.server.http.fast_send import direct
+from gateway.server.http.client_connection import (
+    ClientConnection,
+    HeaderList,
+    client_connection,
+    remove_client_connection,
+    set_client_connection,
+)
 from gateway.server.http.request_reader import header_dict
-from gateway.server.http.response_writer import FastSend, HeaderList
 from gateway.server.ids import new_id
 from gateway.server.middleware import error_responses
 from gateway.server.observability.request_record import RequestRecord, endpoint_label, set_record
 from gateway.server.observability.request_recorder import tee_send
 from gateway.server.observability.telemetry import Telemetry
 
-_SOUND = re.compile(rb"[\x21-\x7e]{1,200}").fullmatch
+_PRINTABLE = re.compile(rb"[\x21-\x7e]{1,200}").fullmatch
 
 
 class RequestContextMiddleware:
-    """Keeps a client's own `x-request-id` if it is printable, else gives one."""
+    """Begin and end the record of each request.
+
+    A client's own `x-request-id` is kept if it is printable.
+    """
 
     def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
         self._app, self._telemetry = app, telemetry
@@ -35,106 +42,113 @@ class RequestContextMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        kind = endpoint_label(scope["method"], scope["path"])
-        seen = self._telemetry.begin(_given(scope) or new_id("req_"), kind, scope["headers"], scope["method"])
-        set_record(scope, seen)
-        client = _RecordingSend(seen, receive, send)
+        label = endpoint_label(scope["method"], scope["path"])
+        record = self._telemetry.begin(_client_id(scope) or new_id("req_"), label, scope["headers"], scope["method"])
+        set_record(scope, record)
+        client = _RecordedConnection(record, client_connection(scope), receive, send)
+        set_client_connection(scope, client)
         try:
-            await self._app(scope, client.receive, tee_send(client, seen.recorder))
-        except asyncio.CancelledError:  # by the server, which has no time left; a stream has been told
-            if not seen.status:
+            await self._app(scope, client.receive, tee_send(client, record.recorder))
+        except asyncio.CancelledError:  # by the server, which has no time left; the relay has ended a stream
+            if not record.status:
                 await error_responses.error_response(STOPPED)(scope, receive, client)
-        except Exception as error:  # noqa: BLE001 - the last place where a client can be told
-            seen.problem = error_responses.internal_error(seen.id, error)
-            if not seen.status:
-                await error_responses.error_response(seen.problem)(scope, receive, client)
+        except Exception as error:  # noqa: BLE001 - the last place where a client can get an error
+            record.problem = error_responses.internal_error(record.id, error)
+            if not record.status:
+                await error_responses.error_response(record.problem)(scope, receive, client)
         finally:
-            seen.left = client.left and seen.is_last_holder
-            seen.release()
+            remove_client_connection(scope)
+            record.left = client.left and record.is_last_holder
+            record.release()
 
 
-class _RecordingSend(DisconnectSource, FastSend):
-    """The `send` of a request, which records the response.  left: the client went before it had all."""
+class _RecordedConnection(ClientConnection):
+    """The connection of a request, and its `send`; it records the response and adds the headers of each response.
 
-    def __init__(self, seen: RequestRecord, receive: Receive, send: Send) -> None:
-        self._seen, self._receive, self._send, self._direct = seen, receive, send, direct(send)
-        self._whole = self.left = False
-        self._gone: Callable[[], None] = _nobody_waits
+    left: the client disconnected before it had the whole response.
+    """
+
+    def __init__(self, record: RequestRecord, connection: ClientConnection, receive: Receive, send: Send) -> None:
+        self._record, self._connection, self._receive, self._send = record, connection, receive, send
+        self._is_whole = self.left = False
+        self._callback: Callable[[], None] = _do_nothing
 
     async def receive(self) -> Message:
+        """Receive a message as ASGI has it."""
         message = await self._receive()
         if message["type"] == "http.request":
-            self._seen.received += len(message.get("body", b""))
+            self._record.received += len(message.get("body", b""))
         else:
             self._client_left()
         return message
 
     def take_body(self) -> bytes | None:
-        body = self._direct.take_body()
+        body = self._connection.take_body()
         if body:
-            self._seen.received += len(body)
+            self._record.received += len(body)
         return body
 
-    def watch(self, gone: Callable[[], None]) -> bool:
-        watched = self._direct.watch(self._client_left)
+    def on_disconnect(self, callback: Callable[[], None]) -> bool:
+        watched = self._connection.on_disconnect(self._client_left)
         if watched:
-            self._gone = gone
+            self._callback = callback
         return watched
 
     def clear_on_disconnect(self) -> None:
-        self._direct.clear_on_disconnect()
-        self._gone = _nobody_waits
+        self._connection.clear_on_disconnect()
+        self._callback = _do_nothing
 
-    def whole(self, fields: HeaderList, body: bytes) -> bool:
-        given = self._whole = self._direct.whole([*fields, *self._context_headers()], body)
-        if given:
-            self._seen.status, self._seen.sent = 200, len(body)
-        return given
+    def try_send(self, headers: HeaderList, body: bytes) -> bool:
+        sent = self._is_whole = self._connection.try_send([*headers, *self._context_headers()], body)
+        if sent:
+            self._record.status, self._record.sent = 200, len(body)
+        return sent
 
-    def begin(self, fields: HeaderList) -> bool:
-        given = self._direct.begin([*fields, *self._context_headers()])
-        if given:
-            self._seen.status = 200
-        return given
+    def try_begin(self, headers: HeaderList) -> bool:
+        begun = self._connection.try_begin([*headers, *self._context_headers()])
+        if begun:
+            self._record.status = 200
+        return begun
 
-    def now(self, piece: bytes) -> bool:
-        given = self._direct.now(piece)
-        if given:
-            self._seen.sent += len(piece)
-        return given
+    def try_write(self, piece: bytes) -> bool:
+        written = self._connection.try_write(piece)
+        if written:
+            self._record.sent += len(piece)
+        return written
 
-    def last(self, piece: bytes) -> bool:
-        given = self._whole = self._direct.last(piece)
-        if given:
-            self._seen.sent += len(piece)
-        return given
+    def try_end(self, piece: bytes) -> bool:
+        ended = self._is_whole = self._connection.try_end(piece)
+        if ended:
+            self._record.sent += len(piece)
+        return ended
 
     def __call__(self, message: Message) -> Awaitable[None]:
         if "status" in message:
-            self._seen.status = message["status"]
+            self._record.status = message["status"]
             message["headers"] = [*message["headers"], *self._context_headers()]
         else:
-            self._seen.sent += len(message.get("body", b""))
-            self._whole = not message.get("more_body")
+            self._record.sent += len(message.get("body", b""))
+            self._is_whole = not message.get("more_body")
         return self._send(message)
 
     def _client_left(self) -> None:
-        self.left = not self._whole
-        self._gone()
+        self.left = not self._is_whole
+        self._callback()
 
     def _context_headers(self) -> list[tuple[bytes, bytes]]:
-        took = (time.perf_counter() - self._seen.arrived) * 1000
+        milliseconds = (time.perf_counter() - self._record.arrived) * 1000
         return [
-            (b"x-request-id", self._seen.id.encode()),
-            (b"openai-processing-ms", b"%d" % took),
+            (b"x-request-id", self._record.id.encode()),
+            (b"openai-processing-ms", b"%d" % milliseconds),
             (b"openai-version", b"2020-10-01"),
         ]
 
 
-def _nobody_waits() -> None:
-    """For it to go."""
+def _do_nothing() -> None:
+    """Stand for a callback while no task waits."""
 
 
-def _given(scope: MutableMapping[str, Any]) -> str | None:
+def _client_id(scope: MutableMapping[str, Any]) -> str | None:
+    """Return the request id that the client has given, if it is printable."""
     given = header_dict(scope).get(b"x-request-id")
-    return given.decode() if given and _SOUND(given) else None
+    return given.decode() if given and _PRINTABLE(given) else None

@@ -26,7 +26,8 @@ from gateway.recording import (
 )
 from gateway.recording.entries import ENTRY
 from gateway.request import Request
-from gateway.server.http.response_writer import FastSend, at_once
+from gateway.server.http.client_connection import ClientConnection
+from gateway.server.http.response_writer import connection_behind
 
 _encoded = json.Encoder().encode
 # What the head of a request says of how it is to be answered; all else is left out, as much of it is secret.
@@ -186,17 +187,17 @@ def tee_send(send: Send, tape: RequestRecorder | None) -> Send:
     return _RecordingSendProxy(send, tape) if tape else send
 
 
-class _RecordingSendProxy(FastSend):
+class _RecordingSendProxy(ClientConnection):
     """Sends messages, and pieces at once."""
 
     def __init__(self, send: Send, tape: RequestRecorder) -> None:
-        self._send, self._tape, self._now = send, tape, at_once(send).now
+        self._send, self._tape, self._try_write = send, tape, connection_behind(send).try_write
 
-    def now(self, piece: bytes) -> bool:
-        given = self._now(piece)
-        if given:
+    def try_write(self, piece: bytes) -> bool:
+        written = self._try_write(piece)
+        if written:
             self._wrote(piece)
-        return given
+        return written
 
     def __call__(self, message: Message) -> Awaitable[None]:
         if body := message.get("body"):

@@ -45,7 +45,7 @@ class AppInstance:
         while self._inside and not self._given_up:
             self._left.clear()
             await self._left.wait()
-        await self._app.state.asking.jobs.wait_idle()
+        await self._app.state.handler.jobs.wait_idle()
 
     def begin_drain(self) -> None:
         """Announce a stop, and go on."""

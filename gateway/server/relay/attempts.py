@@ -1,4 +1,4 @@
-"""The rounds of one answer, one at a time: where they are put, and what is tried when nothing comes of one."""
+"""Make the upstream calls of one response: a call for each round, and further attempts after failures."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,16 +15,15 @@ from gateway.config import Config
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
 from gateway.pipeline.pipeline import Pipeline
 from gateway.request import Request
-from gateway.server.conversations.reasoning_memory import NoReasoningMemory
 from gateway.server.fetch import attachments
 from gateway.server.observability.request_record import StreamTiming, record_of
 from gateway.server.observability.request_recorder import record_rounds
 from gateway.server.relay import response_headers, token_limit
+from gateway.server.relay.compaction_request import SummaryRequest
 from gateway.server.relay.hedge import HedgeCall, HedgedCall
-from gateway.server.relay.model_request import ModelRequest, no_tools
+from gateway.server.relay.model_request import ModelRequest
 from gateway.server.relay.relay import Relay
 from gateway.server.relay.retry_policy import RetryPolicy, Target
-from gateway.server.relay.round_builder import build_round
 from gateway.server.relay.rounds import RoundLoop, UpstreamRound, count_input_tokens
 from gateway.server.tools import ToolRoundCall, Toolset, Used
 from gateway.server.upstream.backend import Backend
@@ -42,40 +41,43 @@ _TOO_LONG = "context_length_exceeded"
 
 
 class Attempts:
-    """`begin`, then a `turn`; its Relay wants a `call` for each round, and another one `after` a failure."""
+    """The attempts at one response: `begin`, then `open_pipeline`.
 
-    def __init__(self, http: HttpRequest, question: ModelRequest, ways: RetryPolicy, settings: Config) -> None:
-        self._http, self._question, self._ways, self._settings = http, question, ways, settings
-        self.seen = record_of(http.scope)
-        self._ledger, self._rounds = question.ledger, RoundLoop(question.memory.capture_filter)
-        self._summing = False  # what was said is to be summed up first
-        self._judged = False  # the request has passed strict mode once
-        self._limited = False  # an error has left a smaller token limit
-        self._toolbox: Toolset
+    The relay takes `next_call` for each round, and `call_after_failure` for another attempt.
+    """
 
-    async def begin(self, way: Target) -> None:
-        """Raises what the request is refused for."""
-        request = await self._question.without_files(self._settings.files, self._ways.asker.tenant)
-        if toolbox := self._question.tools(way.route.settings):
-            request = await self._with_tools(toolbox, request)
+    def __init__(self, http: HttpRequest, model_request: ModelRequest, targets: RetryPolicy, settings: Config) -> None:
+        self._http, self._model_request, self._targets, self._settings = http, model_request, targets, settings
+        self.record = record_of(http.scope)
+        self._ledger, self._rounds = model_request.ledger, RoundLoop(model_request.memory.capture_filter)
+        self._needs_summary = False  # of the earlier messages, before the response
+        self._passed_strict = False  # the request has passed strict mode once
+        self._limit_reduced = False  # after an error that left a smaller token limit
+        self._toolset: Toolset
+
+    async def begin(self, target: Target) -> None:
+        """Build the first round.  Raise a ClientError for a request that is refused."""
+        request = await self._model_request.without_files(self._settings.files, self._targets.asker.tenant)
+        if toolset := self._model_request.toolset(target.route.settings):
+            request = await self._add_tools(toolset, request)
         self._versions = truncated_versions(request)
-        self._mark = self._ledger.savepoint()
-        self._note_model()
-        await self._build_next_round(way.route)
+        self._savepoint = self._ledger.savepoint()
+        self._warn_of_fallback()
+        await self._build_next_round(target.route)
 
     async def open_pipeline(self) -> Pipeline:
-        """One that has started."""
-        rounds, endpoint = self._rounds, self._question.encoder(self._ways.served.settings)
-        if compaction := self._question.compaction:
-            self._summing = (
-                compaction.threshold == 0 or await count_input_tokens(rounds.now, self._ledger) > compaction.threshold
+        """Return the pipeline of the response, which has started."""
+        rounds, encoder = self._rounds, self._model_request.encoder(self._targets.served.settings)
+        if plan := self._model_request.compaction:
+            self._needs_summary = (
+                plan.threshold == 0 or await count_input_tokens(rounds.now, self._ledger) > plan.threshold
             )
-        self._turn = Pipeline(
-            rounds.now.request, record_rounds(rounds.open, self.seen.recorder), endpoint, again=rounds.again
+        self._pipeline = Pipeline(
+            rounds.now.request, record_rounds(rounds.open, self.record.recorder), encoder, again=rounds.again
         )
-        self._turn.start()
-        self._question.turns.append(self._turn)
-        return self._turn
+        self._pipeline.start()
+        self._model_request.pipelines.append(self._pipeline)
+        return self._pipeline
 
     def response_headers(self) -> dict[str, str]:
         """Return the headers that describe the route of the response."""
@@ -83,165 +85,165 @@ class Attempts:
 
     @property
     def route(self) -> BackendRoute:
-        """Where the round of now is."""
+        """The route of the current round."""
         return self._rounds.now.route
 
     @property
     def backend(self) -> Backend:
+        """The backend of the current round."""
         return self.route.backend
 
     def next_call(self) -> UpstreamCall:
-        if self._summing:
+        """Return the call of the current round: to a backend, or for a summary or tools before it."""
+        if self._needs_summary:
             return DeferredCall(self._after_compaction())
         if self._rounds.loop and self._rounds.loop.running:
             return ToolRoundCall(partial(self._run_tools, self._rounds.loop))
-        round, seconds = self._rounds.now, self._ways.served.settings.hedge_seconds
-        call = round.make_call(self._rounds.source, self._turn.answered, self._ways.asker, self.seen)
+        round, seconds = self._rounds.now, self._targets.served.settings.hedge_seconds
+        call = round.make_call(self._rounds.source, self._pipeline.answered, self._targets.asker, self.record)
         hedged = seconds and len(round.bodies) == 1 and not self._rounds.repeats
         return HedgedCall(call, seconds, self._hedge) if hedged else call
 
     def call_after_failure(self, problem: Problem, retry_after: str | None) -> UpstreamCall | None:
-        if self._limit(problem):
-            way: Target | None = Target(self.route)
-        elif way := self._ways.next(problem, retry_after):
-            self._note_model()
+        """Return the call of another attempt after such a failure; None if there is no other."""
+        if self._reduce_token_limit(problem):
+            target: Target | None = Target(self.route)
+        elif target := self._targets.next(problem, retry_after):
+            self._warn_of_fallback()
         elif problem.code == _TOO_LONG and len(self._versions) > 1:
-            way = Target(self.route)
+            target = Target(self.route)
             self._versions = self._versions[1:]
-            self._note("truncated", self._question.conversation)
-        return DeferredCall(self._retry(way, UpstreamFailed(problem, retry_after))) if way else None
+            self._warn("truncated", self._model_request.conversation)
+        return DeferredCall(self._retry(target, UpstreamFailed(problem, retry_after))) if target else None
 
-    def _limit(self, problem: Problem) -> bool:
-        """Change the token limit if the backend refuses it beside a prompt that fits; True if it can ask again."""
+    def _reduce_token_limit(self, problem: Problem) -> bool:
+        """Reduce the token limit if the backend refuses it beside a prompt that fits; return True if it did."""
         request = self._versions[0]
-        smaller = token_limit.smaller(request, problem, again=self._limited)
+        smaller = token_limit.smaller(request, problem, again=self._limit_reduced)
         if not smaller:
             return False
-        self._limited = True
+        self._limit_reduced = True
         self._versions = [replace(version, max_tokens=smaller.max_tokens) for version in self._versions]
-        self._note("translated", self._limit_name)
+        self._warn("translated", self._limit_name)
         return True
 
     @property
     def _limit_name(self) -> str:
-        return token_limit.name(self._question.request, self._question.conversation)
+        return token_limit.name(self._model_request.request, self._model_request.conversation)
 
-    async def _retry(self, way: Target, failed: GatewayError) -> UpstreamCall:
-        """Raises why it is tried again where that cannot be done: what one server takes another may refuse.
+    async def _retry(self, target: Target, failed: GatewayError) -> UpstreamCall:
+        """Return the call of another attempt.  Raise `failed` if the other server refuses the request.
 
-        What was noted of a round that came to nothing is not said of the answer.
+        The warnings of the failed round are removed: they are not about the response.
         """
-        await asyncio.sleep(way.pause)
-        self._ledger.rollback(self._mark)
+        await asyncio.sleep(target.pause)
+        self._ledger.rollback(self._savepoint)
         try:
-            await self._build_next_round(way.route)
+            await self._build_next_round(target.route)
         except ClientError:
             raise failed from None
-        self._turn.start()
+        self._pipeline.start()
         return self.next_call()
 
     async def _hedge(self) -> HedgeCall | None:
-        """The same at another backend, of which nothing is noted unless it gives the answer."""
-        if not (way := self._ways.hedge()):
+        """Return a second call of the same round, at another backend; its warnings count only if it wins."""
+        if not (target := self._targets.hedge()):
             return None
         types: list[str] = []
 
         async def won() -> None:
-            self._ledger.rollback(self._mark)
-            await self._build_next_round(way.route)
-            self._turn.start()
-            self._turn.answered(*types)
+            self._ledger.rollback(self._savepoint)
+            await self._build_next_round(target.route)
+            self._pipeline.start()
+            self._pipeline.answered(*types)
 
         try:
-            round = await self._build_round(way.route, Warnings())
+            round = await self._build_round(target.route, Warnings())
         except ClientError:
             return None
-        return HedgeCall(round.make_call(None, types.append, self._ways.asker, self.seen), won)
+        return HedgeCall(round.make_call(None, types.append, self._targets.asker, self.record), won)
 
     async def _build_next_round(self, route: BackendRoute) -> None:
-        """Return the next round, and report it to all observers."""
+        """Build the next round, and report it to all observers."""
         round = await self._build_round(route, self._ledger)
         self._rounds.begin(round)
-        self.seen.set_route(route.model, route.backend.name, round.chosen.format)
-        if self.seen.recorder:
-            self.seen.recorder.record_prepared(round.recording_entry(self.seen.recorder.now()))
-        if self.seen.trace:
-            self.seen.trace.model = route.upstream_model
+        self.record.set_route(route.model, route.backend.name, round.chosen.format)
+        if self.record.recorder:
+            self.record.recorder.record_prepared(round.recording_entry(self.record.recorder.now()))
+        if self.record.trace:
+            self.record.trace.model = route.upstream_model
 
     async def _build_round(self, route: BackendRoute, ledger: Warnings) -> UpstreamRound:
         route, settings = response_headers.strict_route(self._http, route), self._settings
-        before = ledger.savepoint() if self._judged else 0  # what came since then is of responses
+        before = ledger.savepoint() if self._passed_strict else 0  # later warnings are about responses
         request = self._versions[0]
         if request.max_tokens:
             request = token_limit.fitted(request, route, ledger, self._limit_name)
         request = await attachments.inline_request_images(request, route.backend.kind, settings.images, ledger)
-        round = await self._question.prepare(request, route, ledger, settings.limits.frame_bytes)
+        round = await self._model_request.build_round(request, route, ledger, settings.limits.frame_bytes)
         response_headers.reject_if_strict(route, ledger.entries()[before:])
-        self._judged = ledger is self._ledger or self._judged
+        self._passed_strict = ledger is self._ledger or self._passed_strict
         return round
 
-    def _note_model(self) -> None:
-        if self._ways.is_fallback:
-            self._note("translated", "model")
+    def _warn_of_fallback(self) -> None:
+        if self._targets.is_fallback:
+            self._warn("translated", "model")
 
-    def _note(self, code: WarningCode, subject: str) -> None:
-        """Of the answer, whatever becomes of the round."""
-        self._ledger.rollback(self._mark)
+    def _warn(self, code: WarningCode, subject: str) -> None:
+        """Warn of something about the response, whatever becomes of the round."""
+        self._ledger.rollback(self._savepoint)
         self._ledger.add(code, subject)
-        self._mark = self._ledger.savepoint()
+        self._savepoint = self._ledger.savepoint()
 
-    # tools that run here
+    # tools that run at the gateway
 
-    async def _with_tools(self, toolbox: Toolset, request: Request) -> Request:
-        self._rounds.add_tool_loop(await toolbox.open())
-        self._toolbox = toolbox
-        return toolbox.add_to_request(request, self._ledger)
+    async def _add_tools(self, toolset: Toolset, request: Request) -> Request:
+        self._rounds.add_tool_loop(await toolset.open())
+        self._toolset = toolset
+        return toolset.add_to_request(request, self._ledger)
 
-    async def _run_tools(self, loop: ToolLoop, tell: Callable[[BuiltinToolResult], None], used: Used) -> None:
-        """Run what is due, and put what the model is asked next."""
+    async def _run_tools(
+        self, loop: ToolLoop, on_result: Callable[[BuiltinToolResult], None], wait_until_used: Used
+    ) -> None:
+        """Run the due tools, and build the next round.
+
+        on_result: gets each result; wait_until_used: returns when the pipeline has read all of them.
+        """
         if loop.pending_runs:
-            await self._question.on_tools_start()
-        if self.seen.trace:
-            tell = self.seen.trace.running(loop.pending_runs, tell)
-        await self._toolbox.run(loop.pending_runs, tell)
-        await used()
+            await self._model_request.on_tools_start()
+        if self.record.trace:
+            on_result = self.record.trace.running(loop.pending_runs, on_result)
+        await self._toolset.run(loop.pending_runs, on_result)
+        await wait_until_used()
         if loop.needs_another_round:
             self._versions = truncated_versions(loop.next_request(self._versions[0]))
-            self._mark = self._ledger.savepoint()
+            self._savepoint = self._ledger.savepoint()
             await self._build_next_round(self.route)
 
-    # what comes before
+    # the summary before a response
 
     async def _after_compaction(self) -> UpstreamCall:
-        """The call for the answer, once there is a summary to go on from; raises what went wrong with that."""
-        compaction = self._question.compaction
-        assert compaction
-        summary = compaction.encoder()
+        """Make the summary, and return the call of the response that goes on from it.  Raise the summary's failure."""
+        plan = self._model_request.compaction
+        assert plan
+        summary = plan.encoder()
         route = await self._make_summary(summary)
-        self._mark, self._summing = self._ledger.savepoint(), False
-        self.seen.pace = StreamTiming()
-        told, listening = CompactionItemFilter(Raw(json.encode(summary.item()))), self._rounds.listening
-        self._rounds.listening = lambda round: listening(round).with_filter(told)
+        self._savepoint, self._needs_summary = self._ledger.savepoint(), False
+        self.record.pace = StreamTiming()
+        item, listening = CompactionItemFilter(Raw(json.encode(summary.item()))), self._rounds.listening
+        self._rounds.listening = lambda round: listening(round).with_filter(item)
         self._versions = [request_after_summary(self._versions[0], summary.text)]
-        self._turn.add_usage(summary.spent)
+        self._pipeline.add_usage(summary.spent)
         await self._build_next_round(route)
-        self._turn.start()
+        self._pipeline.start()
         return self.next_call()
 
     async def _make_summary(self, summary: SummaryEncoder) -> BackendRoute:
-        """Where it was made."""
-        question = replace(
-            self._question,
-            request=summary_request(self._versions[0]),
-            encoder=lambda _: summary,
-            memory=NoReasoningMemory(),
-            compaction=None,
-            prepare=build_round,
-            turns=[],
-            tools=no_tools,
-        )
-        attempts = Attempts(self._http, question, self._ways, self._settings)
+        """Fill the encoder with a summary of the messages; return the route that it was made on."""
+        request = SummaryRequest(self._model_request, summary_request(self._versions[0]), summary)
+        attempts = Attempts(self._http, request, self._targets, self._settings)
         await attempts.begin(Target(self.route))
-        with closing(Relay(await attempts.open_pipeline(), attempts, self._settings.stream, question.kept)) as exchange:
-            await exchange.whole()
+        pipeline = await attempts.open_pipeline()
+        with closing(Relay(pipeline, attempts, self._settings.stream, request.store_or_warn)) as relay:
+            await relay.whole()
         return attempts.route

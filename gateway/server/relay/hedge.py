@@ -32,7 +32,7 @@ class HedgedCall:
         self._waits: dict[asyncio.Future[bool], UpstreamCall] = {}
         self._wait(first)
 
-    async def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> bool:
+    async def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> bool:
         until = self._clock() + seconds
         while not self._speaker:
             due = min(until, self._at)
@@ -44,7 +44,7 @@ class HedgedCall:
                 await self._begin()
             elif not done:
                 return False
-        return await self._speaker.ready(until - self._clock(), ear)
+        return await self._speaker.ready(until - self._clock(), callback)
 
     def read(self) -> bytes:
         assert self._speaker

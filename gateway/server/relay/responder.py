@@ -1,10 +1,11 @@
-"""Answer a model request with a relay, or count the tokens of its prompt."""
+"""Respond to a model request with a relay, or count the tokens of its prompt."""
 
 import asyncio
 from collections.abc import Mapping
 from contextlib import closing
 
 from msgspec import Struct
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 from starlette.types import Send
@@ -12,7 +13,7 @@ from starlette.types import Send
 from gateway import config
 from gateway.errors import CANCELLED, STOPPED
 from gateway.server.fetch import attachments
-from gateway.server.http.disconnect import LEFT, CancelOnDisconnect
+from gateway.server.http.disconnect import CLIENT_DISCONNECTED, CancelOnDisconnect
 from gateway.server.http.response_writer import EventStreamWriter, send_json
 from gateway.server.relay import response_headers
 from gateway.server.relay.attempts import Attempts
@@ -24,47 +25,49 @@ from gateway.server.relay.rounds import count_input_tokens
 
 
 class Responder(Struct, frozen=True):
-    """The answer to one question.
-
-    run: True if it came to a good end; raises a GatewayError for everything that has a status of its own.
-    """
+    """The response to one model request."""
 
     http: HttpRequest
-    question: ModelRequest
+    request: ModelRequest
     targets: RetryPolicy
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
-        http, question, memory = self.http, self.question, self.question.memory
-        with CancelOnDisconnect(http.receive):
-            attempts = Attempts(http, question, self.targets, self.settings)
-            await attempts.begin(self.targets.first())
-            accepted = question.on_accepted and await question.on_accepted(attempts.response_headers)
-            turn, streamed = await attempts.open_pipeline(), question.request.stream
-            attempts.seen.streamed = streamed
-            with closing(Relay(turn, attempts, self.settings.stream, question.kept)) as exchange:
-                first = await (exchange.until_first_content() if streamed else exchange.whole())
-                await memory.save()
-                headers = {} if accepted else attempts.response_headers()
-                if not streamed:
-                    await send_json(first, headers, send)
-                    return True
-                await self._stream(exchange, first, headers, send)
-            return not turn.problem
-        return False  # the client has left
+        """Send the response; return True at a good end.  Raise a GatewayError for all that has a status of its own."""
+        try:
+            with CancelOnDisconnect(self.http.scope, self.http.receive):
+                return await self._respond(send)
+        except ClientDisconnect:
+            return False
 
-    async def _stream(self, exchange: Relay, first: bytes, headers: Mapping[str, str], send: Send) -> None:
+    async def _respond(self, send: Send) -> bool:
+        attempts = Attempts(self.http, self.request, self.targets, self.settings)
+        await attempts.begin(self.targets.first())
+        accepted = await self.request.accept(attempts.response_headers)
+        pipeline, memory = await attempts.open_pipeline(), self.request.memory
+        streamed = attempts.record.streamed = self.request.request.stream
+        with closing(Relay(pipeline, attempts, self.settings.stream, self.request.store_or_warn)) as relay:
+            first = await (relay.until_first_content() if streamed else relay.whole())
+            await memory.save()
+            headers = {} if accepted else attempts.response_headers()
+            if streamed:
+                await self._stream(relay, first, headers, send)
+            else:
+                await send_json(first, headers, send)
+        return not pipeline.problem
+
+    async def _stream(self, relay: Relay, first: bytes, headers: Mapping[str, str], send: Send) -> None:
         stream = EventStreamWriter(send)
-        outlet = self.question.memory.flush_before(stream)
+        writer = self.request.memory.flush_before(stream)
         try:
             await stream.begin(headers)
-            if first and not outlet.now(first):
-                await outlet.write(first)
-            # A task of its own, as a chunk wakes all that waits in a task, up to where the request came in.
-            await asyncio.create_task(exchange.stream(outlet))
-            await exchange.end(outlet)
-        except asyncio.CancelledError as reason:  # the client may be there all the same
-            await exchange.abort(CANCELLED if reason.args == (LEFT,) else STOPPED, outlet)
+            if first and not writer.try_write(first):
+                await writer.write(first)
+            # A task of its own: a chunk wakes all frames of a task, up to where the request came in.
+            await asyncio.create_task(relay.stream(writer))
+            await relay.end(writer)
+        except asyncio.CancelledError as reason:  # the client may still be connected
+            await relay.abort(CANCELLED if reason.args == (CLIENT_DISCONNECTED,) else STOPPED, writer)
             raise
 
 
@@ -72,13 +75,14 @@ class TokenCounting(Struct, frozen=True):
     """A count of the tokens of a request, without a response."""
 
     http: HttpRequest
-    question: ModelRequest
+    request: ModelRequest
     targets: RetryPolicy
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
-        http, ledger, route = self.http, self.question.ledger, self.targets.first().route
-        request = await self.question.without_files(self.settings.files, self.targets.asker.tenant)
+        """Send the count; return True.  Raise a GatewayError for all that has a status of its own."""
+        http, ledger, route = self.http, self.request.ledger, self.targets.first().route
+        request = await self.request.without_files(self.settings.files, self.targets.asker.tenant)
         request = await attachments.inline_request_images(request, route.backend.kind, self.settings.images, ledger)
         round = await build_round(request, route, ledger, self.settings.limits.frame_bytes)
         response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())

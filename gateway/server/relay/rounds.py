@@ -52,7 +52,7 @@ class FanOutCall:
         for _ in range(_AT_ONCE):
             self._begin()
 
-    async def ready(self, seconds: float = inf, _ear: DataCallback | None = None, /) -> bool:
+    async def ready(self, seconds: float = inf, _callback: DataCallback | None = None, /) -> bool:
         """As of an HttpUpstreamCall; what goes wrong with one goes wrong with all."""
         until = self._clock() + seconds
         while self._waits and self._data is None:

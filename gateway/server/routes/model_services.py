@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from fastapi import FastAPI, Request
 from msgspec import DecodeError
 from msgspec.structs import replace
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from gateway.api import embeddings, rerank
@@ -90,9 +91,11 @@ class ServiceEndpoint:
             or RateLimitPermit()
         )
         async with grant:
-            with CancelOnDisconnect(http.receive), _placed(put.problem_param):
-                return await self._first_answer(http, put, RetryPolicy(served, key, faithful=True), grant)
-        return Response()  # the client has left
+            try:
+                with CancelOnDisconnect(http.scope, http.receive), _placed(put.problem_param):
+                    return await self._first_answer(http, put, RetryPolicy(served, key, faithful=True), grant)
+            except ClientDisconnect:
+                return Response()
 
     async def _first_answer(
         self, http: Request, put: ServiceRequest, ways: RetryPolicy, grant: RateLimitPermit

@@ -47,7 +47,7 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
                 data = {WARNINGS: warnings} if (warnings := responses.warnings(kept)) else {}
                 return _shown(await responses.response_object(db, kept), body.get("include", ()), data)
             newest = await _newest(db, kept, after := body.get("starting_after", -1))
-        return JobEventsResponse(app.state.asking.jobs, id, after, newest, seconds)
+        return JobEventsResponse(app.state.handler.jobs, id, after, newest, seconds)
 
     @app.get(f"{_PATH}/input_items")
     async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
@@ -66,7 +66,7 @@ def _add_ends(app: FastAPI, door: Authenticator) -> None:
         tenant = await door.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await responses.remove(db, await _found(db, tenant, id))
-        await app.state.asking.jobs.wait_deleted(id)
+        await app.state.handler.jobs.wait_deleted(id)
         return JsonBytesResponse({"id": id, "object": "response", "deleted": True})
 
     @app.post(f"{_PATH}/cancel")
@@ -76,7 +76,7 @@ def _add_ends(app: FastAPI, door: Authenticator) -> None:
         async with app.state.store.reading() as db:
             if not (await _found(db, tenant, id)).body["background"]:
                 raise BadRequest("Cannot cancel a synchronous response.")
-        await app.state.asking.jobs.cancel(tenant, id)
+        await app.state.handler.jobs.cancel(tenant, id)
         async with app.state.store.reading() as db:
             return _shown(await responses.response_object(db, await _found(db, tenant, id)))
 

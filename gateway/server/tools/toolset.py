@@ -50,7 +50,7 @@ class ToolRoundCall:
         self._task = asyncio.create_task(work(self._take, self._used.wait))
         self._task.add_done_callback(self._end)
 
-    async def ready(self, seconds: float = inf, _ear: DataCallback | None = None, /) -> bool:
+    async def ready(self, seconds: float = inf, _callback: DataCallback | None = None, /) -> bool:
         if not self._results:
             self._used.set()
         with suppress(TimeoutError):

@@ -18,6 +18,24 @@ that.
 """
 
 from gateway.server.upstream.connection_pool import ConnectionPool, PendingPost
-from gateway.server.upstream.http_connection import ConnectionLost, DataCallback, UpstreamResponse
+from gateway.server.upstream.http_connection import (
+    DECLINED,
+    HANDLED,
+    WAKE,
+    ConnectionLost,
+    DataCallback,
+    DataOutcome,
+    UpstreamResponse,
+)
 
-__all__ = ["ConnectionLost", "ConnectionPool", "DataCallback", "PendingPost", "UpstreamResponse"]
+__all__ = [
+    "DECLINED",
+    "HANDLED",
+    "WAKE",
+    "ConnectionLost",
+    "ConnectionPool",
+    "DataCallback",
+    "DataOutcome",
+    "PendingPost",
+    "UpstreamResponse",
+]

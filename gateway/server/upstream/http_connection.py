@@ -4,6 +4,7 @@ import asyncio
 import ssl as tls
 from collections.abc import Awaitable, Callable
 from copy import copy
+from enum import Enum
 from math import inf
 
 import httptools
@@ -13,12 +14,22 @@ from gateway.server.http.deadline_timer import DeadlineTimer
 
 HEAD_LIMIT = 64 * 1024  # bytes that may come without one byte of body: interim answers, head, trailers
 UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the backend is held back
-# Gets data while a task waits.  True: the task sleeps on.  None: it does not take the data.
-DataCallback = Callable[[bytes], bool | None]
 _LARGE = 1 << 16  # bytes that are not copied for it
 OpenConnection = Callable[
     ["UpstreamConnection"], Awaitable[UpstreamError | None]
 ]  # connects it; why that did not come about
+
+
+class DataOutcome(Enum):
+    """What a callback did with data that came while a task waits for it."""
+
+    HANDLED = "handled"  # the data is used, and the task sleeps on
+    WAKE = "wake"  # the data is used, and the task has to wake
+    DECLINED = "declined"  # the data is unused, and the task has to read it
+
+
+HANDLED, WAKE, DECLINED = DataOutcome
+DataCallback = Callable[[bytes], DataOutcome]
 
 
 class ConnectionLost(UpstreamError):
@@ -43,7 +54,7 @@ class UpstreamResponse:
         self._connection = connection
         self._parts: list[bytes] = []
         self._waiter: asyncio.Future[bool] | None = None  # its result: something came
-        self._ear: DataCallback | None = None
+        self._callback: DataCallback | None = None
         self._over = False
         self._keep = False
         self._ends_at_eof = False
@@ -86,13 +97,13 @@ class UpstreamResponse:
         """Return True if all of the body was taken, and it was complete."""
         return self._over and not self._parts and self.error is None
 
-    def ready(self, seconds: float = inf, ear: DataCallback | None = None) -> asyncio.Future[bool]:
-        """Wait until `take` need not, or an error has a head; False after so many seconds, and nothing is given up.
+    def ready(self, seconds: float = inf, callback: DataCallback | None = None) -> asyncio.Future[bool]:
+        """Wait until `take` need not wait, or an error has headers; return False after so many seconds of silence.
 
-        With an ear it is so many seconds after what that has heard, and there may be nothing to take.
+        callback: called in `data_received` with data that arrives meanwhile.  Then there may be nothing to take.
         """
         self._waiter = waiter = self._connection.loop.create_future()
-        self._ear = ear
+        self._callback = callback
         if self._parts or self._over:
             waiter.set_result(True)
         else:
@@ -102,7 +113,7 @@ class UpstreamResponse:
     def close(self) -> None:
         """Give the connection back if the body came to its end and keep-alive holds, else close its socket at once."""
         if not self._closed:
-            self._closed, self._ear = True, None
+            self._closed, self._callback = True, None
             self._connection.release(keep=self._over and self._keep)
             self._parts.clear()
             if not self._over:
@@ -113,7 +124,7 @@ class UpstreamResponse:
     def notify_reader(self) -> bool:
         """Show the reader what came; true if so much waits for it that the backend has to be held back."""
         if self._parts:
-            if self._over or not (self._ear and self._deliver_to_callback(self._ear)):
+            if self._over or not (self._callback and self._deliver(self._callback)):
                 self._wake()
         elif self.unread > HEAD_LIMIT:
             raise UpstreamInvalid("64 KiB came without a byte of body")
@@ -176,16 +187,16 @@ class UpstreamResponse:
         if self.status:  # else it was an interim answer
             self._over = True  # as `offer` tells the reader
 
-    def _deliver_to_callback(self, ear: DataCallback) -> bool:
-        """Return True if no task has to wake for the data."""
+    def _deliver(self, callback: DataCallback) -> bool:
+        """Give the data to the callback; return True if no task has to wake for it."""
         if self._waiter is None or self._waiter.done():
             return False
-        heard = ear(b"".join(self._parts))
-        if heard is not None:
+        outcome = callback(b"".join(self._parts))
+        if outcome is not DECLINED:
             self._parts.clear()
             self.unread = 0
             self._connection.alarm.again()
-        return bool(heard)
+        return outcome is HANDLED
 
     def _quiet(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -11,7 +11,7 @@ from gateway.backends.openai import error_mapping
 from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
 from gateway.server.observability import logs
 from gateway.server.observability.request_record import RequestRecord
-from gateway.server.upstream import DataCallback, PendingPost, UpstreamResponse
+from gateway.server.upstream import DECLINED, DataCallback, DataOutcome, PendingPost, UpstreamResponse
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.slots import QueueIdentity, Slot
 
@@ -35,7 +35,7 @@ class UpstreamCall(Protocol):
     `read` raise are reported already.
     """
 
-    def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> Awaitable[bool]: ...
+    def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> Awaitable[bool]: ...
     def read(self) -> bytes: ...
     @property
     def over(self) -> bool: ...
@@ -64,7 +64,7 @@ class HttpUpstreamCall:
         now = self._clock()
         self._place = Slot(backend.gate, asker, now)
         self._answer: UpstreamResponse | None = None  # one that is no error
-        self._ear: DataCallback | None = None
+        self._callback: DataCallback | None = None
         self._start_deadlines(now)
         self._path, self._body = path or backend.dialect.path, body
         self._line = seen.recorder.record_call(backend.name, self._path, body) if seen and seen.recorder else None
@@ -72,10 +72,10 @@ class HttpUpstreamCall:
         self._post: PendingPost | None = None  # once it is its turn
         self._seen = seen
 
-    def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> Awaitable[bool]:
+    def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> Awaitable[bool]:
         if self._answer and seconds < self._limit - self._clock():
-            self._ear, self._silence = ear, seconds
-            return self._answer.ready(seconds, self._on_data if ear else None)
+            self._callback, self._silence = callback, seconds
+            return self._answer.ready(seconds, self._on_data if callback else None)
         return self._wait_slot_and_data(seconds)
 
     async def _wait_slot_and_data(self, seconds: float) -> bool:
@@ -126,22 +126,22 @@ class HttpUpstreamCall:
     def close(self) -> None:
         """Let go of the connection: at once, unless the answer came to its end."""
         self._place.release()
-        self._ear = None
+        self._callback = None
         if self._step:
             self._step.end()
             self._step = None
         if self._post:
             self._post.close()
 
-    def _on_data(self, data: bytes) -> bool | None:
-        """Unless that is to be written down as the first of a call, or the whole has taken too long."""
+    def _on_data(self, data: bytes) -> DataOutcome:
+        """Give data to the callback, unless the response has taken too long or a recorder has to see its first data."""
         now, line = self._clock(), self._line
-        if not self._ear or now + self._silence >= self._last or (line and line.recorder.speaks != line.call):
-            return None
-        heard = self._ear(data)
-        if heard is not None:
+        if not self._callback or now + self._silence >= self._last or (line and line.recorder.speaks != line.call):
+            return DECLINED
+        outcome = self._callback(data)
+        if outcome is not DECLINED:
             self._limit = min(now + self._times.idle, self._last)
-        return heard
+        return outcome
 
     def _record_failure(self, problem: Problem) -> None:
         self._place.ill()
@@ -218,12 +218,12 @@ class DeferredCall:
         self._coming = asyncio.create_task(coming)
         self._clock = asyncio.get_running_loop().time
 
-    async def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> bool:
+    async def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> bool:
         until = self._clock() + seconds
         await asyncio.wait((self._coming,), timeout=None if seconds == inf else max(seconds, 0))
         if not self._coming.done():
             return False
-        return await self._coming.result().ready(until - self._clock(), ear)
+        return await self._coming.result().ready(until - self._clock(), callback)
 
     def read(self) -> bytes:
         return self._coming.result().read()

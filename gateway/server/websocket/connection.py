@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
@@ -28,6 +29,7 @@ from gateway.server.worker_thread import parsed
 _MOST_SECONDS = 3600.0
 _MOST_UNREAD = 64  # responses that a client does not read while it sends on; beyond them it is cut off
 _GOING_AWAY = 1001
+_NO_CONNECTION: Scope = {}  # messages report that the client of a WebSocket disconnects
 _OLD = Problem(
     400,
     "Responses websocket connection limit reached (60 minutes). Create a new websocket connection to continue.",
@@ -58,7 +60,7 @@ class WebSocketConnection:
         await self._send({"type": "websocket.accept"})
         aging = asyncio.create_task(self._grow_old())
         try:
-            with CancelOnDisconnect(self._leaving):
+            with suppress(ClientDisconnect), CancelOnDisconnect(_NO_CONNECTION, self._leaving):
                 await self._read()
         except asyncio.CancelledError:
             self._lanes.clear()
@@ -134,7 +136,7 @@ class WebSocketConnection:
             self._gone.set()
 
     async def _tell_while_there(self, text: str) -> None:
-        with CancelOnDisconnect(self._leaving):
+        with suppress(ClientDisconnect), CancelOnDisconnect(_NO_CONNECTION, self._leaving):
             await self._tell(text)
 
     def _tell_aside(self, text: str) -> None:

@@ -71,7 +71,7 @@ class WebSocketEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # the event that announces the connection
-        asking: ModelRequestHandler = self._app.state.asking
+        asking: ModelRequestHandler = self._app.state.handler
         sockets: ConnectionRegistry = self._app.state.sockets
         try:
             sockets.reject_if_closing()

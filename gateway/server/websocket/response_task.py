@@ -16,7 +16,8 @@ from gateway.server.ids import new_id
 from gateway.server.middleware import error_responses
 from gateway.server.observability.request_record import RESPONSES, set_record
 from gateway.server.observability.request_recorder import tee_send
-from gateway.server.relay.model_request import ModelRequest, RequestParser
+from gateway.server.relay.model_request import ModelRequest
+from gateway.server.relay.request_parser import RequestParser
 from gateway.server.relay.responder import Responder
 from gateway.server.websocket.messages import CreateMessage, event_messages, warnings_message
 from gateway.server.websocket.recent_responses import ConnectionContext, RecentResponses
@@ -66,7 +67,7 @@ class ResponseTask:
         try:
             ask = IncomingRequest(self._request(), self._asked.body, self._client.key)
             with self._asking.acquire_concurrency():
-                well = await self._asking.answer(ask, self._read, Responder, tee_send(self._send, self._seen.recorder))
+                well = await self._asking.handle(ask, self._read, Responder, tee_send(self._send, self._seen.recorder))
         except GatewayError as error:
             return False, error.problem
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told

@@ -5,16 +5,19 @@ import gc
 import json
 import logging
 import re
+from contextlib import suppress
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from gateway.server.http.client_connection import client_connection
 from gateway.server.http.disconnect import CancelOnDisconnect
-from gateway.server.http.fast_send import CoalescingTransport, FastRequestCycle, direct
+from gateway.server.http.fast_send import CoalescingTransport, FastRequestCycle
 from gateway.server.http.protocol import HttpProtocol, ServerConfig
 from gateway.server.http.response_writer import EventStreamWriter
 from gateway.server.middleware.request_context import RequestContextMiddleware
@@ -117,6 +120,8 @@ async def test_request_begins_with_the_same_state_as_in_uvicorn(data):
     own = {"transport", "flow", "message_event", "on_response"}  # of their connections
     assert all(getattr(ours, name) is not None for name in own)
     ours.scope.pop("gateway.headers")
+    assert client_connection(ours.scope) is ours
+    ours.scope.pop("extensions")
     for name in sorted(names.keys() - own):
         assert getattr(ours, name) == getattr(theirs, name), name
     assert tasks == others
@@ -130,7 +135,7 @@ async def by_messages(cycle, fields, body):
 @pytest.mark.parametrize("keep_alive", [True, False])
 async def test_response_sent_whole_has_the_bytes_that_uvicorn_sends(keep_alive):
     wire, one = cycle(keep_alive=keep_alive)
-    assert one.whole(FIELDS, b"{}")
+    assert one.try_send(FIELDS, b"{}")
     asked, other = uvicorn_cycle(keep_alive=keep_alive)
     await by_messages(other, FIELDS, b"{}")
     assert wire.written == asked.written and len(wire.written) == 1
@@ -144,7 +149,7 @@ async def test_response_sent_whole_has_the_bytes_that_uvicorn_sends(keep_alive):
 @pytest.mark.parametrize("last", [b"data: [DONE]\n\n", b""])
 async def test_response_stream_has_the_bytes_that_uvicorn_sends(last, keep_alive):
     wire, one = cycle(keep_alive=keep_alive)
-    assert one.begin(FIELDS[1:]) and one.now(b"data: {}\n\n") and one.last(last)
+    assert one.try_begin(FIELDS[1:]) and one.try_write(b"data: {}\n\n") and one.try_end(last)
     asked, other = uvicorn_cycle(keep_alive=keep_alive)
     await other.send({"type": "http.response.start", "status": 200, "headers": FIELDS[1:]})
     await other.send({"type": "http.response.body", "body": b"data: {}\n\n", "more_body": True})
@@ -154,7 +159,7 @@ async def test_response_stream_has_the_bytes_that_uvicorn_sends(last, keep_alive
     for each in (one, other):
         assert each.response_started and each.response_complete and each.message_event.is_set()
         each.on_response.assert_called_once_with()
-    assert not one.begin(FIELDS[1:]) and not one.now(b"more") and not one.last(b"")
+    assert not one.try_begin(FIELDS[1:]) and not one.try_write(b"more") and not one.try_end(b"")
 
 
 async def test_response_stream_that_is_ended_twice_sends_one_end():
@@ -169,7 +174,7 @@ async def test_response_stream_that_is_ended_twice_sends_one_end():
 async def test_response_with_a_forged_header_is_left_to_uvicorn():
     wire, one = cycle()
     bad = [*FIELDS, (b"x-a", b"1\r\nx-b: 2")]
-    assert not one.whole(bad, b"{}") and not one.begin(bad)
+    assert not one.try_send(bad, b"{}") and not one.try_begin(bad)
     assert not one.response_started and not wire.written
     with pytest.raises(RuntimeError, match="header value"):
         await by_messages(one, bad, b"{}")
@@ -181,45 +186,45 @@ async def test_response_is_not_sent_directly_if_paused_gone_or_begun(state):
     if state == "paused":
         one.flow.pause_writing()
     one.disconnected, one.response_started = state == "gone", state == "begun"
-    assert not one.whole(FIELDS, b"{}") and not one.begin(FIELDS[1:])
-    assert not one.now(b"data: {}\n\n") and not one.last(b"") and not wire.written
+    assert not one.try_send(FIELDS, b"{}") and not one.try_begin(FIELDS[1:])
+    assert not one.try_write(b"data: {}\n\n") and not one.try_end(b"") and not wire.written
 
 
-async def test_response_is_not_sent_directly_on_a_foreign_connection():
-    wire, one = uvicorn_cycle()
-    for way in (direct(one.send), direct(by_messages)):
-        assert not way.whole(FIELDS, b"{}") and not way.begin(FIELDS[1:]) and not way.now(b"a") and not way.last(b"")
-        assert way.take_body() is None and not way.watch(Mock())
-        way.clear_on_disconnect()
-    assert not wire.written and direct(cycle()[1].send) is not direct(one.send)
+async def test_client_connection_of_a_foreign_server_knows_only_messages():
+    for scope in ({}, {"extensions": {}}):
+        one = client_connection(scope)
+        assert not one.try_send(FIELDS, b"{}") and not one.try_begin(FIELDS[1:])
+        assert not one.try_write(b"a") and not one.try_end(b"")
+        assert one.take_body() is None and not one.on_disconnect(Mock())
+        one.clear_on_disconnect()
 
 
 async def test_response_pieces_need_a_chunked_body():
     wire, one = cycle()
     await one.send({"type": "http.response.start", "status": 200, "headers": FIELDS})
-    assert not one.now(b"{}") and not one.last(b"{}")
+    assert not one.try_write(b"{}") and not one.try_end(b"{}")
     wire, one = cycle()
     await one.send({"type": "http.response.start", "status": 200, "headers": FIELDS[1:]})
-    assert one.now(b"{}") and b"".join(wire.written).endswith(b"\r\n\r\n2\r\n{}\r\n")
+    assert one.try_write(b"{}") and b"".join(wire.written).endswith(b"\r\n\r\n2\r\n{}\r\n")
 
 
 async def test_disconnect_callback_is_set_and_removed():
     _, one = cycle()
     gone = Mock()
-    assert one.watch(gone) and one.transport.lost is gone
+    assert one.on_disconnect(gone) and one.transport.on_lost is gone
     one.clear_on_disconnect()
-    assert one.transport.lost is None
+    assert one.transport.on_lost is None
     one.disconnected = True
-    assert not one.watch(gone), "it is too late"
+    assert not one.on_disconnect(gone), "it is too late"
 
 
 async def test_disconnect_callback_of_the_next_request_stays():
     (_, first), (_, second), gone = cycle(), cycle(), Mock()
     second.transport = first.transport
-    first.watch(Mock())
-    second.watch(gone)
+    first.on_disconnect(Mock())
+    second.on_disconnect(gone)
     first.clear_on_disconnect()
-    assert first.transport.lost is gone
+    assert first.transport.on_lost is gone
 
 
 async def next_body(reader):
@@ -291,7 +296,7 @@ async def test_disconnect_message_cancels_the_task_once():
     done = []
 
     async def app(scope, receive, send):
-        with CancelOnDisconnect(receive):
+        with suppress(ClientDisconnect), CancelOnDisconnect(scope, receive):
             await asyncio.Event().wait()
         done.append(asyncio.current_task().cancelling())
 

@@ -392,7 +392,7 @@ async def test_cancel_does_not_interrupt_the_storing_of_the_end(store_url, store
     script, gates = slowly(*HI)
     async with gateway(script, **where(store_url)) as site:
         id = await accepted(site)
-        job = site.app.state.asking.jobs._running[id]
+        job = site.app.state.handler.jobs._running[id]
         async with store.writing() as db:  # the gateway cannot store anything now
             await db.execute(update(jobs).values(attempts=1))
             for gate in gates:
@@ -413,7 +413,7 @@ async def test_cancel_during_the_storing_of_reasoning_keeps_the_text(store_url, 
         for gate in gates[:4]:
             gate.set()
         await follower.until(b'"delta":"lo"')
-        job = site.app.state.asking.jobs._running[follower.id]
+        job = site.app.state.handler.jobs._running[follower.id]
         async with store.writing() as db:  # the gateway cannot store reasoning now
             await db.execute(text("UPDATE thoughts SET bytes = 0"))
             if store.notifies:

@@ -224,7 +224,7 @@ async def test_job_log_loses_events_if_the_store_fails_for_long(tmp_path, monkey
             gate.set()
         data = await first.all()
         assert (await ended(site, first.id)) == checked(data)
-        await until(lambda: site.app.state.asking.jobs._others, set())  # until the log is put away
+        await until(lambda: site.app.state.handler.jobs._others, set())  # until the log is put away
         cut = (await get(site, f"{first.id}?stream=true")).content
         assert data.startswith(cut) and before <= len(per_event(cut)) < 17 and not cut.endswith(DONE)
         await _assert_resumes_behind_a_gap(site, first.id, data, len(per_event(cut)) - 1)
@@ -279,7 +279,7 @@ async def test_job_programming_error_before_the_stream_answers_500(asked, monkey
 
 async def test_job_is_not_started_while_the_gateway_stops(store_url, store):
     async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
-        site.app.state.asking.jobs._stopping.set()
+        site.app.state.handler.jobs._stopping.set()
         assert problem(await site.respond(background=True))[0] == 503
         answer = await site.respond(stream=True)
         assert checked(answer.content)["store"] is True
@@ -295,10 +295,10 @@ async def test_subscriber_of_a_remote_job_is_disconnected_when_the_gateway_stops
         following(elsewhere, await _id_of(first)) as second,
     ):
         await second.until(b'"delta":"Hel"')
-        elsewhere.app.state.asking.jobs._stopping.set()
+        elsewhere.app.state.handler.jobs._stopping.set()
         seen = await second.all()
         assert not seen.endswith(DONE) and first.data.startswith(seen)
-        assert site.app.state.asking.jobs._running
+        assert site.app.state.handler.jobs._running
 
 
 async def _id_of(follower):
@@ -322,7 +322,7 @@ async def test_job_of_this_process_with_an_expired_lease_is_not_taken_over(end, 
         await first.reach(4, gates, 0.5)
         await _expire_lease(store, first.id)
         if end == "completed":
-            await site.app.state.asking.jobs._adopt([first.id])
+            await site.app.state.handler.jobs._adopt([first.id])
         else:
             await cancelled(site, first.id)
         for gate in gates:
@@ -358,7 +358,7 @@ async def test_job_taken_by_another_process_ends_at_its_next_write(streamed, sto
     script, gates = slowly(chunk("Hi"), chunk(finish="stop"))
     async with gateway(script, **where(store_url)) as site:
         id = await (left_alone(site) if streamed else accepted(site))
-        running = site.app.state.asking.jobs._running
+        running = site.app.state.handler.jobs._running
         before = await rows(store)
         await _expire_lease(store, id, holder="another")
         for gate in gates:
@@ -373,14 +373,14 @@ async def test_job_taken_by_another_process_is_not_marked_as_ended(tmp_path):
     store, gate = Database(path), asyncio.Event()
     async with gateway([head(), chunk("Hi"), gate, END], **where(path)) as site:
         id = await left_alone(site)
-        at_work = site.app.state.asking.jobs
+        at_work = site.app.state.handler.jobs
         job, task = at_work._running[id], at_work._tasks[id]
         await until(lambda: any(b"Hi" in row.data for row in job.tail.behind(-1)))
-        before, events_before = await rows(store), job._told
+        before, events_before = await rows(store), job._events_sent
         async with store.writing() as db:
             await db.execute(update(jobs).values(holder="another"))
             gate.set()
-            await until(lambda: job._told > events_before)
+            await until(lambda: job._events_sent > events_before)
             at_work._lose(job)
             await asyncio.wait((task,))
         assert (await rows(store), (await get(site, id)).json()["status"]) == (before, "in_progress")
@@ -395,11 +395,11 @@ async def test_job_taken_by_another_process_is_not_taken_back(store_url, store, 
         asked = {"model": "m", "input": "a", "background": True}
         leaving = asyncio.create_task(site.client.post("/v1/responses", json=asked))
         await until(lambda: bool(site.upstream.aside))
-        (id,) = site.app.state.asking.jobs._running
+        (id,) = site.app.state.handler.jobs._running
         before = await rows(store)
         await _expire_lease(store, id, holder="another")
         leaving.cancel()
-        await until(lambda: site.app.state.asking.jobs._tasks, {})
+        await until(lambda: site.app.state.handler.jobs._tasks, {})
         assert await rows(store) == before and before["jobs"] == 1
 
 
@@ -410,7 +410,7 @@ async def test_job_that_ends_during_a_lease_renewal_leaves_no_rows(tmp_path, mon
     store = Database(path)
     async with listening([HANG], **LISTS, **where(path)) as site:
         site.upstream.shown["/props"] = [HANG]
-        at_work, transactions = site.app.state.asking.jobs, []
+        at_work, transactions = site.app.state.handler.jobs, []
         asked = {"model": "m", "input": "a", "background": True}
         leaving = asyncio.create_task(site.client.post("/v1/responses", json=asked))
         await until(lambda: bool(site.upstream.aside))
@@ -432,7 +432,7 @@ async def test_job_that_ends_during_a_lease_renewal_leaves_no_rows(tmp_path, mon
 
 async def abandon(site, store, id, **values):
     """Stop a job without a trace, as if its process had died."""
-    at_work = site.app.state.asking.jobs
+    at_work = site.app.state.handler.jobs
     job = at_work._running[id]
     task = at_work._tasks[id]
     at_work._lose(job)
@@ -556,7 +556,7 @@ async def test_job_with_a_stored_response_gets_its_missing_end(streamed, store_u
 
         monkeypatch.setattr(LogWriter, "write", dying)
         id = await (left_alone(site) if streamed else accepted(site))
-        await until(lambda: site.app.state.asking.jobs._running, {})
+        await until(lambda: site.app.state.handler.jobs._running, {})
         monkeypatch.setattr(LogWriter, "write", write)
         assert (await rows(store))["jobs"] == 1
         stored = await ended(site, id)
@@ -573,7 +573,7 @@ async def test_job_in_the_foreground_without_output_is_deleted_after_a_crash(sto
     async with gateway([HANG], **RESUMED, **where(store_url)) as site:
         asked = asyncio.create_task(site.respond(stream=True))
         await site.upstream.arrived.wait()
-        (id,) = site.app.state.asking.jobs._running
+        (id,) = site.app.state.handler.jobs._running
         await abandon(site, store, id)
         assert problem(await asked)[0] == 503
     async with gateway(HELLO, **RESUMED, **where(store_url)):
@@ -635,7 +635,7 @@ async def test_subscribers_at_another_gateway_share_one_watch(store_url):
         asking(site, background=True) as first,
     ):
         await first.reach(4, gates)
-        watches = elsewhere.app.state.asking.jobs._watches
+        watches = elsewhere.app.state.handler.jobs._watches
         async with following(elsewhere, first.id) as second:
             async with following(elsewhere, first.id, 1) as third:
                 await third.until(b'"sequence_number":4,')

@@ -76,7 +76,7 @@ async def test_subscriber_can_start_after_any_event(kind, store_url):
     async with listening(script, **settings, **where(store_url)) as site, asking(site, **asked) as first:
         await first.reach(8, gates, 0.5)
         seen = len(per_event(first.data))
-        running, tail = {}, site.app.state.asking.jobs._running[first.id].tail
+        running, tail = {}, site.app.state.handler.jobs._running[first.id].tail
         async with asyncio.TaskGroup() as group:
             for after in (None, *range(seen + 3)):
                 running[after] = group.create_task(_rest(site, first.id, after))
@@ -124,7 +124,7 @@ async def test_subscriber_disconnect_does_not_affect_others(store_url):
             async with following(site, first.id, 1) as third:
                 await third.until(b"response.in_progress")
                 await second.until(b"response.in_progress")
-                tail = site.app.state.asking.jobs._running[first.id].tail
+                tail = site.app.state.handler.jobs._running[first.id].tail
                 assert tail.followers == 3
             await until(lambda: tail.followers, 2)
             for gate in gates:
@@ -255,7 +255,7 @@ async def test_resume_timeout_is_extended_while_a_client_is_connected(store_url,
         await site.upstream.arrived.wait()
         await wanted_again()
         go.set()
-        id = await until_one(lambda: [*site.app.state.asking.jobs._running])
+        id = await until_one(lambda: [*site.app.state.handler.jobs._running])
         await wanted_again()
         answering.cancel()
         async with following(site, id, 1) as again:
@@ -515,11 +515,11 @@ async def test_job_end_that_was_not_stored_is_stored_after_a_takeover(kind, tmp_
         answering = asyncio.create_task(_stream_of(site, **asked))
         await until(lambda: len(site.upstream.posts), 1)
         other = await accepted(site)
-        (id,) = {*site.app.state.asking.jobs._running} - {other}
+        (id,) = {*site.app.state.handler.jobs._running} - {other}
         async with without(path, "responses"):
             for gate in gates:
                 gate.set()
-            await until(lambda: {*site.app.state.asking.jobs._running}, {other})
+            await until(lambda: {*site.app.state.handler.jobs._running}, {other})
         await _assert_lease_is_not_renewed(store, id, other)
         await update_rows(store, jobs, held_until=0, id=id)
         response, answer = await ended(site, id), await answering
@@ -668,7 +668,7 @@ async def test_subscribers_share_one_log_in_memory():
     script, gates = slowly(*pieces, chunk(finish="stop"))
     async with gateway(script) as site:
         id = await left_alone(site)
-        tail = site.app.state.asking.jobs._running[id].tail
+        tail = site.app.state.handler.jobs._running[id].tail
         digests, sizes = [hashlib.sha256() for _ in range(50)], [0] * 50
 
         def reader(number):

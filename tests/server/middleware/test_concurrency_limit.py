@@ -86,7 +86,7 @@ async def test_request_limit_counts_a_background_job_until_it_ends():
         assert problem(await site.chat()) == FULL and problem(await site.respond(background=True)) == FULL
         go.set()
         assert (await ended(site, job.json()["id"]))["status"] == "completed"
-        await until(site.app.state.asking.jobs.wait_idle, None)
+        await until(site.app.state.handler.jobs.wait_idle, None)
         assert (await site.chat(stream=True)).status_code == 200
 
 

@@ -280,9 +280,9 @@ async def test_metrics_count_a_stream_that_breaks_off_as_502():
 
 async def test_metrics_count_a_gateway_error_as_500(caplog):
     async with gateway(HELLO) as site:
-        site.app.state.asking, asking = None, site.app.state.asking
+        site.app.state.handler, asking = None, site.app.state.handler
         assert (await site.chat()).status_code == 500
-        site.app.state.asking = asking
+        site.app.state.handler = asking
         assert (await scrape(site)).requests() == {(CHAT, "", "", "500"): 1}
 
 
@@ -340,7 +340,7 @@ async def test_metrics_count_a_background_job_as_one_request_at_its_end():
         assert (got.requests(), got.of("gateway_requests_in_flight", endpoint=RESPONSES)) == ({}, 1)
         go.set()
         assert (await ended(site, id))["status"] == "completed"
-        await until(site.app.state.asking.jobs.wait_idle, None)
+        await until(site.app.state.handler.jobs.wait_idle, None)
         got = await scrape(site)
     requests = got.requests()
     assert requests.pop(WELL) == 1 and {one[0] for one in requests} == {"/v1/responses/{id}"}
@@ -354,7 +354,7 @@ async def test_metrics_count_a_cancelled_background_job_as_499(script):
         id = (await site.respond(background=True)).json()["id"]
         await site.upstream.arrived.wait()
         await site.client.post(f"/v1/responses/{id}/cancel")
-        await until(site.app.state.asking.jobs.wait_idle, None)
+        await until(site.app.state.handler.jobs.wait_idle, None)
         got = await scrape(site)
     assert got.of("gateway_requests_total", endpoint=RESPONSES, model="m", backend="up", status="499") == 1
 
@@ -376,7 +376,7 @@ async def test_metrics_count_a_job_at_the_gateway_that_takes_it_over(tmp_path):
         await site.upstream.arrived.wait()
     async with gateway(HELLO, **where) as site:
         await ended(site, id)
-        await until(site.app.state.asking.jobs.wait_idle, None)
+        await until(site.app.state.handler.jobs.wait_idle, None)
         got = await scrape(site)
     assert got.of("gateway_requests_total", endpoint=RESPONSES, model="m", backend="up", status="200") == 1
     assert got.of("gateway_tokens_total", model="m", kind="input") == 7

@@ -346,7 +346,7 @@ async def test_recording_skips_a_job_taken_over_from_another_process(tmp_path):
         await site.upstream.arrived.wait()
     async with gateway(HELLO, **where, **recorded(tmp_path / "made")) as site:
         await ended(site, id)
-        await site.app.state.asking.jobs.wait_idle()
+        await site.app.state.handler.jobs.wait_idle()
     assert not (tmp_path / "made").exists()
 
 

@@ -14,6 +14,7 @@ from gateway.recording import ResponseDataEntry, UpstreamDataEntry
 from gateway.recording.entries import cause_of
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.relay.relay import Relay
+from gateway.server.upstream import DECLINED, HANDLED
 from support.app import listening, streaming
 from support.raw_requests import asking
 from support.recordings import recordings
@@ -160,7 +161,7 @@ class CollectingOutlet:
     def __init__(self):
         self.open, self.at_once, self.pieces = True, [], []
 
-    def now(self, piece):
+    def try_write(self, piece):
         if self.open:
             self.at_once.append(piece)
         return self.open
@@ -181,17 +182,17 @@ class ScriptedCall:
     def __init__(self, *first):
         self.first = [*first]
 
-    def ready(self, _, ear=None):
-        self.ear, self.wait = ear, asyncio.get_running_loop().create_future()
+    def ready(self, _, callback=None):
+        self.callback, self.wait = callback, asyncio.get_running_loop().create_future()
         if self.first:
             self.wait.set_result(True)
         return self.wait
 
     def come(self, data):
-        heard = self.ear(data)
-        if not heard:
+        outcome = self.callback(data)
+        if outcome is not HANDLED:
             self.wait.set_result(True)
-            self.first += [data] * (heard is None)
+            self.first += [data] * (outcome is DECLINED)
 
     def read(self):
         return self.first.pop(0)
@@ -205,7 +206,7 @@ class ScriptedCall:
 
 class Attempts:
     def __init__(self, call):
-        self.seen, self._call = RequestRecord("req_1", "POST", "chat", lambda _: None), call
+        self.record, self._call = RequestRecord("req_1", "POST", "chat", lambda _: None), call
 
     def next_call(self):
         return self._call

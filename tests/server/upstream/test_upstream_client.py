@@ -20,7 +20,7 @@ import trustme
 
 from gateway.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnreachable
 from gateway.server.http.deadline_timer import DeadlineTimer
-from gateway.server.upstream import ConnectionLost, ConnectionPool
+from gateway.server.upstream import DECLINED, HANDLED, WAKE, ConnectionLost, ConnectionPool
 from support.app import on_both_loops
 from support.upstream import arrived
 from support.wait import idle, until
@@ -979,8 +979,8 @@ class Callback:
 
 
 @on_both_loops
-async def test_upstream_chunk_callback_true_keeps_the_reader_waiting():
-    chunks, callback = asyncio.Queue(), Callback(True)
+async def test_upstream_chunk_callback_that_handled_it_keeps_the_reader_waiting():
+    chunks, callback = asyncio.Queue(), Callback(HANDLED)
     async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
             waiting = answer.ready(inf, callback)
@@ -995,8 +995,8 @@ async def test_upstream_chunk_callback_true_keeps_the_reader_waiting():
 
 
 @on_both_loops
-async def test_upstream_chunk_callback_none_leaves_the_chunk_to_the_reader():
-    chunks, callback = asyncio.Queue(), Callback(True, None)
+async def test_upstream_chunk_callback_that_declined_leaves_the_chunk_to_the_reader():
+    chunks, callback = asyncio.Queue(), Callback(HANDLED, DECLINED)
     async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
             waiting = answer.ready(inf, callback)
@@ -1010,8 +1010,8 @@ async def test_upstream_chunk_callback_none_leaves_the_chunk_to_the_reader():
 
 
 @on_both_loops
-async def test_upstream_chunk_callback_false_wakes_the_reader():
-    chunks, callback = asyncio.Queue(), Callback(False)
+async def test_upstream_chunk_callback_can_wake_the_reader():
+    chunks, callback = asyncio.Queue(), Callback(WAKE)
     async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
             waiting = answer.ready(inf, callback)
@@ -1025,7 +1025,7 @@ async def test_upstream_chunk_callback_false_wakes_the_reader():
 
 @on_both_loops
 async def test_upstream_chunk_callback_is_not_called_without_a_waiting_reader():
-    chunks, callback = asyncio.Queue(), Callback(None)
+    chunks, callback = asyncio.Queue(), Callback(DECLINED)
     async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
             waiting = answer.ready(inf, callback)
@@ -1039,7 +1039,7 @@ async def test_upstream_chunk_callback_is_not_called_without_a_waiting_reader():
 
 @on_both_loops
 async def test_upstream_timeout_idle_restarts_at_each_chunk_of_a_callback():
-    chunks, clock, callback = asyncio.Queue(), Clock(), Callback(True)
+    chunks, clock, callback = asyncio.Queue(), Clock(), Callback(HANDLED)
     async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
             answer._connection.alarm = DeadlineTimer(clock)

@@ -276,11 +276,11 @@ async def test_websocket_recent_responses_are_freed_with_the_connection():
 # Faults
 
 
-class FakeAsking:
-    """A stand-in for the gateway's `asking` with another `answer`."""
+class FakeHandler:
+    """A stand-in for the handler of model requests."""
 
-    def __init__(self, answer):
-        self.answer, self.acquire_concurrency, self.telemetry, self.counts = answer, nullcontext, Telemetry(), COUNTS
+    def __init__(self, handle):
+        self.handle, self.acquire_concurrency, self.telemetry, self.counts = handle, nullcontext, Telemetry(), COUNTS
 
 
 async def test_websocket_internal_error_is_sent_and_logged(caplog):
@@ -288,13 +288,13 @@ async def test_websocket_internal_error_is_sent_and_logged(caplog):
         raise KeyError("oops")
 
     async with gateway(HELLO) as site:
-        site.app.state.asking, asking = FakeAsking(answer), site.app.state.asking
+        site.app.state.handler, handler = FakeHandler(answer), site.app.state.handler
         async with connection_to(site) as (server, task):
             server.create(stream_id="a")
             (event,) = await server.ends()
             assert error(event)[:2] == (500, "server_error") and event["stream_id"] == "a"
             assert not task.done()
-        site.app.state.asking = asking
+        site.app.state.handler = handler
     (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert record.args[0] in event["error"]["message"] and "oops" in str(record.exc_info[1])
 
@@ -308,13 +308,13 @@ async def test_websocket_response_without_a_last_event_is_an_error():
         return True
 
     async with gateway(HELLO) as site:
-        site.app.state.asking, asking = FakeAsking(answer), site.app.state.asking
+        site.app.state.handler, handler = FakeHandler(answer), site.app.state.handler
         async with connection_to(site) as (server, _):
             server.create(stream_id="a")
             (event,) = await server.ends()
             assert error(event)[:3] == (503, "server_error", "server_is_overloaded") and event["stream_id"] == "a"
             assert server.events[0] == {"type": "a", "stream_id": "a"}
-        site.app.state.asking = asking
+        site.app.state.handler = handler
 
 
 async def test_websocket_connection_ends_at_a_message_without_data():

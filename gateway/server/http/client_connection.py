@@ -1,0 +1,76 @@
+"""The client's connection of one request, in `scope["extensions"]`: a short way past ASGI's messages.
+
+The server's protocol puts it there.  A connection that has no short way refuses each call, and messages have to do.
+"""
+
+from collections.abc import Callable
+
+from starlette.types import Scope
+
+EXTENSION = "gateway.client"
+HeaderList = list[tuple[bytes, bytes]]  # names in lower case
+TryWrite = Callable[[bytes], bool]  # ClientConnection.try_write
+
+
+class ClientConnection:
+    """A connection that knows only ASGI's messages.  Subclasses have the short way.
+
+    Each `try_…` returns False, and sends nothing, where it would have to wait or the response has another status.
+    """
+
+    def take_body(self) -> bytes | None:
+        """Take the request's whole body, if it has arrived and was not taken yet; else return None."""
+        return None
+
+    def on_disconnect(self, callback: Callable[[], None]) -> bool:
+        """Call this function if the client disconnects, until `clear_on_disconnect`.
+
+        Return False where only a message reports a disconnect.
+        """
+        return False
+
+    def clear_on_disconnect(self) -> None:
+        """Forget the function of `on_disconnect`."""
+
+    def try_send(self, headers: HeaderList, body: bytes) -> bool:
+        """Send a whole response with status 200.  headers: with the length of the body."""
+        return False
+
+    def try_begin(self, headers: HeaderList) -> bool:
+        """Begin a stream with status 200."""
+        return False
+
+    def try_write(self, piece: bytes) -> bool:
+        """Send a piece of a stream."""
+        return False
+
+    def try_end(self, piece: bytes) -> bool:
+        """Send the last piece of a stream, which may be empty, and its end."""
+        return False
+
+
+_MESSAGES_ONLY = ClientConnection()
+
+
+def client_connection(scope: Scope) -> ClientConnection:
+    """Return the connection of a request; of a foreign server one that knows only messages."""
+    try:
+        connection: ClientConnection = scope["extensions"][EXTENSION]
+    except KeyError:
+        return _MESSAGES_ONLY
+    return connection
+
+
+def set_client_connection(scope: Scope, connection: ClientConnection) -> None:
+    """Put the connection into the scope of its request."""
+    scope.setdefault("extensions", {})[EXTENSION] = connection
+
+
+def remove_client_connection(scope: Scope) -> None:
+    """Take the connection out of the scope; together they are a reference cycle."""
+    del scope["extensions"][EXTENSION]
+
+
+def scope_without_connection(scope: Scope) -> Scope:
+    """Return the scope for a part of the request that has another client."""
+    return {**scope, "extensions": {}}

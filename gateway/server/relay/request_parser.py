@@ -1,0 +1,81 @@
+"""Parse the body of each model endpoint into a model request."""
+
+from collections.abc import Awaitable
+
+from msgspec import Struct
+
+from gateway.api.body import Counts, decode_body
+from gateway.config import Config
+from gateway.server.conversations.encryption import EncryptionKeys
+from gateway.server.conversations.reasoning_memory import NoReasoningMemory, ReasoningMemory
+from gateway.server.conversations.stored_context import Held, ReadOnlyContext, StoredContext
+from gateway.server.relay.compaction_request import CompactionRequest, parse_compaction_request
+from gateway.server.relay.completion_requests import (
+    ChatRequest,
+    CompletionRequest,
+    parse_chat_request,
+    parse_completion_request,
+)
+from gateway.server.relay.responses_request import (
+    RequestServices,
+    ResponseIdentity,
+    ResponsesRequest,
+    parse_responses_request,
+)
+from gateway.server.tools import ToolRegistry
+from gateway.server.worker_thread import parsed
+from gateway.store.database import Database
+
+
+class RequestParser(Struct, frozen=True):
+    """Parsers of the model endpoints: each takes a body and a tenant.  All raise BadRequest or NotFound.
+
+    held: takes resources that live as long as the response.
+    """
+
+    store: Database
+    keyring: EncryptionKeys
+    config: Config
+    tools: ToolRegistry
+    counts: Counts
+
+    def chat_completion(self, raw: bytes, tenant: str, _: Held) -> Awaitable[ChatRequest]:
+        """Parse POST /v1/chat/completions."""
+        return parse_chat_request(raw, self.counts, StoredContext(self.store, tenant), self._memory(tenant), self.tools)
+
+    def completion(self, raw: bytes, _: str, __: Held) -> Awaitable[CompletionRequest]:
+        """Parse POST /v1/completions."""
+        return parse_completion_request(raw, self.counts)
+
+    def response(self, raw: bytes, tenant: str, held: Held) -> Awaitable[ResponsesRequest]:
+        """Parse POST /v1/responses."""
+        return self.response_in_context(StoredContext(self.store, tenant), raw, held)
+
+    def response_in_context(
+        self, stored: StoredContext, raw: bytes, held: Held, identity: ResponseIdentity | None = None
+    ) -> Awaitable[ResponsesRequest]:
+        """Parse a response that continues what `stored` has.  identity: that of a response that is repeated."""
+        return self._response(stored, raw, self._services(stored.tenant, self.tools, held), identity)
+
+    def token_count_request(self, raw: bytes, tenant: str, held: Held) -> Awaitable[ResponsesRequest]:
+        """Parse POST /v1/responses/input_tokens, which gets no response: it stores nothing and runs no tool."""
+        return self._response(ReadOnlyContext(self.store, tenant), raw, self._services(tenant, None, held))
+
+    async def compaction(self, raw: bytes, tenant: str, held: Held) -> CompactionRequest:
+        """Parse POST /v1/responses/compact."""
+        stored, encryptor = ReadOnlyContext(self.store, tenant), self.keyring.sealer(tenant)
+        body = await parsed(decode_body, raw, self.counts)
+        return await parse_compaction_request(body, self.config.responses, stored, encryptor, held, self.tools.pdfs)
+
+    async def _response(
+        self, stored: StoredContext, raw: bytes, services: RequestServices, identity: ResponseIdentity | None = None
+    ) -> ResponsesRequest:
+        body = await parsed(decode_body, raw, self.counts)
+        return await parse_responses_request(body, self.config.responses, stored, services, identity)
+
+    def _services(self, tenant: str, tools: ToolRegistry | None, held: Held) -> RequestServices:
+        encryptor = self.keyring.sealer(tenant)
+        return RequestServices(self._memory(tenant), encryptor, tools, held, self.tools.pdfs)
+
+    def _memory(self, tenant: str) -> NoReasoningMemory:
+        return ReasoningMemory(self.store, tenant) if self.config.responses.reasoning_memory else NoReasoningMemory()
