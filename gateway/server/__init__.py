@@ -7,7 +7,7 @@ __all__ = ["httpx"]
 
 
 class _LazyModule:
-    """A module that is imported when something of it is used, by any thread."""
+    """A module that any thread imports at its first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -16,8 +16,8 @@ class _LazyModule:
         return getattr(import_module(self._name), name)
 
 
-# Models' answers come through a client of our own; httpx is for all else, and brings its command line with it and rich
-# for that (7 MB, 0.07 s). So modules have it from here, and use it in functions only.
+# The gateway's own client calls the models; httpx serves all other requests.  Importing httpx takes 7 MB and 0.07 s,
+# as it imports its command line and rich.  So modules import it from here, and use it in functions only.
 if TYPE_CHECKING:
     import httpx
 else:

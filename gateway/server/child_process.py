@@ -1,4 +1,4 @@
-"""Other programs that run for a while."""
+"""Run other programs for a limited time."""
 
 import asyncio
 from asyncio.subprocess import Process
@@ -9,7 +9,7 @@ from typing import Any
 
 @asynccontextmanager
 async def run_child(*command: str, **options: Any) -> AsyncIterator[Process]:  # noqa: ANN401 - those of asyncio
-    """Run a process, which stops with its waiting task.  Raise OSError if it cannot begin."""
+    """Run a process within the block, and kill it at the end.  Raises OSError if it cannot start."""
     process = await asyncio.create_subprocess_exec(*command, **options)
     try:
         yield process

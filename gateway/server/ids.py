@@ -1,4 +1,4 @@
-"""Random names: unguessable, in the alphabet of the API's own."""
+"""Generate random, unguessable names in the alphabet of the API's own ids."""
 
 import secrets
 import string
@@ -9,15 +9,15 @@ _TABLE = bytes(_ALPHABET[i % len(_ALPHABET)] for i in range(256))
 
 
 def new_id(prefix: str) -> str:
-    """The prefix and 24 random characters."""
+    """Return the prefix and 24 random characters."""
     return prefix + urandom(24).translate(_TABLE).decode()
 
 
 def short_id() -> str:
-    """Nine characters, as Mistral's templates want the id of a call."""
+    """Return nine random characters, the form that Mistral's chat templates require for the id of a tool call."""
     return urandom(9).translate(_TABLE).decode()
 
 
 def padding() -> str:
-    """Between 1 and 16 characters, so that the length of a chunk says nothing of its text."""
+    """Return 1 to 16 random characters, so that the length of a chunk does not reveal the length of its text."""
     return secrets.token_urlsafe(12)[: 1 + secrets.randbelow(16)]

@@ -1,6 +1,6 @@
-"""Work that takes long, in a thread of its own: the event loop has its turn every few milliseconds meanwhile.
+"""Run long work in a thread of its own: the event loop gets a turn every few milliseconds meanwhile.
 
-There is one such thread, since two would take turns with each other as well.
+There is one such thread, since two would also compete with each other.
 """
 
 import asyncio
@@ -9,17 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-_LARGE = 256 << 10  # bytes of a body that takes some 20 ms to read at worst
-MANY = 200  # items of an input that take some 10 ms to read
+_LARGE = 256 << 10  # bytes of a body that takes at worst some 20 ms to parse
+MANY = 200  # items of an input that take some 10 ms to parse
 
 _T = TypeVar("_T")
 _thread = ThreadPoolExecutor(1, "apart")
 
 
 async def apart(work: Callable[..., _T], *args: object) -> _T:
-    """Return what the work returns, and raise what it raises.
+    """Run the work in the thread; return its result and raise its errors.
 
-    Work that has begun is waited for, also by a task that is cancelled: nothing changes behind its back.
+    A cancelled caller also waits for work that has begun, so nothing changes after the call has ended.
     """
     begun = _thread.submit(work, *args)
     result = asyncio.wrap_future(begun)
@@ -38,5 +38,5 @@ def later(work: Callable[[], object]) -> None:
 
 
 async def parsed(parse: Callable[..., _T], raw: str | bytes, *args: object) -> _T:
-    """Return what a parser makes of a body, and raise what it raises; a large one is parsed apart."""
+    """Parse a body, a large one in the thread; return the result and raise the errors of `parse`."""
     return parse(raw, *args) if len(raw) < _LARGE else await apart(parse, raw, *args)

@@ -1,6 +1,6 @@
-"""Count what is used, in the store: requests that come while one transaction runs share the next one.
+"""Count usage in the store: requests that arrive during a transaction share the next one.
 
-Requests are decided in the order of their arrival, and each learns the result after it is stored.  Counters raise
+Requests are decided in the order of their arrival.  Each gets its result after the counts are stored.  Counters raise
 StoreFailed if they cannot count; a LenientCounter does not.
 """
 
@@ -24,39 +24,49 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("gateway")
-_PATIENCE = 5.0  # seconds that a request waits for the counter,
-_BLIND = 5.0  # and for which nothing is counted after it has failed
-_TOLD = 60.0  # seconds between two words about that in the log
+_PATIENCE = 5.0  # seconds that a request waits for the counter
+_BLIND = 5.0  # seconds without counting after the counter has failed
+_TOLD = 60.0  # seconds between two log messages about that
 
 SlotCounts = dict[UsageSlot, int]
 _T = TypeVar("_T")
-_LONGEST = 5.0  # seconds of a transaction, and of closing
-_MOST = 50  # that go into a transaction; each has ten slots at most
+_LONGEST = 5.0  # seconds for a transaction, and for closing
+_MOST = 50  # requests in a transaction; each has at most ten slots
 
 
 class UsageCounter(Protocol):
-    """take: add to all of them and give what they are then, unless that is too much: then none is changed."""
+    """Count usage per slot: the interface of the counters."""
 
-    async def take(self, amounts: Mapping[UsageSlot, int], enough: Callable[[SlotCounts], bool]) -> SlotCounts: ...
-    async def add(self, amounts: Mapping[UsageSlot, int]) -> None: ...
-    async def close(self) -> None: ...
+    async def take(self, amounts: Mapping[UsageSlot, int], enough: Callable[[SlotCounts], bool]) -> SlotCounts:
+        """Add the amounts and return the new counts of all slots.
+
+        enough: decides on the new counts; if it returns False, no count changes.
+        """
+
+    async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
+        """Add the amounts in any case; they may be negative."""
+
+    async def close(self) -> None:
+        """Close the counter."""
 
 
 class LenientCounter:
-    """Does without its counter where that fails, or takes too long: a limit is not worth an answer."""
+    """Wrap a counter and skip it while it fails or is too slow: a failed counter must not fail requests."""
 
     def __init__(self, counter: UsageCounter) -> None:
         self._counter = counter
         self._blind_until = self._silent_until = 0.0
 
     async def take(self, amounts: Mapping[UsageSlot, int], enough: Callable[[SlotCounts], bool]) -> SlotCounts:
-        """Empty where nothing was counted."""
+        """Return the new counts as the wrapped counter does; empty if nothing was counted."""
         return await self._tried(lambda: self._counter.take(amounts, enough)) or {}
 
     async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
+        """Add the amounts, unless the counter fails."""
         await self._tried(lambda: self._counter.add(amounts))
 
     async def close(self) -> None:
+        """Close the wrapped counter."""
         await self._counter.close()
 
     async def _tried(self, ask: Callable[[], Awaitable[_T]]) -> _T | None:
@@ -78,7 +88,11 @@ class LenientCounter:
 
 
 class _PendingCount(Struct, eq=False):
-    """enough: None adds in any case, even without a waiting task; taken: whether the caller knows that it fits."""
+    """A request for the next transaction.
+
+    enough: None adds the amounts in any case, even if no task waits.
+    is_reserved: the waiting task was notified that the request fits.
+    """
 
     amounts: Mapping[UsageSlot, int]
     enough: Callable[[SlotCounts], bool] | None = None
@@ -95,27 +109,29 @@ class _PendingCount(Struct, eq=False):
 
 
 class StoreCounter:
+    """Count usage in the store, in batched transactions."""
+
     def __init__(self, store: Database) -> None:
         self._store = store
-        self._waiting: list[_PendingCount] = []  # among them those whose transaction runs
-        self._work: asyncio.Task[None] | None = None  # for as long as there is any
+        self._waiting: list[_PendingCount] = []  # with the requests of the running transaction
+        self._work: asyncio.Task[None] | None = None  # exists while requests wait
 
     async def take(self, amounts: Mapping[UsageSlot, int], enough: Callable[[SlotCounts], bool]) -> SlotCounts:
-        """Count the amounts.  A cancelled caller takes nothing: the next transaction gives back its amount."""
+        """Count the amounts.  If the caller is cancelled, the next transaction gives its amounts back."""
         pending = _PendingCount(amounts, enough)
         try:
             return await self._ask(pending)
         except asyncio.CancelledError:
-            if pending.is_reserved:  # told, and not heard
+            if pending.is_reserved:  # the result was set, but the caller did not get it
                 self._give_back(pending)
             raise
 
     async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
-        """Added even if it is cancelled."""
+        """Add the amounts, even if the caller is cancelled."""
         await self._ask(_PendingCount(amounts))
 
     async def close(self) -> None:
-        """Finish waiting work, or fail if that takes too long.  The owner of the store closes it."""
+        """Finish waiting work, or fail it after 5 s.  The owner of the store closes the store."""
         if self._work and self._waiting:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LONGEST):
@@ -159,9 +175,10 @@ class StoreCounter:
             self._give_back(pending)
 
     async def _stored(self, batch: list[_PendingCount]) -> list[tuple[bool, SlotCounts]]:
-        """Of each whether it fits, and what the counts are with it.
+        """Return for each request whether it fits, and the counts that include it.
 
-        All is added at once, which locks the counts, and what was too much is taken away again before others see it.
+        One statement adds all amounts, which locks the counts.  Amounts that do not fit are subtracted before the
+        commit.
         """
         try:
             async with asyncio.timeout(_LONGEST), self._store.writing() as db:

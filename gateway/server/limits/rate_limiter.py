@@ -1,6 +1,6 @@
 """Admit requests by the limits of keys and models, and count their tokens at the end.
 
-Tokens are estimated before a model has counted them.
+Before a model has counted the tokens of a request, they are estimated.
 """
 
 import time
@@ -26,22 +26,22 @@ from gateway.store.database import Database
 from gateway.store.records import UsageSlot
 
 SettleCallback = Callable[[int | None], Awaitable[None]]
-_SOON = 1.0  # seconds, as the end of a response is unknown
-_KNOWN = 1.0  # seconds that a refusal holds for other requests, as other processes may give tokens back
-_MOST = 1 << 40  # tokens of one request, whatever a backend says
+_SOON = 1.0  # seconds; the end of a running response is unknown
+_KNOWN = 1.0  # seconds that a refusal applies to other requests; other processes may return tokens meanwhile
+_MOST = 1 << 40  # upper bound for the tokens that a backend reports for one request
 _UNITS: tuple[LimitUnit, ...] = get_args(LimitUnit)
 _FIELDS = ("limit", "remaining", "reset")
 HEADERS = tuple(f"x-ratelimit-{field}-{unit}" for unit in _UNITS for field in _FIELDS)
-_Rules = tuple[list[RateLimit], list[tuple[str, int]]]  # and how many at a time, of what
+_Rules = tuple[list[RateLimit], list[tuple[str, int]]]  # rate limits, and per owner the number of concurrent requests
 _NO_RULES: _Rules = [], []
 
 
 class RateLimitPermit:
-    """Holds as long as the block lasts.
+    """The admission of a request; the end of the `async with` block ends it.
 
-    headers: what the answer's head tells of the limits.
-    used: gives the tokens that were used, when it is over; without it they are those that were expected.
-    end: is told how many there were, None: as expected.
+    headers: the `x-ratelimit-…` headers of the response.
+    used: returns the tokens used, called at the end of the block; without it the estimate counts.
+    end: called at the end of the block with the tokens used, or with None to keep the estimate.
     """
 
     def __init__(self, headers: Mapping[str, str] | None = None, end: SettleCallback | None = None) -> None:
@@ -50,7 +50,7 @@ class RateLimitPermit:
         self._end = end
 
     def with_headers(self, send: Send) -> Send:
-        """The same, with the headers."""
+        """Return a `send` that adds the headers to the response."""
         if not self.headers:
             return send
         added = [(name.encode(), value.encode()) for name, value in self.headers.items()]
@@ -74,16 +74,19 @@ class RateLimitPermit:
 
 
 class ConcurrentRequests:
-    """workers: processes that share what there is."""
+    """Limit concurrent requests per key and model.
+
+    workers: processes that share the limits.
+    """
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._taken: Counter[str] = Counter()
 
     def take(self, wanted: Iterable[tuple[str, int]]) -> Callable[[], None]:
-        """A place of each that is named with how many there are (0: any number), and how it is let go.
+        """Take one slot for each name; return a function that releases them.
 
-        Raises RateLimited.
+        wanted: names with their number of concurrent requests, for all workers; 0 is no limit.  Raises RateLimited.
         """
         most = {name: max(1, places // self._workers) for name, places in wanted if places}
         for name, places in most.items():
@@ -101,14 +104,14 @@ class ConcurrentRequests:
 
 
 class _ExhaustedLimit(Struct, frozen=True):
-    """A limit that has refused something, and until when nothing as large needs to be asked for."""
+    """A limit that refused a request, and the time until which requests of that cost are refused without counting."""
 
     standing: RateLimitState
     until: float
 
 
 class RateLimiter:
-    """The limits of a process.  clock: Unix seconds."""
+    """The rate limits of a process.  clock: Unix seconds."""
 
     def __init__(self, config: Config, store: Database, clock: Callable[[], float] = time.time) -> None:
         self._counter = LenientCounter(_counter(config, store))
@@ -120,9 +123,9 @@ class RateLimiter:
     async def acquire(
         self, key: ApiKey | None, model: str, settings: ModelSettings, estimate: Callable[[], int]
     ) -> RateLimitPermit | None:
-        """None where nothing is limited.  Raises RateLimited.
+        """Admit a request, or raise RateLimited; return None if no limit applies.
 
-        estimate: how many tokens it may take, asked for only where that matters.
+        estimate: returns the expected tokens of the request, called only if a limit counts tokens.
         """
         of_model = self._rules("model", model, settings.limits)
         of_key = self._rules("key", key.name, key.limits) if key else _NO_RULES
@@ -138,10 +141,11 @@ class RateLimiter:
         return RateLimitPermit(_headers(taken), partial(self._end, taken, let_go))
 
     async def close(self) -> None:
+        """Close the counter."""
         await self._counter.close()
 
     def _rules(self, kind: str, name: str, settings: RateLimitSettings) -> _Rules:
-        """Return the limits of this key or model, worked out once for each setting."""
+        """Return the limits of this key or model, cached until its settings change."""
         known = self._known[kind].get(name)
         if known and known[0] is settings:
             return known[1]
@@ -154,7 +158,7 @@ class RateLimiter:
         return rules
 
     async def _take(self, limits: Sequence[RateLimit], estimate: Callable[[], int]) -> list[RateLimitState]:
-        """How it stands with each limit, once the request is counted; empty where nothing could be."""
+        """Count the request; return the state of each limit, empty if nothing could be counted."""
         tokens = estimate() if any(limit.unit == "tokens" for limit in limits) else 0
         costs = {limit: cost for limit in limits if (cost := 1 if limit.unit == "requests" else tokens)}
         now = self._clock()
@@ -179,7 +183,7 @@ class RateLimiter:
         return found
 
     def _check(self, costs: Mapping[RateLimit, int], now: float) -> None:
-        """Refuse at once what is too large, or known to be too much."""
+        """Raise RateLimited for a cost above the limit, or for a limit that is known to be exhausted."""
         for limit, cost in costs.items():
             if cost > limit.amount:
                 raise _refused([RateLimitState(limit, cost, now, 0, 0)])
@@ -210,7 +214,7 @@ def _counter(config: Config, store: Database) -> UsageCounter:
 
 
 def _refused(standings: Sequence[RateLimitState]) -> RateLimited:
-    """By the limit that takes longest."""
+    """Return the error for the exceeded limit with the longest wait."""
     worst = max((one for one in standings if not one.is_within), key=lambda one: one.wait)
     limit = worst.limit
     if worst.wait == inf:
@@ -226,7 +230,7 @@ def _refused(standings: Sequence[RateLimitState]) -> RateLimited:
 
 
 def _headers(standings: Sequence[RateLimitState]) -> dict[str, str]:
-    """Of the limit of each unit that leaves least."""
+    """Return the headers: for each unit, of the limit with the least remaining."""
     fields: dict[str, str] = {}
     for unit in _UNITS:
         those = [one for one in standings if one.limit.unit == unit]
@@ -246,7 +250,10 @@ def estimate_tokens(request: Request) -> int:
 
 
 def _size(data: Any) -> int:  # noqa: ANN401 - decoded JSON
-    """Characters.  A number is a token of a prompt that is given as such; a file in the message is no text."""
+    """Return the number of characters.
+
+    A number is one token of a prompt given as tokens.  Data URLs do not count, as files are no text.
+    """
     match data:
         case str():
             return 0 if data.startswith("data:") else len(data)

@@ -1,7 +1,8 @@
 """The arithmetic of one limit.  Pure: the time is an argument, in Unix seconds.
 
-Windows begin at multiples of their length, so that a day is one of UTC, and all processes mean the same one.  What was
-used in a minute is the sum of this window's count and of the share of the one before that is less than a minute ago.
+Windows begin at multiples of their length.  So a day is a UTC day, and all processes use the same windows.  The use in
+the last minute is estimated: the count of this window, and the share of the previous one that is less than a minute
+old.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from gateway.store.records import UsageSlot
 
 LimitUnit = Literal["requests", "tokens"]
 _MINUTE, _DAY = 60, 86_400
-_ROUNDING = 1e-6  # so that a client that returns to the second is not early by a rounding error
+_ROUNDING = 1e-6  # keeps a client that returns at the exact second from being early by a rounding error
 _RULES: tuple[tuple[str, LimitUnit, int], ...] = (
     ("requests_per_minute", "requests", _MINUTE),
     ("tokens_per_minute", "tokens", _MINUTE),
@@ -24,7 +25,10 @@ _RULES: tuple[tuple[str, LimitUnit, int], ...] = (
 
 
 class RateLimit(Struct, frozen=True):
-    """`amount` of `unit` in so many seconds; owner: whose it is, in words; key: what it is counted under."""
+    """A limit: `amount` of `unit` in `seconds`.
+
+    owner: the key or model, for error messages; key: the name of its counts in the store.
+    """
 
     owner: str
     key: str
@@ -34,14 +38,16 @@ class RateLimit(Struct, frozen=True):
 
     @property
     def is_sliding(self) -> bool:
+        """True for a limit per minute; a limit per day starts anew at midnight UTC."""
         return self.seconds == _MINUTE
 
     @property
     def unit_name(self) -> str:
+        """The unit and the period, for error messages."""
         return f"{self.unit} per {'minute' if self.is_sliding else 'day'}"
 
     def slot(self, now: float) -> UsageSlot:
-        """The window of this time."""
+        """Return the slot of the window at this time."""
         start = int(now // self.seconds) * self.seconds
         return UsageSlot(self.key, start, start + 2 * self.seconds)
 
@@ -51,13 +57,13 @@ class RateLimit(Struct, frozen=True):
         return [slot, self.slot(slot.start - 1)] if self.is_sliding else [slot]
 
     def state_at(self, counts: Mapping[UsageSlot, int], cost: int, now: float) -> "RateLimitState":
-        """How it stands with a request of this cost, which the counts contain already."""
+        """Return the state of the limit for a request of this cost; `counts` include the request already."""
         taken, *before = [max(0, counts[slot]) for slot in self.slots(now)]
         return RateLimitState(self, cost, now, max(0, taken - cost), sum(before))
 
 
 class RateLimitState(Struct, frozen=True):
-    """taken, before: the counts of this window and of the one before, without the request."""
+    """The state of a limit for a request; the counts of both windows do not include the request."""
 
     limit: RateLimit
     cost: int
@@ -67,20 +73,22 @@ class RateLimitState(Struct, frozen=True):
 
     @property
     def rest(self) -> float:
-        """Seconds that this window has left."""
+        """The seconds until this window ends."""
         return self.limit.seconds - self.now % self.limit.seconds
 
     @property
     def used(self) -> int:
+        """The amount used, without the request."""
         return ceil(self.used_in_previous_window * self.rest / self.limit.seconds - _ROUNDING) + self.used_in_window
 
     @property
     def is_within(self) -> bool:
+        """True if the request fits."""
         return self.used + self.cost <= self.limit.amount
 
     @property
     def wait(self) -> float:
-        """Seconds until it fits, if nothing else is used meanwhile; infinite if it never does."""
+        """The seconds until the request fits, if nothing else is used meanwhile; infinite if it never does."""
         room, seconds = self.limit.amount - self.cost, self.limit.seconds
         if room < 0:
             return inf
@@ -92,12 +100,12 @@ class RateLimitState(Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """Return the rest for others, behind the request if it fits."""
+        """The amount that remains for other requests, after this one if it fits."""
         return max(0, self.limit.amount - self.used - (self.cost if self.is_within else 0))
 
     @property
     def reset(self) -> float:
-        """Seconds until all of it is there again."""
+        """The seconds until the whole amount is available again."""
         return self.rest + (self.limit.seconds if self.limit.is_sliding and self.used_in_window + self.cost else 0)
 
 
@@ -111,4 +119,5 @@ def rate_limits(kind: str, name: str, settings: RateLimitSettings) -> list[RateL
 
 
 def owner_text(kind: str, name: str) -> str:
+    """Return the name of a key or model for error messages."""
     return f"the {kind} '{name}'"

@@ -1,4 +1,4 @@
-"""Counting in Redis, for gateways that share no store, or want to spare it."""
+"""Count usage in Redis, for gateways that share no store or want to keep load off it."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,12 +11,15 @@ from gateway.errors import StoreFailed
 from gateway.server.limits.counters import SlotCounts
 from gateway.store.records import UsageSlot
 
-_CONNECTIONS = 16  # of one process: each is in use for a fraction of a millisecond
-_WAIT = 1.0  # seconds, for a connection, and for an answer
+_CONNECTIONS = 16  # of one process; each is in use for a fraction of a millisecond
+_WAIT = 1.0  # seconds for a connection, and for a response
 
 
 class RedisCounter:
-    """One transaction to take.  Where it was too much another one gives it back: meanwhile others may be refused."""
+    """Count usage in Redis, one transaction per request.
+
+    A second transaction gives back amounts that do not fit.  Between the two, other requests may be refused.
+    """
 
     def __init__(self, url: str) -> None:
         pool = BlockingConnectionPool.from_url(
@@ -25,20 +28,23 @@ class RedisCounter:
             timeout=_WAIT,
             socket_timeout=_WAIT,
             socket_connect_timeout=_WAIT,
-            retry=Retry(NoBackoff(), 1),  # a server that was restarted is no failure
+            retry=Retry(NoBackoff(), 1),  # so a restarted server causes no failure
         )
         self._redis = Redis.from_pool(pool)
 
     async def take(self, amounts: Mapping[UsageSlot, int], enough: Callable[[SlotCounts], bool]) -> SlotCounts:
+        """Add the amounts and return the new counts; give the amounts back if `enough` returns False."""
         counts = await self._added(amounts)
         if not enough(counts):
             await self.add({slot: -amount for slot, amount in amounts.items() if amount})
         return counts
 
     async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
+        """Add the amounts in any case."""
         await self._added(amounts)
 
     async def close(self) -> None:
+        """Close all connections."""
         await self._redis.aclose()
 
     async def _added(self, amounts: Mapping[UsageSlot, int]) -> SlotCounts:

@@ -1,4 +1,4 @@
-"""One backend as it runs: its kind, its connections, and what it says it serves."""
+"""One backend at run time: its kind, its connections, and the models that it lists."""
 
 import asyncio
 import time
@@ -21,9 +21,9 @@ from gateway.server.upstream import ConnectionPool
 from gateway.server.upstream.model_metadata import MetadataCache
 from gateway.server.upstream.slots import BackendLimiter
 
-_LIST_SECONDS = 5.0  # for the list of models, for which only the first request of a model waits
-_FRESH_SECONDS = 10.0  # a list this young is not asked for again
-_COUNT_SECONDS = 10.0  # for counting the tokens of a prompt
+_LIST_SECONDS = 5.0  # timeout of the list of models; only the first request of a model waits for it
+_FRESH_SECONDS = 10.0  # a list this young is not requested again
+_COUNT_SECONDS = 10.0  # timeout for counting the tokens of a prompt
 _OUT_OF_ORDER = (502, 503, 504)
 _JSON = {"content-type": "application/json"}
 
@@ -33,12 +33,12 @@ class ListedModel(Struct, frozen=True):
 
     id: str
     created: int = 0
-    root: str = ""  # what it is called where it comes from
-    window: int | None = None  # tokens of its context
+    root: str = ""  # the model's name at its source, such as a Hugging Face repository
+    window: int | None = None  # context length in tokens
 
 
 class BackendTimeouts(Struct, frozen=True):
-    """Seconds for all of an answer, its first byte, and from one byte to the next; infinite where there is no limit."""
+    """Seconds for the whole response, for its first byte, and between two reads; infinite for no limit."""
 
     total: float
     first_byte: float
@@ -46,7 +46,12 @@ class BackendTimeouts(Struct, frozen=True):
 
 
 class Backend:
-    """workers: processes that share what it can take; failed: is told why an attempt came to nothing."""
+    """A configured model server.
+
+    workers: processes that share its concurrency limit.
+    clock: seconds.
+    failed: called after a failed attempt with its problem.
+    """
 
     def __init__(
         self,
@@ -62,7 +67,7 @@ class Backend:
         concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
         self.gate, self.probe_seconds = BackendLimiter(name, concurrent, said.queue), said.probe_seconds
         self.kind: Kind = with_ignored_fields(KINDS[said.kind], said.ignores)
-        self.unparsed = self.kind.without_parsers()  # where the text is parsed here
+        self.unparsed = self.kind.without_parsers()  # for models whose text the gateway parses
         self.dialect, self.services = (
             DIALECTS[self.kind.dialect],
             services_with_ignored_fields(SERVICES[said.kind], said.ignores),
@@ -78,13 +83,13 @@ class Backend:
         self._opening = asyncio.Lock()
         self.learner = MetadataCache(self._opened, said.kind)
         self._key, self._clock = key.encode(), clock
-        self._models: dict[str, ListedModel] | None = None  # what it listed last, by their ids
+        self._models: dict[str, ListedModel] | None = None  # of the last list, by their ids
         self._problem: GatewayError | None = None
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
 
     async def count(self, body: bytes) -> int | None:
-        """The tokens of the prompt that this body asks for an answer with; None if it does not say."""
+        """Return the tokens of the prompt in this request body; None if the server does not count or fails."""
         if not (counter := self.kind.counter):
             return None
         try:
@@ -97,7 +102,10 @@ class Backend:
         return count if isinstance(count, int) else None
 
     async def models(self) -> list[ListedModel]:
-        """Return its list of models, asked for at most every ten seconds; raise Unreachable if it never answered."""
+        """Return the backend's list of models, at most ten seconds old or, while requests for it fail, the last one.
+
+        Raises UpstreamUnreachable if the backend never gave a list.
+        """
         async with self._asking:
             await self._refresh()
         if self._models is None and self._problem:
@@ -111,16 +119,16 @@ class Backend:
             self._asked = self._clock()
 
     def lists_model(self, model: str) -> bool:
-        """True if it is known to have the model; it says itself if it does no more."""
+        """Return True if the last list has the model."""
         return model in (self._models or ())
 
     def model_names(self, model: str) -> tuple[str, ...]:
-        """Return all names of the model here."""
+        """Return the names of the model at this backend: its id, and the root if listed."""
         listed = self._listed(model)
         return (model, listed.root) if listed and listed.root else (model,)
 
     def listed_window(self, model: str) -> int | None:
-        """The tokens of its context that the list has told of, if it has been asked for."""
+        """Return the context length in tokens from the last list; None if unknown."""
         listed = self._listed(model)
         return listed.window if listed else None
 
@@ -128,7 +136,7 @@ class Backend:
         return self._models.get(model) if self._models else None
 
     async def alive(self) -> bool:
-        """Return True if the server answers at all, unless it says itself that it cannot serve."""
+        """Return True for any HTTP response but 502, 503 or 504."""
         try:
             answer = await (await self._opened()).get("/v1/models")
         except httpx.HTTPError:
@@ -136,21 +144,25 @@ class Backend:
         return answer.status_code not in _OUT_OF_ORDER
 
     def mask_key(self, data: bytes) -> bytes:
-        """The same without the backend's key, which some servers repeat when they refuse it."""
+        """Replace the backend's API key in the data: some servers repeat it when they reject it."""
         return data.replace(self._key, b"...") if self._key else data
 
     def mask_problem(self, problem: Problem) -> Problem:
-        """The same without its key."""
+        """Return the problem with the backend's API key masked in its message."""
         return replace(problem, message=self.mask_key(problem.message.encode()).decode())
 
     async def close(self) -> None:
+        """Close all connections and stop the requests for metadata."""
         await self._pool.close()
         await self.learner.close()
         if self._http:
             await self._http.aclose()
 
     async def _opened(self) -> "httpx.AsyncClient":
-        """For all but answers of models.  What has to be loaded for it comes in a thread, as it takes its time."""
+        """Return the httpx client, for all but model responses.
+
+        A thread creates it, as importing httpx and reading certificates would block the event loop.
+        """
         async with self._opening:
             if not self._http:
                 self._http = await asyncio.to_thread(self._client)

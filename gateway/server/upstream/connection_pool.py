@@ -1,6 +1,6 @@
 """Keep the connections to one backend, and send requests on them.
 
-A request that fails on an idle connection is sent once more on a new one.
+If a request fails on an idle connection, it is sent once more on a new one.
 """
 
 import asyncio
@@ -18,18 +18,19 @@ from gateway.server.upstream.http_connection import IdleConnections, NoResponse,
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")  # RFC 9110, 5.5
 _PATH = re.compile(r"/[!-\"$-~]*")
-_HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)  # with its port; without a user, as that belongs into a header
-_PATHS = 16  # whose heads are kept; a server is asked at one or two
+_HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)  # with its port; without a user, as credentials belong into a header
+_PATHS = 16  # paths with cached header lines; a backend is called at one or two
 _OURS = {"host", "content-length", "transfer-encoding"}
 
 
 class PendingPost:
-    """answer: what it gets, from the moment in which it was sent; the owner of a post has to close it.
+    """A POST on its way.  Its owner has to close it.
 
-    kept: the answer on a connection that was kept; without one the pool sends the request on a new connection.
-    until: on the loop's clock.  A kept connection that closes by then without a byte was given up before the request
-    came, so the pool sends it again.  Later than that a model may have worked on it.
-    repeated: it was sent again.
+    answer: the response, from the moment of sending.
+    kept: the response on a connection that was kept; without one the pool sends the request on a new connection.
+    until: time on the loop's clock.  If a kept connection closes by then without a byte, the backend closed it before
+    the request arrived, so the pool sends the request again.  Later, a model may have worked on the request.
+    repeated: the request was sent again.
     """
 
     def __init__(
@@ -46,24 +47,25 @@ class PendingPost:
     def headers_received(self) -> bool:
         """Return True if status and headers are known; otherwise `answer.ready` tells when to look again.
 
-        Raises what came instead, but for a connection that the backend had given up while the request was on its way.
+        If the backend closed a kept connection while the request was on its way, the request is sent again.  Any other
+        UpstreamError of the response is raised.
         """
         answer = self.answer
         if answer.status or not answer.error:
             return answer.status > 0
         if not (isinstance(answer.error, NoResponse) and answer.broken_at <= self._until):
-            raise copy(answer.error)  # as what is raised knows this frame, they would be a cycle
+            raise copy(answer.error)  # a copy, as the raised error refers to this frame, which would be a cycle
         answer.close()
         self.answer, self._until, self.repeated = self._pool.post_on_new_connection(self._head, self._body), -inf, True
         return False
 
     def close(self) -> None:
-        """As the answer is closed."""
+        """Close the response; see UpstreamResponse.close."""
         self.answer.close()
 
 
 class ConnectionPool:
-    """Connections to one backend."""
+    """The connections to one backend."""
 
     def __init__(
         self,
@@ -75,11 +77,13 @@ class ConnectionPool:
         headers: Mapping[str, str] = {},
         ssl: tls.SSLContext | None = None,
     ) -> None:
-        """`url` is the root of the server and may have a path; `connect` is seconds, TLS included (0: no limit).
+        """Set up the pool without connecting.
 
-        `reused`: so many seconds later a request is sent again if its kept connection turns out to be closed; 0: never.
-
-        `headers` go with every request, unless a request has its own of that name.
+        url: the root of the server, which may have a path.
+        connect: seconds for a connection, TLS included; 0: no limit.
+        reused: seconds in which a request is sent again if its kept connection turns out to be closed; 0: never.
+        headers: sent with every request, unless a request has its own of that name.
+        Raises ValueError for an invalid URL or header.
         """
         parts = urlsplit(url)
         sound = parts.hostname and _HOST.fullmatch(parts.netloc) and _PATH.fullmatch(parts.path or "/")
@@ -96,9 +100,10 @@ class ConnectionPool:
         self._plain = lru_cache(_PATHS)(partial(self._before, headers={}))
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}) -> PendingPost:
-        """Send.  A path or header that cannot be sent safely is a ValueError.
+        """Send a request.  Raises ValueError for a path or header that cannot be sent safely.
 
-        Where there is no connection, its answer is Unreachable, or UpstreamTimeout if it took too long.
+        If no connection can be made, the response fails with UpstreamUnreachable, or with UpstreamTimeout after
+        `connect`.
         """
         head = self._head(path, len(body), headers)
         if idle := self._idle.pop():
@@ -107,11 +112,11 @@ class ConnectionPool:
         return PendingPost(self, head, body)
 
     def post_on_new_connection(self, head: bytes, body: bytes) -> UpstreamResponse:
-        """Send on a connection of its own."""
+        """Send a request on a new connection."""
         return UpstreamConnection(asyncio.get_running_loop(), self._idle).open(self._opened, head, body)
 
     async def close(self) -> None:
-        """Close what is idle, and keep nothing from now on; answers that are being read come to their end."""
+        """Close idle connections, and keep none from now on.  Responses in progress can be read to their end."""
         self._idle.limit = 0
         while connection := self._idle.pop():
             connection.abort()
@@ -122,7 +127,7 @@ class ConnectionPool:
         return b"%bcontent-length: %d\r\n\r\n" % (before, size)
 
     def _before(self, path: str, headers: Mapping[str, str]) -> bytes:
-        """Return the part of the headers that all requests share."""
+        """Return the request line and all headers but the content length."""
         if not _PATH.fullmatch(path):
             raise ValueError(f"not a path: {path!r}")
         lines = "\r\n".join({**self._lines, **_lines(headers)}.values())
@@ -142,7 +147,7 @@ class ConnectionPool:
 
 
 def _lines(headers: Mapping[str, str]) -> dict[str, str]:
-    """The line of each header by its name in lower case."""
+    """Return the header lines by their names in lower case; raise ValueError for one that cannot be sent."""
     for name, value in headers.items():
         if name.lower() in _OURS or not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
             raise ValueError(f"header {name!r} cannot be sent")  # without its value, which may be a secret

@@ -1,4 +1,4 @@
-"""Which model servers run on this machine: asked on loopback only, all ports at once, in less than a second."""
+"""Find the model servers on this machine: on loopback only, all ports at once, in less than a second."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
@@ -12,11 +12,11 @@ from gateway.server import httpx
 PORTS: Mapping[int, KindName] = MappingProxyType(
     {11434: "ollama", 8000: "vllm", 8080: "llamacpp", 1234: "lmstudio", 30000: "sglang"}
 )
-# What a list of models gives away of its server …
+# The `owned_by` of a listed model shows the kind of server …
 _OWNERS: Mapping[str | None, KindName] = MappingProxyType(
     {"llamacpp": "llamacpp", "organization_owner": "lmstudio", "sglang": "sglang", "vllm": "vllm"}
 )
-# … and else the path that answers with an object, and what is in that, if the server is what its port suggests.
+# … and otherwise the path with a JSON object, and a text in it, that confirms the kind expected from the port.
 _TELLTALES: Mapping[KindName, tuple[str, bytes]] = MappingProxyType(
     {
         "llamacpp": ("/props", b""),
@@ -43,14 +43,18 @@ class _ListedEntry(Struct):
 
 
 class _ModelList(Struct):
-    data: list[_ListedEntry] | None  # Ollama says null while it has none
+    data: list[_ListedEntry] | None  # Ollama sends null while it has no models
 
 
 async def discover(
     ports: Mapping[int, KindName] = PORTS, *, skip: Collection[int] = (), seconds: float = 0.9
 ) -> list[DiscoveredServer]:
-    """The model servers on these ports, in their order; one that takes longer is not found, or is of kind openai."""
-    async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # TLS is not asked for
+    """Return the model servers on these ports, in the order of the ports.
+
+    A server whose list takes longer than two thirds of `seconds` is not found.  One whose kind is not confirmed in the
+    rest is of kind openai.
+    """
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # no request uses TLS
         items = [
             _ask(client, f"http://127.0.0.1:{port}", kind, seconds) for port, kind in ports.items() if port not in skip
         ]
@@ -69,7 +73,10 @@ async def identify(url: str, headers: Mapping[str, str] = MappingProxyType({}), 
 
 
 def discovered_config(found: Iterable[DiscoveredServer], taken: Collection[str] = ()) -> ConfigDocument:
-    """Return the configuration of these servers as an operator would write it; `taken` are other names."""
+    """Return the configuration of these servers as an operator would write it.
+
+    taken: the names that other backends have already.
+    """
     backends: dict[str, object] = {}
     for server in found:
         again = server.kind in backends or server.kind in taken
@@ -79,7 +86,10 @@ def discovered_config(found: Iterable[DiscoveredServer], taken: Collection[str] 
 
 
 async def _ask(client: "httpx.AsyncClient", url: str, expected: KindName, seconds: float) -> DiscoveredServer | None:
-    """Two thirds of the time are for the list of models, one for the tell-tale."""
+    """Return the server at a URL, None if there is none.
+
+    The list of models may take two thirds of the time, the confirmation of the kind one third.
+    """
     answer = await _get(client, f"{url}/v1/models", seconds * 2 / 3)
     models = _entries(answer) if answer else None
     if answer is None or models is None:
@@ -89,7 +99,7 @@ async def _ask(client: "httpx.AsyncClient", url: str, expected: KindName, second
 
 
 def _entries(answer: "httpx.Response") -> list[_ListedEntry] | None:
-    """The models of a list; None if it is no such list."""
+    """Return the models of a list; None if the response is no such list."""
     try:
         return json.decode(answer.content, type=_ModelList).data or []
     except MsgspecError:
@@ -103,7 +113,7 @@ def _given_away(answer: "httpx.Response", models: list[_ListedEntry]) -> KindNam
 
 
 async def _likely(client: "httpx.AsyncClient", url: str, expected: KindName, seconds: float) -> KindName:
-    """The kind whose port it is; transformers has that of another by default."""
+    """Return the kind that a request confirms: the expected one, or transformers, whose default port is another's."""
     kinds: tuple[KindName, ...] = (expected, "transformers")
     confirmed = await asyncio.gather(*(_confirmed(client, url, kind, seconds) for kind in kinds))
     return next((kind for kind, is_it in zip(kinds, confirmed, strict=True) if is_it), "openai")
@@ -121,7 +131,7 @@ async def _confirmed(client: "httpx.AsyncClient", url: str, kind: KindName, seco
 
 
 async def _get(client: "httpx.AsyncClient", url: str, seconds: float) -> "httpx.Response | None":
-    """The whole answer if it is a good one and comes in time."""
+    """Return the whole response if it is successful and arrives in time, else None."""
     try:
         async with asyncio.timeout(seconds):
             answer = await client.get(url)

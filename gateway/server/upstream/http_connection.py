@@ -12,12 +12,12 @@ import httptools
 from gateway.errors import UpstreamError, UpstreamInvalid
 from gateway.server.http.deadline_timer import DeadlineTimer
 
-HEAD_LIMIT = 64 * 1024  # bytes that may come without one byte of body: interim answers, head, trailers
-UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the backend is held back
-_LARGE = 1 << 16  # bytes that are not copied for it
+HEAD_LIMIT = 64 * 1024  # bytes of informational responses, headers and trailers without a byte of body
+UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the connection stops reading
+_LARGE = 1 << 16  # bytes of a body that is not joined with the headers
 OpenConnection = Callable[
     ["UpstreamConnection"], Awaitable[UpstreamError | None]
-]  # connects it; why that did not come about
+]  # connects; returns the error of a failure
 
 
 class DataOutcome(Enum):
@@ -33,7 +33,7 @@ DataCallback = Callable[[bytes], DataOutcome]
 
 
 class ConnectionLost(UpstreamError):
-    """The connection broke before the answer was whole."""
+    """The connection broke before the response was complete."""
 
     code = "upstream_lost"
 
@@ -46,35 +46,35 @@ class UpstreamResponse:
     """The headers, and the body as it arrives.  The code that gets a response has to close it."""
 
     def __init__(self, connection: "UpstreamConnection") -> None:
-        self.status = 0  # until the head is there
-        self.unread = 0  # bytes off the socket since the reader last took what was there
-        self.error: UpstreamError | None = None  # why there is no more of it
-        self.broken_at = inf  # on the loop's clock
+        self.status = 0  # until the headers are complete
+        self.unread = 0  # bytes received since the reader last took data
+        self.error: UpstreamError | None = None  # the failure that ended the response
+        self.broken_at = inf  # time on the loop's clock
         self._fields: dict[bytes, bytes] = {}  # names in lower case; values of one name are joined by ", "
         self._connection = connection
         self._parts: list[bytes] = []
-        self._waiter: asyncio.Future[bool] | None = None  # its result: something came
+        self._waiter: asyncio.Future[bool] | None = None  # result True: something arrived
         self._callback: DataCallback | None = None
         self._over = False
         self._keep = False
         self._ends_at_eof = False
         self._closed = False
-        self.on_body = self._parts.append  # the parser feeds the list itself: no Python frame per chunk
+        self.on_body = self._parts.append  # the parser appends to the list itself: no Python frame per chunk
 
     @property
     def headers(self) -> dict[str, str]:
-        """By their names in lower case; values of one name are joined by ", "."""
+        """The headers by their names in lower case; values of one name are joined by ", "."""
         return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._fields.items()}
 
     @property
     def content_type(self) -> str:
-        """As it says; "" where it does not."""
+        """The content type as sent; "" without one."""
         return self._fields.get(b"content-type", b"").decode("latin-1")
 
     def take(self) -> bytes:
-        """Return all bytes of the body since the last call, once `ready` said yes; b"" at the end of the body.
+        """Return all bytes of the body since the last call, once `ready` returned True; b"" at the end of the body.
 
-        Raises what went wrong only when everything that had arrived is handed out.
+        Raises the UpstreamError that ended the response, after all received bytes have been taken.
         """
         if self._parts:
             data = b"".join(self._parts)
@@ -84,23 +84,24 @@ class UpstreamResponse:
                 self._connection.resume()
             return data
         if self.error is not None:
-            raise copy(self.error)  # what is raised knows this frame, and with it the answer: they would be a cycle
+            raise copy(self.error)  # a copy, as the raised error refers to this frame and so to the response: a cycle
         return b""
 
     @property
     def is_readable(self) -> bool:
-        """`take` need not be waited for."""
+        """True if `take` need not wait."""
         return self._over or bool(self._parts)
 
     @property
     def over(self) -> bool:
-        """Return True if all of the body was taken, and it was complete."""
+        """True if the whole body was taken and is complete."""
         return self._over and not self._parts and self.error is None
 
     def ready(self, seconds: float = inf, callback: DataCallback | None = None) -> asyncio.Future[bool]:
-        """Wait until `take` need not wait, or an error has headers; return False after so many seconds of silence.
+        """Wait until `take` has data or an end, or an error status has arrived; result False after `seconds`.
 
-        callback: called in `data_received` with data that arrives meanwhile.  Then there may be nothing to take.
+        callback: called in `data_received` with data that arrives meanwhile; each time, the seconds begin anew.  If it
+        wakes the task, `take` may have nothing.
         """
         self._waiter = waiter = self._connection.loop.create_future()
         self._callback = callback
@@ -111,7 +112,7 @@ class UpstreamResponse:
         return waiter
 
     def close(self) -> None:
-        """Give the connection back if the body came to its end and keep-alive holds, else close its socket at once."""
+        """Keep the connection if the body is complete and keep-alive holds, else close its socket at once."""
         if not self._closed:
             self._closed, self._callback = True, None
             self._connection.release(keep=self._over and self._keep)
@@ -119,10 +120,13 @@ class UpstreamResponse:
             if not self._over:
                 self.end(ConnectionLost("the answer was closed before its end"))
 
-    # What the connection calls.
+    # Called by the connection.
 
     def notify_reader(self) -> bool:
-        """Show the reader what came; true if so much waits for it that the backend has to be held back."""
+        """Hand new data to the callback or wake the reader; return True if reading has to pause.
+
+        Raises UpstreamInvalid for more than 64 KiB without a byte of body.
+        """
         if self._parts:
             if self._over or not (self._callback and self._deliver(self._callback)):
                 self._wake()
@@ -133,36 +137,42 @@ class UpstreamResponse:
         return self.unread > UNREAD_LIMIT and not self._over
 
     def end(self, error: UpstreamError | None = None) -> None:
-        """Note how it ended; the first word holds."""
+        """End the response; only the first call counts."""
         if not self._over:
             self._over = True
             self.error = error
         self._wake()
 
     def connection_closed_by_peer(self) -> None:
-        """The backend closed its side: well for a body without a length, as that ends nowhere else."""
+        """End the response: successfully if its body has no length, as only the close ends such a body."""
         if self._ends_at_eof:
             self.end()
         self.broken()
 
     def broken(self) -> None:
-        """The connection is gone."""
+        """End the response with ConnectionLost or NoResponse."""
         self.broken_at = self._connection.loop.time()
         lost = ConnectionLost if self.status or self.unread else NoResponse
         self.end(lost("the connection to the backend broke before the answer was whole"))
 
-    # What the parser calls, besides on_body.
+    # Called by the parser, as is on_body.
 
     def on_message_begin(self) -> None:
+        """Raise UpstreamInvalid for a second response."""
         if self._over:
             raise UpstreamInvalid("more than one answer came")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.status:  # a later one is a trailer
+        """Add a header."""
+        if not self.status:  # a later field is a trailer
             key, fields = name.lower(), self._fields
             fields[key] = b"%b, %b" % (fields[key], value) if key in fields else value
 
     def on_headers_complete(self) -> None:
+        """Check the headers and set the status; skip an informational response.
+
+        Raises UpstreamInvalid for too large headers, an invalid status or an encoded body.
+        """
         fields = self._fields
         if self.unread > HEAD_LIMIT and sum(len(k) + len(v) + 4 for k, v in fields.items()) > HEAD_LIMIT:
             raise UpstreamInvalid("the head is larger than 64 KiB")
@@ -184,8 +194,9 @@ class UpstreamResponse:
             self._wake()
 
     def on_message_complete(self) -> None:
-        if self.status:  # else it was an interim answer
-            self._over = True  # as `offer` tells the reader
+        """Note the end of the response."""
+        if self.status:  # otherwise it was an informational response
+            self._over = True  # notify_reader wakes the reader
 
     def _deliver(self, callback: DataCallback) -> bool:
         """Give the data to the callback; return True if no task has to wake for it."""
@@ -208,34 +219,36 @@ class UpstreamResponse:
 
 
 class IdleConnections:
-    """The connections that wait for a request, at most `limit`; the one used last goes first."""
+    """The idle connections, at most `limit`; the one used last goes first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._connections: dict[UpstreamConnection, None] = {}
 
     def add(self, connection: "UpstreamConnection") -> bool:
-        """Keep it, if there is room."""
+        """Keep a connection; return False if the limit is reached."""
         if len(self._connections) >= self.limit:
             return False
         self._connections[connection] = None
         return True
 
     def pop(self) -> "UpstreamConnection | None":
+        """Remove and return the connection used last; None if there is none."""
         return self._connections.popitem()[0] if self._connections else None
 
     def discard(self, connection: "UpstreamConnection") -> None:
+        """Remove a connection, if it is kept."""
         self._connections.pop(connection, None)
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """A socket, perhaps with TLS over it, that carries one answer at a time."""
+    """A socket, perhaps with TLS over it, that carries one response at a time."""
 
     _raw: asyncio.Transport  # the socket
-    _out: asyncio.Transport  # where a request goes: the socket or its TLS
-    _opening: asyncio.Task[None] | None = None  # until it stands
+    _out: asyncio.Transport  # the target of requests: the socket or its TLS
+    _opening: asyncio.Task[None] | None = None  # until the connection is established
     _answer: UpstreamResponse | None = None
-    parser: httptools.HttpResponseParser  # of that answer
+    parser: httptools.HttpResponseParser  # of the current response
 
     def __init__(self, loop: asyncio.AbstractEventLoop, idle: IdleConnections) -> None:
         self.loop = loop
@@ -245,29 +258,29 @@ class UpstreamConnection(asyncio.Protocol):
         self.reading_paused = False
 
     def open(self, opened: OpenConnection, head: bytes, body: bytes) -> UpstreamResponse:
-        """Send a request as soon as it stands."""
-        answer = self._expect()  # some refuse before they are asked
+        """Connect, then send a request; return its response at once."""
+        answer = self._expect()  # before connecting, as some servers refuse before they get a request
         self._opening = self.loop.create_task(self._begin(opened, answer, head, body))
         return answer
 
     async def start_tls(self, context: tls.SSLContext, host: str) -> None:
-        """Put TLS over the socket."""
+        """Start TLS on the socket."""
         try:
             out = await self.loop.start_tls(self._raw, self, context, server_hostname=host)
         except (OSError, asyncio.CancelledError):
             self._raw.abort()
             raise
-        assert out is not None  # it is None only if the socket was closed before
+        assert out is not None  # None only if the socket was closed before
         self._out = out
 
     def ask(self, head: bytes, body: bytes) -> UpstreamResponse:
-        """Send a request at once."""
+        """Send a request on the established connection."""
         answer = self._expect()
         self._send(answer, head, body)
         return answer
 
     def abort(self) -> None:
-        """Close the socket at once, whatever is on its way."""
+        """Close the socket at once and discard unsent data."""
         self._idle.discard(self)
         if self._opening:
             self._opening.cancel()
@@ -275,29 +288,31 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self._raw.abort()
 
-    # What the answer calls.
+    # Called by the response.
 
     def resume(self) -> None:
-        """Let the backend go on sending, where it was held back."""
+        """Read from the socket again."""
         self.reading_paused = False
         self._raw.resume_reading()
 
     def release(self, *, keep: bool) -> None:
-        """The answer is done with: keep the connection if it can carry another, else close it."""
+        """End the response: keep the connection if it can carry another one, else close it."""
         self._answer = None
-        del self.parser  # it knows the answer, as the alarm does, and the answer knows this: they would be cycles
+        del self.parser  # the parser and the timer refer to the response, which refers to this connection: cycles
         self.alarm.stop()
         if not (keep and self._stands() and self._idle.add(self)):
             self.abort()
 
-    # What the transport calls.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvloop's is no subclass
+        """Note the transport."""
         self._raw = self._out = transport  # both asyncio and uvloop have set TCP_NODELAY
 
     def data_received(self, data: bytes) -> None:
+        """Parse data, and notify the reader; close the socket after data that is not HTTP or belongs to no request."""
         answer = self._answer
-        if answer is None:  # nothing was asked
+        if answer is None:  # no request is open
             self.abort()
             return
         answer.unread += len(data)
@@ -310,11 +325,13 @@ class UpstreamConnection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> None:
+        """End the response and close the socket."""
         if self._answer is not None:
             self._answer.connection_closed_by_peer()
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Fail an open response, and mark the connection as gone."""
         if self._answer is not None and not self._opening:
             self._answer.broken()
         self._idle.discard(self)
@@ -332,7 +349,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._raw.is_closing():
             answer.broken()
         elif len(body) < _LARGE:
-            self._out.write(head + body)  # one piece takes half as long as two
+            self._out.write(head + body)  # one write takes half as long as two
         else:
             self._out.writelines((head, body))
 
@@ -344,12 +361,12 @@ class UpstreamConnection(asyncio.Protocol):
     def _expect(self) -> UpstreamResponse:
         """Begin a new response."""
         answer = self._answer = UpstreamResponse(self)
-        # A parser of its own: one that is used again leaks the trailers of an answer into the next one's headers.
+        # Each response has its own parser: a reused one leaks trailers into the headers of the next response.
         self.parser = httptools.HttpResponseParser(answer)
         return answer
 
     def _hold(self) -> None:
-        # Always the socket, never its TLS: asyncio's TLS, when it is the one that is paused, drops what it holds when
-        # the connection breaks, whereas the kernel still hands out what came before.
+        # Pause the socket, never its TLS.  A paused TLS transport of asyncio drops its data when the connection breaks,
+        # while the kernel still hands out the data that arrived before.
         self.reading_paused = True
         self._raw.pause_reading()

@@ -1,6 +1,6 @@
-"""Ask servers about their models, and remember the answers: see backends/model_metadata.py.
+"""Query servers for metadata of their models, and cache the results: see backends/model_metadata.py.
 
-A request uses a remembered answer of any age.  Without one it waits for a limited time.
+A request uses a cached result of any age.  Without one it waits for a limited time.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from gateway.backends.model_metadata import (
 )
 from gateway.server import httpx
 
-_PATIENCE = 1.0  # seconds that a request waits without an answer …
-_LONG_PATIENCE = 5.0  # … to what decides how the model's text is read
-_SECONDS = 5.0  # for an answer, which is remembered even if no request waits for it any more
-_AGAIN_SECONDS = 30.0  # after which a server that gave none is asked again
-_MOST = 256  # answers that are remembered
+_PATIENCE = 1.0  # seconds that a request waits for a result …
+_LONG_PATIENCE = 5.0  # … and for one that decides how the model's text is read
+_SECONDS = 5.0  # timeout of a query; its result is cached even if no request waits any more
+_AGAIN_SECONDS = 30.0  # seconds until a failed query is repeated
+_MOST = 256  # cached results
 _NONE = float("-inf"), None
 _NO_SETTINGS: TemplateSettings = {}
 _Found = TypeVar("_Found")
-_Key = tuple[str, bytes]  # path, and what goes with it
+_Key = tuple[str, bytes]  # path, and the parameters as JSON
 
 
 class LearnedMetadata(Struct, frozen=True):
-    """An answer, and what it was asked by.  found: of one model."""
+    """A cached result for one model: path and `fields`, the parameters as JSON, identify the query."""
 
     path: str
     fields: str
@@ -45,13 +45,16 @@ class LearnedMetadata(Struct, frozen=True):
 
 
 class MetadataCache:
-    """Of one server."""
+    """The metadata of the models of one server.
+
+    http: returns the client for queries; kind: of the backend; clock: seconds.
+    """
 
     def __init__(
         self, http: Callable[[], Awaitable["httpx.AsyncClient"]], kind: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._http, self._kind, self._clock = http, kind, clock
-        self._answers: dict[_Key, tuple[float, Any]] = {}  # until when they hold, and what they are
+        self._answers: dict[_Key, tuple[float, Any]] = {}  # each with the time at which it expires
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
     async def metadata_of(self, model: str) -> ModelMetadata:
@@ -59,38 +62,39 @@ class MetadataCache:
         return _of(model, await self._told(ASKS.get(self._kind, ()), model))
 
     def told(self, model: str) -> ModelMetadata:
-        """Return the known metadata of a model, without asking the server."""
+        """Return the cached metadata of a model, without querying the server."""
         keys = [_key(ask, model, _NO_SETTINGS) for ask in ASKS.get(self._kind, ())]
         return _of(model, [answer for key in keys if (answer := self._answer(key)) is not None])
 
     async def chat_template(self, model: str) -> str | None:
-        """The chat template; None if the server does not show it."""
+        """Return the chat template; None if the server does not show it."""
         asks = [TEMPLATES[self._kind]] if self._kind in TEMPLATES else []
         return _of(model, await self._told(asks, model, patience=_LONG_PATIENCE)).template
 
     async def rendered_prompt(self, model: str, settings: TemplateSettings) -> str | None:
-        """Return the prompt of a request, up to the beginning of the response; None if the server does not tell."""
+        """Return the prompt of a request up to the beginning of the response; None if the server does not render it."""
         asks = [PROMPTS[self._kind]] if self._kind in PROMPTS else []
         return next(iter(await self._told(asks, model, settings, _LONG_PATIENCE)), None)
 
     async def continues_messages(self, model: str) -> bool:
-        """Return whether a response continues its prefill; True if the server does not tell."""
+        """Return whether a response continues its prefill; True if the server does not show it."""
         asks = [CONTINUES[self._kind]] if self._kind in CONTINUES else []
         items: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
         return all(items)
 
     def cached_metadata(self, model: str) -> list[LearnedMetadata]:
-        """Return the known metadata of a model, for `recall`."""
+        """Return the cached results for a model, for `remember`."""
         known = ((path, fields, _found(model, fields, found)) for (path, fields), (_, found) in self._answers.items())
         return [LearnedMetadata(path, fields.decode(), found) for path, fields, found in known if found is not None]
 
     def remember(self, learned: Iterable[LearnedMetadata]) -> None:
-        """Know this for good, without asking."""
+        """Cache these results without expiry."""
         for one in learned:
             found = {"": one.found} if isinstance(one.found, ModelMetadata) else one.found
             self._answers[one.path, one.fields.encode()] = inf, found
 
     async def close(self) -> None:
+        """Cancel running queries."""
         asking = [*self._asking.values()]
         for task in asking:
             task.cancel()
@@ -103,7 +107,7 @@ class MetadataCache:
         settings: TemplateSettings = _NO_SETTINGS,
         patience: float = _PATIENCE,
     ) -> list[_Found]:
-        """The answers that there are; `patience` in seconds."""
+        """Return the results that exist after at most `patience` seconds."""
         keys = [self._refreshed(ask, model, settings) for ask in asks]
         awaited = [self._asking[key] for key in keys if key in self._asking and self._answer(key) is None]
         if awaited:
@@ -114,7 +118,7 @@ class MetadataCache:
         return self._answers.get(key, _NONE)[1]
 
     def _refreshed(self, ask: MetadataQuery[Any], model: str, settings: TemplateSettings) -> _Key:
-        """Ask, unless a valid answer or a running question exists."""
+        """Start the query, unless a valid result or a running query exists; return its key."""
         key, fields = _key(ask, model, settings), ask.fields(model, settings)
         if self._clock() >= self._answers.get(key, _NONE)[0] and key not in self._asking:
             self._asking[key] = task = asyncio.create_task(self._learn(ask, fields, key))
@@ -129,7 +133,7 @@ class MetadataCache:
         self._answers[key] = self._clock() + seconds, self._answer(key) if found is None else found
 
     async def _ask(self, ask: MetadataQuery[_Found], fields: Mapping[str, Any]) -> _Found | None:
-        """None if there is no answer, or none that can be read."""
+        """Return the result; None if the request fails or its response cannot be read."""
         params, body = (fields or None, None) if ask.method == "GET" else (None, fields)
         try:
             http = await self._http()

@@ -1,6 +1,6 @@
-"""Map models to the backends that serve them: by the configuration, then by what the backends list.
+"""Map models to the backends that serve them: by the configuration, then by the lists of the backends.
 
-Probes run in the background, so that a failed backend comes back before a request has to try it.
+Probes run in the background, so a recovered backend is found before a request has to try it.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from gateway.formats.spec import FormatSpec
 from gateway.routing import Balancer, BalancerMember, RetryBudget
 from gateway.server.upstream.backend import Backend, ListedModel
 
-_JITTER = 0.1  # so that many gateways do not ask at once
+_JITTER = 0.1  # so that many gateways do not probe at the same time
 FailureCallback = Callable[[str, Problem], None]
 _UNKNOWN = "The model '{}' does not exist or you do not have access to it."
 
 
 async def probe_forever(backend: Backend, *, always: bool) -> None:
-    """Every `probe_seconds`; while nothing is wrong with it only if `always`."""
+    """Probe a backend every `probe_seconds`; without `always` only while its circuit is not closed."""
     clock = asyncio.get_running_loop().time
     while seconds := backend.probe_seconds:
         await asyncio.sleep(seconds * random.uniform(1 - _JITTER, 1 + _JITTER))
@@ -40,9 +40,10 @@ async def probe_forever(backend: Backend, *, always: bool) -> None:
 
 
 class BackendRoute(Struct, frozen=True, dict=True):
-    """Where a model is served: `model` is the name a client has for it, `upstream_model` the backend's.
+    """A model at one backend.
 
-    brought: the format that the operator has brought.
+    model: the name for clients; upstream_model: the name at the backend.
+    response_template: the operator's own format, compiled from the configuration.
     """
 
     model: str
@@ -57,32 +58,32 @@ class BackendRoute(Struct, frozen=True, dict=True):
 
     @cached_property
     def format(self) -> str:
-        """The operator's word for it."""
+        """The canonical name of the configured format."""
         return canonical_name(self.settings.format)
 
     @cached_property
     def parses_tool_calls(self) -> bool:
-        """Calls are looked for in the model's text."""
+        """True if the gateway parses tool calls from the model's text."""
         return self.format not in ("native", "auto")
 
     @cached_property
     def kind(self) -> Kind:
-        """Return the kind of the backend for this model."""
+        """The kind of the backend for this model."""
         return self.backend.unparsed if self.parses_tool_calls else self.backend.kind
 
     @cached_property
     def cache(self) -> dict[Hashable, Any]:
-        """Return values that callers have worked out for all requests on this route, by their inputs."""
+        """A cache for values that callers compute once per route, by their inputs."""
         return {}
 
     @cached_property
     def strict_route(self) -> "BackendRoute":
-        """The same, where nothing may be lost."""
+        """The same route with `strict` set."""
         return replace(self, settings=self.settings.model_copy(update={"strict": True}))
 
     @cached_property
     def message_policy(self) -> MessagePolicy:
-        """How its messages are put."""
+        """The rules for writing the messages of an upstream request."""
         roles, kind = self.settings.roles, self.kind
         return MessagePolicy(
             roles.developer,
@@ -96,10 +97,10 @@ class BackendRoute(Struct, frozen=True, dict=True):
 
 
 class ModelEntry:
-    """A model, and all that serve it.
+    """A model with its backends and fallbacks.
 
-    routes: by the name of the backend; any: one of them, for what is the same at all.
-    fallbacks: models that answer in its place, and when they do.
+    routes: by the name of the backend; any: one of them, for settings that all routes share.
+    fallbacks: other models for its requests, each with the failures that lead to it.
     """
 
     def __init__(self, routes: Sequence[BackendRoute], targets: Sequence[TargetSettings]) -> None:
@@ -118,7 +119,10 @@ class ModelEntry:
 
 
 class ModelRegistry:
-    """failed: called for failed attempts at a backend."""
+    """The models of the gateway and the backends that serve them.
+
+    failed: called after each failed attempt with the name of the backend and the problem.
+    """
 
     def __init__(self, config: Config, failed: FailureCallback) -> None:
         workers = config.server.workers
@@ -136,7 +140,10 @@ class ModelRegistry:
 
     @asynccontextmanager
     async def run_probes(self) -> AsyncIterator[None]:
-        """Look after the backends, always after those in whose place another could be asked."""
+        """Probe the backends within the block.
+
+        Backends that share a model with another one are also probed while they are healthy.
+        """
         shared = {name for served in self._served.values() if len(served.routes) > 1 for name in served.routes}
         probes = [
             asyncio.create_task(probe_forever(backend, always=name in shared))
@@ -150,7 +157,11 @@ class ModelRegistry:
             await asyncio.gather(*probes, return_exceptions=True)
 
     async def get(self, name: str) -> ModelEntry:
-        """Raise NotFound for an unknown model, UpstreamUnreachable if a backend that may have it cannot be asked."""
+        """Return the entry of a model by its name or alias.
+
+        Raises NotFound for an unknown model, and the backend's GatewayError if a backend that may have it gives no
+        list.
+        """
         if served := self._served.get(self._aliases.get(name, name)):
             return served
         problem: GatewayError | None = None
@@ -165,7 +176,7 @@ class ModelRegistry:
         raise problem or NotFound(_UNKNOWN.format(name), code="model_not_found", param="model")
 
     def model(self, name: str) -> str:
-        """The model that a name means, which may be an alias."""
+        """Return the name of the model behind a name or alias."""
         return self._aliases.get(name, name)
 
     async def list(self) -> list[ListedModel]:
@@ -176,11 +187,12 @@ class ModelRegistry:
         return list({listed.id: listed for listed in reversed(found)}.values())[::-1]
 
     async def close(self) -> None:
+        """Close all backends."""
         for backend in self.backends.values():
             await backend.close()
 
     def _listed(self, name: str, backend: Backend) -> ModelEntry:
-        """A model of which the config says nothing; what a backend lists is not much."""
+        """Return the cached entry of a model that only a backend's list names."""
         known = self._found.get((name, backend.name))
         if not known:
             known = ModelEntry(
@@ -207,13 +219,13 @@ async def metadata_of_model(served: ModelEntry) -> ModelMetadata:
 
 
 async def metadata_of_route(route: BackendRoute) -> ModelMetadata:
-    """Return the server's metadata, else its entry in the list; wait for a second at most."""
+    """Return the server's metadata, completed by its entry in the list; wait for at most a second."""
     backend, model = route.backend, route.upstream_model
     return await backend.learner.metadata_of(model) | ModelMetadata(backend.listed_window(model))
 
 
 def remembered(route: BackendRoute) -> int | None:
-    """Return the window in tokens if the gateway knows it by now, without asking the backend."""
+    """Return the known context length in tokens without a request to the backend; None if unknown."""
     backend, model = route.backend, route.upstream_model
     return backend.listed_window(model) or backend.learner.told(model).window
 

@@ -1,4 +1,4 @@
-"""A request's place at a backend: its turn there, and what becomes of it, which shows the backend's health."""
+"""Limit concurrent requests per backend, and report each outcome to the health tracker."""
 
 import asyncio
 import logging
@@ -14,13 +14,13 @@ from gateway.errors import UpstreamUnavailable
 from gateway.routing import FairQueue, Health
 
 _log = logging.getLogger("gateway")
-_AGAIN = "1"  # seconds after which there may be room
+_AGAIN = "1"  # seconds until a slot may be free
 
 
 class QueueIdentity(Struct, frozen=True):
     """The tenant of a request in a queue.
 
-    weight: how much of the turns is his where others wait as well; alone: no other backend could answer him.
+    weight: its share of the slots while other tenants wait; only_target: no other backend can serve the request.
     """
 
     tenant: str = ""
@@ -29,7 +29,10 @@ class QueueIdentity(Struct, frozen=True):
 
 
 class BackendLimiter:
-    """Of one backend.  concurrent: requests that it gets at a time; 0: any number."""
+    """The slots, the queue and the health of one backend.
+
+    concurrent: requests at a time; 0: no limit.
+    """
 
     def __init__(self, name: str, concurrent: int, queue: QueueSettings) -> None:
         self.name, self.health = name, Health(random.random)
@@ -40,7 +43,7 @@ class BackendLimiter:
         self.update_health(partial(self.health.probed, well=well))
 
     def update_health(self, failure: Callable[[float], None]) -> None:
-        """Give the health what it makes of this time; where that opens the circuit it is logged."""
+        """Call `failure` with the current time; log a warning if that opens the circuit."""
         now = _now()
         before = self.health.state(now)
         failure(now)
@@ -50,18 +53,26 @@ class BackendLimiter:
 
 
 class Slot:
-    """At a gate, from now on.  `taken`, or to be waited for; then `well` or what went wrong; `leave` in any case."""
+    """A slot at a backend for one attempt, or a place in its queue.
+
+    If `is_acquired` is False, `wait` for the slot.  Report the outcome by `well`, `ill` or `record_status`.  Call
+    `release` in any case.
+    """
 
     def __init__(self, gate: BackendLimiter, asker: QueueIdentity, now: float) -> None:
         self._gate, self._alone = gate, asker.only_target
         self._attempt = gate.health.begin(now)
-        self._open = True  # its outcome is
+        self._open = True  # the outcome is not reported yet
         self._ticket = ticket = gate.turns.acquire(asker.tenant, asker.weight, _unheard)
         self.is_acquired = ticket is not None and ticket.inside
         self._until = now + gate.queue_timeout
 
     async def wait(self, seconds: float) -> bool:
-        """Until it is taken; False after so many seconds.  Raises Unavailable if there is no hope for it."""
+        """Return True once the slot is acquired, False after `seconds`.
+
+        Raises UpstreamUnavailable if the queue is full, the time in the queue is over or the backend has failed
+        meanwhile.
+        """
         if not self._ticket:
             raise UpstreamUnavailable(
                 f"Too many requests wait for the backend '{self._gate.name}'.", retry_after=_AGAIN
@@ -80,16 +91,17 @@ class Slot:
         return self.is_acquired
 
     def release(self) -> None:
+        """Free the slot or leave the queue; an attempt without a reported outcome counts neither way."""
         if self._ticket:
             self._gate.turns.release(self._ticket)
         if self._open:
             self._open = False
             self._gate.health.record_no_outcome(self._attempt)
 
-    # what came of it
+    # Report the outcome.
 
     def well(self) -> None:
-        """Note that the response began, or that the backend refused a faulty request; repeating it changes nothing."""
+        """Note that the response began, or that the backend rejected a faulty request; repeated calls do nothing."""
         if self._open:
             self._open = False
             if self._gate.health.well(self._attempt, _now()):
@@ -115,7 +127,7 @@ class Slot:
 
 
 def _unheard() -> None:
-    """Do nothing: without a sleeping task, the next look finds the turn."""
+    """Do nothing: the next check finds an acquired slot if no task waits."""
 
 
 def _now() -> float:

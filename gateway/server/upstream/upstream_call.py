@@ -1,4 +1,4 @@
-"""One call to a backend: its limits of time, and waits that can be given up without giving up the call."""
+"""One upstream call: its timeouts, and waits that end without ending the call."""
 
 import asyncio
 import logging
@@ -16,35 +16,42 @@ from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.slots import QueueIdentity, Slot
 
 _log = logging.getLogger("gateway")
-_EXCERPT = 300  # bytes of an answer that the log shows
+_EXCERPT = 300  # bytes of an error's body that the log shows
 _REFUSAL_LIMIT = 1 << 20  # bytes of an error's body that are read
-_REFUSAL_SECONDS = 5.0  # and how long it is waited for
+_REFUSAL_SECONDS = 5.0  # timeout for reading it
 
 
 _NOBODY = QueueIdentity()
 
 
 class UpstreamCall(Protocol):
-    """An upstream call, or an object with the same use.
+    """The interface of an upstream call."""
 
-    ready: wait until `read` has data; False after so many seconds, without giving up.  A callback may take data
-    meanwhile.
-    read: return the data since the last call, b"" at the end; only after `ready` said yes.
-    over: True if that was all; False also if only another `read` can tell.
-    judge: report the outcome: None for a response that began or ended well, else the problem.  Errors that `ready` and
-    `read` raise are reported already.
-    """
+    def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> Awaitable[bool]:
+        """Wait until `read` has data; return False after `seconds`, without ending the call.
 
-    def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> Awaitable[bool]: ...
-    def read(self) -> bytes: ...
+        callback: gets data that arrives meanwhile, see DataCallback.  Raises UpstreamError; the failure is reported already.
+        """
+
+    def read(self) -> bytes:
+        """Return the data since the last call, b"" at the end; call it only after `ready` returned True.
+
+        Raises UpstreamError; the failure is reported already.
+        """
+
     @property
-    def over(self) -> bool: ...
-    def report_outcome(self, problem: Problem | None) -> None: ...
-    def close(self) -> None: ...
+    def over(self) -> bool:
+        """True if all data was read.  False if it was not, or if only another `read` can tell."""
+
+    def report_outcome(self, problem: Problem | None) -> None:
+        """Report the outcome to the backend's health: None for a response that began or ended well."""
+
+    def close(self) -> None:
+        """Release the slot and the connection."""
 
 
 class HttpUpstreamCall:
-    """`ready` and `read` raise its failure; the code that makes a call has to close it.
+    """An upstream call over HTTP; the code that creates it has to close it.
 
     answered: called with the content type of a good response, before its first byte.
     path: "" for the chat path of the backend; asker: the tenant in its queue; seen: the record of the request.
@@ -63,16 +70,21 @@ class HttpUpstreamCall:
         self._clock = asyncio.get_running_loop().time
         now = self._clock()
         self._place = Slot(backend.gate, asker, now)
-        self._answer: UpstreamResponse | None = None  # one that is no error
+        self._answer: UpstreamResponse | None = None  # only a good one
         self._callback: DataCallback | None = None
         self._start_deadlines(now)
         self._path, self._body = path or backend.dialect.path, body
         self._line = seen.recorder.record_call(backend.name, self._path, body) if seen and seen.recorder else None
         self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
-        self._post: PendingPost | None = None  # once it is its turn
+        self._post: PendingPost | None = None  # once a slot is acquired
         self._seen = seen
 
     def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> Awaitable[bool]:
+        """Wait for a slot, for the headers and for data; return False after `seconds`.
+
+        Raises UpstreamUnavailable without a slot, UpstreamTimeout, UpstreamFailed for an error status, or another
+        UpstreamError.
+        """
         if self._answer and seconds < self._limit - self._clock():
             self._callback, self._silence = callback, seconds
             return self._answer.ready(seconds, self._on_data if callback else None)
@@ -93,13 +105,14 @@ class HttpUpstreamCall:
             if post.answer.status != 200:
                 await self._read_error(post.answer)
         except UpstreamFailed:
-            raise  # it has answered, and its place knows how
+            raise  # its outcome is reported already
         except UpstreamError as error:
             self._record_failure(error.problem)
             raise
         return True
 
     def read(self) -> bytes:
+        """Return the data since the last call, b"" at the end; raises the UpstreamError that ended the response."""
         assert self._answer
         try:
             data = self._answer.take()
@@ -114,17 +127,18 @@ class HttpUpstreamCall:
 
     @property
     def over(self) -> bool:
-        """Where it is written down its end is to be read."""
+        """True if all data was read; always False while the call is recorded, as the recorder needs the last `read`."""
         return not self._line and self._answer is not None and self._answer.over
 
     def report_outcome(self, problem: Problem | None) -> None:
+        """Report a problem of the server as a failure, all else as a success."""
         if problem and problem.status >= 500:
             self._record_failure(problem)
         else:
             self._place.well()
 
     def close(self) -> None:
-        """Let go of the connection: at once, unless the answer came to its end."""
+        """Release the slot and the connection.  The connection is closed unless the response is complete."""
         self._place.release()
         self._callback = None
         if self._step:
@@ -134,7 +148,10 @@ class HttpUpstreamCall:
             self._post.close()
 
     def _on_data(self, data: bytes) -> DataOutcome:
-        """Give data to the callback, unless the response has taken too long or a recorder has to see its first data."""
+        """Pass data to the callback.
+
+        Return DECLINED if a task has to take it: to record the first data of a call, or to enforce the total timeout.
+        """
         now, line = self._clock(), self._line
         if not self._callback or now + self._silence >= self._last or (line and line.recorder.speaks != line.call):
             return DECLINED
@@ -155,7 +172,7 @@ class HttpUpstreamCall:
         return taken
 
     def _start_deadlines(self, now: float) -> None:
-        """From now on: how long it may be silent before its first byte, and when the whole will have taken too long."""
+        """Start the timeouts for the first byte and for the whole response."""
         self._last = now + self._times.total
         self._limit = min(now + self._times.first_byte, self._last)
 
@@ -183,7 +200,7 @@ class HttpUpstreamCall:
 
     async def _read_error(self, answer: UpstreamResponse) -> None:
         body, until = b"", self._clock() + _REFUSAL_SECONDS
-        with closing(answer), suppress(UpstreamError):  # its status is known; what came has to do
+        with closing(answer), suppress(UpstreamError):  # the status is known; a partial body is enough
             while len(body) < _REFUSAL_LIMIT and await answer.ready(until - self._clock()) and (data := answer.take()):
                 body += data
         headers = answer.headers
@@ -202,16 +219,16 @@ class HttpUpstreamCall:
         raise UpstreamFailed(problem, retry_after)
 
     def _unsupported_path_problem(self, status: int, problem: Problem) -> Problem:
-        """Return the Problem of an API that the server lacks, which is no failure of the server."""
+        """Return the problem for an API that the server lacks, which is no failure of the server; else `problem`."""
         if self._path == self._backend.dialect.path or status not in (404, 405) or problem.code != "upstream_error":
             return problem
         return Problem(400, f"The backend '{self._backend.name}' has no {self._path}.", "unsupported_value", "model")
 
 
 class DeferredCall:
-    """A call that something else comes before, which may take its time or go wrong: to be used as a call is.
+    """An upstream call that a coroutine prepares, with the interface of the call itself.
 
-    coming: is begun at once, and gives the call.
+    coming: started at once; returns the call.  Its errors are raised by `ready`.
     """
 
     def __init__(self, coming: Coroutine[Any, Any, UpstreamCall]) -> None:
@@ -219,6 +236,7 @@ class DeferredCall:
         self._clock = asyncio.get_running_loop().time
 
     async def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> bool:
+        """Wait for the call, then for its data; return False after `seconds` in all."""
         until = self._clock() + seconds
         await asyncio.wait((self._coming,), timeout=None if seconds == inf else max(seconds, 0))
         if not self._coming.done():
@@ -226,15 +244,19 @@ class DeferredCall:
         return await self._coming.result().ready(until - self._clock(), callback)
 
     def read(self) -> bytes:
+        """Return the data of the call."""
         return self._coming.result().read()
 
     @property
     def over(self) -> bool:
+        """True if all data of the call was read."""
         return self._coming.result().over
 
     def report_outcome(self, problem: Problem | None) -> None:
+        """Report the outcome of the call."""
         self._coming.result().report_outcome(problem)
 
     def close(self) -> None:
+        """Cancel the preparation, or close the call."""
         if not self._coming.cancel() and not self._coming.cancelled() and not self._coming.exception():
             self._coming.result().close()
