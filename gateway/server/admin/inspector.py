@@ -1,6 +1,6 @@
-"""Show single requests step by step, as /admin/exchanges serves them: the recent ones that this worker recorded.
+"""Show single requests step by step, as /admin/exchanges serves them: recent ones that this worker recorded.
 
-Contents are shown, secrets are not.  A replay in another format runs in a process of its own.
+The inspector shows contents, but no secrets.  A replay in another format runs in a process of its own.
 """
 
 import asyncio
@@ -38,19 +38,20 @@ from gateway.recording import (
 from gateway.server.child_process import run_child
 
 _ENTRIES = 500  # of a page
-_BYTES = 1 << 20  # of what they say
-_LONGEST = 1 << 18  # bytes of one of them
-_SIGN = re.compile(r'[<\[][^"{]{3,}')  # which is not to be found in any text
-_TAG = re.compile(r"<[a-z_:]+>")  # which is ended by another
+_BYTES = 1 << 20  # of the contents on a page
+_LONGEST = 1 << 18  # bytes shown of one entry
+_SIGN = re.compile(r'[<\[][^"{]{3,}')  # a marker that does not occur in ordinary text
+_TAG = re.compile(r"<[a-z_:]+>")  # a tag that has an end tag
 _SECONDS = 60
 _MOST = 1 << 18  # characters of a report
 _NAME = "recording.jsonl"
 
 
 class ExchangeSummary(Struct, frozen=True):
-    """One request.  started: ISO 8601; live: it goes on, and has no status yet; times are seconds since `started`.
+    """One request.
 
-    ledger: what was not passed as it came; entries, bytes: how much was written down; cut: there was more.
+    started: ISO 8601; live: it is still running and has no status; first_byte, duration: seconds since `started`.
+    ledger: the warnings; entries, bytes: the size of the recording; cut: the recording is incomplete.
     """
 
     id: str
@@ -72,7 +73,11 @@ class ExchangeSummary(Struct, frozen=True):
 
 
 class ExchangeDetail(ExchangeSummary, frozen=True):
-    """And more of it.  reason: of the format; message: of the error; line: what the log has; markers: of models."""
+    """A summary with more details.
+
+    reason: of the format's choice; message: of the error; line: the fields of the access log.
+    markers: the tags that models write, for highlighting.
+    """
 
     reason: str
     message: str | None
@@ -81,9 +86,10 @@ class ExchangeDetail(ExchangeSummary, frozen=True):
 
 
 class EntriesPage(Struct, frozen=True):
-    """Entries in the order in which they came, as a recording has them.  more: there are more behind them already.
+    """A page of a recording's entries, in their order.
 
-    over: nothing more comes.  In an entry of which not all is told, `cut` is its size in bytes.
+    more: further entries exist already; over: the recording is complete, and no entry will be added.
+    `cut` in an entry is its size in bytes if the page shows only a part of it.
     """
 
     entries: list[dict[str, Any]]
@@ -92,9 +98,9 @@ class EntriesPage(Struct, frozen=True):
 
 
 def list_exchanges(recent: Iterable[Recording], model: str, status: str, code: str) -> list[ExchangeSummary]:
-    """Return the running exchanges, then the newest.
+    """Return the running exchanges, then the finished ones, each the newest first.
 
-    model: a part of its name; status: `live`, a number, or a class like `4xx`; code: of the ledger.
+    model: a part of its name; status: `live`, a number, or a class like `4xx`; code: of a warning.
     """
     items = [_exchange(one) for one in [*recent][::-1] if one.entries]
     fit = [one for one in items if _fits(one, model, status, code)]
@@ -102,7 +108,10 @@ def list_exchanges(recent: Iterable[Recording], model: str, status: str, code: s
 
 
 def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recording:
-    """The newest of this id, as clients may use one twice; or the one that started then."""
+    """Return the newest exchange of this id that started at `started`, or at any time if that is "".
+
+    Clients may use an id twice.  Raises NotFound.
+    """
     for one in [*recent][::-1]:
         if one.id == id and started in ("", one.started):
             return one
@@ -110,6 +119,7 @@ def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recordi
 
 
 def exchange_detail(recording: Recording) -> ExchangeDetail:
+    """Return the details of an exchange."""
     prepared, over = _prepared(recording), _over(recording)
     summary = _exchange(recording)
     return ExchangeDetail(
@@ -122,7 +132,7 @@ def exchange_detail(recording: Recording) -> ExchangeDetail:
 
 
 def entries_page(recording: Recording, after: int, secrets: Collection[bytes]) -> EntriesPage:
-    """Return the entries behind this number."""
+    """Return the page of entries after number `after`, without the secrets."""
     some = [*_some(recording.entries[after + 1 :])]
     part = Recording(recording.id, recording.started, 0)
     part.entries = [_clipped(entry) for entry in some]
@@ -136,7 +146,7 @@ def entries_page(recording: Recording, after: int, secrets: Collection[bytes]) -
 
 
 def recording_file(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> bytes:
-    """As it would be written.  contents: with what is said."""
+    """Return the recording as a file, without the secrets.  contents: False masks the contents of messages, too."""
     shown = redact(recording, secrets, contents=not contents)
     return b"".join(write_lines(shown, __version__, redacted=not contents))
 
@@ -182,7 +192,7 @@ def _fits(one: ExchangeSummary, model: str, status: str, code: str) -> bool:
 
 
 def _some(entries: list[RecordingEntry]) -> Iterator[RecordingEntry]:
-    """As many as a page has room for, and one at least."""
+    """Yield as many entries as fit on a page, at least one."""
     room = _BYTES
     for entry in islice(entries, _ENTRIES):
         yield entry
@@ -209,7 +219,7 @@ def _clipped(entry: RecordingEntry) -> RecordingEntry:
 
 @cache
 def _markers() -> list[str]:
-    """Return the tags that models write around thoughts and calls, the longest first."""
+    """Return the tags that models write around reasoning and tool calls, the longest first."""
     known = {sign for row in FORMATS.values() for sign in (*row.signs, *row.first)} | {"<think>", *END_TOKENS}
     signs = {sign for sign in known if _SIGN.fullmatch(sign)}
     ends = {f"</{sign[1:]}" for sign in signs if _TAG.fullmatch(sign)}
@@ -217,20 +227,23 @@ def _markers() -> list[str]:
 
 
 class ReplayResult(Struct, frozen=True):
-    """same: it means what it meant; report: what is different, or why it cannot be replayed."""
+    """The result of a replay.
+
+    same: the replay gives the same events; report: the differences, or the reason why a replay is not possible.
+    """
 
     same: bool
     report: str
 
 
 class ReplayRunner:
-    """One at a time."""
+    """Run replays, one at a time."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
     async def replay(self, recording: bytes, format: str) -> ReplayResult:
-        """Raises BadRequest."""
+        """Replay a recording file in another format; raise BadRequest for an unknown one."""
         if format not in format_names():
             raise BadRequest(f"There is no format '{format}'.", param="format")
         async with self._turn:

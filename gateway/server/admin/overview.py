@@ -1,4 +1,4 @@
-"""The document as it is now: what workers see, what the configuration says, what backends say of themselves."""
+"""Build the overview document: the snapshots of the workers, the configuration and the lists of the backends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -27,7 +27,7 @@ from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import Backend, ListedModel
 from gateway.server.upstream.model_registry import BackendRoute, ModelRegistry
 
-_PATIENCE = 1.0  # seconds, for what backends say of themselves
+_PATIENCE = 1.0  # seconds to wait for the backends
 _MODELS = 100
 _REQUESTS = 100
 _FAILED = 50
@@ -36,6 +36,7 @@ _Else = TypeVar("_Else")
 
 
 async def build_overview(config: Config, directory: ModelRegistry, telemetry: Telemetry) -> Overview:
+    """Return the overview; backends that do not respond within a second are shown without their data."""
     sights, items, listed = await asyncio.gather(
         telemetry.snapshots(directory.backends),
         asyncio.gather(*map(_said, directory.backends.values())),
@@ -89,7 +90,7 @@ def _pace(rates: Iterable[ModelRate], counts: Callable[[ModelRate], bool] = lamb
 
 
 def _grouped(listed: Iterable[ListedModel], directory: ModelRegistry) -> dict[str, list[str]]:
-    """The other names of each model."""
+    """Return each model with its aliases."""
     names: dict[str, list[str]] = {}
     for one in listed:
         model = directory.model(one.id)
@@ -100,7 +101,7 @@ def _grouped(listed: Iterable[ListedModel], directory: ModelRegistry) -> dict[st
 async def _model(
     name: str, aliases: list[str], config: Config, directory: ModelRegistry, rates: Iterable[ModelRate]
 ) -> ModelView | None:
-    """Return None if no worker has it any more."""
+    """Return the view of a model; None if no backend has it any more."""
     served = await _in_time(directory.get(name), None)
     if not served:
         return None
@@ -139,7 +140,7 @@ async def _place(route: BackendRoute) -> ModelBackendView:
 
 
 async def _said(backend: Backend) -> int | str:
-    """How many models it lists, or why that is not known."""
+    """Return the number of models that the backend lists, or the reason why it is unknown."""
     try:
         async with asyncio.timeout(_PATIENCE):
             return len(await backend.models())
@@ -171,7 +172,7 @@ def _server(
 
 
 def _worst(several: Collection[BackendCondition]) -> BackendCondition:
-    """Return the health that the worst worker sees, and the last failure that any of them knows."""
+    """Return the worst condition that any worker sees, and the last failure that any worker knows."""
     worst = max(several, key=lambda one: (not one.healthy, one.state != "closed", one.back_in))
     failures = [one.failure for one in several if one.failure]
     return replace(

@@ -9,7 +9,7 @@ from gateway.server.observability.snapshot import FailureInfo, RequestSnapshot
 
 
 class ThroughputView(Struct, frozen=True):
-    """Work in progress, and work done in a second; the tokens are those of responses."""
+    """Requests in progress, and the rates of requests and of response tokens."""
 
     in_flight: int
     requests_per_second: float
@@ -17,7 +17,10 @@ class ThroughputView(Struct, frozen=True):
 
 
 class ModelBackendView(Struct, frozen=True):
-    """A model at a backend.  format: how its text is read, and reason why; parsed: its server reads it first."""
+    """A model at a backend.
+
+    format: of the model's text; reason: of the format's choice; parsed: the backend's server parses the text first.
+    """
 
     backend: str
     upstream_model: str
@@ -29,7 +32,10 @@ class ModelBackendView(Struct, frozen=True):
 
 
 class ModelView(Struct, frozen=True):
-    """source: the configuration names it, or a backend lists it; context_length: tokens, None if unknown."""
+    """A model.
+
+    source: "configured" or "listed", if only a backend's list names it; context_length: tokens, None if unknown.
+    """
 
     id: str
     source: str
@@ -41,9 +47,10 @@ class ModelView(Struct, frozen=True):
 
 
 class BackendView(Struct, frozen=True):
-    """A backend.  The health is the worst that a worker sees; concurrent: requests at a time, 0: no limit.
+    """A backend.  Its health is the worst that a worker sees.
 
-    models: how many it lists, None where it does not say, for the reason in `problem`.
+    concurrent: requests at a time; 0: no limit.
+    models: the number of listed models; None if it is unknown, for the reason in `problem`.
     """
 
     name: str
@@ -61,16 +68,17 @@ class BackendView(Struct, frozen=True):
 
 
 class WorkersView(Struct, frozen=True):
-    """heard: of how many of them this tells."""
+    """The number of configured workers, and of workers whose data the document has (`heard`)."""
 
     configured: int
     heard: int
 
 
 class Overview(Struct, frozen=True):
-    """time: in Unix seconds; window_seconds: of the rates, at most; models_left_out: there are more of them.
+    """The state of the gateway.
 
-    errors: the last requests that came to nothing; requests: those that go on, then the last that are over.
+    time: Unix seconds; window_seconds: the longest period of the rates; models_left_out: models beyond the shown ones.
+    errors: the last failed requests; requests: the running ones, then the last finished ones.
     """
 
     version: str
@@ -86,7 +94,7 @@ class Overview(Struct, frozen=True):
 
 
 def format_duration(seconds: float) -> str:
-    """How long that is, in two or three digits."""
+    """Return a duration with its unit, in two or three digits."""
     if seconds < 10:
         return f"{seconds:.2f} s"
     for unit, length in (("s", 1), ("min", 60), ("h", 3600)):

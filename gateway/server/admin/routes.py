@@ -1,7 +1,7 @@
 """Serve the overview and the inspector, as JSON and, if enabled, as pages.
 
-Templates escape all values.  A page may run the scripts and use the styles of this server and no others.  The first
-page waits for the import of Jinja, as most gateways serve none.
+Templates escape all values.  The pages' policy allows only scripts and styles of this server.  Jinja is imported for
+the first page, as most gateways serve none.
 """
 
 import asyncio
@@ -55,25 +55,25 @@ HEADERS: Mapping[str, str] = MappingProxyType(
     }
 )
 ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "no-cache"})
-_KEYS = ("authorization", "api-key")  # headers
+_KEYS = ("authorization", "api-key")  # names of headers
 _LIST = "/admin/exchanges"
 _ONE = "/admin/exchanges/{id:path}"
 _NOT_KEPT = {"cache-control": "no-store"}
 
 
 def render_overview(root: str, seen: Overview | None) -> str:
-    """The page `/`.  root: where the gateway is asked; seen: None for a client that has to send a key."""
+    """Return the page `/`.  root: the base URL of the gateway; seen: None for a client that has to send a key."""
     return _templates().get_template("overview.html").render(root=root, seen=seen, version=__version__)
 
 
 def render_inspector() -> str:
-    """The page `/inspector`, the same for everybody."""
+    """Return the page `/inspector`, the same for all clients."""
     return _templates().get_template("inspector.html").render(formats=sorted(format_names()), version=__version__)
 
 
 @cache
 def assets() -> Mapping[str, tuple[bytes, str]]:
-    """By name: what it is, and its type."""
+    """Return the content and the media type of each asset by its name."""
     return {file.name: (file.read_bytes(), _TYPES[file.suffix]) for file in (_HERE / "assets").iterdir()}
 
 
@@ -93,12 +93,14 @@ def _templates() -> "Environment":
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    """Add the routes of the overview, and the pages and the inspector if they are enabled."""
+
     async def seen() -> Overview:
         return await build_overview(config, app.state.directory, app.state.telemetry)
 
     @app.get("/admin/overview", include_in_schema=False)
     async def document(request: Request) -> Response:
-        """For a key of the scope admin."""
+        """Return the overview, for a key of the scope admin."""
         await door.authenticate(request, "admin")
         data = json.encode(await seen())
         return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
@@ -111,7 +113,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
 def _add_pages(app: FastAPI, config: Config, door: Authenticator, seen: Callable[[], Awaitable[Overview]]) -> None:
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
-        """Show that there is a gateway and how to use it, to clients without the needed key."""
+        """Show the overview; without the needed key only how to use the gateway."""
         shown = None
         if not config.auth.keys or any(name in request.headers for name in _KEYS):
             await door.authenticate(request, "admin")
@@ -138,7 +140,7 @@ def _add_inspector(app: FastAPI, config: Config, door: Authenticator) -> None:
     _add_reading(app, door)
     _add_recordings(app, config, door)
 
-    @app.get(_ONE, include_in_schema=False)  # the last one, as its path fits those of the others
+    @app.get(_ONE, include_in_schema=False)  # added last, as its path also matches those of the other routes
     async def head(request: Request, id: str) -> Response:
         """Show one request."""
         return _answer(exchange_detail(await _asked_for(app, door, request, id)))
@@ -147,21 +149,21 @@ def _add_inspector(app: FastAPI, config: Config, door: Authenticator) -> None:
 def _add_page(app: FastAPI) -> None:
     @app.get("/inspector", include_in_schema=False)
     async def inspector() -> Response:
-        """There is nothing in it: it asks for all that it shows, with the key that it is given."""
+        """Serve the page without data: its script requests all data with the key that the user enters."""
         return HTMLResponse(await asyncio.to_thread(render_inspector), headers=HEADERS)
 
 
 def _add_reading(app: FastAPI, door: Authenticator) -> None:
     @app.get(_LIST, include_in_schema=False)
     async def exchanges(request: Request) -> Response:
-        """Filters: `model` (a part of it), `status` (`live`, `200`, `4xx`) and `code`, of the ledger."""
+        """List the exchanges, filtered by `model` (a part), `status` (`live`, `200`, `4xx`) and warning `code`."""
         await door.authenticate(request, "admin")
         wanted = [request.query_params.get(name, "") for name in ("model", "status", "code")]
         return _answer({"exchanges": list_exchanges(app.state.telemetry.recorder.recent, *wanted)})
 
     @app.get(f"{_ONE}/entries", include_in_schema=False)
     async def entries(request: Request, id: str) -> Response:
-        """Show the entries behind number `after`, or from the beginning."""
+        """Show the entries after number `after`, or from the beginning."""
         found, after = await _asked_for(app, door, request, id), -1
         with suppress(ValueError):
             after = max(-1, int(request.query_params.get("after", "")))
@@ -178,7 +180,7 @@ def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     @app.get(f"{_ONE}/recording", include_in_schema=False)
     async def recording(request: Request, id: str) -> Response:
-        """As a file, with the contents only if files may have them."""
+        """Return the recording as a file, with contents only if recording files may have them."""
         found = await _asked_for(app, door, request, id)
         headers = {**_NOT_KEPT, "content-disposition": 'attachment; filename="recording.jsonl"'}
         data = await file(found, contents=config.recording.content)
@@ -202,5 +204,5 @@ async def _asked_for(app: FastAPI, door: Authenticator, request: Request, id: st
     return find_exchange(app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
 
 
-def _answer(data: Any) -> Response:  # noqa: ANN401 - whatever becomes JSON
+def _answer(data: Any) -> Response:  # noqa: ANN401 - any value that msgspec encodes
     return Response(json.encode(data), media_type="application/json", headers=_NOT_KEPT)

@@ -1,7 +1,7 @@
-"""Encrypt reasoning that clients keep, so that others can neither read nor replace it.
+"""Encrypt the reasoning that clients keep, so that nobody else can read or replace it.
 
-A sealed thought is `gw1.` and the base64url of the key's id (8 bytes), a nonce (12) and the AES-GCM ciphertext of the
-thought as JSON, bound to the version and to the tenant.
+Encrypted reasoning is `gw1.` and the base64url of the key's id (8 bytes), a nonce (12) and the AES-GCM ciphertext of
+the reasoning as JSON.  The version and the tenant are authenticated with it.
 """
 
 import logging
@@ -20,32 +20,32 @@ from msgspec import DecodeError, json
 from gateway.config.schema import StoreSettings
 from gateway.request import StoredReasoning
 
-if TYPE_CHECKING:  # 8 MB, that no process needs before its first sealed thought
+if TYPE_CHECKING:  # 8 MB, which no process needs before its first encrypted reasoning
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _log = logging.getLogger("gateway")
 _VERSION = "gw1."
 _KEY, _ID, _NONCE = 32, 8, 12  # bytes
-_MOST = 32 << 20  # characters of a sealed thought that are looked at
-_SHORTEST = 32  # bytes of a key that is kept in a file; what has less was not made here
-_FILE = Path("gateway.key")  # for a store that is no file
+_MOST = 32 << 20  # characters; longer text is rejected
+_SHORTEST = 32  # bytes of a key in a file; a shorter one was not written by the gateway
+_FILE = Path("gateway.key")  # for a store without a file
 _NOT_KEPT = (
     "the key that seals reasoning cannot be kept in %s (%s): what is sealed now can be opened by this process only, "
     "and until it ends; set store.sealing_keys, or let the gateway write there"
 )
 _decode = json.Decoder(StoredReasoning).decode
 
-KeysById = Mapping[bytes, "AESGCM"]  # by id; the first one seals
+KeysById = Mapping[bytes, "AESGCM"]  # the first one encrypts
 
 
 class EncryptionKeys:
-    """The keys of a store: `sealing_keys`, or where there are none one that is made and kept beside the store."""
+    """The keys of a store: `sealing_keys`, or a generated one that is kept beside the store."""
 
     def __init__(self, store: StoreSettings) -> None:
         self._store = store
 
     def sealer(self, tenant: str) -> "ReasoningEncryptor":
-        """`tenant`: the name of the client's key, "" without keys."""
+        """Return the encryptor of a tenant, the name of the client's key, "" without keys."""
         return ReasoningEncryptor(lambda: self._keys, tenant)
 
     @cached_property
@@ -55,19 +55,23 @@ class EncryptionKeys:
 
 
 class ReasoningEncryptor:
-    """Seals and opens the thoughts of one tenant; the keys are asked for when they are needed."""
+    """Encrypt and decrypt the reasoning of one tenant.
+
+    keys: returns the keys, called at each use, so they are loaded when first needed.
+    """
 
     def __init__(self, keys: Callable[[], KeysById], tenant: str) -> None:
         self._keys = keys
         self._bound = f"{_VERSION}{tenant}".encode()
 
     def seal(self, thought: StoredReasoning) -> str:
+        """Encrypt reasoning."""
         id, key = next(iter(self._keys().items()))
         nonce = secrets.token_bytes(_NONCE)
         return _wrapped(id + nonce + key.encrypt(nonce, json.encode(thought), self._bound))
 
     def open(self, sealed: str) -> StoredReasoning | None:
-        """None for all that was not sealed here for this tenant, whatever it is."""
+        """Decrypt reasoning; return None for any text that was not encrypted with these keys for this tenant."""
         raw = _unwrapped(sealed)
         id, nonce, ciphertext = raw[:_ID], raw[_ID : _ID + _NONCE], raw[_ID + _NONCE :]
         key = self._keys().get(id) if ciphertext else None
@@ -86,7 +90,7 @@ def _wrapped(raw: bytes) -> str:
 
 
 def _unwrapped(sealed: str) -> bytes:
-    """b"" for what is of another form; there is one form only for the same bytes."""
+    """Return the decoded bytes; b"" for another form.  The encoding is canonical: the same bytes have one text only."""
     if len(sealed) > _MOST or not sealed.startswith(_VERSION):
         return b""
     try:
@@ -97,7 +101,7 @@ def _unwrapped(sealed: str) -> bytes:
 
 
 def _derived(secret: bytes) -> "tuple[bytes, AESGCM]":
-    """The key of a secret of any length, and its id, which tells nothing of either."""
+    """Return the id and the key derived from a secret of any length; the id reveals nothing about either."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
@@ -107,7 +111,7 @@ def _derived(secret: bytes) -> "tuple[bytes, AESGCM]":
 
 
 def _file(url: str) -> Path:
-    """Where a store's key is kept."""
+    """Return the path of a store's key."""
     scheme, _, rest = url.partition(":///")
     database = rest.partition("?")[0]
     if not scheme.startswith("sqlite") or not database or database.startswith((":memory:", "file:")):
@@ -116,7 +120,7 @@ def _file(url: str) -> Path:
 
 
 def _kept(file: Path) -> bytes:
-    """The secret in this file, which is made where there is none; one for this process only if that cannot be."""
+    """Return the secret in this file, which is created if missing; if that fails, one for this process only."""
     try:
         if not file.exists():
             _make(file)
@@ -131,8 +135,8 @@ def _kept(file: Path) -> bytes:
 
 
 def _make(file: Path) -> None:
-    """Whole or not at all, and never over another: of several that start at once, all then read the same."""
-    with NamedTemporaryFile(dir=file.parent, prefix=file.name) as made:  # for its owner only
+    """Create the file in one step, and never replace one: processes that start at once all read the same secret."""
+    with NamedTemporaryFile(dir=file.parent, prefix=file.name) as made:  # only its owner can read it
         made.write(f"{secrets.token_urlsafe(_KEY)}\n".encode())
         made.flush()
         os.fsync(made.fileno())

@@ -1,4 +1,4 @@
-"""Beside the answers: what is too old or too much to be kept is deleted from time to time."""
+"""Delete stored data that is too old or too large, in the background."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ _EVERY = 600.0  # seconds
 
 
 async def expire_forever(database: Database, settings: StoreSettings, seconds: float = _EVERY) -> None:
-    """Sweep if there is a database; a gateway that stores nothing does not create one."""
+    """Delete expired data every ten minutes, if a database exists; a gateway that stores nothing creates none."""
     while True:
         await asyncio.sleep(seconds)
         try:

@@ -1,6 +1,6 @@
-"""The reasoning that a tenant's clients do not send back: looked up for a question, kept of its answer.
+"""Remember reasoning that a tenant's clients do not send back: restore it in requests, and store it from responses.
 
-It never fails a request: only the log reports a store that fails.
+A failure of the store is logged and never fails a request.
 """
 
 import logging
@@ -23,42 +23,44 @@ _log = logging.getLogger("gateway")
 class FilteredRound(Protocol):
     """A round of a response, to which filters of its events can be added."""
 
-    def with_filter(self, filter: EventFilter) -> Self: ...
+    def with_filter(self, filter: EventFilter) -> Self:
+        """Return the round with this filter."""
 
 
 _Round = TypeVar("_Round", bound=FilteredRound)
 
 
 class NoReasoningMemory:
-    """No memory: clients have to send back what they want the model to know."""
+    """No memory: clients have to send back the reasoning that the model is to get."""
 
     async def restore(self, request: Request, _: Warnings, *, all_turns: bool = True) -> Request:
-        """The request with the reasoning that its messages had; else than in all turns, only that of the last one."""
+        """Return the request with the reasoning of earlier messages; without `all_turns` only that of the last turn."""
         return request
 
     def capture_filter(self, round: _Round) -> _Round:
-        """Return the round with a filter that captures the reasoning of its answer."""
+        """Return the round with a filter that captures the reasoning of its response."""
         return round
 
     def flush_before(self, outlet: ResponseWriter) -> ResponseWriter:
-        """Tells a piece of an answer after what was heard in it was kept: clients answer at once.
+        """Return a writer that stores captured reasoning before it writes a piece, as clients respond at once.
 
-        If that was broken off, and the answer goes on, the piece that was about to be told goes first.
+        If a cancellation interrupts that and the response continues, the held piece is written first.
         """
         return outlet
 
     async def save(self) -> None:
-        """Keep what was heard."""
+        """Store the captured reasoning."""
 
 
 class ReasoningMemory(NoReasoningMemory):
-    """Of one question: `recalled` comes first, the answer afterwards."""
+    """The memory for one request: call `restore` first, the other methods for its response."""
 
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self._tenant = store, tenant
         self._used: Collection[str] = ()
 
     async def restore(self, request: Request, ledger: Warnings, *, all_turns: bool = True) -> Request:
+        """Return the request with the reasoning found in the store, and note the warnings."""
         self._listener = ReasoningCapture(request.messages)
         lacks = find_missing_reasoning(request.messages, all_turns=all_turns)
         if not lacks:
@@ -73,17 +75,20 @@ class ReasoningMemory(NoReasoningMemory):
         return restore_reasoning(request, lacks, found, ledger)
 
     def capture_filter(self, round: _Round) -> _Round:
+        """Return the round with a filter that captures its reasoning."""
         return round.with_filter(self._listener)
 
     def flush_before(self, outlet: ResponseWriter) -> ResponseWriter:
+        """Return a writer that stores captured reasoning before it writes a piece."""
         return _SavingWriter(self, outlet)
 
     @property
     def behind(self) -> bool:
-        """Return True if there is reasoning that is not stored yet."""
+        """True if there is reasoning that is not stored yet."""
         return bool(self._listener.captured)
 
     async def save(self) -> None:
+        """Store the captured reasoning, and mark the restored one as used; log a failure of the store."""
         items = self._listener.captured
         if not items:
             return
@@ -98,7 +103,7 @@ class ReasoningMemory(NoReasoningMemory):
 
 
 class _SavingWriter:
-    """An outlet behind a memory."""
+    """A ResponseWriter that stores reasoning before it writes."""
 
     def __init__(self, memory: ReasoningMemory, outlet: ResponseWriter) -> None:
         self._memory, self._outlet = memory, outlet

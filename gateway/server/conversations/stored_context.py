@@ -22,12 +22,12 @@ from gateway.warnings import Warnings, header_text
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-_LEASE = 30.0  # seconds that a conversation stays locked when its process dies
+_LEASE = 30.0  # seconds that a conversation stays locked after its process has died
 StoredObject = dict[str, Any]
 
 
 class Held(Struct):
-    """At the end of the block all of it is let go of, the last one first."""
+    """A lazily created AsyncExitStack for per-request resources."""
 
     _stack: AsyncExitStack | None = None
 
@@ -48,9 +48,10 @@ class Held(Struct):
 
 
 class Predecessor(Struct, frozen=True):
-    """The history that a response continues, and the place behind it; None if it begins anew.
+    """The history that a response continues.
 
-    unstored: the last items of what was said, as far as the store does not have them.
+    behind: the position after the history in the store; None without a history.
+    unstored: the last items of the history, if the store does not have them.
     """
 
     context: InputContext
@@ -62,19 +63,19 @@ class Predecessor(Struct, frozen=True):
 class StoredContext:
     """The stored data of one tenant, for one request.
 
-    remembers: `keep_response` gets all responses, also those with `store: false`.
+    can_store: `save_response` also gets responses with `store: false`.
     """
 
     can_store: ClassVar[bool] = False
 
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self.tenant = store, tenant
-        self._holds = False  # a conversation
+        self._holds = False  # a conversation is locked
 
     async def load_predecessor(self, draft: ResponseDraft, id: str, held: Held) -> Predecessor:
-        """Raises BadRequest or NotFound for what is not there.
+        """Return the history of a request, and lock its conversation.  Raises BadRequest or NotFound for unknown ids.
 
-        id: of the response that goes on from it; held: takes the conversation.
+        id: of the new response, which holds the lock; held: gets the lock.
         """
         if draft.conversation:
             await held.stack.enter_async_context(self._held(draft.conversation, id))
@@ -83,7 +84,7 @@ class StoredContext:
     async def save_response(
         self, draft: ResponseDraft, origin: Predecessor, ledger: Warnings, record: StoredObject
     ) -> None:
-        """Store the answer with its question and its warnings; all of it, or raise StoreFailed."""
+        """Store the response with its input and its warnings, in one transaction; raise StoreFailed."""
         record = responses.warned(record, header_text(", ".join(ledger.listed())))
         items, now = [*origin.unstored, *await input_items(draft, origin)], int(time.time())
         if record["store"] and not origin.behind:
@@ -98,26 +99,27 @@ class StoredContext:
         self._holds = False
 
     def can_outlive_client(self, params: ResponseParams, resume_seconds: int) -> bool:
-        """Return True if the response may go on without its client."""
+        """Return True if the response may continue without its client."""
         resumed = resume_seconds and params.streamed and params.echo["store"]
         return params.background or bool(resumed)
 
     async def open_response(
         self, draft: ResponseDraft, origin: Predecessor, body: StoredObject, db: "AsyncConnection"
     ) -> None:
-        """Store a response that is in progress with its question."""
+        """Store a response that is in progress, with its input."""
         items = [*origin.unstored, *await input_items(draft, origin)]
         await responses.open(db, self.tenant, body, items, origin.behind, int(time.time()))
 
     async def finish_response(
         self, origin: Predecessor, ledger: Warnings, db: "AsyncConnection", record: StoredObject
     ) -> bool:
-        """Store how one ended that was opened, with its warnings; False if it was deleted meanwhile."""
+        """Store the end of an opened response, with its warnings; return False if it was deleted meanwhile."""
         record = responses.warned(record, header_text(", ".join(ledger.listed())))
         conversation = await _left(db, origin, record)
         return await responses.finish(db, self.tenant, record, conversation, int(time.time()))
 
     async def save_completion(self, record: StoredObject, messages: list[Item]) -> None:
+        """Store a chat completion with its messages; raise StoreFailed."""
         async with self._store.writing() as db:
             await chat_completions.save(db, self.tenant, record, messages, int(time.time()))
 
@@ -137,9 +139,9 @@ class StoredContext:
         return Predecessor(InputContext((), items))
 
     async def _previous(self, db: "AsyncConnection", id: str) -> tuple[ListPosition, list[Item]]:
-        """The place behind a response, and all that was said up to there.
+        """Return the position after a response, and all items up to it.
 
-        Where it broke off, its last item is left out: a model is not to go on from half a sentence of a failure.
+        The incomplete last item of a failed response is left out: a model must not continue from a broken sentence.
         """
         if not (kept := await responses.find(db, self.tenant, id)):
             raise _no_response(id)
@@ -165,9 +167,9 @@ class StoredContext:
                 await self._let_go(id, holder)
 
     async def _let_go(self, id: str, holder: str) -> None:
-        with suppress(StoreFailed):  # then the lease ends by itself
+        with suppress(StoreFailed):  # the lease expires by itself
             async with self._store.writing() as db:
-                if not await jobs.job_state(db, holder):  # else the next process has the conversation, too
+                if not await jobs.job_state(db, holder):  # otherwise the job's next process needs the lock, too
                     await conversations.release(db, id, holder)
 
     async def _hold(self, id: str, holder: str) -> bool:
@@ -179,23 +181,25 @@ class StoredContext:
     async def _renew(self, id: str, holder: str) -> None:
         while True:
             await asyncio.sleep(_LEASE / 3)
-            with suppress(StoreFailed):  # the next time may be early enough
+            with suppress(StoreFailed):  # a later renewal may succeed
                 async with self._store.writing() as db:
                     await conversations.renew(db, id, holder, *_lease())
 
 
 class ReadOnlyContext(StoredContext):
-    """Context for requests that store nothing: a conversation is not locked, and may grow meanwhile."""
+    """The context for requests that store nothing: a conversation is not locked, and may grow meanwhile."""
 
     async def load_predecessor(self, draft: ResponseDraft, _: str, __: Held) -> Predecessor:
+        """Return the history of a request without a lock."""
         return await self._found(draft)
 
     def can_outlive_client(self, asked: ResponseParams, _: int) -> bool:
+        """Return False."""
         return False
 
 
 async def input_items(draft: ResponseDraft, origin: Predecessor) -> list[Item]:
-    """The items of the question, as they are stored; many are made apart."""
+    """Return the items of the input as they are stored; many are built in the worker thread."""
     before = origin.context.before
     items = draft.input(origin.context.items)
     if len(items) + len(before) < MANY:
@@ -204,7 +208,7 @@ async def input_items(draft: ResponseDraft, origin: Predecessor) -> list[Item]:
 
 
 async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject) -> StoredConversation | None:
-    """Let go of the conversation that was held for a response; None if that is no part of it.
+    """Release the conversation of a response; return None if the response is no part of it.
 
     A failed response is no part of it.  After the end is visible, other requests may continue the conversation.
     """
@@ -215,7 +219,7 @@ async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject
 
 
 def _lease() -> tuple[int, int]:
-    """Now, and for how long from now: milliseconds."""
+    """Return the current time, and the duration of the lease, in milliseconds."""
     return int(time.time() * 1000), int(_LEASE * 1000)
 
 
@@ -233,9 +237,11 @@ def _no_response(id: str) -> BadRequest:
 
 
 def conversation_not_found(id: str, param: str | None = None) -> NotFound:
+    """Return the error for an unknown conversation."""
     return NotFound(f"Conversation with id '{id}' not found.", param=param)
 
 
 def conversation_locked_error(param: str | None = None) -> BadRequest:
+    """Return the error for a conversation that another request holds."""
     message = "Another process is currently operating on this conversation. Please retry in a few seconds."
     return BadRequest(message, code="conversation_locked", param=param)

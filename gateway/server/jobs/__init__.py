@@ -1,7 +1,7 @@
 """Run responses that outlive the connection of their client.
 
-A *job* is the gateway's own client of a response, and one that does not leave.  Its events go into a log, which
-subscribers follow, from any process.  Reading order:
+A *job* runs a response as if it were the client, and never disconnects.  It writes the events to a log, which
+subscribers follow from any process.  Reading order:
 
     job             one background response                                       ← start here
     log_writer      writes the logs of all jobs of a process together

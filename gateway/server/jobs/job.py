@@ -1,4 +1,4 @@
-"""Run a response without a waiting client: the job is its own client, and writes the response to its log."""
+"""Run a response without a waiting client: the job takes the client's place and writes the response to its log."""
 
 import asyncio
 from collections.abc import Callable
@@ -53,10 +53,12 @@ class JobRequest(ModelRequest):
 
 
 class BackgroundJob:
-    """`open`, then `run`; meanwhile others may `cancel` it, or say that it is `lost`.
+    """A response that outlives the connection of its client: `open` it, then `run` it.
 
-    accepted: the headers of its answer, or why there will be none; from then on its client knows its id.
-    tail: what followers get.  status: how it ended, as soon as that is stored.
+    accepted: the headers of its response, or the error of a job that was not accepted.  Once accepted, its client knows
+    its id.
+    tail: the events for subscribers; status: the final status, as soon as it is stored.
+    ends: the end of the response is being stored, so the job can no longer be cancelled.
     """
 
     def __init__(self, context: JobContext, tenant: str, request: ResponsesRequest, events_sent: int = 0) -> None:
@@ -66,27 +68,28 @@ class BackgroundJob:
         self.id, self.tail = request.identity.id, LogTail(events_sent - 1)
         self.background, self.streamed = request.params.background, request.params.streamed
         self.accepted: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
-        self.accepted.add_done_callback(lambda it: it.cancelled() or it.exception())  # no caller may be left to ask
+        self.accepted.add_done_callback(lambda it: it.cancelled() or it.exception())  # marks the error as read
         self.status = ""
         self._left = asyncio.Event()
-        self.ends = self._lost = False  # ends: from here on it is not to be broken off
+        self.ends = self._lost = False
 
     @property
     def has_subscribers(self) -> bool:
-        """Return True if a subscriber follows it, or waits for its beginning."""
+        """True if a subscriber follows the job, or a client waits for its acceptance."""
         return self.tail.followers > 0 or not self.accepted.done()
 
     @property
     def queued_response(self) -> dict[str, Any]:
-        """The Response as it was accepted."""
+        """The Response object as it was accepted."""
         return self._request.created_events[0]
 
     @property
     def well(self) -> bool:
+        """True if the response has ended as completed or incomplete."""
         return self.status in _WELL
 
     async def open(self, request: bytes) -> None:
-        """Store that it has begun, with its request, for a process that repeats it; raise StoreFailed."""
+        """Store the job with its request, so that another process can repeat it; raise StoreFailed."""
         now, lease = self._context.lease.times()
         wanted = None if self.background else now + self._context.resume_seconds * 1000
         async with self._context.store.writing() as db:
@@ -96,9 +99,9 @@ class BackgroundJob:
             )
 
     async def run(self, scope: Scope, targets: RetryPolicy, config: Config) -> None:
-        """Respond; subscribers get all that happens once the job is accepted.
+        """Run the response; raise GatewayError if the job is not accepted.
 
-        Raise a GatewayError if it is not accepted.
+        The log reports later failures to subscribers.
         """
         record, request = record_of(scope), JobRequest(self._request, self)
         with suppress(JobLost):
@@ -115,24 +118,24 @@ class BackgroundJob:
                     await self._fail(CANCELLED, request, targets)
 
     async def archive_log(self) -> None:
-        """Pack its log, once it is written and stored as a whole; raise StoreFailed."""
+        """Pack or expire the log, once it is complete and the response is stored; raise StoreFailed."""
         if self.tail.whole and self.status and self.streamed:
             await self._context.archive_log(self.id, background=self.background)
 
     def cancel(self) -> None:
-        """End it as cancelled, unless it is ending anyway."""
+        """End the job as cancelled, unless its end is already being stored."""
         self._left.set()
 
     def mark_lost(self) -> None:
-        """Store nothing more, as another process has the job.  The end of its task follows."""
+        """Store nothing more, as another process has the job.  The caller cancels its task next."""
         self._lost = True
 
-    # its client
+    # ASGI: the client of the request
 
     async def _receive(self) -> Message:
         await self._left.wait()
         if self.ends:
-            await asyncio.Event().wait()  # for ever: what is being stored is not to be broken off
+            await asyncio.Event().wait()  # for ever: the end is being stored and must not be interrupted
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
@@ -143,10 +146,10 @@ class BackgroundJob:
         else:
             await self._append(message["body"])
 
-    # the steps of its request
+    # Callbacks of the request
 
     async def accept(self, headers: Callable[[], dict[str, str]]) -> bool:
-        """Accept the job after all checks; in the background the client waits no longer."""
+        """Accept the job after all checks; the client of a background job waits no longer."""
         if self.background and not self.accepted.done():
             self.accepted.set_result(headers())
             await self._append(self._request.created_events[1])
@@ -174,10 +177,10 @@ class BackgroundJob:
                 raise JobLost
         self.status = record["status"]
 
-    # its log
+    # The log
 
     async def _append(self, data: bytes) -> None:
-        """Log whole frames, if any; they are the last if they end in [DONE], which followers get without the log."""
+        """Log whole frames, if any; [DONE] marks the last ones and is not stored in the log."""
         if self._lost:
             raise JobLost
         if not data:
@@ -185,7 +188,7 @@ class BackgroundJob:
         last, data = data.endswith(event_stream.DONE), data.removesuffix(event_stream.DONE)
         row = LogRow(self._events_sent, self._events_sent + event_stream.count_events(data) - 1, data)
         self._events_sent = row.last + 1
-        over = last and bool(self.status)  # where it could not be stored, the next process tries again
+        over = last and bool(self.status)  # if the response could not be stored, another process recovers the job
         if self.streamed:
             await self._context.scribe.write(self.id, self.tail, row, last=over)
             await self._bound(len(data))
@@ -195,15 +198,15 @@ class BackgroundJob:
             self.tail.end(whole=True)
 
     async def _bound(self, added: int) -> None:
-        """Half of a log that has grown too long goes, the older one."""
+        """Remove the older half of a log that has grown too long."""
         self._logged += added
         if self._logged > self._context.most_bytes:
             self._logged = self._context.most_bytes // 2
-            with suppress(StoreFailed):  # the next time may be early enough
+            with suppress(StoreFailed):  # a later call may succeed
                 async with self._context.store.writing() as db:
                     await event_logs.trim(db, self.id, self._logged)
 
-    # failures
+    # Failures
 
     async def _fail(self, problem: Problem, request: ModelRequest, targets: RetryPolicy) -> None:
         """Store a failure that the job could not report itself."""
@@ -218,8 +221,8 @@ class BackgroundJob:
         await self._append(encoder.close(kept=await request.store_or_warn(record)))
 
     async def _discard(self) -> None:
-        """Remove a job that no client knows of."""
-        with suppress(StoreFailed):  # the next process sees as much
+        """Remove a job that was never accepted."""
+        with suppress(StoreFailed):  # recovery in another process removes it
             async with self._context.store.writing() as db:
                 if await jobs.renew_leases(db, self._context.lease.holder, *self._context.lease.times(), [self.id]):
                     await responses.forget(db, self.id)

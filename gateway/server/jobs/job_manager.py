@@ -26,20 +26,23 @@ from gateway.store import jobs, records
 from gateway.store.database import Database
 
 _log = logging.getLogger("gateway")
-_HELD = 1.0  # seconds between two times that a process says it is at work, and hears what others want of it
-_ORPHANS = 5  # every so many of these times it looks for jobs without a process
-_MOST = 16  # jobs that are taken over at a time
+_HELD = 1.0  # seconds between two renewals of the leases, which also read cancellations
+_ORPHANS = 5  # renewals between two searches for jobs without a process
+_MOST = 16  # jobs claimed at a time
 _PATIENCE = 0.1  # seconds between two looks at a job that is to end
-_WISH = "!"  # before an id: there is something that its process has to know
+_WISH = "!"  # before a job's id in a notification: its process has to read the job's state
 _SCOPE: Scope = {"type": "http", "headers": []}  # of a request without a client
 
 JobInput = tuple[ResponsesRequest, RetryPolicy]
-# Its request as it was asked, and takes what it holds.
+# Parse the stored request of a job again; resources of the request go into the stack.
 RebuildRequest = Callable[[records.StoredJob, ResponseIdentity, AsyncExitStack], Awaitable[JobInput]]
 
 
 class JobManager:
-    """`at_work` all the time that it is used."""
+    """The jobs of a process; usable within `running`.
+
+    again: rebuilds the request of a job that is taken over from another process.
+    """
 
     def __init__(self, store: Database, config: Config, again: RebuildRequest, telemetry: Telemetry) -> None:
         lease, settings = Lease(new_id("gateway_")), config.responses
@@ -54,7 +57,10 @@ class JobManager:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Event]:
-        """Set the event as soon as the gateway is told to stop."""
+        """Run the jobs within the block; the yielded event stops them.
+
+        Once it is set, running jobs have `drain_seconds` to end.
+        """
         listening = self.store.listen(CHANNEL, self._heard)
         beside = [*map(asyncio.create_task, (self._desk.scribe.run(), self._hold_for_ever(), listening))]
         ending = asyncio.create_task(self._end())
@@ -66,10 +72,10 @@ class JobManager:
             await asyncio.gather(*self._others, return_exceptions=True)
             for task in beside:
                 task.cancel()
-            await asyncio.wait(beside)  # the store is closed next
+            await asyncio.wait(beside)  # the caller closes the store next
 
     async def _end(self) -> None:
-        """When it stops, let jobs end, but not for ever."""
+        """Once stopping, let jobs end for `drain_seconds`, then stop the rest."""
         await self._stopping.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.server.drain_seconds):
@@ -82,7 +88,7 @@ class JobManager:
             await asyncio.wait(self._tasks.values())
 
     async def _stop(self) -> None:
-        """End all jobs at once: another process repeats those of which no client has seen anything."""
+        """End all jobs at once: another process repeats the jobs that have sent no output."""
         running, self._running = self._running, {}
         for job in running.values():
             self._lose(job)
@@ -91,15 +97,15 @@ class JobManager:
         for watch in self._watches.values():
             watch.tail.end(whole=False)
 
-    # starting
+    # Start
 
     async def start(
         self, scope: Scope, raw: bytes, tenant: str, asked: JobInput, held: AsyncExitStack
     ) -> BackgroundJob | None:
-        """The job that answers it; `held`: what is to be let go when it is over.
+        """Start the job for a request and return it; it takes over the resources in `held`.
 
-        None: it has to be answered while its client waits, as the store fails or the gateway stops.  In the background
-        that is no answer, and StoreFailed or Unavailable is raised.
+        Return None if the store fails or the gateway stops: the caller then responds without a job.  A background
+        request raises StoreFailed or UpstreamUnavailable instead.
         """
         job = BackgroundJob(self._desk, tenant, asked[0])
         try:
@@ -128,16 +134,16 @@ class JobManager:
         finally:
             job.accepted.cancel()
             del self._tasks[job.id]
-            with suppress(KeyError):  # it is being handed over
+            with suppress(KeyError):  # missing if it is being handed over
                 self._running.pop(job.id).tail.end(whole=False)
-        with suppress(StoreFailed):  # then it takes more room, and no harm is done
+        with suppress(StoreFailed):  # an unpacked log only takes more room
             await job.archive_log()
 
-    # others' wishes
+    # Follow, cancel and delete
 
     @asynccontextmanager
     async def open_log(self, id: str, newest: int) -> AsyncIterator[LogTail]:
-        """Follow a log, whichever process has the job; `newest`: the last event in the store, or before it."""
+        """Yield the log of a job of any process; `newest`: the last event in the store, or an earlier one."""
         if job := self._running.get(id):
             yield job.tail
             return
@@ -153,7 +159,7 @@ class JobManager:
                 del self._watches[id]
 
     async def cancel(self, tenant: str, id: str) -> None:
-        """Returns when it has ended, one way or another; raises StoreFailed."""
+        """Cancel a job; return when it has ended in any way.  Raises StoreFailed."""
         async with self.store.writing() as db:
             found = await jobs.cancel(db, tenant, id)
             await jobs.notify(db, CHANNEL, [_WISH + id])
@@ -166,16 +172,19 @@ class JobManager:
                 found = await jobs.job_state(db, id) is not None
 
     async def wait_deleted(self, id: str) -> None:
-        """Delete a job; return when no task here works on it."""
+        """Stop a deleted job; return when no task here works on it."""
         if job := self._running.get(id):
             task = self._tasks[id]
             self._lose(job)
             await asyncio.wait((task,))
 
-    # holding
+    # Leases
 
     async def _hold_for_ever(self) -> None:
-        """Once the store is back, others have the time of a lease to say that they have been at work all the time."""
+        """Renew the leases, and adopt jobs without a process.
+
+        After a failure of the store, other processes get the time of a lease to renew theirs before any job is adopted.
+        """
         now, patient, rounds = asyncio.get_running_loop().time, 0.0, count()
         while True:
             looks = next(rounds) % _ORPHANS == 0 and now() >= patient and not self._stopping.is_set()
@@ -192,7 +201,7 @@ class JobManager:
             self._soon.clear()
 
     async def _hold(self) -> None:
-        """Store which subscribers exist and that this process works; read the state of other processes."""
+        """Renew the leases and note jobs with subscribers; stop jobs that were taken, cancelled or abandoned."""
         opened = dict(self._running)
         now, lease = self._desk.lease.times()
         if wanted := {id for id, job in opened.items() if job.has_subscribers} | self._watches.keys():
@@ -208,7 +217,7 @@ class JobManager:
                 job.cancel()
 
     def _heard(self, text: str) -> None:
-        """Some process, perhaps this one, has added to the log of a job, or wants something of it."""
+        """Handle a notification: a job's log has grown, or a job of this process was cancelled."""
         if watch := self._watches.get(text):
             watch.check_now()
         elif text.removeprefix(_WISH) in self._running and text.startswith(_WISH):
@@ -219,7 +228,7 @@ class JobManager:
         if task := self._tasks.get(job.id):
             task.cancel()
 
-    # taking over, handing over
+    # Take over, hand over
 
     async def _orphaned(self) -> bool:
         if not self.store.exists():
@@ -228,7 +237,7 @@ class JobManager:
             return await jobs.has_due(db, self._desk.lease.times()[0])
 
     async def _adopt(self, ids: Sequence[str] | None = None) -> None:
-        """Take the jobs without a process; one of this process that was late is only held again."""
+        """Claim jobs without a process; a job that runs here and was renewed late simply continues."""
         async with self.store.writing() as db:
             found = await jobs.claim(db, self._holder, *self._desk.lease.times(), _MOST, ids)
         for one in found:
@@ -236,7 +245,7 @@ class JobManager:
                 self._beside(self._take_over(one))
 
     async def _take_over(self, found: records.StoredJob) -> None:
-        with suppress(StoreFailed, JobLost):  # then it is taken again
+        with suppress(StoreFailed, JobLost):  # its lease expires, and it is claimed again
             begun = await recover_job(self._desk, found, LogTail())
             if begun is None:
                 return
@@ -245,7 +254,7 @@ class JobManager:
                 async with AsyncExitStack() as held:
                     request, targets = await self._again(found, identity, held)
                     job = BackgroundJob(self._desk, found.tenant, request, begun.events_sent)
-                    job.accepted.set_result({})  # its client may know it
+                    job.accepted.set_result({})  # its client may know its id
                     self._begin(job, self._observed(found, request, held), targets, held.pop_all())
             except StoreFailed:
                 raise
@@ -253,7 +262,7 @@ class JobManager:
                 await fail_job(self._desk, found, LogTail(), error.problem)
 
     def _observed(self, found: records.StoredJob, request: ResponsesRequest, held: AsyncExitStack) -> Scope:
-        """Return the scope of a request without a waiting client, which knows that it is accepted."""
+        """Return the scope of a request without a client, with a record that holds the status 200."""
         seen, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
         held.callback(seen.release)
         seen.key, seen.ledger, seen.usage, seen.status = found.tenant, request.ledger, request.usage, 200
@@ -261,7 +270,7 @@ class JobManager:
         return scope
 
     async def _hand_over(self, job: BackgroundJob) -> None:
-        with suppress(StoreFailed, JobLost):  # then its lease ends
+        with suppress(StoreFailed, JobLost):  # its lease expires instead
             async with self.store.writing() as db:
                 await jobs.release(db, job.id, self._holder)
                 found = await jobs.claim(db, self._holder, *self._desk.lease.times(), 1, [job.id])

@@ -17,9 +17,9 @@ from gateway.store.database import Database
 
 
 class JobResponder:
-    """For the client that has asked for it.
+    """Respond to the client that started a job.
 
-    seconds: of silence until a sign of life; 0: none.
+    seconds: of silence before a keep-alive comment; 0: none is sent.
     """
 
     def __init__(self, job: BackgroundJob, store: Database, seconds: float) -> None:
@@ -53,9 +53,9 @@ class JobResponder:
 
 
 class JobEventsResponse(Response):
-    """Stream the events behind a given one to a client that returns, then the new ones.
+    """Stream the events after number `after`, then the new ones, to a client that resumes a stream.
 
-    newest: the last event that is stored, or an older one.
+    newest: the last event that is stored, or an earlier one.
     """
 
     def __init__(self, jobs: JobManager, id: str, after: int, newest: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Keep the newest rows of a job's log, and stream them to its subscribers: first the stored ones, then the new ones."""
+"""Keep the newest rows of a job's log, and stream a log to its subscribers: stored rows first, then new ones."""
 
 import asyncio
 import logging
@@ -18,9 +18,10 @@ _ALIVE = b": keep-alive\n\n"
 
 
 class LogTail:
-    """last: the number of the newest event, -1 for none; followers: how many there are.
+    """The newest rows of a job's log, up to 1 MiB.
 
-    over: nothing will be added any more; whole: and its last event has been.
+    last: the number of the newest event, -1 for none; followers: the number of subscribers here.
+    over: no event will be added; whole: the log is over and has its last event.
     """
 
     def __init__(self, last: int = -1) -> None:
@@ -31,6 +32,7 @@ class LogTail:
         self.over = self.whole = False
 
     def add(self, row: LogRow) -> None:
+        """Add a row and wake the subscribers; drop the oldest rows beyond 1 MiB."""
         self._rows.append(row)
         self._size += len(row.data)
         while self._size > _MOST and len(self._rows) > 1:
@@ -39,12 +41,13 @@ class LogTail:
         self._tell()
 
     def end(self, *, whole: bool) -> None:
+        """Mark the log as over and wake the subscribers; only the first call counts."""
         if not self.over:
             self.over, self.whole = True, whole
             self._tell()
 
     def behind(self, number: int) -> Sequence[LogRow] | None:
-        """The rows with what comes behind an event; None if the first of them is not here any more."""
+        """Return the rows with the events after `number`; None if the first of them is no longer here."""
         if number >= self.last:
             return ()
         if not self._rows or self._rows[0].first > number + 1:
@@ -57,20 +60,21 @@ class LogTail:
         return found
 
     async def wait_for_more(self, seconds: float) -> bool:
-        """Wait until something is added, or it is over; False after so many seconds, unless they are 0."""
+        """Wait until a row is added or the log is over; return False after `seconds`, 0 for no limit."""
         done, _ = await asyncio.wait((self._news,), timeout=seconds or None)
         return bool(done)
 
     def _tell(self) -> None:
-        """Wake the tasks that wait now; later ones wait for the next time."""
+        """Wake the tasks that wait now; later ones wait for the next row."""
         self._news.set_result(None)
         self._news = asyncio.get_running_loop().create_future()
 
 
 async def subscribe(store: Database, id: str, tail: LogTail, after: int, seconds: float) -> AsyncGenerator[bytes]:
-    """Yield its events, and [DONE] behind the last one; without that the stream ended early and may be resumed.
+    """Yield the events after number `after`, and [DONE] after the last one.
 
-    seconds: of silence until a sign of life; 0: none is given.
+    Without [DONE] the stream has ended early and can be resumed.
+    seconds: of silence before a keep-alive comment; 0: none is sent.
     """
     tail.followers += 1
     try:
@@ -80,7 +84,7 @@ async def subscribe(store: Database, id: str, tail: LogTail, after: int, seconds
                 yield b"".join(event_stream.events_after(row.data, row.first, after) for row in rows)
                 after = max(after, rows[-1].last)
             elif found or tail.over:
-                break  # what comes next is not kept any more, or nothing comes
+                break  # the next rows are no longer kept, or none will come
             elif not await tail.wait_for_more(seconds):
                 yield _ALIVE
         if tail.whole and after >= tail.last:

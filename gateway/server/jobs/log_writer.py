@@ -1,7 +1,7 @@
-"""Write the logs of all jobs of this process: rows that come while one transaction runs share the next one.
+"""Write the logs of all jobs of this process: rows that arrive during a transaction share the next one.
 
-Subscribers get a row after it is stored, so a process that takes over knows all that clients have seen. If the store
-fails they get it all the same, and it is stored as soon as that is possible.
+Subscribers get a row after it is stored, so a process that takes over knows all that clients have seen.  If the store
+fails, subscribers get the row at once, and it is stored as soon as possible.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from gateway.store import event_logs, jobs
 from gateway.store.database import Database
 from gateway.store.records import LogRow
 
-SECONDS = 15.0  # a process that does not say for so long that it lives is dead
+SECONDS = 15.0  # of a lease; a process that does not renew it for so long counts as dead
 _log = logging.getLogger("gateway")
-CHANNEL = "gateway_jobs"  # where processes tell each other which job there is news of
-_MOST_LATE = 32 << 20  # bytes that wait for a store that fails
-_AGAIN = 1.0  # seconds until it is tried again
+CHANNEL = "gateway_jobs"  # of notifications between processes: the ids of jobs with news
+_MOST_LATE = 32 << 20  # bytes that wait while the store fails
+_AGAIN = 1.0  # seconds until the next try
 
 
 class Lease(Struct, frozen=True):
-    """holder: this process, by a name that no other has."""
+    """The lease of this process on its jobs.  holder: a unique name of the process."""
 
     holder: str
     seconds: float = SECONDS
 
     def times(self) -> tuple[int, int]:
-        """Now, and for how long from now: milliseconds."""
+        """Return the current time, and the duration of the lease, in milliseconds."""
         return int(time.time() * 1000), int(self.seconds * 1000)
 
 
@@ -40,9 +40,10 @@ class JobLost(Exception):
 
 
 class LogWrite(Struct, eq=False):
-    """A write for a job: a row, unless the job has no subscribers; `last`: and its end.
+    """A write to the log of a job.
 
-    done: whether the job is still ours.
+    row: None for a response without a stream; last: the job ends.
+    done: result True if this process still has the job.
     """
 
     id: str
@@ -52,7 +53,7 @@ class LogWrite(Struct, eq=False):
     done: asyncio.Future[bool]
 
     def set_done(self, ours: bool) -> None:
-        """Report that it was written, as far as possible; the waiting task may have gone."""
+        """Report the result, and pass the row to the subscribers; the waiting task may have gone."""
         if ours and self.row:
             self.tail.add(self.row)
         if not self.done.done():
@@ -60,14 +61,16 @@ class LogWrite(Struct, eq=False):
 
 
 class LogWriter:
+    """Write the logs of all jobs of a process, in shared transactions."""
+
     def __init__(self, store: Database, lease: Lease) -> None:
         self._store, self._lease = store, lease
         self._waiting: list[LogWrite] = []
-        self._late: list[LogWrite] = []  # told, and not stored yet
+        self._late: list[LogWrite] = []  # passed to subscribers, but not stored yet
         self._work = asyncio.Event()
 
     async def write(self, id: str, tail: LogTail, row: LogRow | None, *, last: bool = False) -> None:
-        """Returns when it is stored, or cannot be for the time being; raises Lost."""
+        """Write a row; return when it is stored, or the store has failed.  Raises JobLost."""
         done = asyncio.get_running_loop().create_future()
         self._waiting.append(LogWrite(id, tail, row, last, done))
         self._work.set()
@@ -75,7 +78,7 @@ class LogWriter:
             raise JobLost
 
     async def run(self) -> None:
-        """For ever."""
+        """Write rows until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -91,7 +94,7 @@ class LogWriter:
                 entry.set_done(entry.id in ours)
 
     async def _stored(self, entries: list[LogWrite]) -> Collection[str]:
-        """The jobs that are still ours; only theirs is stored."""
+        """Store the rows of jobs that this process still has; return the ids of these jobs."""
         async with self._store.writing() as db:
             held = await jobs.renew_leases(
                 db, self._lease.holder, *self._lease.times(), {entry.id for entry in entries}
@@ -115,9 +118,10 @@ class LogWriter:
 
 
 class JobContext(Struct, frozen=True):
-    """resume_seconds: how long a stream in the foreground goes on, and is kept, without its client.
+    """The shared objects and settings of all jobs of a process.
 
-    most_bytes: of a log; beyond that its oldest events go.
+    resume_seconds: time that a foreground stream continues, and is kept, without its client.
+    most_bytes: of a log; beyond that its oldest events are removed.
     """
 
     store: Database
@@ -127,7 +131,7 @@ class JobContext(Struct, frozen=True):
     most_bytes: int
 
     async def archive_log(self, id: str, *, background: bool) -> None:
-        """A log that nothing is added to any more: in the background it lasts; raises StoreFailed."""
+        """Pack a complete log of a background job, or set the expiry of another one; raise StoreFailed."""
         if background:
             await event_logs.pack(self.store, id)
             return

@@ -1,4 +1,4 @@
-"""Recover jobs of dead processes: end them where they stopped, or repeat them if no client has seen anything."""
+"""Recover jobs of dead processes: end them where they stopped, or repeat them if no client has seen any output."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,18 +24,21 @@ _RUNNING = ("queued", "in_progress")
 
 
 class RestartPoint(Struct, frozen=True):
-    """Of a response that is to be begun again: when it was created in Unix seconds, and how many events were told."""
+    """The state of a response that is to be repeated.
+
+    created: Unix seconds; events_sent: the number of events in its log.
+    """
 
     created: int
     events_sent: int
 
 
 async def recover_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem = DIED) -> RestartPoint | None:
-    """End a job that this process has taken, for this reason unless there is another; raises StoreFailed or Lost.
+    """End a job that this process has claimed, or return the point from which the caller has to repeat it.
 
-    It is left as it is if it is to be begun again.
+    problem: the reason of the end, unless the job was cancelled.  Raises StoreFailed or JobLost.
     """
-    await desk.scribe.write(job.id, tail, None)  # behind all that this process may still have to store of it
+    await desk.scribe.write(job.id, tail, None)  # after all writes for the job that are pending in this process
     kept = await _found(desk, job)
     fold = await _folded(desk, kept)
     if kept.body["status"] not in _RUNNING:
@@ -61,7 +64,7 @@ async def recover_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: 
 
 
 async def fail_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem) -> None:
-    """End a job that could not be begun again; raises as `recover_job` does."""
+    """End a job that could not be repeated; raises StoreFailed or JobLost."""
     kept = await _found(desk, job)
     await _break_off(desk, job, tail, kept, await _folded(desk, kept), problem)
 
@@ -69,7 +72,7 @@ async def fail_job(desk: JobContext, job: StoredJob, tail: LogTail, problem: Pro
 async def _break_off(
     desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResponse, fold: LogReplay, problem: Problem
 ) -> None:
-    """In the order of every answer: what closes it, then it is stored, then it is over."""
+    """End a response in the usual order: log the closing events, store the response, log its last event."""
     first = fold.next_event_number
     record, output = fold.fail(problem)
     if row := _row(job, first, output):
@@ -103,7 +106,7 @@ async def _folded(desk: JobContext, kept: StoredResponse) -> LogReplay:
 
 
 async def _finish(desk: JobContext, job: StoredJob, record: dict[str, Any]) -> None:
-    """End it outside its conversation, which may have gone on without it."""
+    """Store the final response, outside its conversation, which may have continued without it."""
     async with desk.store.writing() as db:
         now = await _hold(desk, job, record, db)
         finished = await responses.finish(db, job.tenant, record, None, now // 1000)
@@ -117,7 +120,7 @@ async def _forget(desk: JobContext, job: StoredJob, kept: StoredResponse) -> Non
 
 
 async def _hold(desk: JobContext, job: StoredJob, body: dict[str, Any], db: "AsyncConnection") -> int:
-    """Return the time until which a response that ends is stored, in milliseconds; its conversation is free."""
+    """Renew the lease and release the conversation; return the current time in milliseconds.  Raises JobLost."""
     now, lease = desk.lease.times()
     if not await jobs.renew_leases(db, desk.lease.holder, now, lease, [job.id]):
         raise JobLost
@@ -129,7 +132,7 @@ async def _hold(desk: JobContext, job: StoredJob, body: dict[str, Any], db: "Asy
 async def _end(
     desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResponse, first: int, output: bytes
 ) -> None:
-    """Log the last event, and put the log away."""
+    """Log the last event, and archive the log."""
     await desk.scribe.write(job.id, tail, _row(job, first, output), last=True)
     tail.end(whole=True)
     await desk.archive_log(job.id, background=kept.body["background"])

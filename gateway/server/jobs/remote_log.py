@@ -14,11 +14,14 @@ from gateway.store.records import LogRow
 
 _log = logging.getLogger("gateway")
 _ROWS = 256  # at a time
-_OFTEN, _SELDOM = 0.2, 2.0  # seconds between looks, where the database does not tell of news, and where it does
+_OFTEN, _SELDOM = 0.2, 2.0  # seconds between reads, without and with notifications of the database
 
 
 class RemoteLog:
-    """tail: as that of a job; it begins behind the event `newest`, which has to be in the store."""
+    """The log of a job that runs in another process.
+
+    newest: an event that is in the store; `tail` begins after it.
+    """
 
     def __init__(self, desk: JobContext, id: str, newest: int) -> None:
         self._desk, self._id = desk, id
@@ -28,10 +31,11 @@ class RemoteLog:
         self._task = asyncio.create_task(self._look())
 
     def check_now(self) -> None:
-        """There may be something new."""
+        """Read new rows at once; called for a notification of the database."""
         self._news.set()
 
     def close(self) -> None:
+        """Stop watching."""
         self._task.cancel()
 
     async def _look(self) -> None:
@@ -49,7 +53,7 @@ class RemoteLog:
         return self.tail.over
 
     async def _read(self) -> None:
-        """Read all new rows, and whether more may come."""
+        """Read all new rows, and end the tail if the job is over."""
         while True:
             async with self._desk.store.reading() as db:
                 rows = await event_logs.read(db, self._id, self.tail.last, _ROWS)
@@ -60,11 +64,11 @@ class RemoteLog:
             if not rows:
                 break
         if not running:
-            self.tail.end(whole=newest is not None)  # one that was deleted has no log
+            self.tail.end(whole=newest is not None)  # a deleted job has no log
 
 
 def _behind(row: LogRow, after: int) -> LogRow:
-    """Return the new part of a row: the one row of a packed log has everything."""
+    """Return the part of a row after event `after`: a packed log has a single row with all events."""
     return (
         row if row.first > after else LogRow(after + 1, row.last, event_stream.events_after(row.data, row.first, after))
     )

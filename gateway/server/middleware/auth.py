@@ -20,16 +20,16 @@ from gateway.server.http.request_reader import get_header
 from gateway.server.middleware.origin_check import OriginCheck
 from gateway.server.observability.request_record import set_key_name
 
-LONGEST = 5.0  # seconds that an answer waits
-_FREE = 5  # failures that are answered at once,
-_SHORTEST = 0.1  # and seconds that the next one waits; each one after it twice as long
-_WORST = 12.0  # failures beyond which nothing gets worse
-_FORGIVEN = 20.0  # seconds in which one of them is forgotten
-_PLACES = 16  # answers of a client that wait at a time,
-_ALL_PLACES = 256  # and of all clients: beyond it no response waits, as waiting ones take places of others
-_CLIENTS = 10_000  # that are remembered
-_SILENCE = 60.0  # seconds between two words about a client
-_ADDRESS = 64  # characters of an address that is none
+LONGEST = 5.0  # seconds that a response is delayed at most
+_FREE = 5  # failures without delay
+_SHORTEST = 0.1  # seconds of the first delay, which doubles with each further failure
+_WORST = 12.0  # failures beyond which the count no longer grows
+_FORGIVEN = 20.0  # seconds after which one failure is forgotten
+_PLACES = 16  # delayed responses of a client at a time
+_ALL_PLACES = 256  # and of all clients; more are not delayed, as delayed requests use up the concurrency limit
+_CLIENTS = 10_000  # clients with a record
+_SILENCE = 60.0  # seconds between two log messages about a client
+_ADDRESS = 64  # characters kept of an invalid address
 _log = logging.getLogger("gateway")
 _TOO_MANY = "Too many wrong API keys came from your address, and are yet to be answered: try again later."
 _NO_KEY = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
@@ -39,7 +39,10 @@ _NO_MODEL = "The key '{}' may not use the model '{}'."
 
 
 class _FailureRecord(Struct):
-    """failures: those that are not forgotten at the time of the last one; untold: those since the last word."""
+    """The failures of a client.
+
+    failures: the count at the time of the last one; unlogged: failures since the last log message.
+    """
 
     failures: float = 0.0
     last: float = 0.0
@@ -48,24 +51,27 @@ class _FailureRecord(Struct):
 
 
 class Tarpit:
-    """clients: how many are remembered; beyond that the one that failed least recently is forgotten."""
+    """Compute the delays of clients with wrong keys.
+
+    clients: number of records; beyond that the client whose last failure is oldest is forgotten.
+    """
 
     def __init__(self, clients: int = _CLIENTS) -> None:
         self._clients = clients
-        self._records: dict[str, _FailureRecord] = {}  # the one that failed last is the last
+        self._records: dict[str, _FailureRecord] = {}  # in the order of their last failures
         self._waiting: Counter[str] = Counter()
 
     def is_full(self, client: str) -> bool:
-        """Return True if one more waiting response would tell a client more than it may know."""
+        """Return True if the client has 16 delayed responses: more would let it try keys in parallel."""
         return self._waiting[client] >= _PLACES
 
     @property
     def is_empty(self) -> bool:
-        """Return True if no response waits."""
+        """True if no response is delayed."""
         return not self._waiting
 
     def register_failure(self, client: str, now: float) -> float:
-        """Count a failure; return the seconds that its response waits.  Call `leave` at its end."""
+        """Count a failure; return the seconds to delay its response.  Call `release` after the delay."""
         record = self._records.pop(client, None) or _FailureRecord(last=now)
         left = max(record.failures - (now - record.last) / _FORGIVEN, 0.0)
         record.failures, record.last = min(left + 1, _WORST), now
@@ -78,12 +84,13 @@ class Tarpit:
         return 0.0 if crowded else _delay(record.failures)
 
     def release(self, client: str) -> None:
+        """End the delay of one response."""
         self._waiting[client] -= 1
         if not self._waiting[client]:
             del self._waiting[client]
 
     def failures_to_log(self, client: str, now: float) -> int:
-        """How often one that has just failed did so since this was asked last; 0 where that is too recent."""
+        """Return the failures since the last log message; 0 if that was less than a minute ago."""
         record = self._records[client]
         if now < record.silent_until:
             return 0
@@ -92,11 +99,11 @@ class Tarpit:
 
 
 def client_network(address: str) -> str:
-    """Whose address it is: an IPv4 address, or the /64 of an IPv6 address, as that is what one client has."""
+    """Return the network of a client: an IPv4 address, or the /64 of an IPv6 address, which one client usually owns."""
     try:
         found = ip_address(address)
     except ValueError:
-        return address[:_ADDRESS]  # whatever a proxy has written
+        return address[:_ADDRESS]  # any text that a proxy has sent
     if not isinstance(found, IPv6Address):
         return str(found)
     return str(found.ipv4_mapped or IPv6Network((int(found) >> 64 << 64, 64)))
@@ -107,7 +114,10 @@ def _delay(failures: float) -> float:
 
 
 class AuthThrottle:
-    """Of one process, whatever its configuration.  `clock` is in seconds, as is what `sleep` is given."""
+    """Delay clients with wrong keys; one per process, kept across reloads.
+
+    clock: seconds; sleep: called with seconds.
+    """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -116,12 +126,12 @@ class AuthThrottle:
         self._tarpit = Tarpit()
 
     def reject_if_blocked(self, http: HTTPConnection) -> None:
-        """Raise RateLimited for one whose key is not even looked at, as too many of its wrong ones wait."""
+        """Raise RateLimited if too many failed requests of this client are delayed; its key is not checked."""
         if not self._tarpit.is_empty and self._tarpit.is_full(_client(http)):
             raise RateLimited(_TOO_MANY, LONGEST, {})
 
     async def delay_failure(self, http: HTTPConnection) -> None:
-        """Return when one that has shown a wrong key may be told so."""
+        """Return when a request with a wrong key may get its error."""
         client, now = _client(http), self._clock()
         seconds = self._tarpit.register_failure(client, now)
         try:
@@ -137,10 +147,11 @@ def _client(http: HTTPConnection) -> str:
 
 
 class Authenticator:
-    """Knows the keys only as digests, and finds the one that was shown by its digest, however many there are.
+    """Authenticate requests by the SHA-256 digest of their API key.
 
-    The time that takes says nothing of the keys: a dict compares only texts of the same 64-bit hash, which is made
-    with a secret of the process, so that being nearly right is like being quite wrong; and they are digests, not keys.
+    The time of the lookup reveals nothing about the keys.  A dict compares only texts with the same 64-bit hash, which
+    depends on a secret of the process.  So a nearly correct key takes no longer than a wrong one, and only digests are
+    compared.
     """
 
     def __init__(self, config: Config, strangers: AuthThrottle) -> None:
@@ -151,7 +162,7 @@ class Authenticator:
     async def authenticate(self, http: HTTPConnection, scope: Scope = "inference") -> ApiKey | None:
         """Return the client's key; None without keys, where the client must not be a foreign web page.
 
-        Raises Unauthorized, after a while if that happens often; or RateLimited or Forbidden.
+        Raises Unauthorized, after a delay for repeated failures; or BadRequest, RateLimited or Forbidden.
         """
         if not self._keys:
             self._pages.check_origin(http)
@@ -176,24 +187,24 @@ class Authenticator:
 
 
 def may_use_model(key: ApiKey | None, text: str, model: str) -> bool:
-    """True if the key is for the name that was asked for or for the model that it means."""
+    """Return True if the key allows the requested name, or the model behind it."""
     return key is None or key.models is None or text in key.models or model in key.models
 
 
 def require_model(key: ApiKey | None, text: str, model: str) -> None:
-    """Raise Forbidden if the key is not for this model."""
+    """Raise Forbidden if the key does not allow this model."""
     if key and not may_use_model(key, text, model):
         raise Forbidden(_NO_MODEL.format(key.name, text), code="model_not_allowed", param="model")
 
 
 def _allow_endpoint(key: ApiKey, path: str) -> None:
-    """Raise Forbidden if the key is not for this path: the one that routes are found by, decoded and nothing more."""
+    """Raise Forbidden if the key does not allow this path: the decoded path, as the router uses it."""
     if key.endpoints is not None and not any(f"{path}/".startswith(f"{one}/") for one in key.endpoints):
         raise Forbidden(_NO_ENDPOINT.format(key.name, path), code="endpoint_not_allowed")
 
 
 def _shown(scope: MutableMapping[str, Any]) -> str:
-    """The key in the headers; raises Unauthorized where there is none, and BadRequest where there are two."""
+    """Return the key in the headers; raise Unauthorized without one, and BadRequest for several."""
     keys = 0
     for name, _ in scope["headers"]:
         keys += name == b"authorization"

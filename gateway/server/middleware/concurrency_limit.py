@@ -10,9 +10,9 @@ from gateway.server.worker_thread import later
 
 
 class ConcurrencyLimit:
-    """inside: requests, of all generations of the application, and what is answered without one of its own.
+    """Count the requests in progress, over all generations of the application, and the bytes of their bodies.
 
-    buffers: the memory that their bodies take.
+    inside: the requests in progress; buffers: the memory of their bodies.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,10 @@ class ConcurrencyLimit:
 
     @contextmanager
     def acquire(self, most: float, beside: int = 0) -> Iterator[None]:
-        """One more, of so many at most; raises Unavailable.  beside: what is inside already that this comes of."""
+        """Count a request within the block; raise UpstreamUnavailable at the limit `most`.
+
+        beside: requests counted already that this one is part of.
+        """
         if self.inside - beside >= most:
             raise overloaded_error()
         self.inside += 1
@@ -31,4 +34,5 @@ class ConcurrencyLimit:
 
 
 def overloaded_error() -> UpstreamUnavailable:
+    """Return the error for a request beyond the limit."""
     return UpstreamUnavailable("The gateway has too much to do: try again soon.", retry_after="1")

@@ -1,4 +1,4 @@
-"""Every failure that reaches a client, in OpenAI's shape."""
+"""Convert all errors to responses in OpenAI's format."""
 
 import logging
 from http import HTTPStatus
@@ -13,22 +13,24 @@ from gateway.server.http.paths import nearest
 from gateway.server.observability.request_record import record_of
 
 _log = logging.getLogger("gateway")
-# What a backend has refused or got wrong, after all attempts of the gateway: the client's own would end alike.
+# Final errors of a backend, after all attempts of the gateway: a retry by the client would end alike.
 _FINAL = ("upstream_error", "upstream_auth_error", "frame_too_long")
 
 
 def add_handlers(app: FastAPI) -> None:
+    """Register the handlers of GatewayError and of the router's errors."""
     app.add_exception_handler(GatewayError, _known)
     app.add_exception_handler(HTTPException, _routing)
 
 
 def error_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    """Return the response for a problem."""
     final = {"x-should-retry": "false"} if problem.code in _FINAL else {}
     return Response(problem.body(), problem.status, {**final, **(headers or {})}, "application/json")
 
 
 def response_for(error: GatewayError) -> Response:
-    """Return the response for a failure that has a status of its own."""
+    """Return the response for a GatewayError, with its headers."""
     after = {"retry-after": error.retry_after} if error.retry_after else {}
     return error_response(error.problem, {**error.headers, **after})
 
@@ -54,13 +56,13 @@ async def _routing(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """Of all routes of the path, where the router tells those of the first one."""
+    """Return the methods of all routes with this path; the router's own error has only those of the first one."""
     routes = (route for route in request.app.routes if isinstance(route, Route))
     of_path = (route.methods or () for route in routes if route.matches(request.scope)[0] is Match.PARTIAL)
     return sorted({method for methods in of_path for method in methods})
 
 
 def internal_error(id: str, error: Exception) -> Problem:
-    """A fault of ours: the log knows what, the client where to look."""
+    """Log an unexpected error of the gateway; return a problem that refers to the log by the request id."""
     _log.error("request %s failed", id, exc_info=error)
     return Problem(500, f"The gateway failed; its log says why under the request id {id}.", "server_error")

@@ -1,6 +1,6 @@
-"""Idempotency-Key: a request that is sent twice is answered once, and both get the same answer.
+"""Support Idempotency-Key: a repeated request gets the response of the first one.
 
-Only answers that came to a good end are kept: after a failure of any kind, sending it again is to try again.
+Only responses with a good end are kept.  After a failure of any kind, the request runs again.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from gateway.store.records import IdempotencyState, StoredAnswer
 
 _log = logging.getLogger("gateway")
 _MOST_KEY = 255  # characters
-_MOST_KEPT = 8 << 20  # bytes of an answer
-_RENEW = 20.0  # seconds, a third of how long a key is held at a time
+_MOST_KEPT = 8 << 20  # bytes of a response
+_RENEW = 20.0  # seconds between renewals, a third of the lease
 _WARNINGS = b"x-gateway-warnings"
 _UNKEPT = b"dropped:idempotency_key"
 _TOO_LONG = f"Invalid 'Idempotency-Key' header: string too long. Expected a string with maximum length {_MOST_KEY}."
@@ -37,11 +37,11 @@ _REUSED = (
 )
 _RUNNING = "Another request with the same idempotency key is still being processed. Please retry in a few seconds."
 
-ResponseHandler = Callable[[Send], Awaitable[bool]]  # True if it came to a good end
+ResponseHandler = Callable[[Send], Awaitable[bool]]  # returns True at a good end of the response
 
 
 class IdempotencyKey(Struct, frozen=True):
-    """A tenant's key for one request, and the lease to answer it."""
+    """A tenant's idempotency key for one request, and the lease of the process that runs it."""
 
     store: Database
     tenant: str
@@ -50,11 +50,12 @@ class IdempotencyKey(Struct, frozen=True):
     holder: str
 
     async def begin(self) -> IdempotencyState | StoredAnswer:
+        """Claim the key; return its state, or the stored response.  Raises StoreFailed."""
         async with self.store.writing() as db:
             return await idempotency_keys.begin(db, self.tenant, self.key, self.digest, self.holder, _now())
 
     async def renew_forever(self, seconds: float = _RENEW) -> None:
-        """Say again and again that it is still being answered."""
+        """Renew the lease until cancelled."""
         while True:
             await asyncio.sleep(seconds)
             with suppress(StoreFailed):
@@ -62,7 +63,7 @@ class IdempotencyKey(Struct, frozen=True):
                     await idempotency_keys.renew(db, self.tenant, self.key, self.holder, _now())
 
     async def end(self, answer: StoredAnswer | None) -> None:
-        """Keep the answer, or let others try; if not even that can be done, the key is free when it is not held."""
+        """Store the response, or release the key for None; if the store fails, the lease expires by itself."""
         try:
             async with self.store.writing() as db:
                 if answer:
@@ -74,7 +75,7 @@ class IdempotencyKey(Struct, frozen=True):
 
 
 def idempotency_key(http: HttpRequest, body: bytes, store: Database, tenant: str) -> IdempotencyKey | None:
-    """The request's key; None without one.  Raises BadRequest."""
+    """Return the request's key; None without one.  Raises BadRequest for a key that is too long."""
     key = get_header(http.scope, b"idempotency-key")
     if not key:
         return None
@@ -85,7 +86,10 @@ def idempotency_key(http: HttpRequest, body: bytes, store: Database, tenant: str
 
 
 async def replay_or_run(key: IdempotencyKey, answer: ResponseHandler, http: HttpRequest, send: Send) -> None:
-    """Answer the request, unless it has been or is being answered; without its key where that cannot be stored."""
+    """Send the stored response of the key, or run `answer` for a new key.
+
+    A key in use gets an error.  If the store fails, the request runs without its key and with a warning.
+    """
     try:
         begun = await key.begin()
     except StoreFailed as error:
@@ -99,7 +103,7 @@ async def replay_or_run(key: IdempotencyKey, answer: ResponseHandler, http: Http
 
 
 async def _first(key: IdempotencyKey, answer: ResponseHandler, send: Send) -> None:
-    """Send the last piece after the response is stored, so that a client that has all of it gets all of it again."""
+    """Send the last message after the response is stored, so that a client with a complete response can repeat it."""
     tape, kept = ResponseCapture(send), None
     holding = asyncio.create_task(key.renew_forever())
     try:
@@ -121,7 +125,7 @@ def _repeated(key: IdempotencyKey, begun: IdempotencyState | StoredAnswer) -> Re
 
 
 class ResponseCapture:
-    """Passes an answer on and takes it down; its last message waits for `release`."""
+    """Pass on a response and keep it; its last message waits for `send_last_message`."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -131,6 +135,7 @@ class ResponseCapture:
         self._last: Message | None = None
 
     async def take(self, message: Message) -> None:
+        """Take the place of `send`."""
         if message["type"] == "http.response.start":
             self._status, self._type = message["status"], _content_type(message)
         else:
@@ -141,12 +146,13 @@ class ResponseCapture:
         await self._send(message)
 
     def answer(self) -> StoredAnswer | None:
-        """Return all of the response; None if it is too long to be kept."""
+        """Return the complete response; None if it is too long to be stored."""
         if self._size > _MOST_KEPT:
             return None
         return StoredAnswer(self._status, self._type, b"".join(self._pieces))
 
     async def send_last_message(self) -> None:
+        """Send the message that was held back."""
         if self._last:
             await self._send(self._last)
 
@@ -163,7 +169,7 @@ def _content_type(message: Message) -> str:
 
 
 def _warning(send: Send) -> Send:
-    """Says in the head of the answer that the key had no effect."""
+    """Return a `send` that adds the warning about the ineffective key to the response headers."""
 
     async def warned(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,7 +1,8 @@
-"""Web pages: a browser lets each of them send requests everywhere, to a gateway on its reader's machine as well.
+"""Protect against web pages: a browser lets any page send requests, also to a gateway on the user's own machine.
 
-A page cannot read the answer unless `server.cors` lets it, and it has no key; but a gateway without keys lets it use
-the models all the same, or, under a name of its own that suddenly means this machine, read everything.
+A page has no key, and cannot read the response unless `server.cors` allows its origin.  Without keys, a page could
+still use the models.  Under a host name of its own that suddenly resolves to this machine (DNS rebinding), it could
+also read every response.
 """
 
 import re
@@ -15,11 +16,12 @@ from gateway.config import Config
 from gateway.errors import Forbidden
 from gateway.server.http.request_reader import get_header
 
-_OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "https": ("https",)}  # by ours, theirs
-# Ends of names that have no owner.  Any machine in the same network can take a name with .local (mDNS),
-# and a DNS server may answer as it likes for .internal.
+# By the scheme of a request: the schemes of the gateway's own pages.  A proxy may terminate TLS.
+_OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "https": ("https",)}
+# Suffixes of names that no outsider can own.  Any machine in the network can take a name with .local (mDNS), and a DNS
+# server may resolve .internal freely.
 _PRIVATE = (".localhost", ".home.arpa")
-# Applications and extensions, which their user has installed, have schemes of their own.
+# Installed applications and browser extensions have schemes of their own.
 _APPLICATION = re.compile(r"(?!https?:|ftp:)[a-z][a-z0-9+.-]*://.")
 _STRANGER = "Pages of '{}' may not ask here: it is not among the origins that 'server.cors' allows."
 _NAME = (
@@ -30,7 +32,7 @@ _NAME = (
 
 
 class OriginCheck:
-    """Checks the head of a request; what other clients than browsers send passes."""
+    """Check the origin and the host of requests from browsers; requests without an origin pass."""
 
     def __init__(self, config: Config) -> None:
         self._allowed = frozenset(config.server.cors)
@@ -38,17 +40,16 @@ class OriginCheck:
         self._names = frozenset(_name(origin.partition("://")[2]) for origin in self._allowed)
 
     def check_origin(self, http: HTTPConnection) -> None:
-        """Raise Forbidden for a page of another origin than the gateway's, or than those that are allowed."""
+        """Raise Forbidden for a page of another origin than the gateway's own and the allowed ones."""
         origin = get_header(http.scope, b"origin")
         if origin is None or not self._allowed.isdisjoint((origin, "*")) or _APPLICATION.match(origin):
             return
-        # What came without TLS may have come to a proxy with it.
         host, schemes = get_header(http.scope, b"host"), _OWN[http.scope.get("scheme", "http")]
         if not (host and origin in [f"{scheme}://{host}" for scheme in schemes]):
             raise Forbidden(_STRANGER.format(origin), code="origin_not_allowed")
 
     def check_host(self, http: HTTPConnection) -> None:
-        """Raise Forbidden if the gateway has no keys and the requested host name may belong to others."""
+        """Raise Forbidden if the gateway has no keys and an outsider may own the requested host name."""
         if not self._guarded:
             return
         host = get_header(http.scope, b"host") or ""
@@ -59,7 +60,7 @@ class OriginCheck:
 
 @lru_cache(1000)
 def _name(host: str) -> str | None:
-    """Without the port; None if it is none."""
+    """Return the host without the port; None if it is invalid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

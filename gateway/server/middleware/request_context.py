@@ -1,4 +1,4 @@
-"""Give each response its request id and its time to the first byte, and keep tracebacks from clients.
+"""Add the request id and the time to the first byte to each response, and hide tracebacks from clients.
 
 The record of a request begins here.
 """
@@ -145,7 +145,7 @@ class _RecordedConnection(ClientConnection):
 
 
 def _do_nothing() -> None:
-    """Stand for a callback while no task waits."""
+    """Do nothing: no task waits for the disconnect."""
 
 
 def _client_id(scope: MutableMapping[str, Any]) -> str | None:
