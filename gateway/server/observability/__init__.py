@@ -1,17 +1,17 @@
 """Observe requests: metrics, access log, traces and recordings.
 
-request_record     what is known of one request                          ← start here
-telemetry          all of it in one process
-metrics            the metrics that exist
+request_record     all that is known of one request                      ← start here
+telemetry          all telemetry of one process
+metrics            the definitions of the metrics
 metrics_collector  records and backends to metric values
 metrics_store      metric values, shared between workers
 snapshot           the current and recent requests and backends of a worker
 logs               the process log and the access log
 trace_context      the trace of one request
-tracer             which requests are traced
+tracer             the requests that are traced
 spans              a trace as spans of OpenTelemetry's conventions
 otlp_exporter      the export, whose packages are an extra
-recorder           which requests are recorded
+recorder           the requests that are recorded
 request_recorder   the recording of one request
 recording_writer   a child program that writes the files
 """

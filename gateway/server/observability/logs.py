@@ -1,6 +1,6 @@
 """Configure the logs of all processes, and write the access log.  They hold no content unless configured.
 
-Content goes to a logger of its own, `content`, which `logs.content` switches on.  `logs.requests` switches on another,
+Content goes to a logger of its own, `content`, which `logs.content` enables.  `logs.requests` enables another one,
 `requests`, with a JSON object for each request.
 """
 
@@ -23,27 +23,29 @@ requests.setLevel(logging.CRITICAL)
 
 
 def configure_logging() -> None:
-    """On standard error: warnings of everybody, and what the gateway itself does."""
+    """Log to standard error: warnings of all libraries, and information of the gateway."""
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("gateway").setLevel(logging.INFO)
-    requests.addHandler(logging.StreamHandler())  # nothing but the line
+    requests.addHandler(logging.StreamHandler())  # only the line itself
     requests.propagate = False
 
 
 def apply_settings(settings: LogSettings) -> None:
+    """Enable or disable the content log and the access log."""
     content.setLevel(logging.INFO if settings.content else logging.CRITICAL)
     requests.setLevel(logging.INFO if settings.requests else logging.CRITICAL)
 
 
 class RedactingFormatter(logging.Formatter):
-    """Says which exception came from where, but not its message, which may quote a request, unless content is shown."""
+    """Format exceptions without their messages, which may quote a request, unless content is shown."""
 
     def format(self, record: logging.LogRecord) -> str:
-        if record.name == "asyncio" and not shows_content():  # it shows the results of tasks
+        """Format a record; drop details that hold content."""
+        if record.name == "asyncio" and not shows_content():  # asyncio logs the results of tasks
             record.msg, record.args = record.getMessage().partition("\n")[0], ()
-        record.exc_text = None  # as another formatter would have it, which remembers it here
+        record.exc_text = None  # another formatter may have cached its text here
         try:
             return super().format(record)
         finally:
@@ -52,10 +54,12 @@ class RedactingFormatter(logging.Formatter):
     def formatException(
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
+        """Format an exception: without messages unless content is shown."""
         return super().formatException(ei) if shows_content() else "\n".join(_told(ei[1]))
 
 
 def shows_content() -> bool:
+    """Return True if the log may show content."""
     return content.isEnabledFor(logging.INFO)
 
 
@@ -71,13 +75,15 @@ def _told(error: BaseException | None) -> list[str]:
 
 
 def access_log_line(seen: RequestRecord) -> str:
+    """Return the line of the access log for a request."""
     return json.encode(access_log_fields(seen)).decode()
 
 
 def access_log_fields(seen: RequestRecord) -> dict[str, Any]:
-    """Times are seconds since the request arrived; nothing in it is a client's, a model's or a backend's word.
+    """Return the fields of the access log; times are seconds since the request arrived.
 
-    Where the log may show these, it has more of the ledger and of what went wrong.
+    No field holds text of a client, a model or a backend, unless the log may show content.  Then the warnings and the
+    error have more details.
     """
     used = seen.usage()
     return {
@@ -119,10 +125,10 @@ def _error(seen: RequestRecord) -> str | None:
 
 
 def error_code(problem: Problem) -> str | None:
-    """Return its code; for errors of the request none, as a backend may have worded it."""
+    """Return the code of a problem; the type for an invalid request, as a backend may have chosen its code."""
     return problem.type if problem.status == 400 else problem.code
 
 
 def _ledger(seen: RequestRecord) -> list[str] | dict[str, int]:
-    """Return the warnings; the subject of one may be a name that a client made up."""
+    """Return the warnings; only their codes if content is hidden, as their fields may have names from a client."""
     return seen.ledger.listed() if shows_content() else seen.ledger.codes()

@@ -1,4 +1,4 @@
-"""The numbers that there are.  Names and labels are promised; a label has few values, and none of a client's making."""
+"""Define the metrics.  Names and labels are stable; a label has few values, and none is made up by a client."""
 
 from math import inf
 from typing import Literal, get_args
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gateway.warnings import WarningCode
 
-LabelValues = tuple[str, ...]  # their values, in the order of their names
+LabelValues = tuple[str, ...]  # in the order of the label names
 
 GAPS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 _FIRST = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
@@ -15,9 +15,10 @@ _WHOLE = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 6
 
 
 class Metric(Struct, frozen=True):
-    """labels: their names; buckets: the upper bounds of a histogram's; known: labels that are there from the beginning.
+    """A metric.
 
-    joined: what a gauge is of several workers.
+    labels: label names; buckets: upper bounds of a histogram; initial_labels: series that exist from the beginning.
+    aggregate: combines the gauges of several workers.
     """
 
     name: str
@@ -30,12 +31,12 @@ class Metric(Struct, frozen=True):
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """With the one that all are below."""
+        """The upper bounds of the buckets, with infinity as the last one."""
         return (*self.buckets, inf)
 
     @property
     def zero(self) -> list[float]:
-        """Return its values without counts: a number, or for a histogram one per bucket, and the sum."""
+        """The values of an empty series: a number, or for a histogram the count of each bucket and the sum."""
         return [0.0] * (len(self.buckets) + 2 if self.buckets else 1)
 
 

@@ -24,7 +24,7 @@ from gateway.server.observability.metrics_store import MetricValues, SeriesByMet
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.snapshot import BackendStatus
 
-_SORTS = ("input", "output", "cached", "reasoning")  # of tokens
+_SORTS = ("input", "output", "cached", "reasoning")  # kinds of tokens
 _KINDS = {
     "upstream_unreachable": "unreachable",
     "upstream_timeout": "timeout",
@@ -37,7 +37,7 @@ _KINDS = {
 
 
 class MetricsCollector:
-    """Counts requests that are over: for all of one sort it looks their series up once."""
+    """Count finished requests; the series of each combination of labels is looked up once."""
 
     def __init__(self, tally: MetricValues) -> None:
         self._tally = tally
@@ -45,6 +45,7 @@ class MetricsCollector:
         self._answers: dict[tuple[str, str], list[list[float]]] = {}
 
     def count(self, seen: RequestRecord) -> None:
+        """Count a finished request."""
         sort = seen.endpoint, seen.model, seen.backend, seen.outcome
         requests, received, sent = self._requests.get(sort) or self._of_request(*sort)
         requests[0] += 1
@@ -82,14 +83,14 @@ class MetricsCollector:
         return self._requests.setdefault((endpoint, model, backend, outcome), cells)
 
     def _of_answer(self, model: str, format: str) -> list[list[float]]:
-        """The tokens of a model, and last, where there is one, the format that an answer was read in."""
+        """Return the token counts of a model, and the count of the format if there is one."""
         cells = [self._tally.series_values(TOKENS, (model, one)) for one in _SORTS]
         read = [self._tally.series_values(FORMATS, (format,))] if format else []
         return self._answers.setdefault((model, format), [*cells, *read])
 
 
 def upstream_error_kind(problem: Problem) -> str | None:
-    """Return the sort of a backend's failure; None if the request is at fault."""
+    """Return the label of a backend's failure; None if the request is at fault."""
     if problem.status < 500 and problem.status != 429:
         return None
     return _KINDS.get(problem.code or "", "error")

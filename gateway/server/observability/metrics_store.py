@@ -1,6 +1,6 @@
 """Hold metric values, and share them: each worker writes a file, and any worker can read all.
 
-The counts of a worker stay when it dies: the sum of all may not fall.
+The counts of a dead worker stay: the sum of all must not fall.
 """
 
 import logging
@@ -19,7 +19,7 @@ from gateway.server.observability.metrics import METRICS, LabelValues, Metric
 from gateway.server.observability.snapshot import WorkerSnapshot
 
 _log = logging.getLogger("gateway")
-_MEMORY = "/dev/shm"  # no disk has to turn for it, and containers have it where all else is read-only
+_MEMORY = "/dev/shm"  # in memory, and writable in containers with a read-only file system
 SeriesByMetric = dict[
     str, dict[LabelValues, list[float]]
 ]  # by the name of a metric; a number, or a histogram's buckets and sum
@@ -28,9 +28,9 @@ _decode_sight = msgpack.Decoder(WorkerSnapshot).decode
 
 @contextmanager
 def metrics_folder(preferred: str = _MEMORY, otherwise: str | None = None) -> Iterator[Path | None]:
-    """A new one, as long as the block; None, and the log knows, where there can be none.
+    """Yield a new folder that exists as long as the block; log a failure and yield None.
 
-    otherwise: where it is made if not in the preferred place; None: where temporary files are.
+    otherwise: parent folder if `preferred` is not writable; None: the folder of temporary files.
     """
     place = preferred if os.access(preferred, os.W_OK) else otherwise
     try:
@@ -44,18 +44,19 @@ def metrics_folder(preferred: str = _MEMORY, otherwise: str | None = None) -> It
 
 
 def mark_ended(file: Path | None) -> None:
-    """The worker whose file it is has ended; None: it had none."""
+    """Mark the worker with this file as ended; called by the supervisor."""
     if file:
         _mark(file).touch()
 
 
 def remove_orphan(file: Path | None) -> None:
-    """Remove the folder, in place of its creator, which is gone."""
+    """Remove the folder, in place of the supervisor, which is gone."""
     if file:
         rmtree(file.parent, ignore_errors=True)
 
 
 def has_ended(file: Path) -> bool:
+    """Return True if the worker with this file has ended."""
     return _mark(file).exists()
 
 
@@ -64,34 +65,36 @@ def _mark(file: Path) -> Path:
 
 
 class MetricValues:
-    """A metric's series, one for each combination of labels; only one task may change it at a time."""
+    """The values of metrics, one series per combination of labels; not for concurrent changes."""
 
     def __init__(self, metrics: Iterable[Metric] = METRICS) -> None:
         self.series: SeriesByMetric = {one.name: {labels: one.zero for labels in one.initial_labels} for one in metrics}
 
     def series_values(self, metric: Metric, labels: LabelValues) -> list[float]:
-        """The numbers of a series, which are in this list from now on."""
+        """Return the values of a series, in the list that holds them from now on."""
         values = self.series[metric.name].get(labels)
         if values is None:
             values = self.series[metric.name][labels] = metric.zero
         return values
 
     def count(self, metric: Metric, labels: LabelValues = (), amount: float = 1) -> None:
+        """Add to a counter or gauge."""
         self.series_values(metric, labels)[0] += amount
 
     def observe(self, metric: Metric, value: float) -> None:
+        """Add a measured value to a histogram without labels."""
         values = self.series[metric.name][()]
         values[bisect_left(metric.buckets, value)] += 1
         values[-1] += value
 
     def add(self, metric: Metric, values: Iterable[float]) -> None:
-        """Add measured values: a count per bucket, and their sum."""
+        """Add measured values to a histogram without labels: a count per bucket, and their sum."""
         mine = self.series[metric.name][()]
         mine[:] = map(add, mine, values)
 
 
 def sum_series(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]]) -> SeriesByMetric:
-    """Return the sum of all, which does not change with them."""
+    """Return the combined series as copies."""
     joined: SeriesByMetric = {}
     ways = {one.name: min if one.aggregate == "min" else add for one in METRICS}
     for series in several:
@@ -103,7 +106,7 @@ def sum_series(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]
 
 
 class SharedMetrics(Struct):
-    """counted: for ever; present: as it is now."""
+    """The values of one worker.  counters: since its start; gauges: current values."""
 
     counters: SeriesByMetric
     gauges: SeriesByMetric
@@ -113,24 +116,26 @@ _decode = msgpack.Decoder(SharedMetrics).decode
 
 
 class SharedFolder:
-    """file: this worker's, in a folder that has those of all and nothing else.
+    """The shared folder of all workers; `file` is this worker's.
 
-    Beside what is written all the time there is what is written when one of them is asked for it: what each sees.
+    Each worker writes its metrics all the time, and its snapshot on request.
     """
 
-    every = 0.1  # seconds between two times that it is written
+    every = 0.1  # seconds between two writes
 
     def __init__(self, file: Path) -> None:
         self._file, self._written = file, b""
-        self._wish, self._wished = file.with_name("wish"), 0  # touched to ask for snapshots; when it was last
+        self._wish, self._wished = file.with_name("wish"), 0  # touched to request snapshots; time of the last request
 
     def write(self, snapshot: SharedMetrics) -> None:
+        """Write the metrics of this worker, if they have changed."""
         data = msgpack.encode(snapshot)
         if data != self._written:
             _put(self._file, data)
             self._written = data
 
     def others(self) -> Iterator[SeriesByMetric]:
+        """Yield the counters of all other workers, and the gauges of the running ones."""
         for file in self._file.parent.glob("*.tally"):
             if file != self._file:
                 snapshot = _decode(file.read_bytes())
@@ -138,10 +143,10 @@ class SharedFolder:
                 if not has_ended(file):
                     yield snapshot.gauges
 
-    # what each sees
+    # Snapshots
 
     def request_snapshots(self) -> int:
-        """Ask all workers for their snapshots, within `every` seconds; return the time of the request."""
+        """Request snapshots of all workers, which write them within `every` seconds; return the time of the request."""
         self._wish.touch()
         return self._wish.stat().st_mtime_ns
 
@@ -154,10 +159,11 @@ class SharedFolder:
         return self._wished != before
 
     def write_snapshot(self, sight: WorkerSnapshot) -> None:
+        """Write the snapshot of this worker."""
         _put(self._file.with_suffix(".sight"), msgpack.encode(sight))
 
     def shown(self, since: int) -> Iterator[WorkerSnapshot]:
-        """By the others, since that time."""
+        """Yield the snapshots of other running workers that were written since `since`."""
         mine = self._file.with_suffix(".sight")
         for file in self._file.parent.glob("*.sight"):
             if file != mine and not has_ended(file) and file.stat().st_mtime_ns >= since:
@@ -165,7 +171,7 @@ class SharedFolder:
 
 
 def _put(file: Path, data: bytes) -> None:
-    """Write in one step, so that no reader sees half of it."""
+    """Write a file in one step, so that readers never see a part of it."""
     new = file.with_suffix(".new")
     new.write_bytes(data)
     new.replace(file)

@@ -1,6 +1,6 @@
 """Send spans to a collector: over HTTP by OpenTelemetry's own exporter, in a thread of its own.
 
-What it needs is an extra (`gateway[otel]`), and imported where there is something to export.
+Its packages are an extra (`gateway[otel]`), and are imported only if there is something to export.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,29 +18,30 @@ from gateway.server.observability.spans import Span
 
 _KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
-_UNNAMED = "unknown_service"  # what the name of a service begins with where the environment has none
-_SECONDS = 5  # for what is left at the end
+_UNNAMED = "unknown_service"  # OpenTelemetry's prefix of the service name if the environment has none
+_SECONDS = 5  # for the remaining spans at the end
 
 
 class OtlpExporter:
-    """An exporter of spans.  The environment (`OTEL_EXPORTER_OTLP_…`, `OTEL_SERVICE_NAME`) completes the settings."""
+    """Export spans.  The environment (`OTEL_EXPORTER_OTLP_…`, `OTEL_SERVICE_NAME`) completes the settings."""
 
     def __init__(self, settings: config.TracingSettings) -> None:
         headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
         exporter = OTLPSpanExporter(endpoint=settings.url, headers=headers or None)
         self._processor = BatchSpanProcessor(exporter)
-        self.close: Callable[[], None] = self._processor.shutdown  # which sends what is left: not for the event loop
+        # Sends the remaining spans and blocks: not for the event loop.
+        self.close: Callable[[], None] = self._processor.shutdown
         self._resource = _resource()
         self._scope = InstrumentationScope("gateway", __version__)
 
     def send(self, trace: str, spans: Iterable[Span]) -> None:
-        """As soon as there are some, or it is time."""
+        """Queue spans; they are sent in batches."""
         zero = time_ns() - int(perf_counter() * 1e9)
         for span in spans:
             self._processor.on_end(self._readable(trace, span, zero))
 
     def flush(self) -> None:
-        """Return when all is sent, or it takes too long.  Not for the event loop."""
+        """Return when all spans are sent, or after 5 s.  Blocks: not for the event loop."""
         self._processor.force_flush(_SECONDS * 1000)
 
     def _readable(self, trace: str, span: Span, zero: int) -> ReadableSpan:

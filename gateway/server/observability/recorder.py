@@ -1,6 +1,6 @@
 """Select the requests of a process that are recorded, and start the process that writes them.
 
-Removing secrets and contents takes longer than an answer does, so it runs elsewhere.
+Removing secrets and contents takes longer than a response, so it runs in another process.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from gateway.server.observability.request_recorder import RequestRecorder
 
 _PROGRAM = (sys.executable, "-P", "-m", "gateway.server.observability.recording_writer")
 _MOST = 64 << 20  # bytes that wait to be written
-_SECONDS = 30  # for these, at the end
+_SECONDS = 30  # to write them at the end
 _log = logging.getLogger("gateway")
 _ASKED_FOR = (b"x-gateway-record", b"1")
 _ENDPOINTS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"))
@@ -33,16 +33,16 @@ _MOST_RECENT = 64 << 20  # bytes of these
 
 
 class RecordingWriter:
-    """Begins it; `write` as long as it is `alive`, and `end` it."""
+    """A child process that writes recordings: `write` while it is `alive`, then `end` it."""
 
     def __init__(self) -> None:
         self.alive, self._over = True, False
-        self._early: list[bytes] = []  # what is to be written before it has begun
+        self._early: list[bytes] = []  # data from before its start
         self._input: asyncio.StreamWriter | None = None
         self._life = asyncio.create_task(self._live())
 
     def write(self, order: bytes) -> bool:
-        """False where too much waits already."""
+        """Queue a WriteOrder; return False if too much data waits already."""
         if self._waiting + len(order) > _MOST:
             return False
         self._early += (len(order).to_bytes(LENGTH, "big"), order)
@@ -50,7 +50,7 @@ class RecordingWriter:
         return True
 
     async def end(self) -> None:
-        """Return when all is written, or takes too long."""
+        """Return when all recordings are written, or after 30 s."""
         self._over = True
         self._pass_on()
         try:
@@ -70,7 +70,7 @@ class RecordingWriter:
                 self._input.close()
 
     async def _live(self) -> None:
-        known = {"PYTHONPATH": os.pathsep.join(sys.path)}  # where this gateway is, and no secret
+        known = {"PYTHONPATH": os.pathsep.join(sys.path)}  # the path of this gateway, but no secrets
         try:
             async with run_child(*_PROGRAM, stdin=PIPE, stdout=PIPE, env=known, start_new_session=True) as process:
                 assert process.stdin and process.stdout
@@ -89,9 +89,9 @@ class RecordingWriter:
 
 
 class Recorder:
-    """recent: recordings of late and running requests, for the inspector.
+    """Record requests.
 
-    secrets: values that are masked.
+    recent: recordings of recent and running requests, for the inspector; secrets: values that recordings must not hold.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Recorder:
         self._folder = RecordingFolder(settings.directory, settings.files, settings.bytes, settings.content)
 
     def begin(self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> RequestRecorder | None:
-        """Return None if recordings are off."""
+        """Return the recorder of a new request; None if it is not recorded."""
         if (self._settings.mode == "off" and not self._shown) or endpoint not in _ENDPOINTS:
             return None
         chosen = self._chosen(headers)
@@ -122,9 +122,9 @@ class Recorder:
         return tape
 
     def end(self, seen: RequestRecord, tape: RequestRecorder) -> None:
-        """End the recording."""
+        """End the recording, and write it if it is of the configured sort."""
         line = access_log_fields(seen)
-        del line["error"], line["ledger"]  # these it has itself
+        del line["error"], line["ledger"]  # the recording has these itself
         tape.over(seen.outcome, seen.problem, seen.ledger.listed(), line)
         failed = seen.outcome >= 400
         if tape.chosen and (failed or self._settings.mode != "errors") and tape.recording.request_entry:
@@ -144,7 +144,7 @@ class Recorder:
     def _write(self, recording: Recording) -> None:
         try:
             order = packed(WriteOrder(recording.id, recording.started, recording.entries, self._folder, self.secrets))
-        except Exception as error:  # noqa: BLE001 - it is no fault of the request, which has its answer
+        except Exception as error:  # noqa: BLE001 - the request has its response and must not fail
             _log.error("a recording is lost: %s", type(error).__name__)
             return
         if not (self._writer and self._writer.alive):
@@ -153,7 +153,7 @@ class Recorder:
             _log.warning("a recording is lost: more come than can be written")
 
     async def flush(self) -> None:
-        """Return when all is written; nothing is left running until there is more."""
+        """Return when all recordings are written; the next one starts a new child process."""
         writer, self._writer = self._writer, None
         if writer:
             await writer.end()

@@ -1,7 +1,7 @@
 """Run a child program that writes the recordings on its standard input, and reports each failure in a line.
 
-Each comes as its length and so many bytes, a WriteOrder.  The program ends with its input, whatever signals it gets, as
-recordings may be on their way; and it runs at a low priority.
+Each recording is a WriteOrder, preceded by its length.  The program ends only with its input, whatever signals it gets,
+as more recordings may follow.  It runs at a low priority.
 """
 
 import os
@@ -22,11 +22,11 @@ from gateway.recording import Recording, RecordingEntry, redact, write_lines
 
 packed = msgpack.Encoder().encode
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
-LENGTH = 4  # bytes of it
+LENGTH = 4  # bytes of the length
 
 
 class RecordingFolder(Struct, frozen=True):
-    """Where they go, how many files and bytes of them there may be, and whether they keep what is said in them."""
+    """The folder of recordings, its limits, and whether recordings keep contents."""
 
     directory: str
     files: int
@@ -35,7 +35,7 @@ class RecordingFolder(Struct, frozen=True):
 
 
 class WriteOrder(Struct, frozen=True):
-    """A recording that is over.  secrets: what may not be in its file."""
+    """A finished recording to write.  secrets: values to remove from it."""
 
     id: str
     started: str
@@ -48,7 +48,7 @@ unpacked = msgpack.Decoder(WriteOrder).decode
 
 
 def write_file(order: WriteOrder) -> None:
-    """Write a file that only its owner may read, in one step; raise OSError."""
+    """Write a file that only its owner can read, in one step; raise OSError."""
     kept = order.folder
     folder = Path(kept.directory)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def write_file(order: WriteOrder) -> None:
 
 
 def _tidy(folder: Path, kept: RecordingFolder) -> None:
-    """Their names are in the order in which they began."""
+    """Remove the oldest files beyond the limits; their names sort by start."""
     with os.scandir(folder) as found:
         files = sorted((one.name, one.stat().st_size) for one in found if one.name.endswith(".jsonl"))
     number, size = len(files), sum(size for _, size in files)
@@ -78,22 +78,22 @@ def _tidy(folder: Path, kept: RecordingFolder) -> None:
 
 
 def main(orders: BinaryIO, failures: BinaryIO) -> None:
+    """Write each recording of the input; called in the child process."""
     while size := int.from_bytes(orders.read(LENGTH), "big"):
         data = orders.read(size)
-        if len(data) == size and (why := _failure(data)):  # else the gateway was killed
+        if len(data) == size and (why := _failure(data)):  # an incomplete one: the gateway was killed
             failures.write(why.encode() + b"\n")
             failures.flush()
 
 
 def _failure(data: bytes) -> str:
-    """Why it could not be written, in words that tell nothing of what is in it; "" if it is."""
-    # gone
+    """Write a recording; return the reason of a failure without its content, "" on success."""
 
     try:
         write_file(unpacked(data))
     except OSError as error:
         return error.strerror or type(error).__name__
-    except Exception as error:  # noqa: BLE001 - whatever it is, the next one may be sound
+    except Exception as error:  # noqa: BLE001 - the next recording may be valid
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} in {frame.name}, line {frame.lineno}"
     return ""
@@ -102,6 +102,6 @@ def _failure(data: bytes) -> str:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    with suppress(AttributeError):  # Windows has nothing like it
+    with suppress(AttributeError):  # Windows has no such function
         os.nice(10)
     main(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,7 +1,7 @@
 """Define the record of one request: written where a value becomes known, read at the end.
 
-A record begins where the request enters, or where a turn of a WebSocket does, and ends when its last holder lets go of
-it: a response that outlives its client's connection is held by its job.
+A record begins with a request, or with a response over a WebSocket.  It ends when its last holder releases it: the job
+holds the record of a response that outlives its client's connection.
 """
 
 from bisect import bisect_left
@@ -27,7 +27,7 @@ _ASKING = frozenset(
         "/v1/responses/input_tokens", "/v1/embeddings", "/v1/rerank", "/v1/tokenize", "/v1/detokenize",
     )
 )  # fmt: skip
-_STORED = {  # and all that is below
+_STORED = {  # with all paths below them
     "/v1/responses": "/v1/responses/{id}",
     "/v1/chat/completions": "/v1/chat/completions/{id}",
     "/v1/conversations": "/v1/conversations",
@@ -42,7 +42,10 @@ _LEFT = 499
 
 
 def endpoint_label(method: str, path: str) -> str:
-    """The path where it is a question for a model; "" for what asks after the gateway itself."""
+    """Return the endpoint of a path for metrics; "" if it is not counted.
+
+    A path that requests a model is its own label; the others have a pattern like `/v1/responses/{id}`, or `other`.
+    """
     if method == "POST" and path in _ASKING:
         return path
     if path in _OURS or path.startswith(_CONSOLE):
@@ -55,7 +58,7 @@ def _nothing() -> Usage:
 
 
 class StreamTiming(Struct, eq=False):
-    """When pieces of an answer came.  gaps: how many of the times between two fell into each bucket, from `GAPS`."""
+    """The times of a response's chunks.  gaps: the number of gaps between chunks per bucket of `GAPS`."""
 
     first_byte: float | None = None
     first_content: float | None = None
@@ -63,7 +66,7 @@ class StreamTiming(Struct, eq=False):
     gaps: list[int] = field(default_factory=([0] * (len(GAPS) + 1)).copy)
 
     def chunk_received(self, begun: bool) -> None:
-        """A piece has come; begun: there has been content by now."""
+        """Note a chunk.  begun: the response has had content."""
         now = perf_counter()
         if self.first_content is not None:
             self.gaps[bisect_left(GAPS, now - self.last)] += 1
@@ -79,12 +82,13 @@ class StreamTiming(Struct, eq=False):
 
 
 class RequestRecord(Struct, eq=False):
-    """Times are those of `perf_counter`.  endpoint: "" if it is not counted.
+    """All that is known of one request.  Times are those of `perf_counter`.
 
-    key: the name of the client's; model, backend, format: of the answer, or of the last attempt at one.
-    status: as it was sent, 0 if none was; problem: why there is no answer, or not all of one; left: the client has.
-    spent: gives the tokens by now; received, sent: bytes of bodies; stored: the answer was.
-    tape: what writes it down, if anything does; trace: what it is in traces, if it has a place in any.
+    endpoint: "" if it is not counted; over: called at the end of the record.
+    key: the name of the client's key; model, backend, format: of the response, or of the last attempt.
+    status: as sent, 0 if none was; problem: the failure of the request; left: the client disconnected early.
+    usage: returns the tokens so far; received, sent: bytes of bodies; stored: the response was stored.
+    recorder, trace: None if the request is not recorded or traced.
     """
 
     id: str
@@ -113,46 +117,48 @@ class RequestRecord(Struct, eq=False):
     _holders: int = 1
 
     def retain(self) -> Callable[[], None]:
-        """Keep it open; return the function that lets go of it."""
+        """Add a holder; return the function that releases the record."""
         self._holders += 1
         return self.release
 
     def release(self) -> None:
+        """Remove a holder; the last one ends the record."""
         self._holders -= 1
         if not self._holders:
             self.ended = perf_counter()
             used = self.usage()
-            # What told it, and a tape, know the whole request, and a connection keeps this until its next one.
+            # The function and the recorder refer to the whole request.
+            # A connection keeps this record until its next request.
             self.usage = lambda: used
             self.over(self)
             self.recorder = None
 
     @property
     def is_last_holder(self) -> bool:
-        """Return True if a single holder is left."""
+        """True if a single holder is left."""
         return self._holders == 1
 
     @property
     def outcome(self) -> int:
-        """Return the final status; of a broken stream that of the failure."""
+        """The final status; of a broken stream the status of its failure, and 499 if the client left."""
         if self.problem:
             return self.problem.status
         return _LEFT if self.left else self.status or _LEFT
 
     def set_route(self, model: str, backend: str, format: str) -> None:
-        """Note the backend that gets the request, perhaps after another one."""
+        """Note the backend of an attempt."""
         self.model, self.backend, self.format = model, backend, format
         if self.first_attempt_at is None:
             self.first_attempt_at = perf_counter()
 
 
 def set_record(scope: MutableMapping[str, Any], seen: RequestRecord) -> None:
-    """From now on it is that of the request with this scope."""
+    """Set the record of the request with this scope."""
     scope[_PLACE] = seen
 
 
 def set_key_name(scope: MutableMapping[str, Any], name: str) -> None:
-    """Of the client's key; a handshake is not observed."""
+    """Note the name of the client's key; a WebSocket handshake has no record."""
     if _PLACE in scope:
         record_of(scope).key = name
 

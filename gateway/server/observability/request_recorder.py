@@ -1,4 +1,4 @@
-"""Writes down what happens to one request, at the places where it happens."""
+"""Record the steps of one request where they happen."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,17 +30,18 @@ from gateway.server.http.client_connection import ClientConnection
 from gateway.server.http.response_writer import connection_behind
 
 _encoded = json.Encoder().encode
-# What the head of a request says of how it is to be answered; all else is left out, as much of it is secret.
+# Headers that affect the response; all others are left out, as many of them are secret.
 _HEADERS = frozenset(
     (b"accept", b"content-type", b"openai-beta", b"user-agent", b"x-gateway-debug", b"x-gateway-strict")
 )
 
 
 class RequestRecorder:
-    """Records the steps of a request.  put: returns the recorder of an upstream call.
+    """Record the steps of a request.
 
-    chosen: it is to be kept, if it is of the sort that is.  begun: when it began, as `perf_counter` has it.
-    speaks: the call that was read last, 0 for none.
+    chosen: the recording is written to a file, if its outcome is of the configured sort; begun: start on
+    `perf_counter`.
+    speaks: the number of the upstream call that was read last, 0 for none.
     """
 
     def __init__(self, id: str, most: int, *, chosen: bool) -> None:
@@ -50,13 +51,16 @@ class RequestRecorder:
         self.speaks = 0
 
     def record_request(self, scope: Scope, body: bytes) -> None:
+        """Record the client's request."""
         entry = RequestEntry(self.now(), path=scope["path"], headers=_headers(scope), body=body)
         self.recording.add(entry, len(body))
 
     def record_prepared(self, entry: PreparedEntry) -> None:
+        """Record the settings of an attempt."""
         self.recording.add(entry, len(_encoded((entry.settings, entry.learned))))
 
     def record_call(self, backend: str, path: str, body: bytes) -> "CallRecorder":
+        """Record an upstream request; return the recorder of the call."""
         self._calls += 1
         self.recording.add(
             UpstreamRequestEntry(self.now(), call=self._calls, backend=backend, path=path, body=body), len(body)
@@ -64,9 +68,11 @@ class RequestRecorder:
         return CallRecorder(self, self._calls)
 
     def answered(self, call: int, content_type: str) -> None:
+        """Record the content type of an upstream response."""
         self.recording.add(UpstreamHeadersEntry(self.now(), call=call, content_type=content_type))
 
     def record_upstream_error(self, call: int, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Record an error response of a backend."""
         type, after = headers.get("content-type", ""), headers.get("retry-after")
         entry = UpstreamErrorEntry(
             self.now(), call=call, status=status, content_type=type, retry_after=after, body=body
@@ -74,35 +80,41 @@ class RequestRecorder:
         self.recording.add(entry, len(body))
 
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
+        """Record the end of a round, with the problem that ended it and its last events."""
         self.recording.add(RoundEndEntry(self.now(), problem=problem, events=_encoded(events) if events else b""))
 
     def record_response_headers(self, status: int, headers: dict[str, str]) -> None:
+        """Record the status and the headers of the response."""
         self.recording.add(ResponseHeadersEntry(self.now(), status=status, headers=headers))
 
     def over(self, status: int, problem: Problem | None, ledger: list[str], line: dict[str, Any]) -> None:
+        """Record the outcome of the request, with the fields of the access log in `line`."""
         cut = self.recording.cut
         self.recording.end(EndEntry(self.now(), status=status, problem=problem, ledger=ledger, cut=cut, line=line))
 
     def now(self) -> float:
-        """The time of the entry that comes now."""
+        """Return the time of an entry recorded now, in seconds since the start."""
         return perf_counter() - self.begun
 
 
 class CallRecorder:
-    """One call, to a tape that has others.  call: its number."""
+    """Record one upstream call.  call: its number."""
 
     def __init__(self, tape: RequestRecorder, call: int) -> None:
         self.recorder, self.call = tape, call
 
     def answered(self, content_type: str) -> None:
+        """Record the content type of the response."""
         self.recorder.answered(self.call, content_type)
 
     def record_error(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Record an error response."""
         self.recorder.record_upstream_error(self.call, status, headers, body)
 
     def read(self, data: bytes) -> None:
-        """To be told of the end, which is written down here, and of what is read of it after another call: that is
-        written down with what it says, when that is known.
+        """Note that data of this call was read, called for the first data after another call and at the end.
+
+        The end (b"") is recorded here.  Data is recorded later, with the events that it gives.
         """
         self.recorder.speaks = self.call
         if not data:
@@ -110,7 +122,7 @@ class CallRecorder:
 
 
 class _RecordedSource:
-    """A source whose events are written down."""
+    """A RoundSource that records its data and events."""
 
     def __init__(self, source: RoundSource, tape: RequestRecorder) -> None:
         self._source, self._tape, self._heard = source, tape, _hearing(tape)
@@ -156,7 +168,7 @@ class _RecordedSource:
 
 
 def _hearing(tape: RequestRecorder) -> Callable[[float, bytes, Sequence[Event]], None]:
-    """Writes down what was read, when, and what it says."""
+    """Return a function that records data, the time of its arrival and its events."""
     recording, begun = tape.recording, tape.begun
     add, most = recording.entries.append, recording.max_bytes
 
@@ -171,24 +183,24 @@ def _hearing(tape: RequestRecorder) -> Callable[[float, bytes, Sequence[Event]],
 def record_rounds(
     open: Callable[[Request], RoundSource], tape: RequestRecorder | None
 ) -> Callable[[Request], RoundSource]:
-    """Return a function that opens recorded rounds."""
+    """Return a function that opens recorded rounds; `open` itself without a recorder."""
     if not tape:
         return open
 
     def opened(request: Request) -> RoundSource:
-        tape.speaks = 0  # until a call does
+        tape.speaks = 0  # until a call sets it
         return _RecordedSource(open(request), tape)
 
     return opened
 
 
 def tee_send(send: Send, tape: RequestRecorder | None) -> Send:
-    """Return a `send` that records the response."""
+    """Return a `send` that records the response; `send` itself without a recorder."""
     return _RecordingSendProxy(send, tape) if tape else send
 
 
 class _RecordingSendProxy(ClientConnection):
-    """Sends messages, and pieces at once."""
+    """A `send` that records messages, and pieces that are sent at once."""
 
     def __init__(self, send: Send, tape: RequestRecorder) -> None:
         self._send, self._tape, self._try_write = send, tape, connection_behind(send).try_write

@@ -14,13 +14,13 @@ from gateway.server.observability import logs
 from gateway.server.observability.logs import error_code
 from gateway.server.observability.request_record import RequestRecord
 
-# Of these the gateway has the words itself; others may quote a request, or an answer.
+# Problems whose messages are the gateway's own; others may quote a request or a response.
 _OURS = frozenset(("upstream_unreachable", "upstream_lost", "upstream_auth_error", "store_unavailable"))
-SECONDS = 10.0  # that are looked back
+SECONDS = 10.0  # period of the rates
 
 
 class FailureInfo(Struct, frozen=True, gc=False):
-    """time: in Unix seconds; message: only where the log may show it, or where it is the gateway's own."""
+    """A failure.  time: Unix seconds; message: only if the log may show content, or if it is the gateway's own."""
 
     time: float
     status: int
@@ -29,9 +29,9 @@ class FailureInfo(Struct, frozen=True, gc=False):
 
 
 class RequestSnapshot(Struct, frozen=True, gc=False):
-    """One request, in values that keep nothing else alive; the fields are called as those of the log's line.
+    """One request, in values that keep nothing else alive, with the field names of the access log.
 
-    arrived: in Unix seconds; all other times are seconds since then.  live: it goes on, and has no status yet.
+    arrived: Unix seconds; all other times are seconds since then.  live: it is still running and has no status.
     """
 
     id: str
@@ -57,27 +57,32 @@ class RequestSnapshot(Struct, frozen=True, gc=False):
 
     @property
     def ended(self) -> float:
+        """The end of the request in Unix seconds."""
         return self.arrived + self.duration
 
 
 class BackendQueue(Protocol):
-    """What they read of the requests at a backend."""
+    """The part of a BackendLimiter that snapshots and metrics read."""
 
     @property
-    def health(self) -> Health: ...
+    def health(self) -> Health:
+        """The health of the backend."""
+
     @property
-    def turns(self) -> FairQueue: ...
+    def turns(self) -> FairQueue:
+        """The queue of the backend."""
 
 
 class BackendStatus(Protocol):
-    """What a snapshot and the metrics read of a backend."""
+    """The part of a Backend that snapshots and metrics read."""
 
     @property
-    def gate(self) -> BackendQueue: ...
+    def gate(self) -> BackendQueue:
+        """The queue and the health of the backend."""
 
 
 class BackendCondition(Struct, frozen=True):
-    """A backend.  state: of its circuit; back_in: seconds until it is asked again, 0 if it is."""
+    """The condition of a backend.  state: of its circuit; back_in: seconds until it gets requests again, or 0."""
 
     state: str
     healthy: bool
@@ -87,7 +92,7 @@ class BackendCondition(Struct, frozen=True):
 
 
 class ModelRate(Struct, frozen=True):
-    """The rate of a model at a backend.  requests: finished, tokens: of responses, both in a second."""
+    """The rate of a model at a backend.  requests: finished ones per second; tokens: of responses, per second."""
 
     model: str
     backend: str
@@ -97,8 +102,9 @@ class ModelRate(Struct, frozen=True):
 
 
 class WorkerSnapshot(Struct, frozen=True):
-    """requests: those that go on, then those that are over, the newest first; failed: those of these that came to
-    nothing, kept for longer.
+    """The state of a worker.
+
+    requests: running ones, then finished ones, the newest first; failed: failed requests, which are kept longer.
     """
 
     rates: list[ModelRate]
@@ -108,10 +114,12 @@ class WorkerSnapshot(Struct, frozen=True):
 
 
 def failure_info(problem: Problem) -> FailureInfo:
+    """Return a failure that happens now."""
     return FailureInfo(time(), problem.status, error_code(problem), _message(problem))
 
 
 def snapshot_request(seen: RequestRecord, *, live: bool) -> RequestSnapshot:
+    """Return the current values of a request's record."""
     now, used, pace, problem = perf_counter(), seen.usage(), seen.pace, seen.problem
     return RequestSnapshot(
         id=seen.id,
@@ -148,7 +156,10 @@ def _message(problem: Problem) -> str | None:
 def compute_rates(
     live: Iterable[RequestSnapshot], over: Iterable[RequestSnapshot], since: float, now: float
 ) -> list[ModelRate]:
-    """Of each model at each backend.  since: from then on all that are over are told; times are in Unix seconds."""
+    """Return the rates of each model at each backend.
+
+    since: time from which all finished requests are known; times are Unix seconds.
+    """
     begin = max(now - SECONDS, since)
     seconds = max(now - begin, 0.001)
     found: dict[tuple[str, str], ModelRate] = {}
@@ -166,7 +177,10 @@ def compute_rates(
 
 
 def _share(seen: RequestSnapshot, begin: float) -> float:
-    """Of its tokens those that came since then, as if they came evenly: a whole answer from when it was asked for."""
+    """Return the share of a request's tokens after `begin`, if they came evenly.
+
+    A response that is not streamed counts from its first attempt.
+    """
     first = seen.first_content if seen.streamed else seen.asked
     took = seen.duration - (first or 0.0)
     return min(1.0, (seen.ended - begin) / took) if took > 0 else 1.0

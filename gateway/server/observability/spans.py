@@ -1,4 +1,4 @@
-"""A trace as spans, in the words of OpenTelemetry's semantic conventions.  What anybody says is in none of them."""
+"""Build the spans of a trace by OpenTelemetry's semantic conventions.  They hold no content."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -13,7 +13,7 @@ _OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddin
 
 
 class Span(Struct, frozen=True):
-    """begun, ended: in the time of `perf_counter`; error: its type."""
+    """A span.  begun, ended: times of `perf_counter`; error: its type."""
 
     id: str
     parent: str | None
@@ -100,11 +100,11 @@ def _of_tool(step: ToolStep) -> SpanAttributes:
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": step.name,
         "gen_ai.tool.call.id": step.call,
-        "gen_ai.tool.type": "extension",  # one that runs on this side of the client
+        "gen_ai.tool.type": "extension",  # runs at the gateway
     }
     return {**fields, **({"error.type": step.error} if step.error else {})}
 
 
 def _operation(path: str) -> str:
-    """Of an endpoint, the client's or a backend's."""
+    """Return the operation of an endpoint's path, the client's or a backend's."""
     return _OPERATIONS.get(path, "chat")

@@ -34,13 +34,16 @@ from gateway.server.observability.snapshot import (
 )
 from gateway.server.observability.tracer import Tracer
 
-_KEPT = 200  # requests that are over
-_KEPT_FAILED = 50  # of those that came to nothing
-_TOLD = 100  # of those that go on
+_KEPT = 200  # finished requests
+_KEPT_FAILED = 50  # failed ones of them
+_TOLD = 100  # running requests in a snapshot
 
 
 class RecentRequests:
-    """The recent requests.  A request costs one entry at its end; all else is worked out on demand."""
+    """The current and the recent requests of a process.
+
+    A finished request costs one entry; all else is computed on demand.
+    """
 
     def __init__(self) -> None:
         self._live: defaultdict[str, set[RequestRecord]] = defaultdict(set)  # by endpoint
@@ -49,9 +52,11 @@ class RecentRequests:
         self._failures: dict[str, FailureInfo] = {}  # the last of each backend
 
     def begin(self, seen: RequestRecord) -> None:
+        """Add a running request."""
         self._live[seen.endpoint].add(seen)
 
     def end(self, seen: RequestRecord) -> None:
+        """Move a request to the finished ones."""
         self._live[seen.endpoint].discard(seen)
         entry = snapshot_request(seen, live=False)
         self._over.append(entry)
@@ -59,15 +64,15 @@ class RecentRequests:
             self._failed.append(entry)
 
     def failed(self, backend: str, problem: Problem) -> None:
-        """An attempt has."""
+        """Note a failed attempt at a backend."""
         self._failures[backend] = failure_info(problem)
 
     def inside(self) -> dict[str, int]:
-        """How many go on, by all endpoints that there have been."""
+        """Return the number of running requests for each endpoint used so far."""
         return {endpoint: len(live) for endpoint, live in self._live.items()}
 
     def snapshot(self, backends: Mapping[str, BackendStatus], now: float) -> WorkerSnapshot:
-        """now: in the event loop's time."""
+        """Return the snapshot of this worker.  now: in the event loop's time."""
         live = [snapshot_request(seen, live=True) for seen in chain.from_iterable(self._live.values())]
         live.sort(key=lambda seen: -seen.arrived)
         since = self._over[0].ended if len(self._over) == _KEPT else 0.0
@@ -91,7 +96,7 @@ class RecentRequests:
 
 
 class Telemetry:
-    """shared: where there are other workers, what all of them have counted."""
+    """All telemetry of a process.  shared: the metrics of all workers, None for a single one."""
 
     def __init__(self, shared: SharedFolder | None = None) -> None:
         self._shared, self._tally = shared, MetricValues()
@@ -101,12 +106,12 @@ class Telemetry:
         self._recent = RecentRequests()
 
     def follow(self, config: Config) -> None:
-        """Apply its settings of recordings and traces from now on."""
+        """Apply the settings of recordings and traces from now on."""
         self.recorder.follow(config)
         self.tracer.follow(config.tracing)
 
     async def flush(self) -> None:
-        """Return when what is over is written and sent."""
+        """Return when recordings and spans of finished requests are written and sent."""
         await self.recorder.flush()
         await self.tracer.flush()
 
@@ -121,18 +126,18 @@ class Telemetry:
         return seen
 
     def failed(self, backend: str, problem: Problem) -> None:
-        """An attempt at a backend has."""
+        """Count a failed attempt at a backend."""
         if kind := metrics_collector.upstream_error_kind(problem):
             self._tally.count(UPSTREAM_ERRORS, (backend, kind))
             self._recent.failed(backend, problem)
 
     def record_store_failure(self) -> None:
-        """A transaction has."""
+        """Count a failed transaction of the store."""
         self._tally.count(STORE_ERRORS)
 
     @asynccontextmanager
     async def of(self, backends: Mapping[str, BackendStatus]) -> AsyncIterator[None]:
-        """As long as a generation lives: the other workers hear of it, and of its backends if it is the newest."""
+        """Share the metrics with other workers within the block, with the backends of the newest generation."""
         self._backends = backends
         sharing = asyncio.create_task(self._share_for_ever(self._shared)) if self._shared else None
         try:
@@ -150,7 +155,7 @@ class Telemetry:
         return sum_series((self._tally.series, self._present(), *self._shared.others()))
 
     async def snapshots(self, backends: Mapping[str, BackendStatus]) -> list[WorkerSnapshot]:
-        """Return the snapshot of this worker, of these backends, and those of the others that answered."""
+        """Return the snapshot of this worker with these backends, and those of other workers that respond in time."""
         if not self._shared:
             return [self._sight(backends)]
         try:
@@ -189,7 +194,7 @@ class Telemetry:
             await asyncio.sleep(shared.every)
 
     def _share(self, shared: SharedFolder) -> None:
-        with suppress(OSError):  # the next time may be early enough
+        with suppress(OSError):  # a later write may succeed
             shared.write(SharedMetrics(self._tally.series, self._present()))
             if shared.snapshot_requested():
                 shared.write_snapshot(self._sight(self._backends))

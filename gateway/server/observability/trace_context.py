@@ -1,4 +1,4 @@
-"""A request's place in a trace, and when what happened to it; the ids are those of W3C's trace context."""
+"""Trace one request: its position in a W3C trace and the times of its steps."""
 
 import re
 import secrets
@@ -12,7 +12,7 @@ from gateway.builtin_tools import BuiltinToolResult, BuiltinToolRun
 from gateway.config import BackendSettings
 
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_MOST_STATE = 512  # characters of a tracestate, beyond which it need not be passed on
+_MOST_STATE = 512  # characters of a tracestate; a longer one need not be passed on
 
 
 class TraceParent(Struct, frozen=True):
@@ -25,7 +25,7 @@ class TraceParent(Struct, frozen=True):
 
 
 def parse_traceparent(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | None:
-    """None if the headers say nothing of it that is sound."""
+    """Return the parent span of the headers; None if it is missing or invalid."""
     fields: dict[bytes, list[str]] = {}
     for name, value in headers:
         if name in (b"traceparent", b"tracestate"):
@@ -38,7 +38,7 @@ def parse_traceparent(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | N
 
 
 class TraceStep(Struct, kw_only=True):
-    """Something that was done on the way.  Times are those of `perf_counter`; error: why it came to nothing."""
+    """A step of a request.  Times are those of `perf_counter`; error: the code of its failure."""
 
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     begun: float = field(default_factory=perf_counter)
@@ -46,11 +46,12 @@ class TraceStep(Struct, kw_only=True):
     error: str | None = None
 
     def end(self) -> None:
+        """Set the end of the step to now."""
         self.ended = perf_counter()
 
 
 class AttemptStep(TraceStep):
-    """A question to a backend.  kind: of server; headers: that go with it; status: of its answer, 0: there is none."""
+    """An attempt at a backend.  headers: for the upstream request; status: of the response, 0 without one."""
 
     kind: str
     host: str
@@ -69,7 +70,10 @@ class ToolStep(TraceStep):
 
 
 class Trace:
-    """Of one request.  model: what the backend that is asked next calls it; steps: in the order in which they began."""
+    """The trace of one request.
+
+    model: the backend's name of the model for the next attempt; steps: in the order of their start.
+    """
 
     def __init__(self, parent: TraceParent | None, *, sampled: bool) -> None:
         self.parent, self.sampled = parent, sampled
@@ -78,6 +82,7 @@ class Trace:
         self.steps: list[AttemptStep | ToolStep] = []
 
     def attempt(self, backend: BackendSettings, path: str) -> AttemptStep:
+        """Begin the step of an attempt; its headers propagate the trace to the backend."""
         url, headers = urlsplit(backend.url), {"traceparent": ""}
         port = url.port or (443 if url.scheme == "https" else 80)
         if self.parent and self.parent.state:
@@ -92,7 +97,7 @@ class Trace:
     def running(
         self, due: Iterable[BuiltinToolRun], tell: Callable[[BuiltinToolResult], None]
     ) -> Callable[[BuiltinToolResult], None]:
-        """Begin the span of a round of tools; each result ends the span of its call, and passes on."""
+        """Begin the steps of a round of tools; return a `tell` that ends the step of each result and passes it on."""
         runs = {run.id: ToolStep(name=run.ours.tool.name, call=run.id) for run in due}
         self.steps += runs.values()
 

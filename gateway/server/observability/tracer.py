@@ -1,4 +1,4 @@
-"""Which requests have a trace, and where these go; a process has one."""
+"""Select the requests that are traced, and export their spans; one tracer per process."""
 
 import asyncio
 import logging
@@ -18,6 +18,8 @@ _log = logging.getLogger("gateway")
 
 
 class Tracer:
+    """Trace a share of the requests, as configured."""
+
     def __init__(self) -> None:
         self._settings = config.TracingSettings()
         self._export: OtlpExporter | None = None
@@ -32,19 +34,19 @@ class Tracer:
             old.close()
 
     def begin(self, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> Trace | None:
-        """Return None if traces are off."""
+        """Return the trace of a new request; None if tracing is off or the endpoint has no traces."""
         if not self._export or not endpoint:
             return None
         before = parse_traceparent(headers)
         return Trace(before, sampled=before.sampled if before else random.random() < self._settings.share)
 
     def end(self, seen: RequestRecord, trace: Trace) -> None:
-        """End the trace."""
+        """Export the spans of a finished request, if its trace is sampled."""
         if self._export and trace.sampled:
             self._export.send(trace.id, make_spans(seen, trace))
 
     async def flush(self) -> None:
-        """Return when all is sent, or it takes too long."""
+        """Return when all spans are sent, or after a timeout."""
         if self._export:
             await asyncio.to_thread(self._export.flush)
 

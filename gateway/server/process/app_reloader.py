@@ -1,6 +1,7 @@
-"""Replace the application when the configuration changes; requests of the old one stay there to their end.
+"""Replace the application when the configuration changes; running requests end in the old one.
 
-For its jobs, an old generation is what another process would be: they are found, followed and cancelled by the store.
+The jobs of an old generation are like jobs of another process: they are found, followed and cancelled through the
+store.
 """
 
 import asyncio
@@ -17,17 +18,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.config import Config
 from gateway.server.http.protocol import STOPPING
 
-_LAST_WORDS = 5.0  # seconds for answers that the server has broken off, which are stored as well
+_LAST_WORDS = 5.0  # seconds to store responses that the server has cancelled
 
 
 class AppInstance:
-    """One application: `begin` it, `stop` it when the gateway stops, and `end` it when it is `deserted`."""
+    """One generation of the application: `begin` it, `stop` it with the gateway, and `end` it when it is idle."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app, self._running = app, AsyncExitStack()
         self._inside, self._left, self._given_up = 0, asyncio.Event(), False
 
     async def begin(self) -> None:
+        """Start the application; raises the errors of its start."""
         state = await self._running.enter_async_context(self._app.router.lifespan_context(self._app))
         assert state is not None, "it has what stops it"
         self._stop: Callable[[], None] = state[STOPPING]
@@ -41,31 +43,32 @@ class AppInstance:
             self._left.set()
 
     async def wait_idle(self) -> None:
-        """Return when no request and no job is in it."""
+        """Return when the application has no request and no job."""
         while self._inside and not self._given_up:
             self._left.clear()
             await self._left.wait()
         await self._app.state.handler.jobs.wait_idle()
 
     def begin_drain(self) -> None:
-        """Announce a stop, and go on."""
+        """Fail the readiness check from now on, but continue to serve."""
         self._app.state.leaving = True
 
     def stop(self) -> None:
-        """Give running requests some time to end."""
+        """Refuse new work, and let running requests and jobs end."""
         self._stop()
 
     def stop_waiting(self) -> None:
-        """Wait for the jobs only."""
+        """Make `wait_idle` wait for the jobs only."""
         self._given_up = True
         self._left.set()
 
     async def end(self) -> None:
+        """Close the resources of the application."""
         await self._running.aclose()
 
 
 class AppReloader:
-    """An ASGI application; `renew` it after its start.
+    """An ASGI application that passes requests to the newest generation; `reload` it after its start.
 
     make: builds the application of a config, possibly in another thread.
     """
@@ -80,17 +83,18 @@ class AppReloader:
         return (self._lifespan if scope["type"] == "lifespan" else self._newest)(scope, receive, send)
 
     async def reload(self, config: Config) -> None:
-        """Requests from now on are answered as this says; raises what kept it from beginning."""
+        """Serve new requests with this config; raises the errors of the new application's start."""
         new = AppInstance(await asyncio.to_thread(self._make, config))
         await new.begin()
         old, self._newest = self._newest, new
         self._retire(old)
 
     def begin_drain(self) -> None:
-        """There is no newer one after that."""
+        """Announce the stop of the gateway; the configuration is not reloaded after that."""
         self._newest.begin_drain()
 
     def stop(self) -> None:
+        """Stop all generations."""
         for generation in {self._newest, *self._old}:
             generation.stop()
 
@@ -118,9 +122,9 @@ class AppReloader:
 
 
 def _forget() -> None:
-    """FastAPI remembers thousands of endpoints, and with them their applications.
+    """Clear FastAPI's caches, which keep thousands of endpoints and so their applications.
 
-    What is left then is collected at once, as that happens seldom in a process that serves.
+    The garbage is collected at once, as a serving process collects it seldom.
     """
     for cache in vars(models).values():
         if isinstance(cache, _lru_cache_wrapper):

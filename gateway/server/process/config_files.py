@@ -1,4 +1,4 @@
-"""The files that a configuration is made of."""
+"""Read the files of a configuration: the file itself, secrets, templates and certificates."""
 
 import json
 import stat
@@ -12,21 +12,21 @@ from pydantic import ValidationError
 from gateway.config import CheckedValue, TlsSettings, UnreadableFile
 from gateway.formats.response_template.compiler import TemplateError, compile_template, find_template
 
-_MOST = 1 << 20  # bytes of a file that stands for a text
+_MOST = 1 << 20  # bytes of a secret file
 _OF_TLS = ("certificate", "key")
 FileStamp = tuple[int, ...]
 
 
 def read_text(file: Path) -> str:
-    """Return the text of a file, or raise Unreadable."""
+    """Return the text of a file, or raise UnreadableFile."""
     with _unreadable():
         return file.read_text("utf-8-sig")
 
 
 def read_secret(file: Path) -> str:
-    """Return the content of a small regular file without the newline at its end, or raise Unreadable."""
+    """Return the content of a small regular file without the newline at its end, or raise UnreadableFile."""
     with _unreadable():
-        if not stat.S_ISREG(file.stat().st_mode):  # a pipe could be read once, and perhaps never
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe can be read only once, and may block for ever
             raise UnreadableFile("is not a regular file")
         with file.open("rb") as opened:
             raw = opened.read(_MOST + 1)
@@ -37,21 +37,21 @@ def read_secret(file: Path) -> str:
 
 @contextmanager
 def _unreadable() -> Iterator[None]:
-    """Says why a file cannot be read."""
+    """Convert errors of reading to UnreadableFile."""
     try:
         yield
     except OSError as error:
         raise UnreadableFile(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UnreadableFile(f"is not UTF-8 at byte {error.start}") from None
-    except ValueError as error:  # of a path that no file can have
+    except ValueError as error:  # for a path that no file can have
         raise UnreadableFile(f"cannot be read: {error}") from None
 
 
 class ConfigFileReader:
-    """Reads those of one folder.
+    """Read files relative to one folder.
 
-    stamps: what each looked like just before it was read first.
+    stamps: the stamp of each file just before its first read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,12 +59,12 @@ class ConfigFileReader:
         self.stamps: dict[Path, FileStamp | None] = {}
 
     def text(self, file: Path) -> str:
-        """Return all of the file, or raise Unreadable."""
+        """Return the text of a file, or raise UnreadableFile."""
         self.stamps.setdefault(file, file_stamp(file))
         return read_text(file)
 
     def secret(self, path: str) -> str:
-        """Return the value of `${file:PATH}`, or raise Unreadable."""
+        """Return the value of `${file:PATH}`, or raise UnreadableFile."""
         file = self._folder / path
         self.stamps.setdefault(file, file_stamp(file))
         try:
@@ -73,7 +73,7 @@ class ConfigFileReader:
             raise UnreadableFile(f"{file} {error}") from None
 
     def template(self, given: object) -> CheckedValue:
-        """The template that is given, or the one of the file whose path is, and what is wrong in it."""
+        """Return a template with its faults; `given` is the template itself or the path of its file."""
         if not isinstance(given, Mapping | str):
             return {}, [((), "should be a template, or the path of a file that has one")]
         try:
@@ -85,7 +85,7 @@ class ConfigFileReader:
             return {}, error.faults
         return template, ()
 
-    def _json(self, file: Path) -> Any:  # noqa: ANN401 - whatever JSON is there
+    def _json(self, file: Path) -> Any:  # noqa: ANN401 - any decoded JSON
         text = self.text(file)
         try:
             return json.loads(text)
@@ -97,7 +97,7 @@ class ConfigFileReader:
             raise UnreadableFile("has a number of too many digits") from None
 
     def tls(self, given: Mapping[str, Any]) -> CheckedValue:
-        """The section with whole paths, and what is wrong with its files; its shape is for the schema to judge."""
+        """Return the TLS section with absolute paths, and the faults of its files; the schema checks its fields."""
         files = {key: (self._folder / given[key]).absolute() for key in _OF_TLS if isinstance(given.get(key), str)}
         for file in files.values():
             self.stamps.setdefault(file, file_stamp(file))
@@ -106,13 +106,13 @@ class ConfigFileReader:
             tls = TlsSettings.model_validate(whole)
         except ValidationError:
             return given, ()
-        from gateway.server.http.tls import certificate_errors  # noqa: PLC0415 - most have none
+        from gateway.server.http.tls import certificate_errors  # noqa: PLC0415 - most gateways have no certificate
 
         return whole, certificate_errors(tls)
 
 
 def file_stamp(file: Path) -> FileStamp | None:
-    """Something else as soon as what the path leads to is something else; None while there is nothing."""
+    """Return a value that changes with the file behind a path; None while there is no file."""
     try:
         now = file.stat()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Where a configuration comes from: a file, else the servers on this machine, else the demo if it is wanted."""
+"""Find a configuration: in a file, else the servers on this machine, else the demo if requested."""
 
 import asyncio
 import json
@@ -24,27 +24,27 @@ from gateway.config import (
 from gateway.server.process.config_files import ConfigFileReader, FileStamp, file_stamp
 from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config
 
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listens everywhere: the nearest way to it
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # an address that reaches a server on all addresses
 
 
 class NoServerFound(Exception):
-    """There is nothing to serve; the text says what to do."""
+    """No server to use was found; the text says what to do."""
 
 
 def read_config(file: Path) -> Config:
-    """The config of a file, with this process's environment; raises a ConfigError."""
+    """Return the config of a file, with this process's environment; raise ConfigError."""
     return ConfigSource(file).read()
 
 
 class ConfigSource:
-    """The file that a config is read from, with the files that it names, and the flags that win over it."""
+    """A configuration file with the files that it names, and the command-line options that override it."""
 
     def __init__(self, file: Path, flags: Mapping[str, object] | None = None) -> None:
         self.file, self._flags = file, flags or {}
         self._files = ConfigFileReader(file.parent)
 
     def read(self) -> Config:
-        """The config as it is now; raises a ConfigError."""
+        """Return the current config of the file; raise ConfigError."""
         self._files = ConfigFileReader(self.file.parent)
         try:
             text = self._files.text(self.file)
@@ -53,7 +53,7 @@ class ConfigSource:
         return self.config(text)
 
     def config(self, text: str) -> Config:
-        """The config that the file would be with this text; raises a ConfigError."""
+        """Return the config that the file would give with this text; raise ConfigError."""
         document = read_document(text, str(self.file), os.environ, self._files.secret)
         return build_config(document, formats.format_names(), self._flags, self._files)
 
@@ -75,10 +75,10 @@ def resolve_config(
     demo_wanted: bool = False,
     ports: Mapping[int, KindName] = PORTS,
 ) -> Iterator[tuple[Config, str]]:
-    """Yield the configuration to serve, and the greeting; a demo server runs as long as the block.
+    """Yield the configuration to serve, and the startup banner; a demo server runs as long as the block.
 
-    With a source it is that.  Else it is what runs on this machine, which is said on `out`, and only with nothing there
-    the demo.  Raises ConfigError, NoServerFound or DemoError.
+    With a source, it gives the configuration.  Otherwise model servers on this machine are used and reported on `out`.
+    Without such servers, `demo_wanted` starts the demo.  Raises ConfigError, NoServerFound or DemoError.
     """
     if source:
         config = source.read()
@@ -86,8 +86,8 @@ def resolve_config(
         return
     bare = build_config(
         ConfigDocument("command line"), formats.format_names(), flags
-    )  # what is wrong with a flag comes first
-    with ThreadPoolExecutor(1) as thread:  # this may be called where a loop runs already
+    )  # faults of options are reported first
+    with ThreadPoolExecutor(1) as thread:  # an event loop may run in this thread already
         found = thread.submit(asyncio.run, discover(ports, skip=[bare.server.port])).result()
     for server in found:
         out.write(f"found {server.kind} at {server.url} with {_counted(server)}\n")
@@ -102,9 +102,9 @@ def resolve_config(
 
 
 def startup_banner(host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http") -> str:
-    """Where the gateway listens, and a command to paste: it asks the model, or lists the models if none is known.
+    """Return the gateway's URL with a curl command for a request to the model, or for the models if none is known.
 
-    `key`: a key is needed; the command takes it from the environment.
+    key: a key is needed; the command takes it from the environment.
     """
     near = _WILDCARDS.get(host, host)
     root = f"{scheme}://[{near}]:{port}" if ":" in near else f"{scheme}://{near}:{port}"
@@ -118,7 +118,7 @@ def startup_banner(host: str, port: int, model: str | None, *, key: bool = False
 
 
 def _greeting_for(config: Config, model: str | None) -> str:
-    """A port that is not known yet has no greeting."""
+    """Return the banner; "" for port 0, whose number is not known yet."""
     server = config.server
     if not server.port:
         return ""

@@ -10,12 +10,15 @@ from gateway.server.process.config_files import FileStamp
 from gateway.server.process.config_source import ConfigSource
 
 _log = logging.getLogger("gateway")
-_HELD = ("host", "port", "workers", "drain_seconds")  # of `server`; they hold as long as the gateway runs
+_HELD = ("host", "port", "workers", "drain_seconds")  # fields of `server` that a reload cannot change
 _EXPOSED = "without keys it would let in others than this machine, as it still listens on {}"
 
 
 class ConfigWatcher:
-    """config: the newest one that was sound.  source: None where no file says what to serve."""
+    """Detect changes of the configuration.
+
+    config: the last valid one; source: None without a configuration file.
+    """
 
     def __init__(self, config: Config, source: ConfigSource | None) -> None:
         self.config, self._source = config, source
@@ -25,16 +28,16 @@ class ConfigWatcher:
         self._wait()
 
     def request_reload(self, *_: object) -> None:
-        """Read it anew the next time, whatever it looks like.  May be a handler of signals."""
+        """Read the configuration at the next `poll`, even if no file has changed.  Can be a signal handler."""
         self._told = True
 
     @property
     def is_due(self) -> bool:
-        """Return True if it is time to call `news`."""
+        """True if it is time to call `poll`."""
         return self._told or time.monotonic() >= self._next
 
     def poll(self) -> Config | None:
-        """The config that holds from now on, if there is another one.  What keeps it from that is told to the log."""
+        """Return the new config, None without one.  Invalid configurations are logged and ignored."""
         told, self._told = self._told, False
         self._wait()
         if not self._source:
@@ -59,12 +62,15 @@ class ConfigWatcher:
         return config
 
     def _changed(self, source: ConfigSource) -> bool:
-        """Compare with the last reading, not with the last look: a writer may be in the middle of it."""
+        """Return True if a file has changed since it was read.
+
+        The change must be older than the last call, as a writer may still be writing.
+        """
         before, self._seen = self._seen, source.current_stamps()
         return self._seen == before and self._seen != source.stamps_when_read() and self._seen[source.file] is not None
 
     def _stamps_of_tls(self, config: Config) -> list[FileStamp | None]:
-        """Something else as soon as the certificate, or its key, is something else."""
+        """Return the stamps of the certificate and its key, which change with the files."""
         tls, known = config.server.tls, self._source.stamps_when_read() if self._source else {}
         return [known.get(Path(file)) for file in (tls.certificate, tls.key)] if tls else []
 

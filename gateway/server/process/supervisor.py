@@ -1,7 +1,7 @@
-"""Listen, and run one process or several that answer on one socket.
+"""Listen, and run the gateway as one process, or as several that share one socket.
 
-The supervisor of several has no application itself.  It alone listens to signals and reads the configuration, and tells
-its workers over a pipe.  When the pipe closes, the workers stop as if they were told to.
+The supervisor of several processes has no application itself.  It alone handles signals and reads the configuration,
+and sends configurations to its workers over pipes.  When its pipe closes, a worker stops.
 """
 
 import asyncio
@@ -26,19 +26,20 @@ from gateway.server.process.config_watcher import ConfigWatcher
 
 _log = logging.getLogger("gateway")
 _spawn = multiprocessing.get_context("spawn")
-_TICK = 0.1  # seconds between two looks at what signals have said
-_AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # the signals to read the configuration again
-_WAITING = 2048  # connections that are not accepted yet
+_TICK = 0.1  # seconds between two checks for signals
+_AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # signals to read the configuration again
+_WAITING = 2048  # connections in the listen queue
 
 
 class Supervisor:
-    """`run` blocks until it is told to stop, and what runs has ended."""
+    """Run the workers; `run` blocks until a signal stops the gateway and all workers have ended."""
 
     def __init__(self, sock: socket.socket, watch: ConfigWatcher) -> None:
         self._sock, self._watch = sock, watch
-        self._stops = 0  # how often it was told to
+        self._stops = 0  # number of stop signals
 
     def run(self) -> None:
+        """Start the workers, replace dead ones and pass on new configurations until SIGINT or SIGTERM."""
         signal.signal(signal.SIGINT, self._stop)
         signal.signal(signal.SIGTERM, self._stop)
         with metrics_folder() as shared:
@@ -53,7 +54,7 @@ class Supervisor:
             if self._watch.is_due and (config := self._watch.poll()):
                 for worker in self._workers:
                     worker.send_config(config)
-        self._sock.close()  # with those of the workers; else the system would go on to take connections
+        self._sock.close()  # the workers close theirs; otherwise the system would continue to accept connections
         self._end()
 
     def _worker(self) -> "WorkerProcess":
@@ -80,7 +81,7 @@ class Supervisor:
 
 
 class WorkerProcess:
-    """One process; `tell` it the config that holds from now on.  file: where it says what it has counted, if it can."""
+    """One worker process.  file: for its metrics, None if workers share none."""
 
     def __init__(self, config: Config, sock: socket.socket, file: Path | None) -> None:
         self.file = file
@@ -90,22 +91,23 @@ class WorkerProcess:
         theirs.close()
 
     def send_config(self, config: Config) -> None:
-        with suppress(OSError):  # it is dead: the one in its place begins with this config
+        """Send a new config to the worker."""
+        with suppress(OSError):  # the worker is dead; its replacement starts with this config
             self._pipe.send(config)
 
     def end(self, times: int) -> None:
-        """The second time it lets go of what runs, and then it is not asked any more."""
+        """Send the stop signal: the second one makes the worker cancel its requests, the third one kills it."""
         (self.process.terminate if times < 3 else self.process.kill)()
 
 
 def _wait_for_end(workers: Iterable[WorkerProcess]) -> None:
-    """Of any of them, and not for long."""
+    """Wait until one of the workers has ended, but not longer than 0.1 s."""
     wait([worker.process.sentinel for worker in workers], _TICK)
 
 
 def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path | None) -> None:
-    """Run a worker."""
-    # A terminal tells all processes, and it is for one of them to decide.
+    """Run a worker process until its pipe closes or a signal stops it."""
+    # A terminal sends these signals to all processes, but only the supervisor handles them.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
     logs.configure_logging()
     from gateway.server.observability.metrics_store import SharedFolder  # noqa: PLC0415
@@ -128,15 +130,17 @@ def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path
 
     threading.Thread(target=listen, daemon=True).start()
     server.run([sock])
-    remove_orphan(file)  # the supervisor is gone; it would have sent a signal, which does not return from here
+    # The pipe has closed, so the supervisor is gone: a stop by its signal does not reach this line.
+    remove_orphan(file)
 
 
 def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | None = None) -> None:
-    """Block until SIGINT or SIGTERM; streams then have `drain_seconds` to end.  Greets as soon as one can connect.
+    """Run the gateway until SIGINT or SIGTERM; then streams have `drain_seconds` to end.
 
-    source: where the config is from; it is read again on SIGHUP, and when it has changed.
+    greeting: written to standard error when clients can connect.
+    source: the source of the config, which is read again on SIGHUP and when its files change.
     """
-    sock = _listening(config.server)  # from now on connections wait to be taken instead of being refused
+    sock = _listening(config.server)  # from now on, connections wait instead of being refused
     host, port = sock.getsockname()[:2]
     watch = ConfigWatcher(config, source)
     for number in _AGAIN:

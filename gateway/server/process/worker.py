@@ -1,4 +1,4 @@
-"""One process that answers, with the newest config that it hears of."""
+"""Run the server of one process, and reload its application for a new config."""
 
 import asyncio
 import gc
@@ -20,24 +20,24 @@ from gateway.server.observability.telemetry import Telemetry
 from gateway.server.process.app_reloader import AppReloader
 
 _log = logging.getLogger("gateway")
-ConfigPoll = Callable[[], Awaitable[Config | None]]  # the config that holds from now on, if there is another one
+ConfigPoll = Callable[[], Awaitable[Config | None]]  # returns a new config, or None
 
 
 def make_server(config: Config, news: ConfigPoll, shared: SharedFolder | None = None) -> "WorkerServer":
-    """Return the server of this config, the only one of this process.  shared: the counts of all workers."""
+    """Return the server of this process.  shared: the metrics of all workers."""
     make = partial(create_app, concurrency=ConcurrencyLimit(), strangers=AuthThrottle(), telemetry=Telemetry(shared))
     generations = AppReloader(make, config)
     return_memory()
-    # What exists now stays: a collection that walks through it again stalls a thousand streams for 0.2 s.
+    # Exempt all existing objects: a garbage collection over them stalls a thousand streams for 0.2 s.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     return WorkerServer(generations, ServerConfig(generations, config), news)
 
 
 class WorkerServer(uvicorn.Server):
-    """Asks for news some times a second, as long as it is not told to stop; `run` blocks until then.
+    """A uvicorn server that polls for a new config; `run` blocks until it is stopped.
 
-    Then it goes on for `drain_delay_seconds`, so that load balancers notice.
+    After the stop signal it serves for `drain_delay_seconds` more, so that load balancers notice.
     """
 
     _left_at: float | None = None
@@ -47,6 +47,7 @@ class WorkerServer(uvicorn.Server):
         self._generations, self._settings, self._news = generations, settings, news
 
     async def on_tick(self, counter: int) -> bool:
+        """Reload for a new config; return True when the server has to stop.  Called by uvicorn ten times a second."""
         if not self.should_exit and (config := await self._news()):
             await self._renew(config)
         return await super().on_tick(counter) and self._has_left()
@@ -69,7 +70,7 @@ class WorkerServer(uvicorn.Server):
             self._settings.follow(config)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The second time there is no more time for anybody, but to be told so."""
+        """Handle a stop signal; the second one cancels all running requests, which then send an error."""
         if self.should_exit:
             self.force_exit = True
             asyncio.get_running_loop().call_soon_threadsafe(self._break_off)
