@@ -1,4 +1,4 @@
-"""The application: routes, and what holds for all of them."""
+"""Create the application: its resources, middleware and routes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -48,9 +48,10 @@ def create_app(
     strangers: AuthThrottle | None = None,
     telemetry: Telemetry | None = None,
 ) -> GatewayApp:
-    """The gateway for this config; nothing is connected to before the first request.
+    """Return the application for this config; it makes no connection before the first request.
 
-    concurrency: the concurrent requests; strangers: clients with wrong keys; telemetry: of all requests.
+    concurrency: counts concurrent requests; strangers: delays clients with wrong keys; telemetry: of all requests.
+    Each is created if None.
     """
 
     logs.apply_settings(config.logs)
@@ -113,7 +114,7 @@ def _add_layers(app: GatewayApp, config: Config, door: Authenticator, concurrenc
 
 
 def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASGIApp]]:
-    """From the innermost to the outermost."""
+    """Yield the middleware from the innermost to the outermost."""
     yield partial(RequestContextMiddleware, telemetry=app.state.telemetry)
     if config.server.cors:
         yield partial(
@@ -131,7 +132,7 @@ def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASG
 def _endpoints(
     app: GatewayApp, config: Config, door: Authenticator, concurrency: ConcurrencyLimit
 ) -> dict[str, ASGIApp]:
-    """The paths that ask a model."""
+    """Return the endpoints that request a model, by their paths."""
     post = partial(ModelEndpoint, app, config, door, concurrency)
     return {
         _CHAT_PATH: post(RequestParser.chat_completion, Responder),
@@ -143,34 +144,35 @@ def _endpoints(
 
 
 def _add_questions(app: FastAPI) -> None:
-    """Described here, and other methods refused; the Shortcut before them answers."""
+    """Declare the model endpoints for OpenAPI and the router; a ModelEndpoint serves their POST requests first."""
 
     @app.post(_CHAT_PATH, openapi_extra=openapi.CHAT)
     async def chat_completions() -> None:
-        """Answer a conversation: one JSON body, or server-sent events where `stream` is true."""
+        """Respond to a conversation: one JSON body, or server-sent events if `stream` is true."""
 
     @app.post(_TEXT_PATH, openapi_extra=openapi.COMPLETIONS)
     async def completions() -> None:
-        """Complete a text: one JSON body, or server-sent events where `stream` is true."""
+        """Complete a text: one JSON body, or server-sent events if `stream` is true."""
 
     @app.post(_RESPONSES_PATH, openapi_extra=openapi.RESPONSES)
     async def responses() -> None:
-        """Answer a conversation of items: one Response, or its events where `stream` is true.
+        """Respond to a conversation of items: one Response, or its events if `stream` is true.
 
-        A GET with an upgrade opens a WebSocket for the same: `response.create` with these fields, an event a message.
+        A GET with an upgrade opens a WebSocket for the same requests: send `response.create` with these fields; each
+        event is a message.
         """
 
     @app.post(_COMPACT_PATH, openapi_extra=openapi.RESPONSES)
     async def compact() -> None:
-        """Summarise a conversation of items: its users' messages, and an item that stands for all of it."""
+        """Compact a conversation of items to its user messages, and an item that represents the whole conversation."""
 
     @app.post(_COUNT_PATH, openapi_extra=openapi.RESPONSES)
     async def input_tokens() -> None:
-        """Count the tokens that a model would be given with a conversation of items."""
+        """Count the tokens of the prompt that a model would get for a conversation of items."""
 
     @app.get(_RESPONSES_PATH, include_in_schema=False)
     async def responses_by_websocket(request: Request) -> None:
-        """Here are upgrades that the server in front of the application knows nothing of."""
+        """Reject an upgrade that the server did not handle, and other GET requests."""
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise websocket_unsupported()
         raise HTTPException(405, headers={"allow": "POST"})

@@ -40,7 +40,7 @@ async def inline_request_files(
 
 
 async def _fetched(request: Request, settings: config.FetchSettings, ledger: Warnings) -> Request:
-    """The request with the files themselves."""
+    """Return the request with the content of its files instead of their URLs."""
     if not (wanted := attachments.file_urls(request)):
         return request
     if not settings.fetch:
@@ -63,7 +63,10 @@ def _inlined(request: Request, fetched: Mapping[str, FetchedContent]) -> Request
 async def inline_request_images(
     request: Request, kind: Kind, settings: config.FetchSettings, ledger: Warnings
 ) -> Request:
-    """The request as a server of this kind can see all of its images; raises BadRequest for one that it could not."""
+    """Return the request with the content of its images instead of URLs, if a server of this kind does not fetch URLs.
+
+    Raises BadRequest if the gateway may not fetch images, or for an image that cannot be used.
+    """
     if kind.fetches or not (wanted := attachments.image_urls(request)):
         return request
     if not settings.fetch:

@@ -14,7 +14,7 @@ _AT_ONCE = 4
 
 
 class FetchKind(Struct, frozen=True):
-    """The sort of content that is fetched; too_large: the API's code for too much of it."""
+    """A kind of content to fetch.  accept: the header; too_large: the API's error code for too much content."""
 
     name: str
     accept: str
@@ -22,7 +22,10 @@ class FetchKind(Struct, frozen=True):
 
 
 class FetchedContent(Struct, frozen=True):
-    """type: as the server says, with parameters; "" if it does not.  packed: the data is, in whichever way."""
+    """Fetched content.
+
+    type: the content type with its parameters, "" without one; packed: the data is compressed.
+    """
 
     type: str
     data: bytes
@@ -30,7 +33,7 @@ class FetchedContent(Struct, frozen=True):
 
 
 class Fetcher:
-    """Fetches what one request names."""
+    """Fetch the URLs of one request; its limits of bytes and time hold for all of them together."""
 
     def __init__(self, settings: config.FetchSettings, sort: FetchKind, guard: SsrfGuard | None = None) -> None:
         self._guard = guard or SsrfGuard(address_filter(settings.networks, settings.ports))
@@ -38,7 +41,10 @@ class Fetcher:
         self._left = settings.max_bytes
 
     async def all(self, wanted: Mapping[str, str]) -> dict[str, FetchedContent]:
-        """Return the content of each URL; raise BadRequest with the path of the first URL without content."""
+        """Return the content of each URL.
+
+        wanted: each URL with the parameter that names it.  Raises BadRequest for the first URL that fails.
+        """
         until = asyncio.get_running_loop().time() + self._seconds
         fetched: dict[str, FetchedContent] = {}
         left = iter(wanted.items())
@@ -69,7 +75,12 @@ class Fetcher:
             raise BadRequest(message, code=f"failed_to_download_{name}", param=param) from None
 
     async def get(self, request: "httpx.Request", within: UrlFilter = any_url) -> FetchedContent:
-        """As it came: what is packed all the same stays so, and cannot grow.  Raises Unreachable and FetchTooLarge."""
+        """Return the content of a URL as sent.
+
+        Compressed content stays compressed, so it cannot exceed the limit later.
+
+        Raises FetchFailed and FetchTooLarge.
+        """
         async with self._guard.answer(request, within) as answer:
             if answer.status_code != 200:
                 raise FetchFailed

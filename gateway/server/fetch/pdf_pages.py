@@ -1,7 +1,7 @@
-"""A program: a PDF on its standard input, and on its standard output the text of each page as a line of JSON.
+"""A program: read a PDF from standard input, and write the text of each page as a line of JSON.
 
-The last line is true if these are all pages, else false.  It is a process of its own, as the author of the file may
-want it to take long, to take memory or to crash; it has `pypdf`, and nothing of the gateway.
+The last line is true if all pages were written, else false.  It runs in a process of its own, as a malicious file may
+take long, use much memory or crash its reader.  It has `pypdf`, and nothing of the gateway.
 """
 
 import json
@@ -13,9 +13,9 @@ from itertools import islice
 from typing import Any
 
 MOST_PAGES = 500
-MOST_CHARACTERS = 1 << 20  # which a PDF may hold far more of than its size tells
+MOST_CHARACTERS = 1 << 20  # a PDF may hold far more than its size suggests
 _CPU_SECONDS = 20
-_MEMORY = 1 << 30  # bytes, also of addresses
+_MEMORY = 1 << 30  # bytes of address space
 _LIMITS: dict[str, Any] = {
     "zlib_maximum_output_length": 16 << 20,
     "lzw_maximum_output_length": 16 << 20,
@@ -29,7 +29,7 @@ _LIMITS: dict[str, Any] = {
 
 
 def pages(data: bytes) -> Iterator[str | bool]:
-    """Yield the text of each page as far as one can get, then whether that is all."""
+    """Yield the text of each page that can be read, then True if these are all pages, else False."""
     from pypdf import PdfReader, apply_configuration  # noqa: PLC0415 - within the limits
 
     size, whole = 0, False
@@ -51,7 +51,7 @@ def pages(data: bytes) -> Iterator[str | bool]:
 
 
 def limit() -> None:
-    """Bound what this process may take, where the system can do that."""
+    """Limit the CPU time and the memory of this process, where the system supports it."""
     with suppress(ImportError, ValueError, OSError):
         import resource  # noqa: PLC0415 - not on Windows
 
@@ -63,4 +63,4 @@ if __name__ == "__main__":
     limit()
     for said in pages(sys.stdin.buffer.read()):
         sys.stdout.write(json.dumps(said) + "\n")
-        sys.stdout.flush()  # the waiting process may stop this at any time
+        sys.stdout.flush()  # the parent may stop this process at any time

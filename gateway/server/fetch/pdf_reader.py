@@ -1,4 +1,4 @@
-"""The text of PDFs, which are read in processes of their own: a few at a time, and fewer of one client."""
+"""Read the text of PDFs in processes of their own, a few at a time and at most two per API key."""
 
 import asyncio
 import os
@@ -17,24 +17,24 @@ from gateway.server.fetch import pdf_pages
 
 _COMMAND = (sys.executable, "-I", str(Path(pdf_pages.__file__)))
 _LINE = 8 << 20  # bytes of a page, as JSON
-_OF_A_KEY = 2  # at a time
+_OF_A_KEY = 2  # PDFs of one API key at a time
 
 
 def joined(pages: Iterable[str], *, whole: bool) -> tuple[str, bool]:
-    """Return the text of pages, and whether that is all; whole: these are all pages."""
+    """Return the text of pages, and whether it is complete; whole: these are all pages."""
     text, most = "\n\n".join(filter(None, map(str.strip, pages))), pdf_pages.MOST_CHARACTERS
     return text[:most], (whole and len(text) <= most) or not text
 
 
 class Pdfs:
-    """most: how many are read at a time."""
+    """Read PDFs, at most `most` at a time."""
 
     def __init__(self, most: int = os.cpu_count() or 1) -> None:
         self._most, self._running = most, Counter[str]()
         self._changed = asyncio.Condition()
 
     async def text(self, data: bytes, tenant: str, seconds: float) -> tuple[str, bool]:
-        """Return the text of the pages that could be read in that time, and whether that is all; "" for none."""
+        """Return the text of the pages read within `seconds`, and whether it is complete; "" for none."""
         pages: list[str] = []
         whole = False
         with suppress(TimeoutError, DecodeError):
@@ -56,7 +56,7 @@ class Pdfs:
             yield
         finally:
             self._running[tenant] -= 1
-            self._running += Counter()  # without those that have none
+            self._running += Counter()  # drops the tenants without a process
             async with self._changed:
                 self._changed.notify_all()
 
@@ -66,7 +66,7 @@ class Pdfs:
 
 @asynccontextmanager
 async def _reading(data: bytes) -> AsyncIterator[StreamReader]:
-    """The lines of a process that reads this; it is killed at the end of the block."""
+    """Yield the output lines of a process that reads the PDF; the process is killed at the end of the block."""
     async with run_child(*_COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, limit=_LINE) as process:
         assert process.stdin and process.stdout
         writing = asyncio.create_task(_write(process.stdin, data))

@@ -1,8 +1,8 @@
 """Send requests to URLs that clients and models choose, to public addresses only.
 
-The gateway resolves the name of a URL, each of its addresses must be allowed, and the connection goes to an address
-that was checked, so that no name can mean something else a moment later.  A redirect begins all of this again.  All
-errors on the way are one failure: a client must not learn from it what is behind an address.
+The gateway resolves the name of a URL, and each of its addresses must be allowed.  It connects to an address that it
+has checked, so a name cannot change its address in between.  A redirect passes the same checks.  All failures raise the
+same error: a client must not learn from it what an address hides.
 """
 
 import asyncio
@@ -18,59 +18,58 @@ from gateway.server import httpx
 
 AddressFilter = Callable[[str, int], bool]
 
-# Addresses where clouds give machines their secrets; never a place of images, in any network.
+# Addresses where clouds serve credentials to machines; never allowed, in any network.
 _METADATA = tuple(
     map(
         ip_address,
         (
             "169.254.169.254",
-            "169.254.170.2",  # a container's, at Amazon; the next one and fd00:ec2::23 are a pod's
+            "169.254.170.2",  # of containers at Amazon; the next one and fd00:ec2::23 are for pods
             "169.254.170.23",
             "fd00:ec2::23",
             "fd00:ec2::254",
-            "fd20:ce::254",  # Google's
-            "100.100.100.200",  # Alibaba's
-            "168.63.129.16",  # Azure's
-            "192.0.0.192",  # Oracle's
+            "fd20:ce::254",  # Google
+            "100.100.100.200",  # Alibaba
+            "168.63.129.16",  # Azure
+            "192.0.0.192",  # Oracle
         ),
     )
 )
-# Addresses of the IANA registries for special purposes that `is_global` counts as public, in one version of Python or
-# another.
+# Special-purpose addresses of the IANA registries that `is_global` counts as public in some version of Python.
 _SPECIAL_4 = tuple(
     map(
         IPv4Network,
         (
-            "168.63.129.16/32",  # Azure's
-            "192.0.0.0/24",  # protocols
-            "192.88.99.0/24",  # once relays of 6to4
+            "168.63.129.16/32",  # Azure
+            "192.0.0.0/24",  # protocol assignments
+            "192.88.99.0/24",  # former 6to4 relays
         ),
     )
 )
-_GLOBAL_6 = IPv6Network("2000::/3")  # all that is given out; the rest is special, NAT64 and mapped IPv4 included
+_GLOBAL_6 = IPv6Network("2000::/3")  # all assigned addresses; the rest is special, including NAT64 and mapped IPv4
 _SPECIAL_6 = tuple(
     map(
         IPv6Network,
         (
-            "2001::/23",  # protocols; Teredo, which has an IPv4 address inside
+            "2001::/23",  # protocol assignments, with Teredo, which embeds an IPv4 address
             "2001:db8::/32",
-            "2002::/16",  # 6to4, which has one as well
+            "2002::/16",  # 6to4, which embeds one, too
             "3fff::/20",
         ),
     )
 )
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
-UrlFilter = Callable[[str], bool]  # whether a redirect may lead to this URL
+UrlFilter = Callable[[str], bool]  # returns True if a redirect may lead to this URL
 _PORTS = {"http": 80, "https": 443}
 _LAST_PORT = 65535
 _REDIRECTS = 3
-_TIMEOUT = {"connect": 3.0, "read": None, "write": None, "pool": None}  # to one address, as there may be others
-_HEADERS = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # what is packed can grow
+_TIMEOUT = {"connect": 3.0, "read": None, "write": None, "pool": None}  # for one address, as there may be others
+_HEADERS = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # compressed data can grow
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """True if the address is that of one machine on the internet, and is written in no other way than its own."""
+    """Return True for an address of a single host on the internet, and not for one that embeds another address."""
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
     if isinstance(address, IPv4Address):
@@ -79,11 +78,14 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def address_filter(networks: Iterable[str], ports: Collection[int]) -> AddressFilter:
-    """Tells whether one may connect to a port of an address: one of these of a public one, or any of these networks."""
+    """Return a function that checks an address and a port.
+
+    It allows these ports of public addresses, and all ports of these networks.
+    """
     known = [ip_network(network) for network in networks]
 
     def check(text: str, port: int) -> bool:
-        address = ip_address(text.partition("%")[0])  # the zone makes no other address of it
+        address = ip_address(text.partition("%")[0])  # without the zone, which makes no other address
         if address in _METADATA:
             return False
         return (port in ports and is_public(address)) or any(address in network for network in known)
@@ -92,16 +94,19 @@ def address_filter(networks: Iterable[str], ports: Collection[int]) -> AddressFi
 
 
 class FetchFailed(Exception):
-    """There is no answer, or none that may be asked for."""
+    """There is no response, or the URL is not allowed."""
 
 
 def any_url(_: str) -> bool:
-    """A Within for which every URL is."""
+    """Allow every URL: the UrlFilter for no filter."""
     return True
 
 
 class SsrfGuard:
-    """resolve: the addresses of a name, for a port; tls: what the certificates of servers are checked by."""
+    """Send requests to allowed addresses only.
+
+    resolve: returns the addresses of a name for a port; tls: checks the certificates of servers.
+    """
 
     def __init__(
         self, allowed: AddressFilter, resolve: Resolver | None = None, tls: ssl.SSLContext | None = None
@@ -112,10 +117,10 @@ class SsrfGuard:
     async def answer(
         self, request: "httpx.Request", within: UrlFilter = any_url, redirects: int = _REDIRECTS
     ) -> "AsyncIterator[httpx.Response]":
-        """The answer to a request, to be read as it comes; time and size are for the caller to limit.
+        """Yield the response to a request, to be read as it arrives; the caller limits its time and size.
 
-        Redirects of a GET are followed, to what is `within`, with no header but `accept` and from https to nothing
-        else.  Raises Unreachable, for what goes wrong in its block as well.
+        Redirects of a GET are followed if `within` returns True.  The next request has no header but `accept`.  A
+        redirect from https to http fails.  Raises FetchFailed, also for errors within the block.
         """
         with fetch_errors():
             async with self._sent(request) as answer:
@@ -130,9 +135,9 @@ class SsrfGuard:
 
     @asynccontextmanager
     async def _sent(self, request: "httpx.Request") -> "AsyncIterator[httpx.Response]":
-        """To the first of the addresses that takes a connection, over a transport that is used once.
+        """Send a request to the first address that accepts a connection, over a transport that is used once.
 
-        Connections are not kept: another name may have the same address, and it has to show its own certificate.
+        Connections are not kept: another name may have the same address, and must show its own certificate.
         """
         addresses = await self._addresses(request.url)
         async with (
@@ -152,14 +157,14 @@ class SsrfGuard:
 
 
 async def resolved(host: str, port: int) -> list[str]:
-    """The addresses of a name, each once; OSError if it has none."""
+    """Return the addresses of a name, each once; raise OSError if it has none."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 @contextmanager
 def fetch_errors() -> Iterator[None]:
-    """Turn failures of URLs, names, connections and servers into FetchFailed."""
+    """Convert failures of URLs, names, connections and servers to FetchFailed."""
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError):
@@ -177,7 +182,7 @@ def _redirected(request: "httpx.Request", answer: "httpx.Response", redirects: i
 async def _first(
     transport: "httpx.AsyncHTTPTransport", request: "httpx.Request", addresses: list[str]
 ) -> "httpx.Response":
-    """The answer under the URL's name, of the first address that can be connected to."""
+    """Return the response of the first address that accepts a connection, with the URL's name in Host and TLS."""
     headers = httpx.Headers(_HEADERS)
     headers.update(request.headers)
     extensions = {"timeout": _TIMEOUT, "sni_hostname": request.url.raw_host.decode()}
@@ -194,5 +199,5 @@ async def _first(
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Takes long to make."""
+    """Return the TLS context; creating it takes long."""
     return ssl.create_default_context()

@@ -82,7 +82,7 @@ class StreamTiming(Struct, eq=False):
 
 
 class RequestRecord(Struct, eq=False):
-    """All that is known of one request.  Times are those of `perf_counter`.
+    """The record of one request.  Times are those of `perf_counter`.
 
     endpoint: "" if it is not counted; over: called at the end of the record.
     key: the name of the client's key; model, backend, format: of the response, or of the last attempt.

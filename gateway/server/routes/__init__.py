@@ -1,4 +1,4 @@
-"""Serve the routes that ask no model: one module per resource."""
+"""Serve the routes that request no generation: one module per resource."""
 
 from fastapi import FastAPI
 
@@ -11,5 +11,6 @@ _RESOURCES = (models, responses, conversations, chat_completions, model_services
 
 
 def add_routes(app: FastAPI, config: Config, door: Authenticator) -> None:
+    """Add the routes of all resources."""
     for resource in _RESOURCES:
         resource.add(app, config, door)

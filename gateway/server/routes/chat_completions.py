@@ -1,4 +1,4 @@
-"""/v1/chat/completions, but for asking a model: completions that are stored, as their clients wanted with `store`."""
+"""Serve stored chat completions: /v1/chat/completions with GET and /v1/chat/completions/{id}."""
 
 import re
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ _UPDATE = object_of({"metadata": check_metadata})
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    """Add the routes of stored chat completions."""
     _add_lists(app, door)
     _add_completions(app, config, door)
 
@@ -34,7 +35,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
 def _add_lists(app: FastAPI, door: Authenticator) -> None:
     @app.get(_PATH)
     async def list_completions(request: Request) -> JsonBytesResponse:
-        """The stored completions, of a model or with some metadata."""
+        """List the stored completions, filtered by `model` and by `metadata[key]`."""
         tenant, page = await door.authenticate_tenant(request), pagination.page_params(request, order="asc")
         async with app.state.store.reading() as db:
             behind = None
@@ -46,7 +47,7 @@ def _add_lists(app: FastAPI, door: Authenticator) -> None:
 
     @app.get(f"{_ONE}/messages")
     async def list_messages(request: Request, id: str) -> JsonBytesResponse:
-        """The messages that a stored completion answers."""
+        """List the input messages of a stored completion."""
         tenant, page = await door.authenticate_tenant(request), pagination.page_params(request, order="asc")
         async with app.state.store.reading() as db:
             return JsonBytesResponse(
@@ -57,7 +58,7 @@ def _add_lists(app: FastAPI, door: Authenticator) -> None:
 def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ONE)
     async def retrieve_completion(request: Request, id: str) -> JsonBytesResponse:
-        """A stored completion."""
+        """Retrieve a stored completion."""
         tenant = await door.authenticate_tenant(request)
         async with app.state.store.reading() as db:
             return JsonBytesResponse((await _found(db, tenant, id)).body)
@@ -74,7 +75,7 @@ def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     @app.delete(_ONE)
     async def delete_completion(request: Request, id: str) -> JsonBytesResponse:
-        """Forget a stored completion."""
+        """Delete a stored completion."""
         tenant = await door.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)

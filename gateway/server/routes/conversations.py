@@ -1,4 +1,4 @@
-"""/v1/conversations: lists of items that clients name, and what is in them."""
+"""Serve /v1/conversations: lists of items that requests can continue."""
 
 import time
 from functools import partial
@@ -36,6 +36,7 @@ _EXTEND = object_of({"items": list_of(object_, least=1, most=20)})
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    """Add the routes of conversations and their items."""
     _add_conversations(app, config, door)
     _add_items(app, config, door)
 
@@ -43,7 +44,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
 def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.post(_PATH)
     async def create_conversation(request: Request) -> JsonBytesResponse:
-        """Begin a conversation, perhaps with items in it."""
+        """Create a conversation, optionally with items."""
         tenant, now = await door.authenticate_tenant(request), int(time.time())
         body = await read_fields(request, config, _CREATE)
         id = new_id("conv_")
@@ -54,7 +55,7 @@ def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> Non
 
     @app.get(_ONE)
     async def retrieve_conversation(request: Request, id: str) -> JsonBytesResponse:
-        """A conversation, without its items."""
+        """Retrieve a conversation, without its items."""
         tenant = await door.authenticate_tenant(request)
         async with app.state.store.reading() as db:
             return JsonBytesResponse((await _found(db, tenant, id)).shown())
@@ -71,7 +72,7 @@ def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> Non
 
     @app.delete(_ONE)
     async def delete_conversation(request: Request, id: str) -> JsonBytesResponse:
-        """Forget a conversation."""
+        """Delete a conversation."""
         tenant = await door.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
@@ -82,7 +83,7 @@ def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> Non
 def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ITEMS)
     async def list_conversation_items(request: Request, id: str) -> JsonBytesResponse:
-        """The items of a conversation."""
+        """List the items of a conversation."""
         tenant, page = await door.authenticate_tenant(request), pagination.page_params(request)
         show = partial(visible_item, include=pagination.include_params(request))
         async with app.state.store.reading() as db:
@@ -100,7 +101,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     @app.get(_ITEM)
     async def retrieve_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
-        """One item of a conversation."""
+        """Retrieve an item of a conversation."""
         tenant, include = await door.authenticate_tenant(request), pagination.include_params(request)
         async with app.state.store.reading() as db:
             at = await _place(db, await _found(db, tenant, id), tenant, item_id)
@@ -109,7 +110,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     @app.delete(_ITEM)
     async def delete_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
-        """Take one item out of a conversation."""
+        """Delete an item of a conversation."""
         tenant = await door.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             conversation = await _found(db, tenant, id)
@@ -139,7 +140,7 @@ async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
 
 
 async def _extend(db: "AsyncConnection", tenant: str, id: str, items: list[Item]) -> None:
-    """Add items, unless a response is being made of the conversation."""
+    """Add items, unless a response locks the conversation."""
     now, holder = time.time(), new_id("hold_")
     held = await conversations.acquire(db, id, holder, int(now * 1000), lease_ms=0)
     conversation = await _found(db, tenant, id)  # its state now that no other request can add to it

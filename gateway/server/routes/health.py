@@ -14,14 +14,16 @@ _READY_SECONDS = 1.0
 
 
 def add(app: FastAPI, _: Config, __: Authenticator) -> None:
+    """Add the routes of the health checks."""
+
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """The gateway is alive."""
+        """Return 200 while the process runs."""
         return {"status": "ok"}
 
     @app.get("/ready")
     async def ready() -> JSONResponse:
-        """The gateway has a backend that answers; 503 while it has none, has lost its store, or is about to stop."""
+        """Return 200 if a backend responds; 503 if none does, the store is lost, or the gateway is about to stop."""
         if app.state.leaving or app.state.stopping.is_set():
             return JSONResponse({"status": "draining"}, 503, {"connection": "close"})
         backends = app.state.directory.backends

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def prometheus_text(series: SeriesByMetric, accept: str) -> tuple[bytes, str]:
-    """In the format that is accepted best, and its content type."""
+    """Return the metrics in the best accepted format, and its content type."""
     from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see above
 
     encode, content_type = choose_encoder(accept)
@@ -30,7 +30,7 @@ def prometheus_text(series: SeriesByMetric, accept: str) -> tuple[bytes, str]:
 
 
 class _MetricFamilies:
-    """A collector of the library."""
+    """A collector for the Prometheus library."""
 
     def __init__(self, series: SeriesByMetric) -> None:
         self._series = series
@@ -57,9 +57,11 @@ def _family(metric: Metric, series: Iterable[tuple[LabelValues, list[float]]]) -
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    """Add the route of the metrics."""
+
     @app.get("/metrics", include_in_schema=False)
     async def metrics(request: Request) -> Response:
-        """The numbers of all workers, for a key of the scope admin unless anybody may have them."""
+        """Return the metrics of all workers; needs a key of the scope admin unless `metrics.open` is set."""
         if not config.metrics.open:
             await door.authenticate(request, "admin")
         telemetry: Telemetry = app.state.telemetry

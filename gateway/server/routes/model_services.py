@@ -1,4 +1,4 @@
-"""Serve embeddings, rerank, tokenize and detokenize: each request is one request of the backend, in JSON."""
+"""Serve embeddings, rerank, tokenize and detokenize: each request is one upstream request, in JSON."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -39,33 +39,41 @@ from gateway.server.worker_thread import parsed
 from gateway.sse import BodyBuffer
 from gateway.warnings import Warnings
 
-_MOST = 256 << 20  # bytes of an answer: 2048 vectors of 4096 numbers, written out
-_LARGE = 1 << 20  # bytes of one that keeps everybody waiting for more than a few milliseconds: thousands of vectors
+_MOST = 256 << 20  # bytes of a response: 2048 vectors of 4096 numbers as text
+_LARGE = 1 << 20  # bytes of a response (thousands of vectors) that blocks the event loop for more than a few ms
 _CHOSEN = FormatChoice("native", "there is no text to parse")
 
 
 class ServiceRequest(Protocol):
-    """A question for a model that is one request of a backend.
-
-    does: what the model would do for it; place: the parameter that the model reads.
-    ask: where to put what, None where the kind has no such service; raises BadRequest.
-    decode: reads what the backend said; raises a DecodeError.
-    answer: what the client gets for that; raises UpstreamInvalid.
-    """
+    """A request for a model that is one upstream request."""
 
     @property
-    def service(self) -> str: ...
+    def service(self) -> str:
+        """The service as a verb phrase, for errors."""
+
     @property
-    def problem_param(self) -> str: ...
+    def problem_param(self) -> str:
+        """The parameter that holds the model's input, for errors."""
+
     @property
-    def model(self) -> str: ...
-    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None: ...
-    def decode(self, raw: bytes) -> Any: ...  # noqa: ANN401 - decoded JSON
-    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]: ...  # noqa: ANN401 - decoded JSON
+    def model(self) -> str:
+        """The requested model."""
+
+    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
+        """Return the path and the body of the upstream request; None if the kind has no such service.
+
+        Raises BadRequest.
+        """
+
+    def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        """Decode the upstream response; raise DecodeError."""
+
+    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        """Return the response for the client; raise UpstreamInvalid."""
 
 
 class ServiceEndpoint:
-    """Answers POST requests; `parse` makes a question of a body."""
+    """Serve the POST requests of a service.  parse: parses a body."""
 
     def __init__(
         self, app: FastAPI, config: Config, door: Authenticator, parse: Callable[[bytes, Counts], ServiceRequest]
@@ -73,6 +81,7 @@ class ServiceEndpoint:
         self._app, self._config, self._door, self._parse = app, config, door, parse
 
     async def answer(self, http: Request) -> Response:
+        """Respond to a request; raises GatewayError."""
         key = await self._door.authenticate(http)
         with room_of(http, self._config) as room:
             return await self._put(http, key, await read_body(http, self._config.limits.body_bytes, room))
@@ -100,7 +109,7 @@ class ServiceEndpoint:
     async def _first_answer(
         self, http: Request, put: ServiceRequest, ways: RetryPolicy, grant: RateLimitPermit
     ) -> Response:
-        """Of the backends that are asked one after another; raises what the last one failed with."""
+        """Return the response of the first backend that succeeds; raise the error of the last one."""
         way = ways.first()
         while True:
             await asyncio.sleep(way.pause)
@@ -179,6 +188,7 @@ async def _read(call: HttpUpstreamCall) -> bytes:
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    """Add the routes of all services."""
     for add_service in (_add_embeddings, _add_rerank, _add_tokenize):
         add_service(app, config, door)
 
@@ -188,7 +198,7 @@ def _add_embeddings(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     @app.post("/v1/embeddings", openapi_extra=openapi.EMBEDDINGS)
     async def create_embeddings(request: Request) -> Response:
-        """The vectors of texts."""
+        """Return the embedding vectors of texts."""
         return await service.answer(request)
 
 
@@ -197,7 +207,7 @@ def _add_rerank(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     @app.post("/v1/rerank", openapi_extra=openapi.RERANK)
     async def rank_documents(request: Request) -> Response:
-        """Documents by how much they have to do with a query."""
+        """Rank documents by their relevance to a query."""
         return await service.answer(request)
 
 
@@ -207,10 +217,10 @@ def _add_tokenize(app: FastAPI, config: Config, door: Authenticator) -> None:
 
     @app.post("/v1/tokenize", openapi_extra=openapi.TOKENIZE)
     async def tokenize(request: Request) -> Response:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         return await encoding.answer(request)
 
     @app.post("/v1/detokenize", openapi_extra=openapi.DETOKENIZE)
     async def detokenize(request: Request) -> Response:
-        """The text of tokens."""
+        """Return the text of tokens."""
         return await decoding.answer(request)

@@ -1,6 +1,6 @@
-"""Serve /v1/models, also in the shape that Codex reads (`?client_version=…`).
+"""Serve /v1/models, also in the form that Codex reads (`?client_version=…`).
 
-Codex requires all fields of its `ModelInfo`.  They have the defaults of Codex; the gateway sets what it knows better.
+Codex requires all fields of its `ModelInfo`.  They have the defaults of Codex, unless the gateway knows better values.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import ListedModel
 from gateway.server.upstream.model_registry import ModelRegistry
 
-# Codex has instructions for the models it knows, and takes these for the others.
+# Codex has instructions for the models it knows, and uses these for the others.
 _INSTRUCTIONS = """\
 You are a coding agent in a terminal, at work with a user in their workspace.
 
@@ -34,7 +34,10 @@ has nothing to do with it, and never undo what the user has changed.
 
 
 def codex_model(model: str, place: int, window: int | None, abilities: Set[str] | None) -> dict[str, Any]:
-    """`place`: in the list, from 0; the first is what Codex offers first."""
+    """Return the `ModelInfo` of a model for Codex.
+
+    place: position in the list, from 0; Codex offers the first model first.  window: context length in tokens.
+    """
     sees = abilities is None or "vision" in abilities
     return {
         "slug": model,
@@ -65,7 +68,7 @@ class _ListedModelInfo(Struct, frozen=True):
     metadata: ModelMetadata
 
     def shown(self) -> dict[str, Any]:
-        """As OpenAI has it, and in the words of other servers what is known."""
+        """Return the model object of OpenAI, with further fields that other servers use."""
         fields = {"id": self.entry.id, "object": "model", "created": self.entry.created, "owned_by": "gateway"}
         length, can = self.metadata.window, self.metadata.abilities
         return {
@@ -76,9 +79,11 @@ class _ListedModelInfo(Struct, frozen=True):
 
 
 def add(app: FastAPI, _: Config, door: Authenticator) -> None:
+    """Add the routes of models."""
+
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:
-        """The models that a client may name."""
+        """List the models that the client may use."""
         key = await door.authenticate(request)
         directory: ModelRegistry = app.state.directory
         listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
@@ -88,7 +93,7 @@ def add(app: FastAPI, _: Config, door: Authenticator) -> None:
 
     @app.get("/v1/models/{id:path}")
     async def model(request: Request, id: str) -> dict[str, Any]:
-        """One of them."""
+        """Retrieve a model."""
         key = await door.authenticate(request)
         directory: ModelRegistry = app.state.directory
         for listed in await directory.list():
@@ -103,7 +108,7 @@ async def _known(directory: ModelRegistry, listed: ListedModel) -> _ListedModelI
 
 
 def _catalogue(found: list[_ListedModelInfo]) -> list[dict[str, Any]]:
-    """Return the models for Codex, which wants models that chat."""
+    """Return the models for Codex, which can use only models that chat."""
     chatting = [model for model in found if "embeddings" not in (model.metadata.abilities or ())]
     return [
         codex_model(model.entry.id, place, model.metadata.window, model.metadata.abilities)

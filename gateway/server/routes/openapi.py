@@ -1,4 +1,4 @@
-"""Describe the bodies that the gateway reads before the framework, for `/docs`."""
+"""Describe for OpenAPI the bodies of requests that FastAPI does not parse."""
 
 from typing import Any
 

@@ -53,32 +53,36 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 class PageParams(Struct, frozen=True):
-    """A part of a list: at most `limit` of its members, behind the one with the id `after`."""
+    """A part of a list: at most `limit` members after the one with the id `after`."""
 
     limit: int
     newest_first: bool
     after: str | None
 
     def of(self, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The page as it is shown; `found`: its members, and one more if there are more."""
+        """Return the page as a list object; `found` has its members, and one more if there are more."""
         return list_object(found[: self.limit], more=len(found) > self.limit)
 
     def not_found(self) -> BadRequest:
+        """Return the error for an unknown `after`."""
         message = f"Invalid 'after': there is nothing with the id '{self.after}' in this list."
         return BadRequest(message, code="invalid_value", param="after")
 
 
 def list_object(data: Sequence[dict[str, Any]], *, more: bool = False) -> dict[str, Any]:
+    """Return a list object of the API."""
     first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
     return {"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more}
 
 
 def page_params(request: Request, order: str = "desc") -> PageParams:
+    """Return the page parameters of a query.  order: if the query has none.  Raises BadRequest."""
     data = parameters(request)
     return PageParams(data.get("limit", 20), data.get("order", order) == "desc", data.get("after"))
 
 
 def include_params(request: Request) -> frozenset[str]:
+    """Return the values of `include` in a query.  Raises BadRequest."""
     return frozenset(parameters(request).get("include", ()))
 
 
@@ -95,7 +99,7 @@ def parameters(request: Request) -> dict[str, Any]:
 async def item_page(
     db: "AsyncConnection", tenant: str, of: Sequence[ItemRange], page: PageParams, show: Callable[[Item], Item]
 ) -> dict[str, Any]:
-    """One page of the items that stand there."""
+    """Return a page of the items in these ranges; raise BadRequest for an unknown `after`."""
     behind = None
     if page.after is not None:
         behind = await item_lists.find(db, tenant, of, page.after, newest_first=page.newest_first)

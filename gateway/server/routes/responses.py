@@ -1,4 +1,4 @@
-"""/v1/responses/{id}: responses that are stored."""
+"""Serve stored responses: /v1/responses/{id}."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -32,6 +32,7 @@ _FORGOTTEN = "The events up to {} of this response are not kept any more: retrie
 
 
 def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    """Add the routes of stored responses."""
     _add_views(app, config.stream.keepalive_seconds, door)
     _add_ends(app, door)
 
@@ -39,7 +40,7 @@ def add(app: FastAPI, config: Config, door: Authenticator) -> None:
 def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
     @app.get(_PATH)
     async def retrieve_response(request: Request, id: str) -> Response:
-        """A response that was stored; or its events, behind one of them, and those that are to come."""
+        """Retrieve a stored response; with `stream`, its events after `starting_after` and all further ones."""
         tenant, body = await door.authenticate_tenant(request), pagination.parameters(request)
         async with app.state.store.reading() as db:
             kept = await _found(db, tenant, id)
@@ -62,7 +63,7 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
 def _add_ends(app: FastAPI, door: Authenticator) -> None:
     @app.delete(_PATH)
     async def delete_response(request: Request, id: str) -> JsonBytesResponse:
-        """Forget a response; no other can go on from it any more."""
+        """Delete a response; other responses can no longer continue it."""
         tenant = await door.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await responses.remove(db, await _found(db, tenant, id))
@@ -71,7 +72,7 @@ def _add_ends(app: FastAPI, door: Authenticator) -> None:
 
     @app.post(f"{_PATH}/cancel")
     async def cancel_response(request: Request, id: str) -> Response:
-        """End a response in the background; one that is over stays as it is."""
+        """Cancel a background response; a finished one does not change."""
         tenant = await door.authenticate_tenant(request)
         async with app.state.store.reading() as db:
             if not (await _found(db, tenant, id)).body["background"]:

@@ -1,7 +1,7 @@
-"""A program: a page's HTML on its standard input, its title in one line and then its text on its standard output.
+"""A program: read a page's HTML from standard input; write its title as one line, then its text as Markdown.
 
-It is told the page's address.  It is a process of its own, as the author of the page may want it to take long or to
-crash; it has `html-to-markdown`, and nothing of the gateway.
+Its argument is the page's URL.  It runs in a process of its own, as a malicious page may take long or crash its reader.
+It has `html-to-markdown`, and nothing of the gateway.
 """
 
 import re
@@ -11,11 +11,11 @@ from html import unescape
 from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{0,1000})", re.IGNORECASE)
-_MOST = 1 << 20  # characters; each link of a short page may become a long one
+_MOST = 1 << 20  # characters; the links of a short page may become long ones
 
 
 def html_to_markdown(html: str, url: str) -> str:
-    """Return the visible text as Markdown, with absolute links."""
+    """Return the title as one line, then the visible text as Markdown with absolute links."""
     options = ConversionOptions(
         base_url=url,
         escape_asterisks=False,

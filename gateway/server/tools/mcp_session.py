@@ -1,4 +1,4 @@
-"""Provide the tools of an MCP server to one response, in sessions with it.
+"""Provide the tools of an MCP server to one response, in sessions with the server.
 
 The SDK is imported with the first session.
 """
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _PAGES = 100  # of one list
-_CLOSING = 5.0  # seconds that a server has to take its leave
-# What a tool is told of by: the server's word, and the API's.
+_CLOSING = 5.0  # seconds for the end of a session
+# Members of a tool: the protocol's name, and the API's.
 _MEMBERS = {"name": "name", "description": "description", "inputSchema": "input_schema", "annotations": "annotations"}
 _CLOSED = "The session was closed."
 _decode = json.Decoder(dict[str, Any]).decode
 
 
 class McpSession:
-    """A session that begins at its first use, and again after it has ended; several calls may share it."""
+    """A session with an MCP server that begins at its first use, and again after it has ended.
+
+    Several calls may share it.
+    """
 
     def __init__(self, target: ToolServer, settings: config.McpSettings) -> None:
         self._target, self._settings = target, settings
@@ -43,7 +46,7 @@ class McpSession:
         self._changes = 0
 
     async def tools(self) -> list[dict[str, Any]]:
-        """As items have them; asked for again once the list is old.  Raises ToolServerError."""
+        """Return the server's tools in the form of the API, cached for `list_seconds`; raise ToolServerError."""
         now = asyncio.get_running_loop().time
         if now() >= self._fresh_until:
             changes = self._changes
@@ -57,7 +60,7 @@ class McpSession:
         return self._listed
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """A CallToolResult as it is on the wire; raises ToolServerError."""
+        """Call a tool; return the protocol's CallToolResult as JSON data, or raise ToolServerError."""
 
         async def call(client: "Client") -> dict[str, Any]:
             said = await client.call_tool(name, arguments)
@@ -66,20 +69,21 @@ class McpSession:
         return await self._with(call)
 
     async def close(self) -> None:
+        """End the session, within 5 s."""
         life, self._life = self._life, None
         if life:
             task = life.end()
             await asyncio.wait((task,), timeout=_CLOSING)
-            task.cancel()  # if it has not gone by then
+            task.cancel()  # in case it has not ended by then
 
     def _changed(self) -> None:
-        """The list is not what it was."""
+        """Expire the list of tools; called when the server reports a change."""
         self._changes += 1
         self._fresh_until = float("-inf")
 
     async def _with(self, use: Callable[["Client"], Awaitable[_T]]) -> _T:
         """Return the result of `use`, in a new session if the server does not know the old one."""
-        await asyncio.to_thread(import_module, "gateway.server.tools.mcp_transport")  # streams go on meanwhile
+        await asyncio.to_thread(import_module, "gateway.server.tools.mcp_transport")  # streams continue meanwhile
         from gateway.server.tools import mcp_transport  # noqa: PLC0415 - takes a second
 
         try:
@@ -105,9 +109,10 @@ class McpSession:
 
 
 class _SessionTask:
-    """One session from its beginning to its end, in a task of its own, as the SDK wants it.
+    """A session in a task of its own, as the SDK requires it.
 
-    client: or the reason for its absence, which is never raised, as a traceback keeps its frames.  over: it has to end.
+    client: the client, or the error of the connection.  The error is a result and not raised, as its traceback would
+    keep frames.  over: set to end the session.
     """
 
     def __init__(self, target: ToolServer, settings: config.McpSettings, changed: Callable[[], None]) -> None:
@@ -156,7 +161,10 @@ def _tool(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class McpProvider:
-    """listed: the tool list that the client has; own: the session belongs to this response alone."""
+    """Provide the tools of an MCP server to one response.
+
+    listed: the list of tools that the client has sent back; own: the session belongs to this response and ends with it.
+    """
 
     def __init__(
         self,
@@ -172,6 +180,7 @@ class McpProvider:
         self._ledger, self._most, self._own = ledger, most_bytes, own
 
     async def list_tools(self) -> ToolOffer:
+        """Return the tools, with the events of a new list; a failure is part of the events."""
         server = self._server
         if self._listed is not None:
             return ToolOffer([server.ours(tool) for tool in server.tools(self._listed)])
@@ -183,6 +192,7 @@ class McpProvider:
         return ToolOffer([server.ours(tool) for tool in tools], protocol.list_events(id, server.label, tools))
 
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
+        """Call a tool; a failure is part of the result."""
         try:
             arguments = _decode(run.arguments or "{}")
             data = await self._session.call_tool(run.ours.tool.name, arguments)
@@ -197,5 +207,6 @@ class McpProvider:
         return BuiltinToolResult(run.id, content, item)
 
     async def close(self) -> None:
+        """Close the session, if it belongs to this response."""
         if self._own:
             await self._session.close()

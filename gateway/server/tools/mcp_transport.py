@@ -1,4 +1,4 @@
-"""Connections to servers of the Model Context Protocol: all that knows its SDK.  Imported with the first of them."""
+"""Connect to servers of the Model Context Protocol.  Only this module uses the SDK; the first session imports it."""
 
 import asyncio
 import os
@@ -24,24 +24,24 @@ from gateway.builtin_tools.untrusted_text import strip_template_tokens
 from gateway.server.fetch.ssrf_guard import FetchFailed, SsrfGuard, address_filter
 from gateway.server.tools.tool_server import ToolServer, ToolServerError
 
-_MOST = 8 << 20  # bytes of one answer, or of one event
+_MOST = 8 << 20  # bytes of one response, or of one event
 _EVENTS = "text/event-stream"
-_IDENTITY = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # what is packed can grow
+_IDENTITY = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # compressed data can grow
 _OF_A_CONNECTION = frozenset(("host", "connection", "transfer-encoding"))
-_TERMINATED = "Session terminated"  # the SDK's word for a session that the server does not know
+_TERMINATED = "Session terminated"  # the SDK's error for a session that the server does not know
 _GRACE = 1.0  # seconds that a server has to end a cancelled request
-_LASTING = b'"method":"subscriptions/listen"'  # what is asked for as long as there is a session
+_LASTING = b'"method":"subscriptions/listen"'  # a request that lasts as long as its session
 _CALL = b'"method":"tools/call"'
-_LONGEST = 2_000  # characters of what a server says of its failures
+_LONGEST = 2_000  # characters of a server's error message
 _OURS = Implementation(name="gateway", version=__version__)
 
 _CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
-# All that the SDK, servers and connections fail with; ValueError and RuntimeError: of what does not fit its schema.
+# All errors of the SDK, servers and connections; ValueError and RuntimeError are for data that breaks its schema.
 FAILURES = (MCPError, httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, RuntimeError, ExceptionGroup, *_CLOSED)
 
 
 def tool_server_error(error: Exception) -> ToolServerError:
-    """In words that tell nothing of what there is on the gateway's side of a firewall."""
+    """Return an error whose message reveals nothing about the network of the gateway."""
     if isinstance(error, ExceptionGroup):
         return tool_server_error(error.exceptions[0])
     if isinstance(error, MCPError):
@@ -54,12 +54,12 @@ def tool_server_error(error: Exception) -> ToolServerError:
 
 
 def is_session_unknown(error: Exception) -> bool:
-    """The server has refused it as part of a session that is gone: in a new one it may be said again."""
+    """Return True if the server no longer knows the session, so the request can be repeated in a new one."""
     return isinstance(error, MCPError) and error.code == INVALID_REQUEST and error.message == _TERMINATED
 
 
 def is_session_over(error: Exception) -> bool:
-    """The session is of no more use."""
+    """Return True if the session cannot be used any more."""
     return is_session_unknown(error) or (isinstance(error, MCPError) and error.code == CONNECTION_CLOSED)
 
 
@@ -67,7 +67,10 @@ def is_session_over(error: Exception) -> bool:
 async def connect(
     target: ToolServer, settings: config.McpSettings, gone: Callable[[], None], changed: Callable[[], None]
 ) -> AsyncIterator[Client]:
-    """gone, changed: are told when the server has ended the session, and when it has other tools."""
+    """Yield a client in a session with the server.
+
+    gone: called when the server has ended the session; changed: called when its tools have changed.
+    """
 
     async def heard(message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
@@ -83,7 +86,10 @@ async def connect(
 
 
 async def _listen(client: Client, changed: Callable[[], None]) -> None:
-    """As newer versions of the protocol have it; older ones tell without being asked."""
+    """Subscribe to changes of the tools.
+
+    Newer versions of the protocol need that; older servers notify without a subscription.
+    """
     tools = client.server_capabilities.tools
     if tools and tools.list_changed:
         with suppress(*FAILURES):
@@ -120,7 +126,7 @@ async def _transport(target: ToolServer, settings: config.McpSettings, stack: As
 
 @contextmanager
 def _nobody() -> Iterator[TextIO]:
-    """Hears what a program says on its standard error."""
+    """Yield a file that discards the standard error of a program."""
     with Path(os.devnull).open("w", encoding="utf-8") as file:
         yield file
 
@@ -136,7 +142,7 @@ def _http(target: ToolServer, settings: config.McpSettings) -> httpx2.AsyncClien
 
 
 class _WatchedTransport(AbstractAsyncContextManager[TransportStreams]):
-    """A transport whose end is heard."""
+    """A transport that calls `gone` at its end."""
 
     def __init__(self, transport: Transport, gone: Callable[[], None]) -> None:
         self._transport, self._gone = transport, gone
@@ -153,7 +159,7 @@ class _WatchedTransport(AbstractAsyncContextManager[TransportStreams]):
 
 
 class _WatchedStream:
-    """The data of a server; the reader has left when there is no more."""
+    """The incoming messages of a server; calls `gone` when the reader leaves, as there are no more."""
 
     def __init__(self, stream: Any, gone: Callable[[], None]) -> None:  # noqa: ANN401 - the SDK has several
         self._stream, self._gone = stream, gone
@@ -175,12 +181,13 @@ class _WatchedStream:
 
 
 class GuardedHttpTransport(httpx2.AsyncBaseTransport):
-    """A transport through the guard, for the SDK's HTTP client."""
+    """A transport for the SDK's HTTP client that sends requests through the SSRF guard."""
 
     def __init__(self, guard: SsrfGuard) -> None:
         self._guard = guard
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; raise httpx2.ConnectError if the guard refuses or the server cannot be reached."""
         headers = [(name, value) for name, value in request.headers.items() if name not in _OF_A_CONNECTION]
         there = httpx.Request(request.method, str(request.url), headers=headers, content=await request.aread())
         stack = AsyncExitStack()
@@ -193,21 +200,23 @@ class GuardedHttpTransport(httpx2.AsyncBaseTransport):
 
 
 class BoundedHttpTransport(httpx2.AsyncBaseTransport):
-    """No answer is longer than it may be, or takes longer; of a stream of events each is bounded by who reads it.
+    """Limit the size and the time of responses; in an event stream, the reader limits each event.
 
-    call, other: seconds that each may take.  Older servers are only told that it was broken off, and may hold on to it.
+    call, other: seconds for a tool call, and for another request.  Older servers only get a notification that a request
+    was cancelled, and may keep its response open.
     """
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, call: float, other: float) -> None:
         self._inner, self._call, self._other = inner, call, other
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; respond with status 504 if it takes too long."""
         until = await self._until(request)
         try:
             async with asyncio.timeout_at(until):
                 answer = await self._inner.handle_async_request(request)
         except TimeoutError:
-            return httpx2.Response(504, request=request)  # an error would end the session, and the calls of others
+            return httpx2.Response(504, request=request)  # an error would end the session, and its other calls
         most = float("inf") if answer.headers.get("content-type", "").startswith(_EVENTS) else _MOST
         stream = _BoundedByteStream(answer.stream, answer.aclose, most, until)
         return httpx2.Response(answer.status_code, headers=answer.headers, stream=stream, extensions=answer.extensions)
@@ -219,11 +228,12 @@ class BoundedHttpTransport(httpx2.AsyncBaseTransport):
         return asyncio.get_running_loop().time() + (self._call if _CALL in data else self._other) + _GRACE
 
     async def aclose(self) -> None:
+        """Close the inner transport."""
         await self._inner.aclose()
 
 
 class _BoundedByteStream(httpx2.AsyncByteStream):
-    """Another one's bytes, so many of them at most, and until then."""
+    """The bytes of another stream, with a limit of bytes and a time limit."""
 
     def __init__(
         self,

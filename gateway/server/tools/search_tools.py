@@ -24,13 +24,18 @@ _UNKNOWN = "This page is not opened: its address is in nothing that the user has
 
 
 class SearchService(Protocol):
-    """hits: raises ToolServerError."""
+    """The interface of a web search service."""
 
-    async def search(self, query: SearchQuery) -> list[SearchHit]: ...
-    async def close(self) -> None: ...
+    async def search(self, query: SearchQuery) -> list[SearchHit]:
+        """Return the hits of a query; raise ToolServerError."""
+
+    async def close(self) -> None:
+        """Close the connections."""
 
 
 class EngineSearch:
+    """Search by the API of a search engine."""
+
     def __init__(self, engine: SearchEngine, settings: config.WebSearchSettings) -> None:
         name, before = engine.auth_header
         key = settings.api_key
@@ -39,28 +44,32 @@ class EngineSearch:
         self._service = ToolServerClient("search service", settings.url or engine.root, headers)
 
     async def search(self, query: SearchQuery) -> list[SearchHit]:
+        """Return the hits of a query; raise ToolServerError."""
         return self._engine.read_hits(await self._service.ask(self._engine.ask(query)), query)
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._service.close()
 
 
 class StaticSearch:
-    """Pages that are written down, which have a word of the query."""
+    """Search in configured pages: a hit has at least one word of the query."""
 
     def __init__(self, found: Sequence[config.StaticSearchResult]) -> None:
         self._hits = [make_hit(one.url, one.title, one.text) for one in found]
 
     async def search(self, query: SearchQuery) -> list[SearchHit]:
+        """Return the hits of a query, in the order of the configuration."""
         words = query.text.lower().split()
         found = [hit for hit in self._hits if any(word in f"{hit.title} {hit.text}".lower() for word in words)]
         return [hit for hit in found if is_within(hit.url, query.domains)][: query.max_results]
 
     async def close(self) -> None:
-        """Do nothing: it has nothing open."""
+        """Do nothing: it has no connections."""
 
 
 def make_search_service(settings: config.WebSearchSettings) -> SearchService | None:
+    """Return the configured search service; None if none is configured."""
     if settings.service is None:
         return None
     if settings.service == "static":
@@ -71,7 +80,7 @@ def make_search_service(settings: config.WebSearchSettings) -> SearchService | N
 class ProviderContext(Struct, frozen=True):
     """The values that the providers of one response share.
 
-    messages: of its request; most: bytes of what the model is told of a call.
+    messages: of its request; max_result_bytes: of a tool result for the model.
     """
 
     sources: Sources
@@ -80,6 +89,7 @@ class ProviderContext(Struct, frozen=True):
     max_result_bytes: int
 
     def fit_result(self, text: str, item: str) -> str:
+        """Return the text cut to `max_result_bytes`, and note the warning `truncated:item` if it was longer."""
         short, was_cut = truncate_fenced(text, self.max_result_bytes)
         if was_cut:
             self.ledger.add("truncated", item)
@@ -100,7 +110,11 @@ def make_web_services(settings: config.WebSearchSettings, pdfs: Pdfs) -> WebServ
 
 
 class WebSearchProvider:
-    """Opens only pages whose address it, or the model, was told: none that carries away what was said here."""
+    """Provide web search to one response.
+
+    It opens only pages whose URL occurs in the messages or in results: another URL could carry the conversation to a
+    server.
+    """
 
     def __init__(
         self,
@@ -111,12 +125,14 @@ class WebSearchProvider:
     ) -> None:
         self._scope, self._search, self._pages, self._beside = scope, search, pages, beside
         self._told: list[str] = []
-        self._page: web_search.WebPage | None = None  # that was opened last
+        self._page: web_search.WebPage | None = None  # the page opened last
 
     async def list_tools(self) -> ToolOffer:
+        """Return the tools for search, and for pages if they can be fetched."""
         return ToolOffer(web_search.web_search_tools(self._scope, pages=self._pages is not None))
 
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
+        """Run a tool call; a failure is part of the result."""
         action = web_search.ACTIONS[run.ours.tool.name]
         arguments = _decode_arguments(run.arguments or "{}")
         if lacking := action.missing_argument(arguments):
@@ -166,21 +182,24 @@ _decode_file_query = json.Decoder(_FileSearchArguments).decode
 
 
 def file_search_client(settings: config.FileSearchSettings) -> ToolServerClient | None:
+    """Return the client of the configured file search; None if none is configured."""
     key = settings.api_key
     headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
     return ToolServerClient("file search", settings.url, headers) if settings.url else None
 
 
 class FileSearchProvider:
-    """definition: of the tool, as the client wrote it."""
+    """Provide file search to one response.  definition: of the tool, as the client wrote it."""
 
     def __init__(self, definition: dict[str, Any], service: ToolServerClient, beside: ProviderContext) -> None:
         self._definition, self._service, self._beside = definition, service, beside
 
     async def list_tools(self) -> ToolOffer:
+        """Return the file search tool."""
         return ToolOffer([file_search.file_search_tool()])
 
     async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
+        """Search all stores of the definition; a failure is part of the result."""
         try:
             query = _decode_file_query(run.arguments).query
         except (DecodeError, RecursionError):

@@ -31,7 +31,10 @@ Definition = dict[str, Any]
 
 
 class ToolRegistry:
-    """pdfs: reads those of clients and of the web; package: the one that speaks with servers of tools."""
+    """The tools that the gateway can run.
+
+    pdfs: reads PDFs of clients and of the web; package: the name of the MCP SDK's package.
+    """
 
     def __init__(self, settings: config.ToolSettings, package: str = _PACKAGE) -> None:
         self._settings, mcp, self.pdfs = settings, settings.mcp, Pdfs()
@@ -50,7 +53,7 @@ class ToolRegistry:
 
     @property
     def builtin_tool_filter(self) -> BuiltinToolFilter | None:
-        """Return the filter of tools that can run here; None if there are none."""
+        """The filter of tools that can run here; None if there are none."""
         return self._runs if self._there else None
 
     def _runs(self, definition: Definition) -> bool:
@@ -71,7 +74,10 @@ class ToolRegistry:
         return parts.scheme in ("http", "https") and any(fnmatchcase(host, allowed) for allowed in self._hosts)
 
     def toolset_for(self, hosted: BuiltinToolParams, request: Request, ledger: Warnings) -> Toolset | None:
-        """Of what a client asks to be run here; raises BadRequest for more servers than it may name."""
+        """Return the toolset of the built-in tools that a client requests; None without any.
+
+        Raises BadRequest for more MCP servers than allowed.
+        """
         if not (hosted.definitions or hosted.approved):
             return None
         servers, most = sum(one["type"] == "mcp" for one in hosted.definitions), self._settings.mcp.per_request
@@ -89,7 +95,7 @@ class ToolRegistry:
             return None
         labels = [label for label in model.mcp if label in self._sessions]
         options = request.rest.get(_OPTIONS) if model.web_search and self._web else None
-        if request.n > 1 or not (labels or options is not None):  # each choice would go its own way
+        if request.n > 1 or not (labels or options is not None):  # each choice would need tool rounds of its own
             if labels:
                 ledger.add("dropped", "tools.mcp")
             return None
@@ -132,6 +138,7 @@ class ToolRegistry:
         return McpProvider(server, self._sessions[label], listed, ledger, most)
 
     async def close(self) -> None:
+        """Close the sessions and clients of all configured servers."""
         lasting = [*self._sessions.values(), *(self._web or ())[:1], *filter(None, (self._files,))]
         await asyncio.gather(*(one.close() for one in lasting))
 

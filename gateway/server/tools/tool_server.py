@@ -1,4 +1,4 @@
-"""Call the tool servers that an operator names: their addresses, and a client for JSON over HTTP."""
+"""Call the tool servers that an operator configures: their addresses, and a client for JSON over HTTP."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -10,15 +10,16 @@ from gateway import __version__
 from gateway.builtin_tools.search_engines import SearchRequest
 from gateway.server import httpx
 
-_INTERNAL = -32603  # JSON-RPC's own code
-_MOST = 8 << 20  # bytes of one answer
+_INTERNAL = -32603  # internal error of JSON-RPC
+_MOST = 8 << 20  # bytes of one response
 _IDENTITY = {"accept": "application/json", "accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}
 
 
 class ToolServer(Struct, frozen=True):
-    """The address of a server; guarded: a client named it, so the guard checks its addresses.
+    """The address of a tool server.
 
-    seconds: that it may take for a call.
+    guarded: the client of the gateway named it, so the SSRF guard checks its addresses.
+    seconds: timeout of a tool call.
     """
 
     url: str
@@ -31,7 +32,7 @@ class ToolServer(Struct, frozen=True):
 
 
 class ToolServerError(Exception):
-    """The server is not there, or has said that it cannot; the text is for the model, and for the client."""
+    """The server cannot be reached or has failed; the message is for the model and the client."""
 
     def __init__(self, message: str, code: int = _INTERNAL) -> None:
         super().__init__(message)
@@ -39,14 +40,17 @@ class ToolServerError(Exception):
 
 
 class ToolServerClient:
-    """name: in what is said of it; headers: with its key.  Connections are kept."""
+    """A client for JSON over HTTP that keeps its connections.
+
+    name: of the service, for errors; headers: sent with every request, including the key.
+    """
 
     def __init__(self, name: str, root: str, headers: Mapping[str, str]) -> None:
         self._name, self._root, self._headers = name, root, headers
         self._used = False
 
     async def ask(self, ask: SearchRequest) -> Any:  # noqa: ANN401 - decoded JSON
-        """Raises ToolServerError."""
+        """Return the JSON of the response; raise ToolServerError."""
         self._used = True
         method, url = "GET" if ask.json is None else "POST", f"{self._root}{ask.path}"
         try:
@@ -58,11 +62,12 @@ class ToolServerClient:
             raise ToolServerError(f"The {self._name} did not answer in JSON.") from None
 
     async def close(self) -> None:
+        """Close the connections."""
         if self._used:
             await self._http.aclose()
 
     async def _whole(self, answer: "httpx.Response") -> bytes:
-        """Return the whole body.  A body that is still packed is not unpacked, and so is no JSON."""
+        """Return the whole body.  A compressed body is not decompressed, and so is invalid JSON."""
         if answer.status_code != 200:
             raise ToolServerError(f"The {self._name} refused: status {answer.status_code}.")
         data = bytearray()
@@ -74,6 +79,6 @@ class ToolServerClient:
 
     @cached_property
     def _http(self) -> "httpx.AsyncClient":
-        """Takes long to make."""
-        timeout = httpx.Timeout(None, connect=10)  # how long a whole call may take the toolbox knows
+        """The httpx client, created at its first use, as that takes long."""
+        timeout = httpx.Timeout(None, connect=10)  # no limit for the whole call, as Toolset has one
         return httpx.AsyncClient(headers={**_IDENTITY, **self._headers}, timeout=timeout, trust_env=False)

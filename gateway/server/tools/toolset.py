@@ -34,10 +34,11 @@ ResultCallback = Callable[[BuiltinToolResult], None]
 
 
 class ToolRoundCall:
-    """A round of tools as an upstream call.  Its data are lists of Results as JSON; the first is empty: it has begun.
+    """A round of tools with the interface of an upstream call.
 
-    work: is begun at once, and tells each result as soon as there is one; what it raises, `read` does.  It may wait
-    until what it has told is used, which is so when more is waited for.
+    Its data are lists of BuiltinToolResult as JSON; the first list is empty and marks the start.
+    work: started at once with two functions.  The first one takes each result.  The second one returns when all results
+    so far were read and more are waited for.  `read` raises the errors of `work`.
     """
 
     def __init__(self, work: ToolRoundWork) -> None:
@@ -51,6 +52,7 @@ class ToolRoundCall:
         self._task.add_done_callback(self._end)
 
     async def ready(self, seconds: float = inf, _callback: DataCallback | None = None, /) -> bool:
+        """Wait until `read` has results or the round is over; return False after `seconds`."""
         if not self._results:
             self._used.set()
         with suppress(TimeoutError):
@@ -59,6 +61,7 @@ class ToolRoundCall:
         return self._news.is_set()
 
     def read(self) -> bytes:
+        """Return the results since the last call as JSON, b"" at the end."""
         results, self._results = self._results, []
         over = self._begun and self._task.done() and not results
         self._begun = True
@@ -71,13 +74,14 @@ class ToolRoundCall:
 
     @property
     def over(self) -> bool:
+        """False: only `read` shows the end."""
         return False
 
     def report_outcome(self, problem: Problem | None) -> None:
-        """No backend has said anything."""
+        """Do nothing: no backend takes part."""
 
     def close(self) -> None:
-        """Break off what still runs."""
+        """Cancel running tools."""
         self._task.cancel()
 
     def _take(self, result: BuiltinToolResult) -> None:
@@ -86,7 +90,7 @@ class ToolRoundCall:
         self._news.set()
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """Take the exception of the task, as both would keep each other in memory."""
+        """Fetch the exception of a cancelled task, as both would keep each other in memory."""
         if task.cancelled():
             with suppress(asyncio.CancelledError):
                 task.result()
@@ -94,28 +98,31 @@ class ToolRoundCall:
 
 
 class ToolOffer(Struct, frozen=True):
-    """told: what the client is told of it."""
+    """The tools of a provider; events: for the client, such as a list of tools."""
 
     tools: Sequence[BuiltinTool]
     events: Sequence[Event] = ()
 
 
 class ToolProvider(Protocol):
-    """offer: what it has; where that cannot be known it says so in what is told, and raises nothing.
+    """The interface of a provider of tools for one response."""
 
-    run: raises nothing either, and may be broken off.  close: at the end of the answer.
-    """
+    async def list_tools(self) -> ToolOffer:
+        """Return the tools.  Raises nothing: if they cannot be listed, the events report it."""
 
-    async def list_tools(self) -> ToolOffer: ...
-    async def run(self, run: BuiltinToolRun) -> BuiltinToolResult: ...
-    async def close(self) -> None: ...
+    async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
+        """Run a tool call.  Raises nothing, and may be cancelled."""
+
+    async def close(self) -> None:
+        """Release the provider's resources, at the end of the response."""
 
 
 class ToolsetOptions(Struct, frozen=True):
     """Further settings of a response with tools.
 
-    approved: calls that are made first.  most: calls that the client allows; None: as many as the operator.
-    loop: how its client is told.  sources: that its tools find.  served: fields of its request that ask for them.
+    approved: calls that run first.  max_result_bytes: the client's limit of tool calls, None for the operator's.
+    loop: the tool loop, which decides on the events for the client.  sources: collects the sources that tools find.
+    served: fields of the request that the tools replace.
     """
 
     approved: Sequence[ApprovedToolCall] = ()
@@ -129,7 +136,7 @@ _OPEN = ToolsetOptions()
 
 
 class Toolset:
-    """To be entered: `open`, then `run` for each round of tools."""
+    """The tools of one response: an async context manager.  Call `open`, then `run` for each round of tools."""
 
     def __init__(
         self, providers: Sequence[ToolProvider], settings: config.ToolSettings, terms: ToolsetOptions = _OPEN
@@ -140,7 +147,10 @@ class Toolset:
         self.tools: list[BuiltinTool] = []
 
     async def open(self) -> ToolLoop:
-        """Asks all of them at once what they have; of two tools of one name the first is taken."""
+        """List the tools of all providers at once, and return the tool loop.
+
+        Of two tools with the same name, the first is used.
+        """
         offers = await asyncio.gather(*(provider.list_tools() for provider in self._providers))
         for provider, offer in zip(self._providers, offers, strict=True):
             for ours in offer.tools:
@@ -153,13 +163,13 @@ class Toolset:
         return terms.loop(self.tools, limits, new_id, events, terms.approved, terms.sources)
 
     def add_to_request(self, request: Request, ledger: Warnings) -> Request:
-        """The request with these tools."""
+        """Return the request with these tools."""
         rest = {name: value for name, value in request.rest.items() if name not in self._terms.served}
         return with_builtin_tools(replace(request, rest=rest), [ours.tool for ours in self.tools], ledger)
 
     async def run(self, due: Iterable[BuiltinToolRun], tell: ResultCallback) -> None:
         """Run all calls at once; report each result when it arrives."""
-        await asyncio.gather(*(self._one(run, tell) for run in due))  # a TaskGroup that is broken off is a cycle
+        await asyncio.gather(*(self._one(run, tell) for run in due))  # a cancelled TaskGroup is a reference cycle
 
     async def _one(self, run: BuiltinToolRun, tell: ResultCallback) -> None:
         provider = self._owners[ToolName(run.ours.tool.name, run.ours.tool.namespace)]

@@ -1,4 +1,4 @@
-"""Pages of the web, fetched from where everybody can reach and read as text."""
+"""Fetch pages of the web from public addresses, and read them as text."""
 
 import asyncio
 import sys
@@ -25,12 +25,14 @@ _GONE = "The page cannot be had."
 
 
 class WebPageFetcher:
+    """Fetch web pages, within the configured limits."""
+
     def __init__(self, settings: config.FetchSettings, pdfs: Pdfs) -> None:
         self._settings, self._pdfs = settings, pdfs
         self._guard = SsrfGuard(address_filter(settings.networks, settings.ports))
 
     async def fetch_page(self, url: str, within: UrlFilter = any_url) -> web_search.WebPage:
-        """within: where it may have moved to.  Raises ToolServerError."""
+        """Return a page as text; raise ToolServerError.  within: the URLs that a redirect may lead to."""
         if not is_page(url):
             raise ToolServerError("This is no address of a page: it should begin with http:// or https://.")
         try:
@@ -54,7 +56,7 @@ class WebPageFetcher:
         return web_search.make_page(url, title, text)
 
     async def _text(self, fetched: FetchedContent) -> str:
-        """Return the text.  Content that is still packed stays so, as its size is unknown."""
+        """Return the text; "" for compressed content, whose full size is unknown."""
         if fetched.packed:
             return ""
         if is_pdf(fetched.data):
@@ -63,12 +65,12 @@ class WebPageFetcher:
 
 
 def can_read_html() -> bool:
-    """There is what reads HTML."""
+    """Return True if the package that reads HTML is installed."""
     return find_spec(PACKAGE) is not None
 
 
 async def _read(html: str, url: str) -> str:
-    """In a process of its own, which knows no secret."""
+    """Return the title and the Markdown of a page, read by a process without secrets."""
     command = (sys.executable, "-I", _PROGRAM, url)
     async with run_child(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}) as process:
         data, _ = await process.communicate(html.encode(errors="replace"))

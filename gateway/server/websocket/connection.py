@@ -1,4 +1,4 @@
-"""One connection: what comes in is always taken, and what goes out waits for the client to read it."""
+"""Run one WebSocket connection: its messages are read at once, and events wait for the client to read."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -27,7 +27,7 @@ from gateway.server.websocket.stream_scheduler import ScheduledMessage, StreamSc
 from gateway.server.worker_thread import parsed
 
 _MOST_SECONDS = 3600.0
-_MOST_UNREAD = 64  # responses that a client does not read while it sends on; beyond them it is cut off
+_MOST_UNREAD = 64  # messages that a client leaves unread while it sends more; beyond that the connection is closed
 _GOING_AWAY = 1001
 _NO_CONNECTION: Scope = {}  # messages report that the client of a WebSocket disconnects
 _OLD = Problem(
@@ -38,7 +38,10 @@ _OLD = Problem(
 
 
 class WebSocketConnection:
-    """`run` it once; `end` it at any time.  most_bytes: of what waits, and of what is remembered."""
+    """A WebSocket connection: `run` it once; `end` it at any time.
+
+    most_bytes: of waiting requests, and of the history that is kept.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, key: ApiKey | None, most_bytes: int) -> None:
         self._receive, self._send = receive, send
@@ -49,12 +52,12 @@ class WebSocketConnection:
         self._lanes = StreamScheduler(most_bytes)
         self._running: set[asyncio.Task[None]] = set()
         self._asides: set[asyncio.Task[None]] = set()
-        self._refusal: Problem | None = None  # of all that is new
+        self._refusal: Problem | None = None  # the error for all new requests
 
     async def run(self, asking: ModelRequestHandler) -> None:
-        """Until the client has gone, and all is over that it asked for.
+        """Serve the connection until the client has disconnected and all its responses have ended.
 
-        Where it is cancelled the client is told what that ended.
+        If this is cancelled, the running responses report it to the client first.
         """
         self._asking = asking
         await self._send({"type": "websocket.accept"})
@@ -75,7 +78,7 @@ class WebSocketConnection:
             await self._done()
 
     async def end(self, problem: Problem, code: int) -> None:
-        """Refuse what is new, and close the connection as soon as nothing runs any more."""
+        """Refuse new requests, and close the connection when no response runs."""
         self._refusal = problem
         await self._done()
         with suppress(OSError, RuntimeError):  # it is closed already
@@ -89,13 +92,13 @@ class WebSocketConnection:
         await asyncio.sleep(_MOST_SECONDS)
         await self.end(_OLD, _GOING_AWAY)
 
-    # in
+    # Incoming messages
 
     async def _read(self) -> None:
         while (message := await self._receive())["type"] != "websocket.disconnect":
             text = message.get("text")
             self._take(await parsed(parse_message, message["bytes"] if text is None else text, self._asking.counts))
-            await asyncio.sleep(0)  # where many messages came at once, the answers to them are to get away
+            await asyncio.sleep(0)  # lets responses out, if many messages arrive at once
 
     def _take(self, said: CreateMessage | InvalidMessage | SteerMessage | None) -> None:
         if isinstance(said, SteerMessage):
@@ -124,15 +127,15 @@ class WebSocketConnection:
             return entry.problem
         return await ResponseTask(self._asking, self._client, entry, self._tell).run()
 
-    # out
+    # Outgoing messages
 
     async def _tell(self, text: str) -> None:
-        """Wait until there is room for it; what cannot be told to anybody is no matter."""
+        """Send a message once there is room for it; drop it if the connection is closed."""
         if self._gone.is_set():
             return
         try:
             await self._send({"type": "websocket.send", "text": text})
-        except (OSError, RuntimeError):  # the server knows that it is closed, and has not told us yet
+        except (OSError, RuntimeError):  # the server knows of the close, but has not reported it yet
             self._gone.set()
 
     async def _tell_while_there(self, text: str) -> None:
@@ -140,7 +143,7 @@ class WebSocketConnection:
             await self._tell(text)
 
     def _tell_aside(self, text: str) -> None:
-        """Tell it and go on."""
+        """Send a message in a task, without waiting for it."""
         if len(self._asides) < _MOST_UNREAD:
             self._beside(self._tell_while_there(text), self._asides)
         else:
@@ -153,7 +156,10 @@ class WebSocketConnection:
 
 
 def _leaving(gone: asyncio.Event) -> Receive:
-    """Return the `receive` behind the body.  It does not know the connection, so that it keeps no reference to it."""
+    """Return a `receive` that reports the disconnect.
+
+    It has no reference to the connection, which would be a cycle.
+    """
 
     async def receive() -> Message:
         await gone.wait()

@@ -23,13 +23,15 @@ _NOT_HERE = "WebSocket is not supported here: POST the request, with stream: tru
 
 
 class ConnectionRegistry:
+    """The open connections of a process."""
+
     def __init__(self) -> None:
         self._open: set[WebSocketConnection] = set()
         self._closing = False
 
     @contextmanager
     def registered(self, connection: WebSocketConnection) -> Iterator[None]:
-        """As long as it runs."""
+        """Register a connection within the block."""
         self._open.add(connection)
         try:
             yield
@@ -37,34 +39,35 @@ class ConnectionRegistry:
             self._open.discard(connection)
 
     def reject_if_closing(self) -> None:
-        """Raise Unavailable if no more connections are admitted."""
+        """Raise UpstreamUnavailable if no more connections are admitted."""
         if self._closing:
             raise UpstreamUnavailable(_STOPPING)
 
     async def close_when(self, stopping: asyncio.Event) -> None:
-        """Then take nothing new, and close each connection as soon as nothing runs in it any more."""
+        """Close all connections once the event is set."""
         await stopping.wait()
         await self.close()
 
     async def close(self) -> None:
+        """Admit no new connection, and close each one as soon as no response runs in it."""
         self._closing = True
         problem = UpstreamUnavailable(_STOPPING).problem
         await asyncio.gather(*(connection.end(problem, _RESTARTS) for connection in self._open))
 
 
 def add_websocket(app: FastAPI, path: str, config: Config, door: Authenticator) -> None:
-    """Add the route.  The code that stops the application closes its `state.sockets`."""
+    """Add the route.  Connections close when `close_when` of `app.state.sockets` gets the stop event."""
     app.state.sockets = ConnectionRegistry()
     app.router.routes.append(WebSocketRoute(path, WebSocketEndpoint(app, config, door)))
 
 
 def websocket_unsupported() -> UpgradeRequired:
-    """Clients that try WebSocket first go on with HTTP at once when they hear this status."""
+    """Return the error for a WebSocket: clients that try WebSocket first continue with HTTP after this status."""
     return UpgradeRequired(_NOT_HERE)
 
 
 class WebSocketEndpoint:
-    """Plain ASGI, for the scope `websocket`."""
+    """The ASGI application for the scope `websocket`."""
 
     def __init__(self, app: FastAPI, config: Config, door: Authenticator) -> None:
         self._app, self._config, self._door, self._pages = app, config, door, OriginCheck(config)

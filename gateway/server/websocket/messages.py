@@ -1,4 +1,4 @@
-"""Parse the messages of a WebSocket client, JSON objects of a type and a stream each, and write events and errors."""
+"""Parse the messages of a WebSocket client, JSON objects with a type and a stream, and build events and errors."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ from gateway.errors import BadRequest, ClientError, Problem
 
 _ERROR = b'{"type":"error",'
 _NOT_STEERED = "This gateway does not steer responses: send the input with the next 'response.create'."
-StreamId = str | None  # None: the one without a name
+StreamId = str | None  # None: the stream without an id
 _Members = dict[str, Raw]
 _CREATE, _STEER, _PROCESSED = "response.create", "response.steer", "response.processed"
 _check = object_of({"type": one_of(_CREATE, _STEER, _PROCESSED)})
@@ -28,9 +28,10 @@ _FOREGROUND = "Over a WebSocket no response is made in the background: POST the 
 
 
 def event_messages(data: bytes, stream_id: str | None = None) -> list[str]:
-    """One of each event in whole frames of an event stream, for the lane that its request named.
+    """Return a message for each event in whole frames of an event stream, with the id of its stream.
 
-    An `error` is left out: here it ends a turn, and so does the `response.failed` behind it, which says the same.
+    An `error` event is left out: over a WebSocket it would end the response.  The `response.failed` event after it
+    reports the same.
     """
     lane = encode(_stream_id_member(stream_id))[1:-1]
     items = (payload for payload in event_payloads(data) if not payload.startswith(_ERROR))
@@ -38,7 +39,7 @@ def event_messages(data: bytes, stream_id: str | None = None) -> list[str]:
 
 
 def error_message(problem: Problem, stream_id: str | None = None) -> str:
-    """For what would have had a status of its own over HTTP."""
+    """Return the message for an error that would have a status of its own over HTTP."""
     fields = {"type": "error", "status": problem.status, **_stream_id_member(stream_id), "error": problem.error()}
     return encode(fields).decode()
 
@@ -49,7 +50,7 @@ def warnings_message(entries: list[str], stream_id: str | None = None) -> str:
 
 
 def steer_failed_message(event: dict[str, Any], stream_id: str | None = None) -> str:
-    """The answer to `response.steer`, which gives the input back."""
+    """Return the reply to `response.steer`, which contains its input."""
     error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": _NOT_STEERED}
     steer = {name: event.get(name, "") for name in ("input", "previous_response_id")}
     fields = {
@@ -67,7 +68,7 @@ def _stream_id_member(stream_id: str | None) -> JsonObject:
 
 
 class CreateMessage(Struct, frozen=True):
-    """A response is wanted.  body: as it would be POSTed; previous: the response that it goes on from."""
+    """A request for a response.  body: as for a POST; previous: the id of the response that it continues."""
 
     lane: StreamId
     body: bytes
@@ -75,7 +76,7 @@ class CreateMessage(Struct, frozen=True):
 
 
 class InvalidMessage(Struct, frozen=True):
-    """A message that cannot be what it should be."""
+    """A message that is rejected with a problem."""
 
     lane: StreamId
     problem: Problem
@@ -83,14 +84,14 @@ class InvalidMessage(Struct, frozen=True):
 
 
 class SteerMessage(Struct, frozen=True):
-    """A response is to be influenced that is being made."""
+    """A message that would steer a running response."""
 
     lane: StreamId
     event: dict[str, Any]
 
 
 def parse_message(data: str | bytes, counts: Counts = COUNTS) -> CreateMessage | InvalidMessage | SteerMessage | None:
-    """Parse a message; return None if it asks for nothing."""
+    """Parse a message; return None for one without an effect."""
     lane, raw = None, data if isinstance(data, bytes) else data.encode()
     try:
         counts.check_raw(raw)
@@ -116,7 +117,7 @@ def _parse_stream_id(members: _Members) -> StreamId:
 
 
 def _create(members: _Members, lane: StreamId) -> CreateMessage:
-    """Parse a request.  Its parameters stay bytes.  It may say that it streams, as some clients do."""
+    """Parse a request.  Its parameters stay bytes.  `stream: true` is allowed, as some clients send it."""
     stream, background = _value(members, "stream"), _value(members, "background")
     if not (stream is None or stream is True):
         raise BadRequest(_STREAMED, code="unsupported_value", param="stream")

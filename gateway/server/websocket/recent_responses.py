@@ -1,7 +1,7 @@
-"""Responses that are not stored: others go on from them as long as their connection lasts.
+"""Keep responses that are not stored, so that later requests of their connection can continue them.
 
-Of each lane it is the latest.  What is stored is found in the store, as ever, and what a response of here goes on from
-may be there, too: only what the store does not have is kept here.
+Each stream keeps its latest response.  A response may continue one in the store: only items that the store does not
+have are kept here.
 """
 
 from typing import Any
@@ -22,31 +22,38 @@ _WELL = ("completed", "incomplete")
 class ResponseChain(Struct, frozen=True):
     """The history up to a response.
 
-    root: the response in the store that it begins behind; turns: the items of each turn since then, as JSON.
+    root: the stored response that it continues; turns: the items of each turn since then, as JSON.
     """
 
     root: str | None = None
     turns: tuple[bytes, ...] = ()
 
     def items(self) -> list[dict[str, Any]]:
+        """Return the items of all turns."""
         return [item for turn in self.turns for item in json.decode(turn)]
 
     @property
     def size(self) -> int:
+        """The bytes of all turns."""
         return sum(map(len, self.turns))
 
 
 class RecentResponses:
-    """most_bytes: of all of them; beyond that the oldest are forgotten."""
+    """The latest response of each stream of a connection.
+
+    most_bytes: of all histories; beyond that the oldest are removed.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._latest: dict[StreamId, tuple[str, ResponseChain]] = {}  # by lane: an id, and what was said up to there
+        self._latest: dict[StreamId, tuple[str, ResponseChain]] = {}  # by stream: an id, and the history up to it
 
     def find(self, id: str | None) -> ResponseChain | None:
+        """Return the history up to a response; None if it is not kept."""
         return next((chain for known, chain in self._latest.values() if known == id), None)
 
     def add(self, lane: StreamId, id: str, chain: ResponseChain) -> None:
+        """Keep the latest response of a stream."""
         self._latest.pop(lane, None)
         self._latest[lane] = id, chain
         while sum(chain.size for _, chain in self._latest.values()) > self._most_bytes:
@@ -59,7 +66,7 @@ class RecentResponses:
 
 
 class ConnectionContext(StoredContext):
-    """For one request in a lane."""
+    """The stored and the kept context for one request in a stream."""
 
     can_store = True
 
@@ -71,6 +78,7 @@ class ConnectionContext(StoredContext):
     async def save_response(
         self, draft: ResponseDraft, origin: Predecessor, ledger: Warnings, record: StoredObject
     ) -> None:
+        """Store the response, or keep it for the connection if it is not to be stored or the store fails."""
         if not (record["store"] or origin.conversation):
             await self._remember(draft, origin, record)
             return
@@ -88,7 +96,7 @@ class ConnectionContext(StoredContext):
         return replace(stored, context=context, unstored=items)
 
     async def _remember(self, draft: ResponseDraft, origin: Predecessor, record: StoredObject) -> None:
-        """A response of a conversation is gone on from in that."""
+        """Keep a response, unless it belongs to a conversation, which continues in the store."""
         if record["status"] in _WELL and not origin.conversation:
             turn = json.encode([*await input_items(draft, origin), *record["output"]])
             self._recent.add(self._lane, record["id"], replace(self._chain, turns=(*self._chain.turns, turn)))

@@ -1,4 +1,4 @@
-"""One response on its way: what is answered as over HTTP, told in messages."""
+"""Run one response for a WebSocket: as over HTTP, but its events are messages."""
 
 from collections.abc import Awaitable, Callable
 
@@ -31,7 +31,7 @@ SendText = Callable[[str], Awaitable[None]]
 class WebSocketClient(Struct, frozen=True):
     """The client of a connection.
 
-    http: the head of the handshake, as one of a request; recent: the responses that are not stored.
+    http: the handshake as a request; recent: the responses that are not stored.
     """
 
     http: HttpRequest
@@ -40,20 +40,23 @@ class WebSocketClient(Struct, frozen=True):
 
     @property
     def debugs(self) -> bool:
+        """True if the client wants warnings as messages."""
         return get_header(self.http.scope, b"x-gateway-debug") == "1"
 
 
 class ResponseTask:
+    """Run one response.  tell: sends a message to the client."""
+
     def __init__(
         self, asking: ModelRequestHandler, client: WebSocketClient, asked: CreateMessage, tell: SendText
     ) -> None:
         self._asking, self._client, self._asked, self._tell = asking, client, asked, tell
-        self._whole = False  # all events have been told
+        self._whole = False  # all events have been sent
         self._seen = asking.telemetry.begin(new_id("req_"), RESPONSES, client.http.scope["headers"])
 
     async def run(self) -> Problem | None:
-        """Answer it, and give what else the client has to be told: why there is no answer, or not all of it."""
-        problem: Problem | None = STOPPED  # unless it comes to an end of its own
+        """Run the response; return a problem that its events have not reported, else None."""
+        problem: Problem | None = STOPPED  # until the response has ended by itself
         try:
             well, problem = await self._answered()
         finally:
@@ -63,19 +66,19 @@ class ResponseTask:
         return problem
 
     async def _answered(self) -> tuple[bool, Problem | None]:
-        """Return whether it ended well, and the problem that the client still has to hear of."""
+        """Return whether the response ended well, and a problem that the client does not know yet."""
         try:
             ask = IncomingRequest(self._request(), self._asked.body, self._client.key)
             with self._asking.acquire_concurrency():
                 well = await self._asking.handle(ask, self._read, Responder, tee_send(self._send, self._seen.recorder))
         except GatewayError as error:
             return False, error.problem
-        except Exception as error:  # noqa: BLE001 - the last place where a client can be told
+        except Exception as error:  # noqa: BLE001 - the last place that can send the client an error
             return False, error_responses.internal_error(self._seen.id, error)
         return well, None if self._whole else _CUT
 
     def _request(self) -> HttpRequest:
-        """As one of its own, that is observed."""
+        """Return a request for this response alone, with a record of its own."""
         http, seen = self._client.http, self._seen
 
         async def receive() -> Message:
@@ -99,7 +102,7 @@ class ResponseTask:
         return reader.response_in_context(state, raw, held)
 
     async def _send(self, message: Message) -> None:
-        """A message of ASGI, as messages of the connection."""
+        """Send an ASGI message as messages of the connection."""
         if message["type"] == "http.response.start":
             items = [value.decode() for name, value in message["headers"] if name == _WARNINGS]
             await self._warn([entry for entries in items for entry in entries.split(", ")])
@@ -112,6 +115,6 @@ class ResponseTask:
         self._whole = self._whole or data.endswith(event_stream.DONE)
 
     async def _warn(self, entries: list[str]) -> None:
-        """Clients that did not ask for it may not know such a message."""
+        """Send warnings as a message if the client wants it, as other clients may not know it."""
         if entries and self._client.debugs:
             await self._tell(warnings_message(entries, self._asked.lane))

@@ -16,16 +16,19 @@ ScheduledMessage = CreateMessage | InvalidMessage
 
 
 class StreamScheduler:
-    """`add` what is asked; what has `begun` is `over` some time.  most_bytes: of all that waits."""
+    """Queue the messages of a connection: `add` each one, run the ones that `begun` returns, then call `over`.
+
+    most_bytes: of all waiting messages.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._waiting: list[ScheduledMessage] = []  # in the order in which it came
+        self._waiting: list[ScheduledMessage] = []  # in the order of arrival
         self._busy: set[StreamId] = set()
-        self._named: set[StreamId] = set()  # all that ever were
+        self._named: set[StreamId] = set()  # all stream ids so far
 
     def add(self, entry: ScheduledMessage) -> Problem | None:
-        """Why it cannot be added, or None."""
+        """Queue a message; return the problem if it is rejected."""
         named = self._named | {entry.lane} - {None}
         if len(named) > MOST_NAMED:
             return Problem(400, _TOO_MANY, "websocket_stream_limit_reached", "stream_id")
@@ -36,7 +39,7 @@ class StreamScheduler:
         return None
 
     def begun(self) -> list[ScheduledMessage]:
-        """Return the messages that run from now on."""
+        """Return the messages to run from now on."""
         begun: list[ScheduledMessage] = []
         waiting, self._waiting = self._waiting, []
         for entry in waiting:
@@ -48,6 +51,7 @@ class StreamScheduler:
         return begun
 
     def over(self, lane: StreamId) -> None:
+        """Free a stream whose message has been handled."""
         self._busy.discard(lane)
 
     def clear(self) -> None:
