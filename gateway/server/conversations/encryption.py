@@ -1,4 +1,4 @@
-"""Encrypt the reasoning that clients keep, so that nobody else can read or replace it.
+"""Encrypt the reasoning that clients keep, so that no other party can read or replace it.
 
 Encrypted reasoning is `gw1.` and the base64url of the key's id (8 bytes), a nonce (12) and the AES-GCM ciphertext of
 the reasoning as JSON.  The version and the tenant are authenticated with it.

@@ -75,7 +75,7 @@ class JobManager:
             await asyncio.wait(beside)  # the caller closes the store next
 
     async def _end(self) -> None:
-        """Once stopping, let jobs end for `drain_seconds`, then stop the rest."""
+        """Wait for the stop; then let jobs end for `drain_seconds`, and stop the rest."""
         await self._stopping.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.server.drain_seconds):

@@ -40,7 +40,8 @@ class RateLimitPermit:
     """The admission of a request; the end of the `async with` block ends it.
 
     headers: the `x-ratelimit-…` headers of the response.
-    used: returns the tokens used, called at the end of the block; without it the estimate counts.
+    used: returns the tokens used, called at the end of the block.  Without it, the tokens are 0 after a GatewayError,
+    and the estimate otherwise.
     end: called at the end of the block with the tokens used, or with None to keep the estimate.
     """
 
@@ -104,7 +105,7 @@ class ConcurrentRequests:
 
 
 class _ExhaustedLimit(Struct, frozen=True):
-    """A limit that refused a request, and the time until which requests of that cost are refused without counting."""
+    """A limit that refused a request; until then, requests of at least that cost are refused without counting."""
 
     standing: RateLimitState
     until: float

@@ -38,7 +38,7 @@ class RateLimit(Struct, frozen=True):
 
     @property
     def is_sliding(self) -> bool:
-        """True for a limit per minute; a limit per day starts anew at midnight UTC."""
+        """True for a limit per minute, whose window slides; a window per day begins at midnight UTC."""
         return self.seconds == _MINUTE
 
     @property

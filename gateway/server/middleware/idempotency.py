@@ -135,7 +135,7 @@ class ResponseCapture:
         self._last: Message | None = None
 
     async def take(self, message: Message) -> None:
-        """Take the place of `send`."""
+        """Pass on and keep a message; to be used as the `send` of the response."""
         if message["type"] == "http.response.start":
             self._status, self._type = message["status"], _content_type(message)
         else:

@@ -54,7 +54,7 @@ class AppInstance:
         self._app.state.leaving = True
 
     def stop(self) -> None:
-        """Refuse new work, and let running requests and jobs end."""
+        """Let jobs and WebSocket connections end; other requests continue to their end."""
         self._stop()
 
     def stop_waiting(self) -> None:

@@ -1,8 +1,8 @@
 """Call backends: the HTTP client, slots and queues, discovery, metadata and the registry of models.
 
-The client speaks HTTP/1.1 to one backend: it sends a POST and hands out the bytes of the response.  It never loses
-bytes that have arrived.  It knows sockets and HTTP, but no models, events or routing.  A pool belongs to one event
-loop, a response to one reader at a time.  All waits can be cancelled without losing data; only `close` discards it.
+The client uses HTTP/1.1 with one backend: it sends a POST and hands out the bytes of the response.  It never loses
+bytes that have arrived.  It knows sockets and HTTP, but no models, events or routing.  A pool is for one event loop,
+a response for one reader at a time.  All waits can be cancelled without losing data; only `close` discards it.
 
     pool = ConnectionPool("http://127.0.0.1:8000")
     post = pool.post("/v1/chat/completions", body)

@@ -45,7 +45,7 @@ class PendingPost:
         self.answer, self.repeated = kept or pool.post_on_new_connection(head, body), False
 
     def headers_received(self) -> bool:
-        """Return True if status and headers are known; otherwise `answer.ready` tells when to look again.
+        """Return True if status and headers are known; if False, wait with `answer.ready` before the next call.
 
         If the backend closed a kept connection while the request was on its way, the request is sent again.  Any other
         UpstreamError of the response is raised.

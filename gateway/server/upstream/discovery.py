@@ -86,7 +86,7 @@ def discovered_config(found: Iterable[DiscoveredServer], taken: Collection[str] 
 
 
 async def _ask(client: "httpx.AsyncClient", url: str, expected: KindName, seconds: float) -> DiscoveredServer | None:
-    """Return the server at a URL, None if there is none.
+    """Return the server at a URL; None without a server.
 
     The list of models may take two thirds of the time, the confirmation of the kind one third.
     """

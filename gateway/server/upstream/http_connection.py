@@ -233,7 +233,7 @@ class IdleConnections:
         return True
 
     def pop(self) -> "UpstreamConnection | None":
-        """Remove and return the connection used last; None if there is none."""
+        """Remove and return the connection used last; None if no connection is idle."""
         return self._connections.popitem()[0] if self._connections else None
 
     def discard(self, connection: "UpstreamConnection") -> None:

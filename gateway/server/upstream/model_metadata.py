@@ -114,7 +114,7 @@ class MetadataCache:
             await asyncio.wait(awaited, timeout=patience)
         return [answer for key in keys if (answer := self._answer(key)) is not None]
 
-    def _answer(self, key: _Key) -> Any:  # noqa: ANN401 - of the ask's own type
+    def _answer(self, key: _Key) -> Any:  # noqa: ANN401 - of the query's own type
         return self._answers.get(key, _NONE)[1]
 
     def _refreshed(self, ask: MetadataQuery[Any], model: str, settings: TemplateSettings) -> _Key:
@@ -148,7 +148,7 @@ def _key(ask: MetadataQuery[Any], model: str, settings: TemplateSettings) -> _Ke
     return ask.path, json.encode(ask.fields(model, settings))
 
 
-def _found(model: str, fields: bytes, answer: Any) -> ModelMetadata | str | bool | None:  # noqa: ANN401 - of the ask's type
+def _found(model: str, fields: bytes, answer: Any) -> ModelMetadata | str | bool | None:  # noqa: ANN401 - as above
     if json.decode(fields).get("model", model) != model:
         return None
     found: ModelMetadata | str | bool | None = _of(model, [answer]) if isinstance(answer, Mapping) else answer
