@@ -81,7 +81,7 @@ def main(orders: BinaryIO, failures: BinaryIO) -> None:
     """Write each recording of the input; called in the child process."""
     while size := int.from_bytes(orders.read(LENGTH), "big"):
         data = orders.read(size)
-        if len(data) == size and (why := _failure(data)):  # an incomplete one: the gateway was killed
+        if len(data) == size and (why := _failure(data)):  # else the data is incomplete, as the gateway was killed
             failures.write(why.encode() + b"\n")
             failures.flush()
 
