@@ -1,8 +1,9 @@
-"""Speak the dialects of backends: a request becomes an upstream body, and an answer becomes events.
+"""Convert requests to the bodies that backends accept, and their responses to events.
 
-A kind of server is a row in kinds/: its features, and a rule for each field of a request (field_rules.py).  A server
-that does less than its kind has another (ignored_fields.py).  The rows as a page are docs/backends.md.  All kinds that
-answer with chat completions share the decoder in openai/; `dialect` is the API of a kind, see dialects.py.
+Each kind of server is a row in kinds/: its features, and a rule for each request field (field_rules.py).  A server that
+ignores fields of its kind gets adapted rules (ignored_fields.py).  docs/backends.md shows the rows as a page.  All
+kinds that respond with chat completions share the decoder in openai/.  `dialect` names the API of a kind, see
+dialects.py.
 """
 
 from gateway.backends.kind import Kind

@@ -1,4 +1,4 @@
-"""The ways in which servers are asked and answer: where, with what body, and how the answer is decoded."""
+"""The chat APIs of backends: path, request body and decoder of each."""
 
 from collections.abc import Callable, Mapping, Set
 from types import MappingProxyType
@@ -15,9 +15,11 @@ from gateway.warnings import Warnings
 
 
 class Dialect(Struct, frozen=True):
-    """A POST to `path`; `body` as openai.body has it; `decoder`: one for the answer to such a request.
+    """A chat API: requests are POSTs to `path`.
 
-    thinking: the fields about thoughts, if a model that has none refuses to be asked for them.
+    body: encode a request, see `openai.request_body.chat_body`.
+    decoder: return a new decoder for the response to a request.
+    thinking: the reasoning fields, if a model without reasoning rejects a request that has one; else empty.
     """
 
     path: str

@@ -117,7 +117,7 @@ def _takers(name: str) -> list[str]:
 
 
 def _elsewhere(name: str) -> bool:
-    """True for what has another word at some kind that does not take it."""
+    """Return True if some kind that does not accept the field has another name or form for it."""
     others = [extra_fields.field_rule(name, kind) for kind in KINDS.values() if name not in kind.extensions]
     return any(not isinstance(other, PassedRule | DroppedRule) for other in others)
 

@@ -1,4 +1,4 @@
-"""Fields that the API does not have: what each is called elsewhere, and what it is in the API's own words."""
+"""Rules for fields beyond the API: other names for the same field, and equivalents in the API's own fields."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from gateway.backends.field_rules import (
 )
 from gateway.request import Request
 
-# One meaning, many names; of those that a kind takes, the first is the one to use.
+# Names of one meaning.  The first name that a kind accepts is used.
 _MEANINGS = (
     ("repetition_penalty", "repeat_penalty"),
     ("typical_p", "typical"),
@@ -37,11 +37,11 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 _OBJECTS = ("chat_template_kwargs", "structured_outputs")
 _TOLD = PassedRule | RenamedRule | TranslatedRule
-_SWITCH = "chat_template_kwargs.enable_thinking"  # as most templates have it
+_SWITCH = "chat_template_kwargs.enable_thinking"  # the name in most templates
 
 
 def _schema(value: object, _: Request) -> Mapping[str, Any]:
-    """A JSON schema, or the text of one; "json" for any JSON."""
+    """Translate a JSON schema, the text of one, or "json" for any JSON."""
     if value == "json":
         return {"response_format": {"type": "json_object"}}
     if isinstance(value, str):
@@ -55,12 +55,12 @@ def _schema(value: object, _: Request) -> Mapping[str, Any]:
 
 
 def _think(value: object, _: Request) -> Mapping[str, Any]:
-    """Ollama's: a level, or a switch."""
+    """Translate Ollama's field: a level, or a switch."""
     return {_SWITCH: value} if isinstance(value, bool) else {"reasoning_effort": value}
 
 
 def _reasoning(value: object, _: Request) -> Mapping[str, Any]:
-    """OpenRouter's: an effort, a budget, or a switch."""
+    """Translate OpenRouter's field: an effort, a budget in tokens, or a switch."""
     match value:
         case {"effort": str(effort)}:
             return {"reasoning_effort": effort}
@@ -72,7 +72,7 @@ def _reasoning(value: object, _: Request) -> Mapping[str, Any]:
 
 
 def _thinking(value: object, _: Request) -> Mapping[str, Any]:
-    """Anthropic's: a switch with a budget."""
+    """Translate Anthropic's field: a switch with a budget in tokens."""
     match value:
         case {"type": "disabled"}:
             return {_SWITCH: False}
@@ -83,7 +83,7 @@ def _thinking(value: object, _: Request) -> Mapping[str, Any]:
     return {}
 
 
-# What means the same in other fields, of which a kind may know some.
+# Fields whose meaning other fields can express, with the translation and these fields.  A kind may know some of them.
 _IN_OTHER_WORDS: Mapping[str, tuple[FieldTranslator, tuple[str, ...]]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -103,7 +103,7 @@ EXTENSIONS: frozenset[str] = frozenset().union(
 
 
 def requested_response_format(request: Request) -> Mapping[str, Any] | None:
-    """The form that a request wants its answer in, in whatever words it says so."""
+    """Return the response format of a request, under whatever name it is set; None if the text is free."""
     if FORMS.isdisjoint(request.rest):
         return None
     forms = (_form(name, value, request) for name, value in request.rest.items())
@@ -111,7 +111,7 @@ def requested_response_format(request: Request) -> Mapping[str, Any] | None:
 
 
 def text_form(request: Request) -> tuple[str, dict[str, Any]] | None:
-    """Return the field that says what text an answer has to be, and that as a schema of the text."""
+    """Return the field that constrains the text of a response to choices or a pattern, and the schema of that text."""
     for name, value in request.rest.items():
         opened = value if name == "structured_outputs" and isinstance(value, dict) else {}
         texts = value if name in _CHOICES else opened.get("choice")
@@ -124,7 +124,7 @@ def text_form(request: Request) -> tuple[str, dict[str, Any]] | None:
 
 
 def without_response_format(request: Request) -> dict[str, Any]:
-    """The rest of a request that says nothing of such a form."""
+    """Return the other fields of a request without those that set a response format."""
     return {name: value for name, value in request.rest.items() if _form(name, value, request) is None}
 
 
@@ -137,7 +137,7 @@ def _form(name: str, value: object, request: Request) -> Mapping[str, Any] | Non
 
 
 def field_rule(name: str, kind: Kind) -> FieldRule:
-    """Of any field, known or not."""
+    """Return the rule of a kind for any field, known or unknown."""
     if found := kind.fields.get(name):
         return found
     if kind.forwards == "all" or _takes(kind, name):
@@ -153,7 +153,7 @@ def field_rule(name: str, kind: Kind) -> FieldRule:
 
 
 def _in_other_words(into: FieldTranslator, others: tuple[str, ...], kind: Kind) -> FieldRule:
-    """A translation into those that the kind can be told; if there is none, it fares as the first of them."""
+    """Return a translation into the fields that the kind accepts; without any, return the rule of the first one."""
     found = {other: field_rule(other, kind) for other in others}
     items = [
         one.to if isinstance(one, RenamedRule) else other for other, one in found.items() if isinstance(one, _TOLD)

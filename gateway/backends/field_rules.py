@@ -1,4 +1,4 @@
-"""Define the rules for a field of a request at a kind, and the rules that most kinds share (`spec.md` A1)."""
+"""Define the rules for a request field at a kind, and the rules that most kinds share (`spec.md` A1)."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from gateway.request import Request
 
-# A value and the request it stands in → fields, by names that any server may have; a dot leads into an object.  Of a
-# part of a message: the part → another.
+# Translates the value of a field, given its request, to other fields.  These have the name of any server; a dot leads
+# into an object.  For a message part: translates the part to another part.
 FieldTranslator = Callable[[Any, Request], Mapping[str, Any]]
 
 
@@ -18,24 +18,28 @@ class PassedRule(Struct, frozen=True):
 
 
 class RenamedRule(Struct, frozen=True):
-    """The server has another name for the same."""
+    """The field is sent under the server's name `to`."""
 
     to: str
 
 
 class TranslatedRule(Struct, frozen=True):
-    """The same is said in another way.  `into`: None where that is not the business of a table."""
+    """The field is sent in another form.
+
+    how: the description for docs/backends.md.
+    into: the translation; None if it is done outside these tables.
+    """
 
     how: str
     into: FieldTranslator | None = None
 
 
 class ExpandedRule(Struct, frozen=True):
-    """An object that the server does not know: its members are looked at one by one."""
+    """The server does not know this object; each member has its own rule."""
 
 
 class EmulatedRule(Struct, frozen=True):
-    """The gateway does it; it is not sent."""
+    """The gateway does the work, and the field is not sent.  `how`: the description for docs/backends.md."""
 
     how: str
 
@@ -53,7 +57,7 @@ class NoEffectRule(Struct, frozen=True):
 
 
 class RejectedRule(Struct, frozen=True):
-    """The request is, before it comes to this.  `what`: the values of which this holds, if not of all."""
+    """The request is rejected before this rule applies.  `what`: the rejected values; empty for all."""
 
     what: str = ""
 
@@ -87,11 +91,11 @@ REFUSED = RejectedRule()
 
 
 def _unless_medium(value: object, _: Request) -> Mapping[str, Any]:
-    """The default of the API, which clients name and servers like OpenAI's may not know, is not said."""
+    """Leave out `medium`: clients name this default of the API, and servers like OpenAI's may not know it."""
     return {} if value == "medium" else {"verbosity": value}
 
 
-# OpenAI's own service takes all there is, and so may a server that is only known to be like it.
+# OpenAI's own service accepts all fields, and so may a server that is only known to be similar.
 OPENAI: Mapping[str, FieldRule] = MappingProxyType(
     {
         "audio": PASSED,
@@ -134,7 +138,7 @@ OPENAI: Mapping[str, FieldRule] = MappingProxyType(
     }
 )
 
-# What only means something to the API's own service, and what nobody else does.
+# Some fields concern only OpenAI's own service and have no effect elsewhere; others only that service supports.
 LOCAL: Mapping[str, FieldRule] = MappingProxyType(
     {
         **OPENAI,

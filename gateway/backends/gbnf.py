@@ -1,7 +1,7 @@
-"""A JSON schema as a grammar in llama.cpp's notation (its grammars/README.md).
+"""Convert a JSON schema to a grammar in llama.cpp's notation (its grammars/README.md).
 
-As far as types, properties, items, enum, const, alternatives and $ref go; what says more of a value is left out, so
-what fits the schema fits the grammar, but for the order of members: those that have to be there come first.
+The grammar covers types, properties, items, enum, const, alternatives and $ref, and ignores other keywords.  So a value
+that fits the schema also fits the grammar, except for the order of members: required ones come first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import json
 
-_DEEPEST = 32  # of schemas in schemas; what is deeper may be any JSON
-_MOST = 1 << 20  # characters of expressions, each counted with those around it; what comes then may be any JSON
+_DEEPEST = 32  # levels of nested schemas; deeper values may be any JSON
+_MOST = 1 << 20  # characters of expressions, nested ones counted at each level; later values may be any JSON
 _JSON = r"""
 value ::= object | array | string | number | boolean | null
 object ::= "{" space (string ":" space value ("," space string ":" space value)*)? "}" space
@@ -31,24 +31,30 @@ def schema_to_gbnf(schema: Mapping[str, Any]) -> str:
 
 
 class _GrammarRules:
-    """The rules of a grammar.  A part that occurs twice has its own rule, so the grammar is as long as the schema."""
+    """The rules of a grammar.
+
+    A part that occurs twice has its own rule, so the grammar grows linearly with the schema.
+    """
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._names: dict[str, str] = {}  # of the rules for definitions, by $ref
-        self._paths: list[str] = []  # of the definitions, in the order in which they were met
+        self._names: dict[str, str] = {}  # rule names of definitions, by $ref
+        self._paths: list[str] = []  # $ref paths of the definitions, in order of first use
         self._written: list[str] = []
         self._room = _MOST
 
     def all(self) -> list[str]:
-        """Definitions may refer to each other without end, so each is written when another one is."""
+        """Return all rules.
+
+        Definitions may refer to each other in circles, so each one is written once, from a growing list.
+        """
         root = f"root ::= space {self.of(self._root)}"
         for path in self._paths:
             self._written.append(f"{self._names[path]} ::= {self.of(self._found(path))}")
         return [root, *self._written]
 
     def of(self, schema: Any, depth: int = 0) -> str:  # noqa: ANN401 - decoded JSON
-        """An expression for the JSON that fits, with the white space after it."""
+        """Return an expression for the JSON that fits, with the white space after it."""
         if self._room < 0:
             return "value"
         match schema:
@@ -61,7 +67,7 @@ class _GrammarRules:
             case {"anyOf": [_, *_] as options} | {"oneOf": [_, *_] as options} if depth < _DEEPEST:
                 text = _either(self.of(option, depth + 1) for option in options)
             case {"type": [_, *_] as kinds} if depth < _DEEPEST:
-                words = dict.fromkeys(kind if isinstance(kind, str) else "" for kind in kinds)  # twice is double
+                words = dict.fromkeys(kind if isinstance(kind, str) else "" for kind in kinds)  # each type once
                 text = _either(self.of({**schema, "type": word}, depth + 1) for word in words)
             case {"type": str(kind)} if kind in _TYPES:
                 text = self._typed(kind, schema, depth)
@@ -96,7 +102,10 @@ class _GrammarRules:
         return f'"{{" space {inside} "}}" space'
 
     def _any_of(self, pairs: Sequence[str]) -> tuple[str, str]:
-        """Some of these, in their order: at the beginning, and behind others."""
+        """Return two expressions for some of these pairs, in their order.
+
+        The first is for the beginning of the object, the second follows other members.
+        """
         first = more = ""
         for pair in reversed(pairs):
             one = self._rule(pair)
@@ -122,7 +131,7 @@ def _either(options: Iterable[str]) -> str:
 
 
 def _literal(value: object) -> str:
-    """The JSON of a value, to the letter."""
+    """Return an expression for the exact JSON of a value."""
     text = json.encode(value).decode()
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{quoted}" space'

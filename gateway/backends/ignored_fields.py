@@ -1,4 +1,7 @@
-"""Fields that a server takes and does nothing about: its kind as it is then, so that nothing is left to its silence."""
+"""Adapt a kind to a server that accepts fields and ignores them.
+
+The gateway then drops such a field with a warning, or emulates it.
+"""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -10,7 +13,7 @@ from gateway.backends.field_rules import AS_A_FORM, CUT_HERE, CUT_OFF, DROPPED, 
 from gateway.backends.kind import Kind
 from gateway.backends.services import BackendServices
 
-# A field → what becomes of it, and of those that mean nothing without it …
+# The rules for an ignored field, and for the fields that mean nothing without it.
 IGNORED: Mapping[str, Mapping[str, FieldRule]] = MappingProxyType(
     {
         "frequency_penalty": {"frequency_penalty": DROPPED},
@@ -27,14 +30,14 @@ IGNORED: Mapping[str, Mapping[str, FieldRule]] = MappingProxyType(
         "top_logprobs": {"top_logprobs": DROPPED},
     }
 )
-# … and what else is otherwise with the kind.
+# The other members of the kind that change when a field is ignored.
 _OTHERWISE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"n": {"counts_one": False}, "stop": {"keeps_stops": True}}
 )
 
 
 def with_ignored_fields(kind: Kind, names: Collection[str]) -> Kind:
-    """The kind of a server that does nothing about these fields."""
+    """Return the kind of a server that ignores these fields."""
     fields = {**kind.fields, **{field: verdict for name in names for field, verdict in IGNORED[name].items()}}
     unparsed = {field: verdict for field, verdict in kind.unparsed.items() if field not in names}
     otherwise = {what: value for name in names for what, value in _OTHERWISE.get(name, {}).items()}
@@ -42,12 +45,15 @@ def with_ignored_fields(kind: Kind, names: Collection[str]) -> Kind:
 
 
 def is_known_to_ignore(kind: Kind, name: str) -> bool:
-    """True for a kind that is known to do nothing about a field."""
+    """Return True if the kind's own rules already treat a field as ignored."""
     return all(kind.fields[field] == verdict for field, verdict in IGNORED[name].items())
 
 
 def services_with_ignored_fields(does: BackendServices, names: Collection[str]) -> BackendServices:
-    """Return the APIs besides chat; a server with one choice at a time gets one text at a time."""
+    """Return the APIs besides chat of a server that ignores these fields.
+
+    If it ignores `n`, it gets one text per request.
+    """
     completions = does.completions
     several, kind = completions.several and "n" not in names, with_ignored_fields(completions.kind, names)
     return replace(does, completions=replace(completions, kind=kind, several=several))

@@ -1,4 +1,4 @@
-"""Define the type of the rows in kinds/: a sort of model server, and the values that several kinds share."""
+"""Define the type of the rows in kinds/, and the values that several kinds share."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,7 +12,10 @@ from gateway.request import Request
 
 
 def parts_passed(*names: str, **others: FieldRule) -> Mapping[str, FieldRule]:
-    """Texts, and parts of messages of these types as they come."""
+    """Return the rules for message parts.
+
+    Text and the types `names` are passed unchanged; each type in `others` has its own rule.
+    """
     return MappingProxyType({**dict.fromkeys(("text", *names), PASSED), **others})
 
 
@@ -20,35 +23,38 @@ _AS_THE_API = parts_passed("image_url", "input_audio")
 
 
 class TokenCounter(Struct, frozen=True):
-    """Where a server takes the body of a chat completion and says, in this field, how many tokens its prompt has."""
+    """An endpoint that counts prompt tokens.
+
+    It accepts the body of a chat completion and returns the count in `field`.
+    """
 
     path: str
     field: str
 
 
 class Kind(Struct, frozen=True, kw_only=True):
-    """A sort of model server: how requests are written for it, and what its responses need.
+    """A sort of model server: how requests are written for it, and how its responses have to be read.
 
-    fields: the verdict on each field of the API, and on others where it is not the one that follows from the rest.
-    extensions: fields beyond the API that it takes, objects with all their members.
-    forwards: what else is passed on: all; what no kind is known to take, in the hope that this one does; or nothing.
-    reasoning: the field in which it wants past reasoning back; None: it shows its model none.
-    calls_alone: it shows its model no text of a message with calls.
-    names: a template may show who speaks, by the `name` of a message.
-    refuses_tools: it takes tools only with a parser for their calls, unless it may call none; it shows them to the
-        model all the same.
-    parses: it looks for thoughts and calls itself, whatever its settings.
-    raw: what is asked so that special tokens stay in the text.
-    continues: a last message of the assistant is the beginning of the answer, asked for or not.
-    echoes: a whole answer repeats that beginning.
-    unparsed: other verdicts, where it is set to parse nothing; it then takes tools as one does that refuses them.
-    keeps_stops: it leaves the stop sequence that ended an answer in it.
-    counter: where it counts tokens; None: nowhere.
-    counts_one: of several choices it counts the tokens of one, unless it streams a chat.
-    takes_openings: it may take out the tag that opens a thought, and pass on the one that closes it.
-    chances_whole: beside tools it tells log-probabilities in a whole answer only; a stream of them it refuses.
-    parts: of messages, besides text: those that it takes, as they come or as something else.
-    fetches: it may be given the URL of an image, and not only the image itself.
+    fields: the rule for each field of the API, and for extra fields whose rule does not follow from the members below.
+    extensions: fields beyond the API that the server accepts; an object includes all its members.
+    forwards: fields without a rule that are sent: "all"; "unheard", those that no kind is known to accept; or "none".
+    reasoning: the field for past reasoning; None if the server shows its model no past reasoning.
+    calls_alone: the server shows its model no text of a message that has tool calls.
+    names: the chat template may show the `name` of a message.
+    refuses_tools: the server accepts tools only with a tool call parser, or with `tool_choice: none`.  It shows them to
+        the model in both cases.
+    parses: the server itself looks for reasoning and tool calls, whatever its settings.
+    raw: the fields that keep special tokens in the text.
+    continues: the server always continues a last message of the assistant, also without a request for it.
+    echoes: a whole response repeats that message.
+    unparsed: other rules, for a server that is set to parse nothing; it then handles tools like one that refuses them.
+    keeps_stops: the server leaves the stop sequence in the text.
+    counter: the endpoint that counts tokens; None if there is none.
+    counts_one: with `n` > 1 the usage covers one choice only, except in a stream of a chat completion.
+    takes_openings: the server may remove the opening tag of reasoning and keep the closing one.
+    chances_whole: with tools the server returns log-probabilities only in a whole response and refuses to stream them.
+    parts: the types of message parts that the server accepts besides text, each with its rule.
+    fetches: the server accepts the URL of an image as well as the image itself.
     """
 
     fields: Mapping[str, FieldRule]
@@ -73,13 +79,16 @@ class Kind(Struct, frozen=True, kw_only=True):
     fetches: bool = False
 
     def without_parsers(self) -> "Kind":
-        """The same, as a server is that leaves the text as its model writes it."""
+        """Return the kind for a server that leaves reasoning and tool calls in the text."""
         fields = MappingProxyType({**self.fields, **self.unparsed})
         return replace(self, fields=fields, refuses_tools=self.refuses_tools or bool(self.unparsed))
 
 
 def format_unless_call_forced(format: object, request: Request) -> Mapping[str, Any]:
-    """One grammar is for both: vLLM takes the call's, SGLang and llama.cpp the format's, Ollama has no other."""
+    """Return the response format, or nothing if a tool call is forced, as a server has one grammar for both.
+
+    With both fields vLLM uses the grammar of the call; SGLang and llama.cpp use the format's; Ollama has only a format.
+    """
     return {} if request.is_tool_forced and not request.guided else {"response_format": format}
 
 

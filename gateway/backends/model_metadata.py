@@ -1,7 +1,7 @@
 """Read the metadata of a server's models: context length, chat template and abilities.
 
-The context length is that of a request, not that of the training: the share of a slot with llama.cpp, and the loaded
-length with Ollama and LM Studio.
+The context length is the limit of one request, not that of the training.  It is the share of one slot with llama.cpp,
+and the loaded length with Ollama and LM Studio.
 """
 
 import re
@@ -15,20 +15,21 @@ _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
 _OLLAMAS = {"vision": "vision", "tools": "tools", "thinking": "reasoning", "embedding": "embeddings", "audio": "audio"}
 _LM_STUDIOS = {"vlm": "vision", "embeddings": "embeddings", "tool_use": "tools"}
 _LISTED = ("max_model_len", "context_length", "context_window", "loaded_context_length")
-_LOADED_SECONDS = 10.0  # what is loaded may soon be something else
+_LOADED_SECONDS = 10.0  # the server may soon load another model
 _QUESTION = [{"role": "user", "content": "Hello!"}]
 _BEGINNING = "Hello to you"
-_MARKS = str.maketrans({"Ċ": "\n", "Ġ": " ", "▁": " "})  # line ends and spaces in the names of tokens
+_MARKS = str.maketrans({"Ċ": "\n", "Ġ": " ", "▁": " "})  # line ends and spaces in token strings
 
-TemplateSettings = Mapping[str, Any]  # of a chat template
+TemplateSettings = Mapping[str, Any]  # `chat_template_kwargs`
 _Found = TypeVar("_Found")
 
 
 class ModelMetadata(Struct, frozen=True):
-    """window: tokens, None where nobody says.
+    """The metadata of one model.
 
-    abilities: of vision, audio, tools, reasoning and embeddings; None where nothing is said of any.
-    template: the chat template; None where it is not shown.
+    window: the context length in tokens; None if unknown.
+    abilities: a subset of vision, audio, tools, reasoning and embeddings; None if unknown.
+    template: the chat template; None if the server does not show it.
     """
 
     window: int | None = None
@@ -36,13 +37,13 @@ class ModelMetadata(Struct, frozen=True):
     template: str | None = None
 
     def __or__(self, other: "ModelMetadata") -> "ModelMetadata":
-        """Merge both; of two context lengths, or templates, take the first."""
+        """Merge both; prefer the context length and the template of the first."""
         items = [one.abilities for one in (self, other) if one.abilities is not None]
         abilities = frozenset().union(*items) if items else None
         return ModelMetadata(self.window or other.window, abilities, self.template or other.template)
 
     def __and__(self, other: "ModelMetadata") -> "ModelMetadata":
-        """Return the facts that hold with either: the shorter context, and the known abilities of both."""
+        """Return the metadata that holds for both: the shorter context length, and the abilities that both have."""
         windows = [one.window for one in (self, other) if one.window]
         items = [one.abilities for one in (self, other) if one.abilities is not None]
         abilities = frozenset.intersection(*items) if items else None
@@ -58,10 +59,12 @@ def _of_one(model: str, _: TemplateSettings) -> Mapping[str, Any]:
 
 
 class MetadataQuery(Struct, Generic[_Found], frozen=True):
-    """A question, and how to find in the answer what is wanted.
+    """A request for metadata, and how to read the response.
 
-    fields: what goes with it, of a model and the settings of its template.
-    seconds: how long the answer holds.
+    read: extract the metadata from the decoded JSON.  The caller treats ValueError, KeyError, TypeError and
+        AttributeError as no metadata.
+    fields: the fields of the request, from the model's name and its template settings.
+    seconds: how long the result stays valid.
     """
 
     method: str
@@ -71,7 +74,7 @@ class MetadataQuery(Struct, Generic[_Found], frozen=True):
     seconds: float = 300.0
 
 
-# By the names of models; "" is the one that was asked about.
+# Metadata by model name; "" stands for the model of the query.
 MetadataByModel = Mapping[str, ModelMetadata]
 
 
@@ -102,7 +105,7 @@ def _tokenizer(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
 
 
 def _running(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
-    """By the full names, and by those without the tag that goes without saying."""
+    """Return the metadata by full name, and also by the name without the default tag."""
     known = {entry["name"]: ModelMetadata(_count(entry.get("context_length"))) for entry in _entries(data, "models")}
     return known | {name.removesuffix(":latest"): one for name, one in known.items()}
 
@@ -123,7 +126,7 @@ def _words(entry: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _entries(data: Any, name: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
-    """Yield the entries with a name."""
+    """Yield the entries that have a name."""
     return (entry for entry in data[name] or () if isinstance(entry.get("id", entry.get("name")), str))
 
 
@@ -136,7 +139,7 @@ def _text(data: object) -> str | None:
 
 
 def _opened(model: str, settings: TemplateSettings) -> Mapping[str, Any]:
-    """A question to see how a template goes on behind it."""
+    """Return a request for a rendered prompt, to see how the template opens the response."""
     return {"model": model, "messages": _QUESTION, "chat_template_kwargs": settings}
 
 
@@ -149,7 +152,7 @@ def _joined(data: Any) -> str | None:  # noqa: ANN401 - decoded JSON
 
 
 def _begun(model: str, _: TemplateSettings) -> Mapping[str, Any]:
-    """An answer that has begun, to see if the template leaves it open."""
+    """Return a request that ends with a message of the assistant, to see if the template leaves it open."""
     return {"model": model, "messages": [*_QUESTION, {"role": "assistant", "content": _BEGINNING}]}
 
 
@@ -157,7 +160,7 @@ _MODELS = MetadataQuery("GET", "/v1/models", _list)
 _PROPS = MetadataQuery("GET", "/props", _props, _of_one)
 _SHOW = MetadataQuery("POST", "/api/show", _show, _of_one)
 
-# By kind; what comes first counts.
+# Metadata queries by kind; earlier ones take precedence.
 ASKS: Mapping[str, tuple[MetadataQuery[MetadataByModel], ...]] = MappingProxyType(
     {
         "vllm": (_MODELS,),
@@ -167,18 +170,19 @@ ASKS: Mapping[str, tuple[MetadataQuery[MetadataByModel], ...]] = MappingProxyTyp
         "lmstudio": (MetadataQuery("GET", "/api/v0/models", _lm_studio, seconds=_LOADED_SECONDS),),
     }
 )
-# Where the chat template is shown,
+# Queries for the chat template, by kind.
 TEMPLATES: Mapping[str, MetadataQuery[MetadataByModel]] = MappingProxyType(
     {"llamacpp": _PROPS, "ollama": _SHOW, "vllm": MetadataQuery("GET", "/tokenizer_info", _tokenizer)}
 )
-# and what it makes of a question, up to where the answer begins.
+# Queries for a rendered prompt, up to the start of the response, by kind.
 PROMPTS: Mapping[str, MetadataQuery[str | None]] = MappingProxyType(
     {
         "llamacpp": MetadataQuery("POST", "/apply-template", lambda data: _text(data["prompt"]), _opened),
         "vllm": MetadataQuery("POST", "/tokenize", _joined, _opened_in_tokens),
     }
 )
-# Whether it goes on from a last message of the assistant: a llama.cpp without Jinja, or without its parser, does not.
+# Queries that tell if the server continues a last message of the assistant, by kind.  A llama.cpp without Jinja, or
+# without its parser, does not.
 CONTINUES: Mapping[str, MetadataQuery[bool]] = MappingProxyType(
     {"llamacpp": MetadataQuery("POST", "/apply-template", lambda data: data["prompt"].endswith(_BEGINNING), _begun)}
 )

@@ -28,12 +28,12 @@ from gateway.errors import BadRequest
 from gateway.request import Message, Request
 from gateway.warnings import Warnings, safe_name
 
-# Of what means the same: it is sent; the client has said it itself, in the server's own words; the kind has no word.
+# The outcome of a translated field: it is sent; the client set the server's own field; the kind has no equivalent.
 _Outcome = Literal["said", "given", "lost"]
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _APART = frozenset((*_LIMITS, "stream_options"))
-_MOST_STOPS = 4  # that the API allows; servers may take more
-# What says no more than its absence: nothing is lost with it.
+_MOST_STOPS = 4  # the limit of the API; servers may accept more
+# Values that mean the same as an absent field, so that leaving them out needs no warning.
 _DEFAULTS = MappingProxyType(
     {
         "logprobs": False,
@@ -44,7 +44,7 @@ _DEFAULTS = MappingProxyType(
     }
 )
 
-# Those of the API.  Of files there is only their text when a request gets here, and refused text is text.
+# The part types of the API.  Earlier steps have replaced files by their text; a refusal becomes text.
 API: Mapping[str, FieldRule] = {
     "text": PASSED,
     "refusal": TranslatedRule("`text`"),
@@ -56,9 +56,10 @@ PARTS = frozenset(API).union(*(kind.parts for kind in KINDS.values()))
 
 
 def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> dict[str, Any]:
-    """Return all fields but the model, the messages, the tools and their choice.  `known` are the fields of the API.
+    """Return all body fields except the model, the messages, the tools and the tool choice.
 
-    What is not sent as it came is in the ledger.
+    known: the fields of the API.
+    ledger: receives a warning for each field that is not sent unchanged.
     """
     taken = _BodyFields(request, kind, known, ledger)
     if request.max_tokens is not None:
@@ -76,20 +77,24 @@ def request_fields(request: Request, kind: Kind, known: Set[str], ledger: Warnin
 
 
 class _BodyFields:
-    """The fields of the body for the server.  Fields in the server's own words win over their synonyms."""
+    """The fields of the upstream body.
+
+    A field that the client set under the server's own name wins over its synonyms.
+    """
 
     def __init__(self, request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> None:
         self._request, self._kind, self._known, self._ledger = request, kind, known, ledger
         self.fields: dict[str, Any] = {}
 
     def set_token_limit(self, tokens: int) -> None:
-        """Under the kind's name, else the client's own."""
+        """Set the limit under the kind's name for it, else under the client's."""
         newer, older = _LIMITS
         name = older if older in self._request.rest and newer not in self._request.rest else newer
         found = field_rule(name, self._kind)
         self.fields[found.to if isinstance(found, RenamedRule) else name] = tokens
 
     def add_field(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
+        """Add a field by the kind's rule, with a warning if it is not sent unchanged."""
         match field_rule(name, self._kind):
             case PassedRule():
                 if name in self.fields:
@@ -98,7 +103,7 @@ class _BodyFields:
                     self.fields[name] = value
                 if name not in self._known or (name == "stop" and isinstance(value, list) and len(value) > _MOST_STOPS):
                     self._ledger.add("forwarded", name)
-            case RenamedRule(to=to):  # never what the API knows, of which only limits have other names
+            case RenamedRule(to=to):  # never a field of the API: only token limits have other names there
                 self._ledger.add("renamed" if self._derived(to, value) == "said" else "dropped", name)
             case TranslatedRule(into=into):
                 self._translate(name, value, into)
@@ -117,17 +122,17 @@ class _BodyFields:
         if "said" not in outcomes:
             self._lose(name, value, DroppedRule())
             return
-        if not (name == "response_format" and self._request.guided):  # which is none of the client's
+        if not (name == "response_format" and self._request.guided):  # the gateway, not the client, set this format
             self._ledger.add("translated", name)
         if "lost" in outcomes:
             self._ledger.add("dropped", name)
 
     def _outcomes(self, name: str, made: Mapping[str, Any]) -> set[_Outcome]:
-        """Of all that a field was made into; its own name is its own."""
+        """Set all fields that a field was translated to, and return the outcomes."""
         return {self._place(to, one) if to == name else self._derived(to, one) for to, one in made.items()}
 
     def _derived(self, name: str, value: Any) -> _Outcome:  # noqa: ANN401 - decoded JSON
-        """Say what the client has said in other words."""
+        """Set the equivalent of a field that the client sent under another name."""
         if self._given(name):
             return "given"
         match field_rule(name, self._kind):
@@ -168,7 +173,7 @@ class _BodyFields:
 
 
 def part_rule(type: str, kind: Kind) -> FieldRule:
-    """Of any type, known or not."""
+    """Return the rule of a kind for a part type, known or unknown."""
     if type in kind.parts:
         return kind.parts[type]
     if isinstance(API.get(type), TranslatedRule):
@@ -178,7 +183,10 @@ def part_rule(type: str, kind: Kind) -> FieldRule:
 
 
 def convert_parts(request: Request, kind: Kind, ledger: Warnings) -> list[Message]:
-    """The messages, with parts that the kind takes.  BadRequest for others: `messages[i].content[j].type`."""
+    """Return the messages with parts that the kind accepts.
+
+    Raises BadRequest for other parts, with the param `messages[i].content[j].type`.
+    """
     messages = [*request.messages]
     for i, message in enumerate(messages):
         if isinstance(content := message.get("content"), list):
@@ -205,7 +213,7 @@ def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger:
 
 
 def _check_inline(part: dict[str, Any], param: str) -> None:
-    """BadRequest for what the server would fetch from wherever its machine can."""
+    """Raise BadRequest for a URL that the server would fetch from its own network."""
     type = part["type"]
     match part.get(type):
         case {"url": str(url)} if url[:5].lower() != "data:":

@@ -1,6 +1,6 @@
-"""Describe the APIs of a kind besides chat: legacy completions, embeddings, ranks and tokens.
+"""Describe the APIs of a kind besides chat: legacy completions, embeddings, reranking and tokens.
 
-A kind is a row.  An API that it does not have is None.
+Each kind has a row; None stands for an API that it lacks.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ from gateway.backends.field_rules import (
     RenamedRule,
 )
 
-# A client's word for a field → the server's; what is not here is not sent.
+# The client's name of each field → the server's name.  Other fields are not sent.
 FieldNames = Mapping[str, str]
 
 
 class CompletionsSupport(Struct, frozen=True):
-    """Legacy completions, at the path of OpenAI's API.
+    """The legacy completions of a kind, at the path of OpenAI's API.
 
-    kind: as it is with these, which have fields that chat has not, or has in another form.
-    several: it takes more than one prompt, and the ids of tokens.
-    templated: it puts the prompt into the chat template.
+    kind: the rules for these requests, some fields of which chat lacks or has in another form.
+    several: the server accepts several prompts, and token ids.
+    templated: the server puts the prompt into the chat template.
     """
 
     kind: Kind
@@ -42,8 +42,8 @@ class BackendServices(Struct, frozen=True, kw_only=True):
     """The APIs of one kind besides chat.
 
     embeddings, rerank: paths.
-    tokenize: the fields of a request at that path, whose reverse is /detokenize.
-    unheard: fields that only OpenAI's own service acts upon, left out without a word.
+    tokenize: the fields of a request to /tokenize; the reverse is /detokenize.
+    unheard: fields that only OpenAI's own service uses, left out without a warning.
     """
 
     completions: CompletionsSupport
@@ -54,7 +54,7 @@ class BackendServices(Struct, frozen=True, kw_only=True):
 
 
 def _of_texts(kind: Kind, **verdicts: FieldRule) -> Kind:
-    """A kind as it is with completions."""
+    """Return the kind with the rules for legacy completions."""
     passed = dict.fromkeys(("best_of", "echo", "logprobs", "max_tokens", "suffix"), PASSED)
     own = {**passed, "max_completion_tokens": RenamedRule("max_tokens")}
     return replace(kind, fields=MappingProxyType({**kind.fields, **own, **verdicts}))
@@ -67,7 +67,7 @@ def _same(*names: str) -> FieldNames:
 _SAID_HERE = EmulatedRule("the gateway says the prompt itself")
 # Ollama 0.31, openai/openai.go: CompletionRequest
 _OLLAMA = Kind(fields=MappingProxyType({**LOCAL, "logit_bias": DROPPED, "n": ONE_CHOICE}), forwards="none", parses=True)
-# transformers 5.19, cli/serving/completion.py: it has no template here, and puts the suffix behind what it writes.
+# transformers 5.19, cli/serving/completion.py: it applies no template here, and appends the suffix to its text.
 _TRANSFORMERS = replace(KINDS["transformers"], extensions=frozenset(("generation_config",)))
 _SILENT = ("logit_bias", "logprobs", "suffix")
 _RERANK = "/v1/rerank"
@@ -79,7 +79,7 @@ SERVICES: Mapping[str, BackendServices] = MappingProxyType(
         "openai": BackendServices(
             completions=CompletionsSupport(
                 _of_texts(KINDS["openai"], metadata=PASSED)
-            ),  # which is stored with chat only
+            ),  # the gateway stores `metadata` only for chat
             rerank=_RERANK,
             unheard=frozenset(),
         ),

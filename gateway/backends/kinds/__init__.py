@@ -1,4 +1,4 @@
-"""The kinds of servers, a file each: what a kind is like, and what it makes of each field of a request."""
+"""The kinds of servers, one file each: the features of a kind and its rule for each request field."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

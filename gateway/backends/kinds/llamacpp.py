@@ -1,4 +1,4 @@
-"""llama.cpp b11549, tools/server/server-schema.cpp and its reading of chat completions."""
+"""Describe llama.cpp b11549, from tools/server/server-schema.cpp and its parser of chat completions."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from gateway.request import Request
 
 
 def _chances(wanted: object, request: Request) -> Mapping[str, Any]:
-    """Ask for 20 candidates if the client names no number, and for none if it wants none."""
+    """Request one candidate if the client sets no `top_logprobs`, as the server's default is 20."""
     alone = wanted is True and "top_logprobs" not in request.rest
     return {"logprobs": wanted, **({"top_logprobs": 1} if alone else {})}
 
@@ -21,12 +21,18 @@ def _at_least_one(tops: Any, _: Request) -> Mapping[str, Any]:  # noqa: ANN401 -
 
 
 def _with_switch(effort: object, _: Request) -> Mapping[str, Any]:
-    """To llama.cpp an effort is a word for the template, and many know only the switch."""
+    """Turn the template's switch off as well for `none`.
+
+    llama.cpp only passes the effort on to the template, and many templates know only the switch.
+    """
     return {"reasoning_effort": effort} | ({"chat_template_kwargs.enable_thinking": False} if effort == "none" else {})
 
 
 def _as_grammar(format: dict[str, Any], request: Request) -> Mapping[str, Any]:
-    """With `--skip-chat-parsing` it looks at no schema, and a grammar lets no tool be called that need not be."""
+    """Send the response format as a grammar, as llama.cpp ignores it with `--skip-chat-parsing`.
+
+    A grammar would prevent optional tool calls, so it is left out if tools may be called.
+    """
     if format["type"] == "text" or (request.callable_tools and not request.guided):
         return {}
     return {"grammar": schema_to_gbnf((format.get("json_schema") or {}).get("schema") or {"type": "object"})}

@@ -1,4 +1,4 @@
-"""LM Studio 0.4: its documentation, and what users report of it."""
+"""Describe LM Studio 0.4, from its documentation and from reports of its users."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,7 +14,10 @@ def _at_most_high(effort: object, _: Request) -> Mapping[str, Any]:
 
 
 def _as_schema(format: dict[str, Any], request: Request) -> Mapping[str, Any]:
-    """LM Studio answers 400 to `json_object`, and has one grammar for a format and for a call."""
+    """Replace `json_object`, which LM Studio answers with 400, by a schema.
+
+    LM Studio has one grammar for a format and for a call, so the format is left out if a call is forced.
+    """
     if request.is_tool_forced and not request.guided:
         return {}
     if format["type"] == "json_object":

@@ -1,4 +1,7 @@
-"""Ollama 0.31, api/types.go: ChatRequest and Options; where these stand in the body is in ollama/body.py."""
+"""Describe Ollama 0.31, from ChatRequest and Options in api/types.go.
+
+backends/ollama.py puts the fields in their places in the body.
+"""
 
 from types import MappingProxyType
 
@@ -29,7 +32,7 @@ KIND = Kind(
             "parallel_tool_calls": CUT_HERE,
             "reasoning_effort": TranslatedRule("`think`"),
             "response_format": TranslatedRule(f"`format`, {LEFT_OUT}", format_unless_call_forced),
-            "stream_options": WITHOUT_EFFECT,  # it always counts
+            "stream_options": WITHOUT_EFFECT,  # the server always counts
             "tool_choice": AS_A_FORM,
         }
     ),

@@ -1,4 +1,4 @@
-"""SGLang 0.5.23, srt/entrypoints/openai/protocol.py."""
+"""Describe SGLang 0.5.23, from srt/entrypoints/openai/protocol.py."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from gateway.request import Request
 
 
 def _detailed_at_most(part: Mapping[str, Any], _: Request) -> Mapping[str, Any]:
-    """SGLang answers 400 to `original`."""
+    """Replace `original` by `high`, as SGLang answers `original` with 400."""
     image = part["image_url"]
     return {**part, "image_url": {**image, "detail": "high"}} if image.get("detail") == "original" else part
 

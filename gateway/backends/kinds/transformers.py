@@ -1,4 +1,4 @@
-"""transformers 5.19, cli/serving: what it does not use it leaves out without a word, what it does not know is a 422."""
+"""Describe transformers 5.19, from cli/serving: it ignores unused fields, and answers unknown ones with 422."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,13 +21,13 @@ from gateway.request import Request
 
 
 def _for_the_template(effort: object, _: Request) -> Mapping[str, Any]:
-    """Pass the effort to the template, which knows the word or only the switch; the server ignores it."""
+    """Pass the effort to the template, which may know the level or only the switch; the server ignores the field."""
     settings = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
     return {f"chat_template_kwargs.{name}": value for name, value in settings.items()}
 
 
 def _as_fractions(bias: Mapping[str, float], _: Request) -> Mapping[str, Any]:
-    """Write the numbers as fractions, as the server answers 500 to whole numbers."""
+    """Write the numbers as fractions, as the server answers whole numbers with 500."""
     return {"logit_bias": {token: float(value) for token, value in bias.items()}}
 
 
@@ -45,7 +45,7 @@ KIND = Kind(
             "reasoning_effort": TranslatedRule("a setting of the template, and its switch", _for_the_template),
             "response_format": IN_WORDS,
             "stop": CUT_OFF,
-            "stream_options": WITHOUT_EFFECT,  # it always counts
+            "stream_options": WITHOUT_EFFECT,  # the server always counts
             "tool_choice": AS_A_FORM,
             "top_logprobs": DROPPED,
         }

@@ -1,4 +1,4 @@
-"""vLLM 0.33, entrypoints/openai/chat_completion/protocol.py."""
+"""Describe vLLM 0.33, from entrypoints/openai/chat_completion/protocol.py."""
 
 from types import MappingProxyType
 
