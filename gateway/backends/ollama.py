@@ -1,7 +1,7 @@
-"""Convert requests and answers of Ollama's /api/chat (api/types.go: ChatRequest, Options, ChatResponse).
+"""Convert requests and responses of Ollama's /api/chat (api/types.go: ChatRequest, Options, ChatResponse).
 
-The gateway does not use Ollama's /v1, which loses too much: it forces sampling parameters, makes several messages of
-one, truncates prompts without a report, and hides errors in the middle of an answer.
+The gateway does not use Ollama's /v1, which loses too much.  /v1 forces sampling parameters, splits messages, truncates
+prompts silently, and hides errors in the middle of a response.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -25,13 +25,13 @@ from gateway.warnings import Warnings
 _LEVELS: Mapping[str, str | bool] = {
     "none": False, "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "max", "max": "max",
 }  # fmt: skip
-_SWITCHES = ("enable_thinking", "thinking")  # as the templates of models have it
+_SWITCHES = ("enable_thinking", "thinking")  # the names in the templates of models
 FIELDS = frozenset(("think", "reasoning_effort", "reasoning", "chat_template_kwargs", *_SWITCHES))
 _encode = json.Encoder().encode
 _OWN = frozenset(("format", "keep_alive", "logprobs", "options", "shift", "top_logprobs", "truncate"))
 _OPTIONS = frozenset(
     ("frequency_penalty", "presence_penalty", "seed", "stop", "temperature", "top_p",
-     # its own
+     # Ollama's own
      "draft_num_predict", "main_gpu", "min_p", "num_batch", "num_ctx", "num_gpu", "num_keep", "num_predict",
      "num_thread", "repeat_last_n", "repeat_penalty", "top_k", "typical_p", "use_mmap")
 )  # fmt: skip
@@ -39,8 +39,8 @@ _object = json.Decoder(dict[str, Raw]).decode
 
 
 def ollama_messages(items: Sequence[Message]) -> Iterator[Message]:
-    """From messages as a chat completion has them, their arguments objects and their reasoning in `thinking`."""
-    names: dict[str, str] = {}  # of the calls so far, by id
+    """Yield chat completion messages in Ollama's form, with objects as arguments and reasoning in `thinking`."""
+    names: dict[str, str] = {}  # tool names of the calls so far, by call id
     for message in items:
         calls = message.get("tool_calls") or []
         names |= {call["id"]: call["function"]["name"] for call in calls}
@@ -58,7 +58,7 @@ def ollama_messages(items: Sequence[Message]) -> Iterator[Message]:
 
 
 def _about(message: Message, names: dict[str, str]) -> dict[str, Any]:
-    """Which call a result is of."""
+    """Return the fields that say which call a tool result belongs to."""
     if message["role"] != "tool":
         return {}
     id = message["tool_call_id"]
@@ -72,7 +72,7 @@ def _call(index: int, call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parts(parts: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
-    """The text, and the media in base64: images, which have data URLs by now, and audio."""
+    """Return the text, and the media in base64: images, which are data URLs by now, and audio."""
     texts, media = [], []
     for part in parts:
         if part["type"] == "text":
@@ -85,21 +85,21 @@ def _parts(parts: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
 
 
 def think_field(data: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
-    """The field for what is said in FIELDS.  A model that cannot think would refuse to be asked for it."""
+    """Return `think`, from the fields in FIELDS; nothing if the model cannot reason, as it would reject the request."""
     field, wanted = _wanted(data, ledger)
     if wanted is None:
         return {}
     if wanted is not False and not target.thinks:
         ledger.add("dropped", field)
         return {}
-    if wanted is False and "gpt-oss" in target.model:  # thinks always, on a level
+    if wanted is False and "gpt-oss" in target.model:  # gpt-oss always reasons, at a level
         ledger.add("unenforced", field)
         return {"think": "low"}
     return {"think": wanted}
 
 
 def _wanted(data: Mapping[str, Any], ledger: Warnings) -> tuple[str, Any]:
-    """Which field decides, and what it asks for; None: nothing."""
+    """Return the field that decides, and the value of `think` that it asks for, or None."""
     switch = _switch(data.get("chat_template_kwargs"), ledger)
     effort = data.get("reasoning_effort")
     level = _LEVELS.get(effort) if isinstance(effort, str) else None
@@ -113,7 +113,7 @@ def _wanted(data: Mapping[str, Any], ledger: Warnings) -> tuple[str, Any]:
 
 
 def _switch(settings: object, ledger: Warnings) -> bool | None:
-    """None for settings of which none is a switch; others have no effect here."""
+    """Return the switch in the template settings, if there is one; other settings are dropped with a warning."""
     given = settings if isinstance(settings, dict) else {}
     switches = [given[name] for name in _SWITCHES if isinstance(given.get(name), bool)]
     if settings is not None and len(switches) < max(len(given), 1):
@@ -124,9 +124,12 @@ def _switch(settings: object, ledger: Warnings) -> bool | None:
 
 
 def ollama_body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
-    """`known` are the fields of the API; all others are Ollama's own, or are dropped.
+    """Return the body for /api/chat.
 
-    A prompt that is too long shall be refused and not be truncated, unless the client wants it so.
+    Ollama shall reject a prompt that is too long rather than truncate it, unless the client sets `truncate`.
+
+    known: the fields of the API; all others are Ollama's own, or are dropped.
+    ledger: receives a warning for each field that is not sent unchanged.
     """
     data = request_fields(request, target.kind, known, ledger)
     own, options = _places(data, ledger)
@@ -144,7 +147,7 @@ def ollama_body(request: Request, target: BodyTarget, known: Set[str], ledger: W
 
 
 def _places(data: Mapping[str, Any], ledger: Warnings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields with a place of their own, and the options; the client's own `options` win."""
+    """Return the body's own members, and the options; the client's own `options` win."""
     own = {name: value for name, value in data.items() if name in _OWN}
     options = {name: value for name, value in data.items() if name in _OPTIONS}
     if isinstance(options.get("stop"), str):
@@ -173,6 +176,8 @@ def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
 
 
 class OllamaChunk(Struct):
+    """A line of the stream, or the whole response."""
+
     message: WireMessage | None = None
     done: bool | None = None
     done_reason: Any = None
@@ -183,15 +188,18 @@ class OllamaChunk(Struct):
 
 
 _decode = json.Decoder(OllamaChunk).decode
-_READ = frozenset((*OllamaChunk.__struct_fields__, "model", "created_at"))  # the gateway writes its own
+_READ = frozenset((*OllamaChunk.__struct_fields__, "model", "created_at"))  # the gateway sends its own `model` and time
 
 
 class OllamaDecoder(Chunks):
-    """Each call is whole and is numbered here: what Ollama gives as its index differs from parser to parser."""
+    """Decode a response of /api/chat.
+
+    Each call comes whole.  The decoder numbers the calls, as the meaning of Ollama's index differs between its parsers.
+    """
 
     _template: RepeatedChunkDecoder = field(
         default_factory=lambda: RepeatedChunkDecoder(0)
-    )  # each line has a time of its own
+    )  # no repeats: each line has its own timestamp
     _calls: int = 0
 
     def _decoded(self, payload: bytes) -> list[Event]:
@@ -212,7 +220,7 @@ class OllamaDecoder(Chunks):
         return wire.WireChunk(choices=[choice], usage=self._counts(line))
 
     def _counts(self, line: OllamaChunk) -> wire.WireUsage | None:
-        """A prompt that was in the cache is not counted: it has to be estimated."""
+        """Return the usage of a line; None if the prompt was cached, as Ollama then does not count it."""
         prompt, written = count_value(line.prompt_eval_count), count_value(line.eval_count)
         if prompt:
             return wire.WireUsage(prompt_tokens=prompt, completion_tokens=written)

@@ -1,1 +1,1 @@
-"""Speak the dialect of OpenAI with backends: request bodies, decoder, errors."""
+"""Convert between requests and OpenAI's chat completions at the upstream: request bodies, responses, errors."""

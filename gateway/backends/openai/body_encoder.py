@@ -1,23 +1,24 @@
-"""Encode a large body in steps: one call of the encoder for 32 MB would keep everything else from running."""
+"""Encode a large body in steps, as one encoder call for 32 MB would block everything else."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import json
 
-_STEP = 1 << 20  # characters of a text, which take some milliseconds
-_TOGETHER = 100  # elements of a list at most, in one call of the encoder
-_DEEPEST = 8  # levels that may hold a large text: body, messages, message, content, part, member of it, two more
+_STEP = 1 << 20  # characters of text; encoding them takes a few milliseconds
+_TOGETHER = 100  # most list elements in one encoder call
+_DEEPEST = 8  # levels that may hold a large text: body, messages, message, content, part, its member, two more
 
 _encode = json.Encoder().encode
 
 
 def encoded(body: dict[str, Any], step: int = _STEP, levels: int = _DEEPEST) -> bytes:
-    """Return what the encoder returns.
+    """Encode a body to the same bytes as the encoder in one call.
 
-    A step is a part of a text, or elements of a list that have no more text together.
+    step: the most characters per encoder call; a longer text is split, and list elements are grouped up to it.
+    levels: the depth to which long texts are looked for.
     """
-    whole = bytearray()  # of which no piece is kept, as a list would keep them
+    whole = bytearray()  # grows in place; joining a list would keep all pieces as well
     for piece in _object(body, step, levels):
         whole += piece
     return bytes(whole)
@@ -58,7 +59,7 @@ def _list(value: list[Any], step: int, levels: int) -> Iterator[bytes]:
 
 
 def _portions(value: list[Any], step: int, levels: int) -> Iterator[list[Any]]:
-    """Cut a list into portions, each of one element or of several that are a step together."""
+    """Cut a list into portions: single elements, or several that together do not exceed a step."""
     some: list[Any] = []
     room = step
     for element in value:
@@ -73,7 +74,7 @@ def _portions(value: list[Any], step: int, levels: int) -> Iterator[list[Any]]:
 
 
 def _size(value: Any, levels: int) -> int:  # noqa: ANN401 - decoded JSON
-    """Return the characters of the texts in it, as far as these levels go."""
+    """Return the characters of the texts in a value, down to this many levels."""
     if type(value) is str:
         return len(value)
     if not levels or type(value) not in (dict, list):

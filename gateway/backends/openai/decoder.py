@@ -1,6 +1,6 @@
-"""Chat completions, chunked or whole, as vLLM, llama.cpp and many others send them: payload in, raw events out.
+"""Decode chat completions, chunked or whole, as vLLM, llama.cpp and many others send them: payload in, raw events out.
 
-There is one tolerant decoder, and no second one with another meaning.
+There is one tolerant decoder for all of them, so that no member has two meanings.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -41,22 +41,23 @@ _part = json.Decoder(wire.WirePart | str).decode
 _string = json.Decoder(str).decode
 _DONE = b"[DONE]"
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
-_LONGEST_DOUBLE = 308  # digits before its point
-_NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # of each choice
+_LONGEST_DOUBLE = 308  # digits before the decimal point
+_NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # for each choice
 NO_MESSAGE = Problem(502, "The backend's answer is no chat completion: a choice has no message.", "upstream_error")
-_TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # types of parts
+_TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # part types without media
 
 
 class ChatDecoder(Struct, eq=False):
-    """Raw events of the payloads of one answer.
+    """Decode the payloads of one response to raw events.
 
-    n: how many choices were asked for; more are dropped, and a single one is choice 0 whatever the backend calls it.
-    wanted: the members beyond the API that the client asked for.
-    tops: of how many other tokens with each token it asked to hear; None: of all that come.
-    counted: the tokens, as far as the backend has said.
-    passed: the last value of each member that says the same in many chunks, by its choice.
-    written: the tokens of the answer where it has counted only these.
-    done: it has said that this was all.
+    n: the number of choices in the request.  The decoder drops further ones; a single choice has index 0, whatever
+        index the backend gives it.
+    _wanted: the members beyond the API that the client requested.
+    _tops: the number of alternatives per token that the client requested; None to keep all.
+    _passed: the last value of each member that chunks repeat, by choice and name.
+    written: the tokens of the response, if the backend counts only these.
+    counted: the usage that the backend has stated so far.
+    done: the backend has announced the end of the response.
     """
 
     _ledger: Warnings
@@ -66,28 +67,29 @@ class ChatDecoder(Struct, eq=False):
     _places: dict[int, int | None] = {}  # the backend's index → ours
     _total: UsageTotal = field(default_factory=UsageTotal)
     _template: RepeatedChunkDecoder = field(default_factory=RepeatedChunkDecoder)
-    _unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
+    _unsigned: dict[int, list[str]] = {}  # by choice: the reasoning since its last signature
     _passed: dict[tuple[int | None, str], bytes] = {}
-    _met: set[int] = set()  # choices that have brought a message, however empty
-    _customs: dict[int, int] = {}  # by choice: its open custom call
-    _plain: bool = True  # so far every member of each chunk was one that is read
+    _met: set[int] = set()  # choices with a message so far, even an empty one
+    _customs: dict[int, int] = {}  # by choice: the key of its open custom call
+    _plain: bool = True  # all chunks so far had only members that are read
     _halves: Halves | None = None
-    _contents: Contents | None = None  # once there is reasoning
+    _contents: Contents | None = None  # set once there is reasoning
     _decoded_size: int = 0
     _texted: bool = False
-    _likely: bool = False  # text has come with log-probabilities
+    _likely: bool = False  # some text had log-probabilities
     written: int = 0
     counted: Usage | None = None
     done: bool = False
 
     @property
     def decoded_characters(self) -> int:
-        """Characters of text, reasoning and arguments so far."""
+        """The characters of text, reasoning and arguments so far."""
         return self._decoded_size + self._template.decoded_characters
 
     def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
-        """The events of the payloads that stand in data from this place on and are ones known but for their texts, and
-        where these end.
+        """Decode the payloads from `at` on that differ from a known one only in their text.
+
+        Returns their events, and the position where the run ends: `at` if it is empty.
         """
         events, until = self._template.run(data, at, around)
         if self._unsigned:
@@ -96,11 +98,14 @@ class ChatDecoder(Struct, eq=False):
 
     @property
     def repeated_event(self) -> Event | None:
-        """Return the event of the last chunk without its text, if its form is known by now."""
+        """The event of the last chunk without its text; None until its form is known."""
         return self._template.event_shape
 
     def single_chunk_decoder(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
-        """Reads data that is one chunk of that form, of at most so many bytes; None where it is anything else."""
+        """Return a decoder for data that is one chunk of the known form.
+
+        The decoder returns None for any other data, and for more than `most` bytes.
+        """
         read = self._template.decode_one(most)
         if not isinstance(self._template.event_shape, ReasoningDelta):
             return read
@@ -114,17 +119,17 @@ class ChatDecoder(Struct, eq=False):
 
     @property
     def unlikely(self) -> bool:
-        """Return True if the client asked for log-probabilities, and text came without them."""
+        """Return True if the client requested log-probabilities, and text came without any."""
         return self._tops is not None and self._texted and not self._likely
 
     @property
     def empty(self) -> bool:
-        """Return True if no choice has brought a message."""
+        """Return True if no choice has had a message."""
         return not self._met
 
     @property
     def repeats_settled(self) -> bool:
-        """Return True if the next payload cannot continue a run of the learnt form."""
+        """Return True if the next payload cannot continue a run of the known form."""
         return self._template.is_settled
 
     def decode(self, payload: bytes) -> list[Event]:
@@ -141,18 +146,18 @@ class ChatDecoder(Struct, eq=False):
         if self._unsigned:
             self._contents = self._contents or Contents(self._ledger, self._unsigned)
             events = self._contents.once(events) if self._contents.due else events
-        if self.done:  # a line of Ollama may be the last one
+        if self.done:  # the last line of Ollama also ends the response
             return [*events, *self.rest()]
         self._template.train(payload, events, self._alone)
         return events
 
     def rest(self) -> list[Event]:
-        """Return what waited for more, at the end of the response."""
+        """Return the events that are held for a continuation, at the end of the response."""
         halves = self._halves.rest() if self._halves else []
         return [*self._contents.once(halves), *self._contents.rest()] if self._contents else halves
 
     def _read(self, payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Failure:
-        """Return the payload in its type, with what JSON does not allow put right."""
+        """Return the decoded payload, repaired if it is invalid JSON."""
         try:
             return decode(payload)
         except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -167,7 +172,7 @@ class ChatDecoder(Struct, eq=False):
         """Keep the text that a signature may cover."""
         for event in known:
             if type(event) is not ReasoningDelta:
-                return  # they are all of one sort
+                return  # all events have the same type
             self._unsigned[event.choice].append(event.text)
 
     def _alone(self, payload: bytes) -> list[Event]:
@@ -176,7 +181,7 @@ class ChatDecoder(Struct, eq=False):
         return alone._decoded(payload)
 
     def _decoded(self, payload: bytes) -> list[Event]:
-        if payload == b"null":  # llama.cpp begins so where it answers several prompts
+        if payload == b"null":  # llama.cpp begins with it if there are several prompts
             return []
         plain = self._plain_chunk(payload)
         chunk: wire.WireChunk | Failure = plain if plain else self._read(payload, _decode)
@@ -189,7 +194,7 @@ class ChatDecoder(Struct, eq=False):
         return self.read(chunk, NOTHING if plain else unread(payload, unknown_fields.of_chunk))
 
     def _plain_chunk(self, payload: bytes) -> wire.WireChunk | None:
-        """Return a chunk of which every member is read; None where that is not so, once it was not."""
+        """Return the chunk if all its members are read; None if not, and for all chunks after the first such one."""
         if self._plain:
             try:
                 return _decode_plain(payload)
@@ -198,7 +203,7 @@ class ChatDecoder(Struct, eq=False):
         return None
 
     def read(self, chunk: wire.WireChunk, rest: Unread) -> list[Event]:
-        """Return the events of a chunk that is no error; rest: its members that have no event of their own."""
+        """Return the events of a chunk that is no error.  `rest`: its members that have no event of their own."""
         out: list[Event] = []
         counts = type(chunk) is not wire.PlainChunk and _counts_beside(chunk)
         if chunk.usage or counts or chunk.timings or chunk.x_groq:
@@ -246,7 +251,7 @@ class ChatDecoder(Struct, eq=False):
             out.append(Finish(index, reason))
 
     def _pass(self, index: int | None, rest: Members, out: list[Event]) -> None:
-        """Pass on members without a meaning; a repeated value is passed once, unless it is a list of a choice."""
+        """Pass on uninterpreted members.  A repeated value is passed once, unless it is a list of a choice."""
         for name, value in rest.items():
             data = bytes(value)
             if self._passed.get((index, name)) != data or (index is not None and data[:1] == b"["):
@@ -263,7 +268,7 @@ class ChatDecoder(Struct, eq=False):
         return self._places[index]
 
     def _usage(self, chunk: wire.WireChunk, out: list[Event]) -> None:
-        """First of all, so that a client that wants a count with every chunk gets the newest."""
+        """Add the usage before all other events, so that a client that wants usage in every chunk gets the newest."""
         usage = (usage_from_counts(chunk.usage) if chunk.usage else None) or _counted_elsewhere(chunk)
         if usage:
             self._count(usage, out, alone=not chunk.choices)
@@ -302,7 +307,10 @@ class ChatDecoder(Struct, eq=False):
                 self._call(index, place, call, out)
 
     def _spoken(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
-        """Log-probabilities without text go first: they may be of the thought or the call that stands beside them."""
+        """Add the text and reasoning of a message.
+
+        Log-probabilities without text go first, as they may belong to the reasoning or the call in the same message.
+        """
         content = message.content
         if not content and chances is not None:
             self._text(index, "", chances, out)
@@ -320,7 +328,7 @@ class ChatDecoder(Struct, eq=False):
             self._text(index, content or "", chances, out)
 
     def _signed(self, index: int, thought: str, signed: list[SignedBlock], out: list[Event]) -> None:
-        """Add the reasoning of signed blocks.  The field for reasoning may repeat it, whole or in pieces."""
+        """Add the reasoning of signed blocks.  The reasoning field may repeat it, whole or in pieces."""
         rest = thought
         for block in signed:
             rest = rest.replace(block.text, "", 1)
@@ -369,7 +377,7 @@ class ChatDecoder(Struct, eq=False):
     def _custom_call(
         self, index: int, place: int, custom: wire.Custom, call: wire.WireToolCall, out: list[Event]
     ) -> None:
-        """Read a custom call as one of a function, as which custom tools are offered to backends."""
+        """Read a custom call as a function call, as backends are offered custom tools as functions."""
         key = place if call.index is None or call.index == "" else count_value(call.index)
         if custom.name:
             self._end_custom(index, out)
@@ -402,7 +410,7 @@ class ChatDecoder(Struct, eq=False):
 
 
 def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
-    """Return the members of a choice that stand before its text, and those that belong to its end: all but lists."""
+    """Split the members of a choice: lists stand before its text, all others belong to its end."""
     if not ended:
         return members, {}
     first = {name: value for name, value in members.items() if bytes(value)[:1] == b"["}
@@ -417,26 +425,26 @@ def _counted_elsewhere(chunk: wire.WireChunk) -> Usage | None:
 
 
 def _counts_beside(chunk: wire.WireChunk) -> bool:
-    """Return True if a chunk counts beside its choices."""
+    """Return True if a chunk has token counts beside its choices."""
     prompt = chunk.prompt_tokens or chunk.prompt_eval_count or chunk.input_tokens or chunk.tokens_evaluated
     written = chunk.completion_tokens or chunk.eval_count or chunk.output_tokens or chunk.tokens_predicted
     return bool(prompt or written)
 
 
 def _detailed(details: object) -> str:
-    """Return the text of `reasoning_details`, as OpenRouter and MiniMax have them."""
+    """Return the text of `reasoning_details`, as OpenRouter and MiniMax write them."""
     items = [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
     return "".join(str(one.get("text") or one.get("summary") or "") for one in items)
 
 
 def _is_text(details: object) -> bool:
-    """Return True if `reasoning_details` have nothing but text, which is read."""
+    """Return True if `reasoning_details` hold only text, which is read."""
     items = details if isinstance(details, list) else [None]
     return all(isinstance(one, dict) and not (one.get("signature") or one.get("data")) for one in items)
 
 
 def _bare_error(payload: bytes) -> object:
-    """Return a payload that is an error without a label; None for any other."""
+    """Return a payload that is an error object without an `error` member; None for any other."""
     try:
         data = json.decode(mended(payload))
     except (DecodeError, RecursionError):
@@ -450,7 +458,7 @@ def _bare_error(payload: bytes) -> object:
 
 
 def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:
-    """Return the members of a payload that nothing reads, which could be decoded once it was mended."""
+    """Return the uninterpreted members of a payload; if it is invalid JSON, repair it first."""
     try:
         return find(payload)
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -458,7 +466,7 @@ def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:
 
 
 def is_complete_payload(payload: bytes) -> bool:
-    """False for what is only the beginning of a payload."""
+    """Return False for data that is only the beginning of a payload."""
     if payload == _DONE:
         return True
     try:
@@ -473,19 +481,22 @@ def _flat(thought: str | list[wire.WirePart] | None) -> str:
 
 
 def _arguments(raw: bytes) -> str:
-    """A string, as the API has it, or the object itself; the word null in a string is a piece like any other."""
+    """Return the arguments of a string, as in the API, or of an object.
+
+    The word null inside a string is a piece like any other.
+    """
     if raw == b"null":
         return ""
     try:
         return _string(raw) if raw[:1] == b'"' else raw.decode()
-    except (DecodeError, UnicodeDecodeError):  # what is in it is read here first
+    except (DecodeError, UnicodeDecodeError):  # Raw members have not been decoded before
         return _arguments(mended(raw))
 
 
 def _raw(value: Raw) -> Raw:
-    """Return what is passed on as it came, if it is text in one line and has no number that is infinite."""
+    """Return a value unchanged if it is valid text in one line without infinite numbers, else repaired."""
     raw = bytes(value)
-    if b"\n" in raw or b"\r" in raw:  # between values; an empty line would be the end of a client's event
+    if b"\n" in raw or b"\r" in raw:  # white space; an empty line would end the client's SSE event
         raw = raw.translate(_IN_ONE_LINE)
     try:
         raw.decode()
@@ -497,7 +508,7 @@ def _raw(value: Raw) -> Raw:
 
 
 def _reason(data: object) -> str:
-    """A finish reason is a word; some servers wrap it in an object, or say true or false."""
+    """Return the finish reason; some servers wrap it in an object, or send true or false."""
     if isinstance(data, dict):
         data = data.get("type") or data.get("reason") or "stop"
     return "stop" if data is True else str(data or "")

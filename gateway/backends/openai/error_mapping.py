@@ -1,8 +1,8 @@
 """Convert error responses of backends to the Problem that a client sees (`spec.md` A6).
 
-A row of the token limits is one wording.  Its groups are numbers of tokens: `window` of the context, `prompt` of the
-prompt, or `total` and `limit` of the request, from which the prompt follows; or `room`, the largest limit.  A row
-without groups names no number that helps.
+Each row of `_WORDINGS` is one wording of a token limit that does not fit.  Its groups are numbers of tokens.  `window`
+is the context, `prompt` the prompt, and `room` the largest limit.  `total` and `limit` of the request yield the prompt.
+A row without groups states no useful number.
 """
 
 import re
@@ -12,7 +12,7 @@ from msgspec import DecodeError, Struct, json
 
 from gateway.errors import Problem
 
-_LONGEST = 2000  # characters of an error that are read
+_LONGEST = 2000  # characters of an error message that are searched
 _FIELD = r"max[_ -]?(?:completion|new|output|total)?[_ -]?tokens"
 _WINDOW, _PROMPT, _LIMIT, _TOTAL, _ROOM = (
     rf"(?P<{name}>\d+)(?:\.0)?" for name in ("window", "prompt", "limit", "total", "room")
@@ -28,7 +28,7 @@ _WORDINGS = tuple(
         rf"{_PROMPT} tokens from the .{{1,60}}for the completion",
         r"Requested token count exceeds the model's maximum context length",
         # vLLM
-        r"your request has \d+ input tokens\. Please reduce the length of the input messages",  # window less limit
+        r"your request has \d+ input tokens\. Please reduce the length of the input messages",  # window minus limit
         rf"context length is {_WINDOW} tokens.{{1,80}}?\b{_PROMPT} input tokens",
         rf"passed {_PROMPT} input tokens and requested {_LIMIT} output tokens.{{1,40}}context length is only {_WINDOW}",
         r"(?:passed \d+ input characters and )?requested [1-9]\d* output tokens\b(?!.{1,60}input tokens)",
@@ -42,11 +42,11 @@ _WORDINGS = tuple(
         rf"prompt length \({_PROMPT}\).{{1,60}}max_(?:new_)?tokens \(\d+\) should not exceed max_seq_len \({_WINDOW}\)",
         # llama-cpp-python
         r"Requested tokens exceed context window",
-        # Limits of responses, whatever the prompt: OpenAI, DeepSeek, Groq, TGI
+        # Limits of the response that do not depend on the prompt: OpenAI, DeepSeek, Groq, TGI
         rf"{_FIELD} is too large: \d+\. This model supports at most {_ROOM} completion tokens",
         rf"valid range of {_FIELD} is \[\d+, ?{_ROOM}\]",
         rf"{_FIELD}\W{{0,3}} must be (?:less than or equal to|at most|no more than|<=) \W?{_ROOM}",
-        # Any other words, with both numbers or without
+        # Other wordings, with both numbers or with none
         rf"\A(?=.*{_FIELD})(?=.*(?:context|window|max_model_len|max_seq_len|n_ctx)\D{{1,40}}{_WINDOW})"
         rf"(?=.*?(?<!\d){_PROMPT}(?: of)? (?:\w+ )?(?:input|prompt) tokens)",
         rf"\A(?=.*{_FIELD})(?=.*(?:context|window|max_model_len|max_seq_len|n_ctx)\D{{1,40}}{_WINDOW})"
@@ -56,7 +56,7 @@ _WORDINGS = tuple(
     )
 )
 
-# A prompt that is too long, in the words of everybody; for a token limit that is too high see limits.py.
+# All known wordings for a prompt that is too long.  `_WORDINGS` has those for a token limit that is too high.
 _OVERFLOW = re.compile(
     r"maximum (context|prompt) length|(longer than|exceeds) .{0,40}max_model_len"
     r"|exceeds? the (available|maximum|model'?s)? ?(context|number of tokens)"
@@ -68,10 +68,10 @@ _OVERFLOW = re.compile(
     r"|`inputs` (tokens \+ `max_new_tokens` must be <=|must have less than)"  # TGI
     r"|input length of input_ids is \d+, but `max_length`"  # transformers
     r"|token count .{0,40}exceeds the (limit|maximum)|reduce the length of the messages"
-    r"|max_(completion_)?tokens must be at least 1, got -",  # vLLM, which made that limit itself
+    r"|max_(completion_)?tokens must be at least 1, got -",  # vLLM, after computing the limit itself
     re.IGNORECASE,
 )
-_OVERFLOWS = frozenset(  # as the word of an error
+_OVERFLOWS = frozenset(  # error codes
     ("context_length_exceeded", "context_window_exceeded", "exceed_context_size_error", "model_context_window_exceeded")
 )
 _CLIENTS_FAULT = re.compile(  # llama.cpp answers these with 500
@@ -83,18 +83,24 @@ _NO_MODEL = {  # by status
     404: re.compile(r"model\b.*\b(not found|does not exist|not loaded)|no such model|unknown model", re.IGNORECASE),
     400: re.compile(r"^server is pinned to '", re.IGNORECASE),  # transformers
 }
-_PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # in a list, as Pydantic writes it
+_PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # a list index, as Pydantic writes it
 _UNREADABLE = "The backend answered {} without an error that can be read."
 
 
 class Excess(Struct, frozen=True):
-    """room: the largest limit that fits, None if the error does not name it."""
+    """A token limit that does not fit the context.
+
+    room: the largest limit that fits; None if the error does not state it.
+    """
 
     room: int | None
 
 
 def excess(message: str) -> Excess | None:
-    """Return what an error says of a limit that does not fit; None if it is about something else, as a long prompt."""
+    """Return the token limit error that a message reports.
+
+    None stands for any other error, such as a prompt that is too long.
+    """
     text = message[:_LONGEST]
     found = next(filter(None, (wording.search(text) for wording in _WORDINGS)), None)
     if not found:
@@ -110,7 +116,7 @@ def _room(named: Mapping[str, int]) -> int | None:
 
 
 def problem_from_status(status: int, body: bytes) -> Problem:
-    """For an answer with a status that is not 200."""
+    """Return the Problem for a response with a status other than 200."""
     try:
         data = json.decode(body)
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -119,7 +125,7 @@ def problem_from_status(status: int, body: bytes) -> Problem:
 
 
 def problem_from_error_object(error: object) -> Problem:
-    """For an error object inside an answer with status 200, whole or streamed."""
+    """Return the Problem for an error object in a response with status 200, whole or streamed."""
     inner = _inner(error)
     code = inner.get("code") if isinstance(inner, dict) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
@@ -141,7 +147,7 @@ def _mapped(status: int, message: str, word: str | None, param: str | None) -> P
 
 
 def _too_long(message: str, word: str | None) -> Problem | None:
-    """Return the problem of a prompt, or of a token limit beside it, that does not fit."""
+    """Return the Problem for a prompt or a token limit that does not fit; None for any other error."""
     found = excess(message)
     if found and found.room:
         return Problem(400, message, None if word in _OVERFLOWS else word, "max_tokens")
@@ -163,7 +169,10 @@ def _by_status(status: int, message: str) -> Problem:
 
 
 def _inner(data: object) -> object:
-    """The error itself; Ollama repeats that of its runner, which is JSON, as the text of its own."""
+    """Return the error object itself.
+
+    Ollama's error text may be the JSON of its runner's error, which is then unwrapped.
+    """
     inner = data.get("error", data) if isinstance(data, dict) else data
     if isinstance(inner, str) and inner.startswith("{"):
         try:
@@ -174,7 +183,7 @@ def _inner(data: object) -> object:
 
 
 def _message(data: object) -> str:
-    """The text of an error in any of the shapes that servers have."""
+    """Return the text of an error in any of the shapes that servers use."""
     inner = _inner(data)
     if isinstance(inner, dict):
         inner = inner.get("message") or inner.get("detail") or ""
@@ -184,13 +193,16 @@ def _message(data: object) -> str:
 
 
 def _word(data: object) -> str | None:
-    """The machine-readable word of an error, if it has one that says more than its status."""
+    """Return the error code, if it says more than the status."""
     kind = _text(data, "type")
     return _text(data, "code") or (kind if kind == "exceed_context_size_error" else None)
 
 
 def _param(data: object) -> str | None:
-    """The place of an error; vLLM's begins with the body, and has the places of lists between dots."""
+    """Return the path of the faulty field.
+
+    vLLM's path begins with `body`, and has list indices between dots.
+    """
     param = _text(data, "param")
     return param and _PLACE.sub(r"[\1]", param.removeprefix("body."))
 

@@ -1,7 +1,7 @@
 """Repair invalid JSON: NaN, infinite numbers, bytes that are not UTF-8, halves of surrogate pairs.
 
-A server may cut the two escapes of one character over two deltas, and no text has a half of it. So a private
-character stands in for a half in the fields that come in pieces, until the other half arrives.
+A server may split the two escapes of one character over two deltas, and valid text cannot hold half a character.  In
+fields that come in pieces, a private-use character therefore stands in for a half until the other half arrives.
 """
 
 import re
@@ -26,20 +26,20 @@ from gateway.events import (
 from gateway.warnings import Warnings
 
 _Piece = TextDelta | ReasoningDelta | RefusalDelta | ToolArgsDelta
-_Key = tuple[type[_Piece], int, int | None]  # of what comes in pieces: its type, its choice, and its call if it has one
+_Key = tuple[type[_Piece], int, int | None]  # of a field in pieces: its event type, choice, and call or None
 _IN_PIECES = "content|reasoning_content|reasoning|reasoning_text|thinking|text|summary|refusal|arguments|input"
-_LARGE = r"-?\d+(?:\.\d+)?[eE]\+?\d+|-?\d{300,}(?:\.\d+)?"  # numbers that may be beyond what a double can be
+_LARGE = r"-?\d+(?:\.\d+)?[eE]\+?\d+|-?\d{300,}(?:\.\d+)?"  # numbers that may exceed a double
 _TOKENS = re.compile(rf'(?:"({_IN_PIECES})"\s*:\s*)?"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b|{_LARGE}', re.DOTALL)
 _SURROGATES = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\."
 )
-_TAKEN = re.compile(r"[\U0010f800-\U0010ffff]|\\u[dD][bB][fF][eEfF]")  # text that has such characters itself
-_OFFSET = 0x10F800 - 0xD800  # from a half to its stand-in
+_TAKEN = re.compile(r"[\U0010f800-\U0010ffff]|\\u[dD][bB][fF][eEfF]")  # text that has stand-in characters itself
+_OFFSET = 0x10F800 - 0xD800  # from a half to its stand-in character
 _PAIR = re.compile("([\U0010f800-\U0010fbff])([\U0010fc00-\U0010ffff])")
 _STAND_IN = re.compile("[\U0010f800-\U0010ffff]")
 _STAND_IN_BYTES = re.compile(b"\xf4\x8f[\xa0-\xbf][\x80-\xbf]")
 _LOST = "\ufffd"
-_MOST = 512 << 10  # characters that are mended, as a megabyte of them takes 0.1 s, and memory of 100 times its size
+_MOST = 512 << 10  # most characters to repair; a megabyte takes 0.1 s and 100 times its size in memory
 _FIELDS: dict[type[_Piece], str] = {
     TextDelta: "content",
     ReasoningDelta: "reasoning_content",
@@ -49,7 +49,7 @@ _FIELDS: dict[type[_Piece], str] = {
 
 
 def mended(payload: bytes) -> bytes:
-    """Return the payload with U+FFFD for halves of surrogate pairs; of a large one only the bytes are put right."""
+    """Return the payload with U+FFFD for halves of surrogate pairs; in a large one only invalid UTF-8 is repaired."""
     text = payload.decode("utf-8", "replace")
     if len(text) <= _MOST:
         text = _TOKENS.sub(lambda token: _token(token, stand_in=False), text)
@@ -57,19 +57,19 @@ def mended(payload: bytes) -> bytes:
 
 
 class Halves(Struct, eq=False):
-    """The halves that wait for the other one, by what they end."""
+    """The halves of surrogate pairs at the end of pieces that wait for their other half, by field."""
 
     _ledger: Warnings
     _open: dict[_Key, str] = {}
-    _met: bool = False  # the payload of now has stand-ins
+    _met: bool = False  # the current payload has stand-ins
 
     @property
     def due(self) -> bool:
-        """Return True if the events of a payload are to be joined."""
+        """Return True if the events of a payload have to be joined."""
         return self._met or bool(self._open)
 
     def mended(self, payload: bytes) -> bytes:
-        """Return the payload with stand-ins for halves in what comes in pieces."""
+        """Return the payload with stand-ins for halves in the fields that come in pieces."""
         text = payload.decode("utf-8", "replace")
         if len(text) > _MOST or _TAKEN.search(text):
             return mended(payload)
@@ -77,7 +77,7 @@ class Halves(Struct, eq=False):
         return _TOKENS.sub(lambda token: _token(token, stand_in=bool(token[1])), text).encode()
 
     def joined(self, events: Iterable[Event]) -> list[Event]:
-        """Return the events of a payload without stand-ins: a half that ends a piece waits, any other is U+FFFD."""
+        """Return the events without stand-ins.  A half at the end of a piece waits; any other becomes U+FFFD."""
         made = [after for event in events for after in self._joined(event)]
         self._met = False
         return made

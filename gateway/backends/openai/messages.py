@@ -12,19 +12,19 @@ from gateway.request import LEADING, Message, are_text_only
 from gateway.warnings import Warnings
 
 _NO_OUTPUT = "[no output]"
-_OF_THE_FIRST = ("role", "name")  # of the messages that become one
+_OF_THE_FIRST = ("role", "name")  # members that a merged message has from its first one
 _NAME, _OF_THE_CACHE = frozenset(("name",)), frozenset(("prompt_cache_breakpoint",))
 _LEADING = frozenset(LEADING)
 _TEXTS = ("text", "refusal")  # each part has its text under the name of its type
 _REASONING = ("reasoning_content", "reasoning")
 _THOUGHTS = frozenset((*_REASONING, "reasoning_details"))
-_OF_THE_SDK = frozenset(("index", "parsed_arguments"))  # which clients leave in what they made of a stream
+_OF_THE_SDK = frozenset(("index", "parsed_arguments"))  # members that SDKs add when they collect a stream
 
 
 def split_media_from_tool_results(items: Sequence[Message], ledger: Warnings) -> list[Message]:
-    """Outputs of tools as texts, as a template has no other place for them, and the user's with their images behind.
+    """Reduce tool outputs to text, and put their media into a user message behind them, as templates require.
 
-    What is still a list is one because it has more than texts.
+    Plain texts have been joined before, so a content that is still a list has more than text.
     """
     if not any([isinstance(message["content"], list) for message in items if message["role"] == "tool"]):
         return [*items]
@@ -45,7 +45,10 @@ def split_media_from_tool_results(items: Sequence[Message], ledger: Warnings) ->
 
 
 def alternate_roles(items: Sequence[Message], ledger: Warnings) -> list[Message]:
-    """The user begins, and the assistant and the user take turns; each call has an output before that."""
+    """Make the user begin, and the user and the assistant alternate.
+
+    Before the next turn, each tool call gets an output.
+    """
     runs: list[list[Message]] = []
     for message in _answered(items, ledger):
         role, before = message["role"], runs[-1][0]["role"] if runs else "system"
@@ -64,7 +67,11 @@ def alternate_roles(items: Sequence[Message], ledger: Warnings) -> list[Message]
 
 
 def merge_trailing_assistant(items: Sequence[Message], ledger: Warnings) -> list[Message]:
-    """No calls at the end, nor two messages of the assistant, so that the server can go on with the last one."""
+    """Make sure that the server can continue the last message of the assistant.
+
+    A message with calls gets their outputs behind it.  Of two messages of the assistant, an empty user message
+    separates the last.
+    """
     *most, last = items
     if last.get("tool_calls"):
         return [*most, *_answered([last], ledger)]
@@ -75,17 +82,18 @@ def merge_trailing_assistant(items: Sequence[Message], ledger: Warnings) -> list
 
 
 def warn_lost_names(joined: Sequence[Message], ledger: Warnings) -> None:
-    """List the loss of names where these become one message, which has the name of the first."""
+    """Add a warning if names are lost because these messages are merged; the result has the name of the first."""
     if any(message.get("name") not in (None, joined[0].get("name")) for message in joined):
         ledger.add("dropped", "messages.name")
 
 
 def text_part(text: str) -> dict[str, str]:
+    """Return a message part with this text."""
     return {"type": "text", "text": text}
 
 
 def _answered(items: Sequence[Message], ledger: Warnings) -> list[Message]:
-    """With an output for each call that has none, behind those of the others."""
+    """Return the messages with an output for each call that has none, behind the outputs of the other calls."""
     given = {message["tool_call_id"] for message in items if message["role"] == "tool"}
     turns: list[Message] = []
     missing: list[Message] = []
@@ -102,7 +110,7 @@ def _answered(items: Sequence[Message], ledger: Warnings) -> list[Message]:
 
 
 def _numbered(parts: Sequence[dict[str, Any]], media: list[dict[str, Any]]) -> str:
-    """The texts, and a number for each image, which is added to the others."""
+    """Return the text of a tool output with a numbered placeholder for each medium, and append the media to `media`."""
     texts: list[str] = []
     for part in parts:
         if part["type"] != "text":
@@ -121,7 +129,7 @@ def _noun(part: dict[str, Any]) -> str:
 
 
 def _one(run: Sequence[Message], ledger: Warnings) -> Message:
-    """One message that says what all of them say."""
+    """Merge consecutive messages of one role."""
     first, *more = run
     if not more:
         return first
@@ -146,12 +154,15 @@ def _parts(content: str | list[Any]) -> list[Any]:
 
 
 class MessagePolicy(Struct, frozen=True):
-    """developer: what that role becomes; late_system: what a system message after the first user message does.
+    """The form of messages that a server and its chat template accept.
 
-    reasoning: the field for past reasoning; None: the server would not look at it.
-    calls_alone: nor at the text of a message with calls; names: it would at who speaks.
-    alternate: the template wants the user and the assistant to take turns, and each call to have its output.
-    continues: the server goes on with a last message of the assistant, of which it takes only one, without calls.
+    developer: the role that replaces `developer`, or `native` to keep it.
+    late_system: the treatment of a system message after the first user message.
+    reasoning: the field for past reasoning; None if the server ignores past reasoning.
+    alternate: the template requires that the user and the assistant alternate, and that each call has an output.
+    continues: the server continues a last message of the assistant.  It accepts only one such message, without calls.
+    calls_alone: the server ignores the text of a message that has calls.
+    names: the server uses the `name` of a message.
     """
 
     developer: Literal["system", "native"] = "system"
@@ -164,12 +175,12 @@ class MessagePolicy(Struct, frozen=True):
 
 
 def convert_messages(items: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
-    """Each message by itself; those that are plain are so already."""
+    """Convert each message by itself; plain text messages stay unchanged."""
     return [message if are_text_only((message,)) else _message(message, policy, ledger) for message in items]
 
 
 def order_messages(given: list[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
-    """Leading system messages become one; text is never lost, whatever becomes of its role."""
+    """Merge leading system messages and fix the order of messages, without losing text."""
     roles = [message["role"] for message in given]
     if not _LEADING.isdisjoint(roles[1:]):
         given = _led(given, policy, ledger)
@@ -181,7 +192,7 @@ def order_messages(given: list[Message], policy: MessagePolicy, ledger: Warnings
 
 
 def _led(items: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
-    """With system messages at the beginning only, where the policy says so, and there as one."""
+    """Return the messages with system messages at the beginning only, merged to one, if the policy requires it."""
     first = next((i for i, message in enumerate(items) if message["role"] not in LEADING), len(items))
     leading, rest = [*items[:first]], items[first:]
     if policy.late_system != "keep" and any(message["role"] == "system" for message in rest):
@@ -209,7 +220,7 @@ def _message(message: Message, policy: MessagePolicy, ledger: Warnings) -> Messa
 
 
 def _content(parts: list[dict[str, Any]], glue: str) -> object:
-    """One text where all parts are text: not every server, nor every template, can take a list."""
+    """Join text parts to one text, as some servers and templates accept no list."""
     if all(part["type"] in _TEXTS for part in parts):
         return glue.join(map(_text, parts))
     return [_part(part) for part in parts]
@@ -226,7 +237,10 @@ def _text(part: dict[str, Any]) -> str:
 
 
 def _assistant(message: Message, policy: MessagePolicy, ledger: Warnings) -> Message:
-    """Refused text is text, reasoning stands in the one field that the backend reads, and arguments are an object."""
+    """Convert a message of the assistant.
+
+    A refusal becomes text, reasoning goes to the field that the backend reads, and arguments become a JSON object.
+    """
     given = {name: value for name, value in message.items() if value is not None or name == "content"}
     if not _THOUGHTS.isdisjoint(given):
         _put_thought(given, policy.reasoning, ledger)
@@ -235,7 +249,7 @@ def _assistant(message: Message, policy: MessagePolicy, ledger: Warnings) -> Mes
         given["thinking_blocks"] = [_block(block) for block in blocks]
     if refusal:
         given["content"] = _refused(given.get("content"), refusal)
-    if given.pop("audio", None):  # the id of what was said aloud, which is nowhere here
+    if given.pop("audio", None):  # the id of audio that only OpenAI's service has stored
         ledger.add("dropped", "messages.audio")
     if calls := given.pop("tool_calls", None):
         given["tool_calls"] = [_call(call, ledger) for call in calls]
@@ -243,7 +257,7 @@ def _assistant(message: Message, policy: MessagePolicy, ledger: Warnings) -> Mes
             given["content"] = ""
             ledger.add("dropped", "messages.content")
     elif given.get("content") is None:
-        given["content"] = ""  # llama.cpp takes no message without either
+        given["content"] = ""  # llama.cpp rejects a message with neither content nor calls
     return given
 
 
@@ -260,7 +274,7 @@ def _put_thought(given: Message, field: str | None, ledger: Warnings) -> None:
 
 
 def _block(block: object) -> object:
-    """As the upstream had it: without the index that a stream gives it."""
+    """Return the block as the upstream sent it, without the index that a stream adds."""
     return _without(_OF_THE_SDK, block) if isinstance(block, dict) else block
 
 
@@ -271,7 +285,10 @@ def _without(names: frozenset[str], members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(call: dict[str, Any], ledger: Warnings) -> dict[str, Any]:
-    """Return the call itself where nothing of it has to change: a copy of each of thousands takes megabytes."""
+    """Return the call with arguments that are a JSON object.
+
+    An unchanged call is returned itself, as copies of thousands of calls take megabytes.
+    """
     function = call["function"]
     arguments = data = function["arguments"]
     if not arguments.strip():
@@ -297,7 +314,7 @@ def _detailed(details: object) -> str:
 
 
 def _joined(leading: Sequence[Message], ledger: Warnings) -> Iterable[Message]:
-    """One message of them all; a native developer message, or one with more than text, leaves all as they are."""
+    """Merge the leading messages to one, unless one is a native developer message or has more than text."""
     texts = [message["content"] for message in leading if message["role"] == "system"]
     if len(leading) < 2 or len(texts) < len(leading) or not all(isinstance(text, str) for text in texts):
         return leading

@@ -1,4 +1,4 @@
-"""Chunks that follow one another differ in one string; what is the same about them need not be decoded again."""
+"""Decode chunks that differ from the previous one in a single string only, without decoding the rest again."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,31 +15,39 @@ _list = json.Decoder(list[str]).decode
 _quoted = b'"%b"'.__mod__
 _PROBE = "\x00 another text"
 _PATIENCE = 32
-_WINDOW = 16 << 10  # bytes that are looked at as one, so that what is looked at twice is little
+_WINDOW = 16 << 10  # bytes per step; a run that ends early costs a second pass over one step only
 
 
 class FrameDelimiters(Protocol):
-    """The bytes around each payload."""
+    """The bytes before and after each payload of a stream."""
 
     opening: ClassVar[bytes]
     ending: ClassVar[bytes]
 
 
 class RepeatedChunkDecoder(Struct, eq=False):
-    """The bytes before and after the one string of a payload that was decoded to one event.
+    """Decode payloads by the bytes around the one string of a payload that was decoded to one event.
 
-    A payload that has them too, and a string between them, is the same JSON but for that string, so it means the same
-    event but for its text.
+    A payload with the same bytes around another string is the same JSON except for that string.  So it means the same
+    event with another text.  A stream of such payloads repeats three pieces:
 
-    patience: lessons without a use for them, after which none is taken any more; said: characters, of all events.
+        _opened  data: {"choices":[{"delta":{"content":"    the opening of a frame, _before, a quote
+        text     Hel
+        _closed  "}}]}\\n\\n                                  a quote, _after, the ending of a frame
+
+    _patience: the number of forms to learn without a use before learning stops.
+    _before, _after: the bytes of a payload around the string with its quotes.
+    _between: the bytes between two texts, `_closed` and `_opened`.
+    _lessons: the number of forms since the last use.
+    decoded_characters: the characters of the texts of all events.
     """
 
     _patience: int = _PATIENCE
     _before: bytes = b""
     _after: bytes = b""
-    _begins: int = 0  # where the text stands
+    _begins: int = 0  # position of the string in a payload; _ends counts from the payload's end
     _ends: int = 0
-    _opened: bytes = b""  # around and between texts, with what is around a payload
+    _opened: bytes = b""
     _closed: bytes = b""
     _between: bytes = b""
     _event: Callable[[str], RepeatableEvent] | None = None
@@ -48,11 +56,11 @@ class RepeatedChunkDecoder(Struct, eq=False):
 
     @property
     def is_settled(self) -> bool:
-        """Return True if a form is known, or no more is learnt."""
+        """Return True if a form is known, or if learning has stopped."""
         return self._event is not None or self._lessons == self._patience
 
     def event(self, payload: bytes) -> RepeatableEvent | None:
-        """None where the payload is of another form."""
+        """Return the event of a payload; None if it has another form or no text."""
         if not (self._event and payload.startswith(self._before) and payload.endswith(self._after)):
             return None
         try:
@@ -65,13 +73,14 @@ class RepeatedChunkDecoder(Struct, eq=False):
 
     @property
     def event_shape(self) -> RepeatableEvent | None:
-        """An event of the form that it knows, without a text."""
+        """An event of the known form, without its text; None until a run of this form has been looked for."""
         return self._event("") if self._event and self._between else None
 
     def decode_one(self, most: int) -> Callable[[bytes], tuple[Event] | None]:
-        """Reads data that is one payload of this form, of at most so many bytes; None where it is anything else.
+        """Return a decoder for data that is one payload of the known form.
 
-        That holds until another payload has been looked at.
+        The decoder returns None for any other data, and for more than `most` bytes.  It is valid until the next payload
+        is decoded.
         """
         assert self._event
         event, opened, closed = self._event, self._opened, self._closed
@@ -90,9 +99,9 @@ class RepeatedChunkDecoder(Struct, eq=False):
         return told
 
     def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
-        """The events of the payloads of this form that stand in data from this place on, and where they end.
+        """Return the events of the payloads of the known form from `at` on, and the position where they end.
 
-        around: always the same.
+        around: the delimiters of the stream, the same at every call.
         """
         if not self._event:
             return [], at
@@ -104,11 +113,11 @@ class RepeatedChunkDecoder(Struct, eq=False):
         try:
             strings, until = self._matching_strings(data, at, around.ending.count(b"\n"))
             return self._make_events(_texts(strings)), until
-        except (DecodeError, UnicodeDecodeError):  # one of them is of this form only at a first glance
+        except (DecodeError, UnicodeDecodeError):  # a string was invalid, so the payload has another form
             return [], at
 
     def _make_events(self, texts: list[str]) -> list[Event]:
-        """The events with these texts."""
+        """Return the events with these texts; an empty text makes none."""
         assert self._event
         if texts:
             self._lessons = 0
@@ -116,9 +125,12 @@ class RepeatedChunkDecoder(Struct, eq=False):
         return [*map(self._event, filter(None, texts))]
 
     def _matching_strings(self, data: bytes, at: int, step: int) -> tuple[list[bytes], int]:
-        """Return the strings in the place of the text in each payload of this form from here on, and their end.
+        """Return the strings of the payloads of this form from `at` on, and the position where the payloads end.
 
-        step: line ends behind each.
+        First all lines up to the last match are tried, then those before the first line of another form.  A candidate
+        is right if its strings, joined with the bytes between them, are the data itself.
+
+        step: the number of line ends behind each payload.
         """
         last = data.rfind(self._closed, at, at + _WINDOW)
         if last < 0:
@@ -128,16 +140,19 @@ class RepeatedChunkDecoder(Struct, eq=False):
         for alike in (lines, takewhile(partial(self._looks_alike, len(self._closed) - step), lines)):
             strings = [line[begins:ends] for line in alike]
             written = self._opened + self._between.join(strings) + self._closed
-            if data.startswith(written, at):  # it is they that came, and nothing else
+            if data.startswith(written, at):  # so no line hides another form
                 return strings, at + len(written)
         return [], at
 
     def _looks_alike(self, size: int, line: bytes) -> bool:
-        """Return True if a line looks like this form at first glance."""
+        """Return True if a line begins and ends like this form."""
         return line.startswith(self._opened) and line.endswith(self._closed[:size])
 
     def train(self, payload: bytes, events: list[Event], decode: Callable[[bytes], list[Event]]) -> None:
-        """Take the form of a payload that means these events; `decode` proves where the text stands."""
+        """Learn the form of a payload that was decoded to these events.
+
+        decode: decode a payload without a change of state.  A probe text proves where the string of the event stands.
+        """
         self._event = None
         if len(events) != 1 or self._lessons == self._patience:
             return
@@ -153,7 +168,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
 
 
 def _texts(strings: list[bytes]) -> list[str]:
-    """Decode quoted strings.  Decode them together if none can reach over its quotes unnoticed."""
+    """Decode quoted strings.  Decode them in one call if no backslash can hide a quote."""
     if len(strings) > 1 and b"\\" not in (one := b'["%b"]' % b'","'.join(strings)):
         texts = _list(one)
         if len(texts) == len(strings):
@@ -162,7 +177,10 @@ def _texts(strings: list[bytes]) -> list[str]:
 
 
 def _form(event: Event) -> tuple[Callable[[str], RepeatableEvent], str] | None:
-    """How such an event is made, and its text."""
+    """Return the function that makes such an event from its text, and that text.
+
+    None stands for an event that has more than a text.
+    """
     match event:
         case TextDelta(choice, text, ()):
             return partial(TextDelta, choice), text

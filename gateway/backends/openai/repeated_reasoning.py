@@ -1,6 +1,6 @@
-"""A thought that a server sends twice: in its field for reasoning, and between tags at the beginning of the content.
+"""Remove reasoning that a server sends twice: in its reasoning field, and between tags at the beginning of the content.
 
-llama.cpp does so with `--reasoning-format deepseek-legacy`. Both may come in pieces, in turn.
+llama.cpp does so with `--reasoning-format deepseek-legacy`.  Both may come in pieces, in turn.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,31 +19,31 @@ _TAGS = (
     ("<mm:think>", "</mm:think>"),
     ("[THINK]", "[/THINK]"),
 )
-_LONGEST = 4096  # characters of white space before a tag, and those by which the content may be ahead of the field
+_LONGEST = 4096  # characters of white space before a tag; also those by which the content may be ahead of the field
 
 
 class _Beginning(Struct, eq=False):
-    """Holds the beginning of a content as long as it may be the thought again, but for white space.
+    """Hold the beginning of a content while it may repeat the reasoning, apart from white space.
 
-    thought: its pieces; the decoder adds more as they come.
-    over: the rest of the content passes.
-    dropped: the events that were left out.
+    _thought: the pieces of the reasoning; the decoder appends more as they come.
+    over: the rest of the content passes unchanged.
+    dropped: the events that were removed.
     """
 
     _thought: Sequence[str]
     _held: list[TextDelta] = []
-    _buffer: str = ""  # text that has not been compared
-    _end: str = ""  # the tag that ends the thought, once it has begun
-    _next: int = 0  # the piece of the thought after the one that is compared
+    _buffer: str = ""  # text that has not been compared yet
+    _end: str = ""  # the closing tag, once the opening tag has come
+    _next: int = 0  # index of the piece after the one being compared
     _piece: str = ""
-    _at: int = 0  # in the piece
-    _behind: bool = False  # the repetition is over, and no text has come after it
-    _ahead: str = ""  # text of the content that the field has not brought yet
+    _at: int = 0  # position in that piece
+    _behind: bool = False  # the repetition has ended, and no text has followed
+    _ahead: str = ""  # text of the content that the reasoning field has not had yet
     over: bool = False
     dropped: Sequence[TextDelta] = ()
 
     def feed(self, event: TextDelta) -> Sequence[TextDelta]:
-        """Return what is no repetition; white space behind its closing tag belongs to the tag."""
+        """Return the text that is no repetition.  White space behind the closing tag belongs to the tag."""
         if self._behind:
             return self._trimmed(event, event.text)
         self._held.append(event)
@@ -61,7 +61,7 @@ class _Beginning(Struct, eq=False):
         return self._trimmed(event, after)
 
     def close(self) -> Sequence[TextDelta]:
-        """Return what is held where the content ends; a thought that is cut there is dropped."""
+        """Return the held text at the end of the content; a repetition that is cut off there is dropped."""
         if self.over or self._behind:
             return ()
         if not (self._end and self._same(self._buffer) and not self._ahead):
@@ -70,7 +70,7 @@ class _Beginning(Struct, eq=False):
         return ()
 
     def _trimmed(self, event: TextDelta, text: str) -> Sequence[TextDelta]:
-        """Return the text of an event from its first character that is no white space."""
+        """Return the text of an event without leading white space."""
         text = text.lstrip()
         self.over = bool(text)
         if text == event.text:
@@ -83,7 +83,7 @@ class _Beginning(Struct, eq=False):
         return self._held
 
     def _begins(self) -> bool:
-        """Return True if an opening tag has come; a content without one is over."""
+        """Return True if an opening tag has come; end the comparison if none can follow."""
         text = self._buffer.lstrip()
         for tag, end in _TAGS:
             if text.startswith(tag):
@@ -93,7 +93,7 @@ class _Beginning(Struct, eq=False):
         return False
 
     def _same(self, text: str) -> bool:
-        """Compare the next text of the content with the thought, as far as both have come."""
+        """Compare the next text of the content with the reasoning, as far as both have come."""
         text, at = self._ahead + _dense(text), 0
         while at < len(text) and self._more():
             size = min(len(self._piece) - self._at, len(text) - at)
@@ -104,36 +104,36 @@ class _Beginning(Struct, eq=False):
         return len(self._ahead) <= _LONGEST
 
     def _more(self) -> bool:
-        """Return True if there is more of the thought to compare with."""
+        """Return True if there is more reasoning to compare with."""
         while self._at == len(self._piece) and self._next < len(self._thought):
             self._piece, self._at, self._next = _dense(self._thought[self._next]), 0, self._next + 1
         return self._at < len(self._piece)
 
     @property
     def _whole(self) -> bool:
-        """Return True if nothing is left of either."""
+        """Return True if both texts have been compared to their end."""
         return not self._ahead and not self._more()
 
 
 class Contents(Struct, eq=False):
-    """The contents of the choices that have reasoning.  thoughts: the pieces of that, by choice."""
+    """The contents of the choices that have reasoning.  `_thoughts`: the pieces of the reasoning, by choice."""
 
     _ledger: Warnings
     _thoughts: Mapping[int, Sequence[str]]
     _beginnings: dict[int, _Beginning] = {}
-    _over: set[int] = set()  # choices whose beginning is over
+    _over: set[int] = set()  # choices whose content passes unchanged
 
     @property
     def due(self) -> bool:
-        """Return True if a content may still repeat a thought."""
+        """Return True if a content may still repeat reasoning."""
         return len(self._thoughts) > len(self._over)
 
     def once(self, events: Iterable[Event]) -> list[Event]:
-        """Return the events without a thought that the beginning of a content repeats."""
+        """Return the events without reasoning that the beginning of a content repeats."""
         return [told for event in events for told in self._once(event)]
 
     def rest(self) -> list[Event]:
-        """Return what is held at the end of the response."""
+        """Return the events that are held at the end of the response."""
         return [event for choice in self._beginnings for event in self._told(choice, None)]
 
     def _once(self, event: Event) -> Iterable[Event]:
@@ -148,7 +148,7 @@ class Contents(Struct, eq=False):
         return self._told(event.choice, event)
 
     def _told(self, choice: int, event: TextDelta | None) -> Iterator[Event]:
-        """Yield what comes of the next event, None at the end."""
+        """Yield the events that follow from the next event of a choice; None stands for the end of its content."""
         beginning = self._beginnings[choice]
         yield from beginning.feed(event) if event else beginning.close()
         if beginning.over or not event:
@@ -166,6 +166,6 @@ def _dense(text: str) -> str:
 
 
 def _parted(text: str, end: str) -> tuple[str, str]:
-    """Return the text without what may be the beginning of a tag, and that."""
+    """Split off a beginning of the tag `end` from the end of the text."""
     size = next((n for n in range(min(len(end) - 1, len(text)), 0, -1) if text.endswith(end[:n])), 0)
     return text[: len(text) - size], text[len(text) - size :]

@@ -22,7 +22,7 @@ from gateway.warnings import Warnings
 
 _encode = json.Encoder().encode
 _NO_PARAMETERS = {"type": "object", "properties": {}}
-_EXTRAS = {  # what a client sends → what it gets for it, in fields that the API does not have
+_EXTRAS = {  # a request field → the response fields beyond the API that it asks for
     "prompt_logprobs": ("prompt_logprobs",),
     "return_token_ids": ("token_ids", "prompt_token_ids"),
     "kv_transfer_params": ("kv_transfer_params",),
@@ -33,12 +33,13 @@ PATH = "/v1/completions"
 
 
 class BodyTarget(Struct, frozen=True):
-    """Whom a request is put to.  `model` is the backend's name for it.
+    """The upstream that a request body is written for.
 
-    parsed_here: calls are looked for in the model's text, so the server needs no parser of its own for them.
+    model: the backend's name of the model.
+    parsed_here: the gateway looks for tool calls in the model's text, so the server needs no parser for them.
     special: the tags in the model's text are special tokens.
-    thinks: the model can be told how much to think, as far as is known.
-    prompted: the messages tell of the tools, and the server is sent none.
+    thinks: the model accepts a reasoning effort, as far as is known.
+    prompted: the messages describe the tools, and the server is sent none.
     """
 
     model: str
@@ -51,12 +52,18 @@ class BodyTarget(Struct, frozen=True):
 
     @property
     def cannot_force_tools(self) -> bool:
-        """The server cannot be told that a tool has to be called: it has no parser for calls, or knows of no tools."""
+        """Return True if the server cannot force a tool call: it has no parser for calls, or is sent no tools."""
         return self.prompted or (self.kind.refuses_tools and self.parsed_here)
 
 
 def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
-    """`known` are the fields of the API; all others are an extension."""
+    """Return the body of a chat completion.
+
+    known: the fields of the API; all others are extensions.
+    ledger: receives a warning for each field that is not sent unchanged.
+
+    Raises BadRequest for message parts that the kind does not accept.
+    """
     kind = target.kind
     fields: dict[str, Any] = {
         "model": target.model,
@@ -74,7 +81,7 @@ def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: War
 
 
 def requested_extra_fields(request: Request) -> frozenset[str]:
-    """The fields beyond the API that the client asked for."""
+    """Return the response fields beyond the API that the client requested."""
     if request.rest.keys().isdisjoint(_EXTRAS):
         return frozenset()
     return frozenset(
@@ -83,12 +90,16 @@ def requested_extra_fields(request: Request) -> frozenset[str]:
 
 
 def requested_top_logprobs(request: Request) -> int | None:
-    """Of how many other tokens the client wants to hear with each token of a chat; None: nothing is known of that."""
+    """Return the number of alternatives per token that a chat requested; None without log-probabilities."""
     return request.rest.get("top_logprobs", 0) if request.rest.get("logprobs") is True else None
 
 
 def upstream_messages(request: Request, target: BodyTarget, ledger: Warnings) -> list[Message]:
-    """The messages; where a server would go on with its own last one, something follows that it can answer."""
+    """Return the messages as the server accepts them.
+
+    If the server would continue the last message of the assistant against the request, an empty user message follows
+    it.
+    """
     policy, given = target.policy, [*request.messages]
     if not request.is_text_only:
         given = convert_messages(convert_parts(request, target.kind, ledger), policy, ledger)
@@ -100,7 +111,10 @@ def upstream_messages(request: Request, target: BodyTarget, ledger: Warnings) ->
 
 
 def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]:
-    """The tools that may be called; of these only the one that has to be, where the server is not told its name."""
+    """Return the tools that may be called.
+
+    If one tool is forced and the server does not accept its name, return only that tool.
+    """
     if target.prompted:
         return []
     choice, told = request.tool_choice, target.kind.fields["tool_choice"] == PASSED and not target.cannot_force_tools
@@ -109,7 +123,10 @@ def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]
 
 
 def _offer(tool: Tool) -> dict[str, Any]:
-    """Without nulls, for which llama.cpp and SGLang refuse it; with parameters, as templates look into them."""
+    """Return the definition of a tool as the strictest servers and templates need it.
+
+    llama.cpp and SGLang reject null members, and templates read the parameters of every tool.
+    """
     fields = {**tool.definition}
     if None in fields.values():
         fields = {name: value for name, value in fields.items() if value is not None}
@@ -119,13 +136,13 @@ def _offer(tool: Tool) -> dict[str, Any]:
 
 
 def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
-    """The tools and which of them to call.  Where none may be called, none is sent: no backend then calls one."""
+    """Return the tools and the tool choice.  With `none`, send no tools, as no backend then calls one."""
     tools, choice = upstream_tools(request, target), _choice(request, target)
     return {"tools": tools} | ({"tool_choice": choice} if choice else {}) if tools else {}
 
 
 def _choice(request: Request, target: BodyTarget) -> object:
-    """None if nothing is to be said of it."""
+    """Return the tool choice to send; None to send none."""
     choice, verdict = request.tool_choice, target.kind.fields["tool_choice"]
     if target.cannot_force_tools:
         return "none"
@@ -139,7 +156,11 @@ def _choice(request: Request, target: BodyTarget) -> object:
 
 
 class Prefill(Struct, frozen=True):
-    """The beginning: its text, which is a thought without an end if `in_thought`.  `echoed`: the answer repeats it."""
+    """The beginning of a response that the client sent as the last message.
+
+    in_thought: the text is reasoning that has not ended.
+    echoed: the response repeats the text.
+    """
 
     text: str
     in_thought: bool
@@ -147,7 +168,7 @@ class Prefill(Struct, frozen=True):
 
 
 def prefill_of(request: Request, kind: Kind) -> Prefill | None:
-    """None for an answer from its beginning."""
+    """Return the beginning that the server continues; None if it starts a new message."""
     last = request.messages[-1] if request.messages else {}
     if last.get("role") != "assistant" or last.get("tool_calls") or (request.fresh and kind.continues):
         return None
@@ -167,25 +188,33 @@ def _text(content: object) -> str:
 def completion_body(
     does: CompletionsSupport, request: Request, target: BodyTarget, known: Set[str], ledger: Warnings
 ) -> bytes:
-    """`known` are the fields of the API; all others are an extension.  BadRequest for what cannot be asked there."""
+    """Return the body of a legacy completion.
+
+    known: the fields of the API; all others are extensions.
+
+    Raises BadRequest for a prompt that the kind does not accept.
+    """
     fields = {"model": target.model, "prompt": _prompt(request, does, ledger), "stream": request.stream}
     n = request.rest.get("n", 1)
     own = {name: value for name, value in request.rest.items() if not _is_default(name, value, n)}
     if "logprobs" in own:
-        own["logprobs"] = max(own["logprobs"], 1)  # 0 is none at all to some, and the token itself to others
+        own["logprobs"] = max(own["logprobs"], 1)  # some servers take 0 for none at all, others for the token itself
     if does.kind.counts_one and request.n > 1:
         ledger.add("estimated", "usage")
     return _encode({**fields, **request_fields(replace(request, n=n, rest=own), does.kind, known, ledger)})
 
 
 def prompt_list(request: Request) -> list[Any]:
-    """Each prompt, a text or a list of the ids of its tokens."""
+    """Return the prompts, each of which is a text or a list of token ids."""
     data = request.rest["prompt"]
     return data if isinstance(data, list) and not isinstance(data[0], int) else [data]
 
 
 def prompts_to_echo(request: Request, does: CompletionsSupport, ledger: Warnings) -> list[str]:
-    """The prompts, if the gateway has to say them; it knows no tokens, nor how likely they were."""
+    """Return the prompts that the gateway itself has to echo; [] if there are none.
+
+    The gateway cannot echo token ids or log-probabilities, so it drops `echo` with a warning in these cases.
+    """
     if not request.rest.get("echo") or not isinstance(does.kind.fields.get("echo"), EmulatedRule):
         return []
     items = prompt_list(request)
@@ -197,12 +226,12 @@ def prompts_to_echo(request: Request, does: CompletionsSupport, ledger: Warnings
 
 
 def supports_suffix(request: Request, does: CompletionsSupport) -> bool:
-    """True if what is between two texts is written."""
+    """Return True if the request has a suffix and the kind fills in the text before it."""
     return bool(request.rest.get("suffix")) and isinstance(does.kind.fields.get("suffix"), PassedRule)
 
 
 def _prompt(request: Request, does: CompletionsSupport, ledger: Warnings) -> object:
-    """As it came, where the kind takes that; else the one text that it is."""
+    """Return the prompt unchanged if the kind accepts lists, else the single text."""
     if does.templated:
         ledger.add("translated", "prompt")
     if does.several:
@@ -215,5 +244,5 @@ def _prompt(request: Request, does: CompletionsSupport, ledger: Warnings) -> obj
 
 
 def _is_default(name: str, value: object, n: int) -> bool:
-    """True for what says no more than its absence, and for what is said apart."""
+    """Return True for a field that is set elsewhere, or whose value means the same as its absence."""
     return name in ("prompt", "n") or (name, value) in (("best_of", n), ("echo", False), ("suffix", ""))

@@ -1,4 +1,4 @@
-"""Members of a backend's answer that the decoder gives no meaning: found by their names, their values as they came."""
+"""Find the members of a backend's response that the decoder does not interpret, with their values unchanged."""
 
 from collections.abc import Mapping, Set
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from gateway.backends.openai import wire
 _object = json.Decoder(dict[str, Raw]).decode
 _objects = json.Decoder(list[dict[str, Raw]] | None).decode
 _NULL = b"null"
-# Members that are read, so that the client gets them in another way.
+# Members that the decoder interprets, so that the client gets their content in another form.
 OF_CHUNK = frozenset(wire.PlainChunk.__struct_fields__) - {"timings"}
 OF_CHOICE = frozenset(wire.PlainChoice.__struct_fields__)
 OF_MESSAGE = frozenset(wire.PlainMessage.__struct_fields__)
@@ -19,9 +19,10 @@ Members = Mapping[str, Raw]
 
 
 class Unread(NamedTuple):
-    """Members without a meaning.
+    """The members that the decoder does not interpret.
 
-    choices: of each choice in its place, and of the message in it; [] if none has any.
+    answer: of the chunk or response itself.
+    choices: of each choice in its position, and of the message in it; [] if none has any.
     """
 
     answer: Members
@@ -32,19 +33,19 @@ NOTHING = Unread({}, [])
 
 
 def of_chunk(payload: bytes) -> Unread:
-    """Return the members of a chat completion, whole or a chunk, that nothing here reads."""
+    """Return the members of a chat completion, whole or a chunk, that the decoder does not interpret."""
     chunk = _object(payload)
     choices = _objects(raw) or () if (raw := chunk.get("choices")) else ()
     return Unread(unread(chunk, OF_CHUNK), [_of_choice(choice) for choice in choices])
 
 
 def of_message(raw: Raw | None) -> Members:
-    """Return the members of a message, or of a delta, that nothing here reads."""
+    """Return the members of a message or a delta that the decoder does not interpret."""
     return unread(_object(raw), OF_MESSAGE) if raw and bytes(raw) != _NULL else {}
 
 
 def unread(members: Members, read: Set[str]) -> Members:
-    """Return the members that are not read; null is the absence of a value."""
+    """Return the members that are not in `read`, without nulls, which stand for absent values."""
     if members.keys() <= read:
         return {}
     return {name: value for name, value in members.items() if name not in read and bytes(value) != _NULL}

@@ -12,12 +12,15 @@ from gateway.events import Usage
 from gateway.warnings import Warnings
 
 _NO_DETAILS = TokenDetails()
-_MOST = (1 << 53) - 1  # what is above that is no exact number in JavaScript
+_MOST = (1 << 53) - 1  # the largest integer that is exact in JavaScript
 CHARACTERS_PER_TOKEN = 4
 
 
 def count_value(said: LenientNumber) -> int:
-    """Strings, floats and booleans are counts too; what is none is 0, as is more than every client can read."""
+    """Return a token count as an integer; 0 if it is no number, negative, or too large for every client.
+
+    Strings, floats and booleans are accepted.
+    """
     if type(said) is int:
         return said if 0 < said <= _MOST else 0
     if not said:
@@ -29,10 +32,10 @@ def count_value(said: LenientNumber) -> int:
 
 
 def usage_from_counts(counts: WireUsage) -> Usage | None:
-    """None if nothing was counted."""
+    """Return the usage that these members state; None if no token is counted."""
     prompt = count_value(counts.prompt_tokens) or _prompt(counts)
     completion = count_value(counts.completion_tokens) or _completion(counts)
-    if not (prompt and completion):  # a total may know of the other
+    if not (prompt and completion):  # the total may yield the missing count
         missing = max(count_value(counts.total_tokens) - prompt - completion, 0)
         prompt, completion = prompt or missing, completion or (missing if prompt else 0)
     if not (prompt or completion):
@@ -45,14 +48,20 @@ def usage_from_counts(counts: WireUsage) -> Usage | None:
 
 
 def usage_from_timings(timings: Mapping[str, Any]) -> Usage | None:
-    """The same from llama.cpp's timings: tokens from the cache, tokens read, tokens written."""
+    """Return the usage from llama.cpp's timings; None without counts.
+
+    The timings count tokens from the cache, tokens read, and tokens written.
+    """
     cached, written = count_value(timings.get("cache_n")), count_value(timings.get("predicted_n"))
     prompt = cached + count_value(timings.get("prompt_n"))
     return Usage(prompt, written, cached) if prompt or written else None
 
 
 def _prompt(counts: WireUsage) -> int:
-    """By another name.  By Anthropic's names, what came from or went to the cache is not in input_tokens."""
+    """Return the prompt tokens under another name.
+
+    Under Anthropic's names, `input_tokens` excludes the tokens read from and written to the cache.
+    """
     return (
         sum(map(count_value, (counts.input_tokens, counts.cache_read_input_tokens, counts.cache_creation_input_tokens)))
         or count_value(counts.prompt_eval_count)
@@ -61,12 +70,12 @@ def _prompt(counts: WireUsage) -> int:
 
 
 def _completion(counts: WireUsage) -> int:
-    """By another name."""
+    """Return the completion tokens under another name."""
     return count_value(counts.output_tokens) or count_value(counts.eval_count) or count_value(counts.tokens_predicted)
 
 
 def _cache(counts: WireUsage, read: TokenDetails) -> tuple[int, int]:
-    """Tokens of the prompt that came from the cache, and that went to it."""
+    """Return the prompt tokens read from the cache, and those written to it."""
     came = (
         read.cached_tokens or counts.cached_tokens or counts.cache_read_input_tokens or counts.prompt_cache_hit_tokens
     )
@@ -75,14 +84,19 @@ def _cache(counts: WireUsage, read: TokenDetails) -> tuple[int, int]:
 
 
 def split_reasoning_tokens(usage: Usage, thought: int, said: int) -> Usage:
-    """The same, with as much of the answer's tokens for reasoning as it has of the answer's characters."""
+    """Return the usage with the reasoning tokens estimated by their share of the characters.
+
+    thought: the characters of the reasoning.
+    said: the characters of all of the response.
+    """
     return replace(usage, reasoning=min(-(-usage.completion * thought // max(said, thought)), usage.completion))
 
 
 class UsageTotal(Struct):
-    """Adds up what servers state per choice (llama.cpp with n > 1); a repeated statement replaces the one before.
+    """Add up the usage that a server states per choice (llama.cpp with n > 1).
 
-    A statement that belongs to one choice stands alone in its chunk and follows that choice's finish reason.
+    A repeated statement replaces the one before.  A statement for one choice stands in a chunk of its own, after that
+    choice's finish reason.
     """
 
     stated: Usage | None = None
@@ -90,6 +104,7 @@ class UsageTotal(Struct):
     finished: bool = False
 
     def add(self, usage: Usage, alone: bool) -> Usage:
+        """Return the total with this usage.  `alone`: its chunk has no choices."""
         if alone:
             if self.stated and self.finished:
                 other = Usage(0, self.stated.completion, reasoning=self.stated.reasoning)
@@ -99,7 +114,10 @@ class UsageTotal(Struct):
 
 
 def list_entries(data: Any, *names: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
-    """The objects of the list that is the answer, or that it has by one of these names."""
+    """Yield the objects of a response that is a list, or that has a list under one of these names.
+
+    Raises UpstreamInvalid if there is no such list of objects.
+    """
     lists = [data, *(data.get(name) for name in names)] if isinstance(data, dict) else [data]
     found = next((one for one in lists if isinstance(one, list)), None)
     if found is None or not all(isinstance(entry, dict) for entry in found):
@@ -108,7 +126,10 @@ def list_entries(data: Any, *names: str) -> Iterator[dict[str, Any]]:  # noqa: A
 
 
 def service_usage(data: Any, characters: int, ledger: Warnings) -> dict[str, int]:  # noqa: ANN401 - decoded JSON
-    """The tokens that were read: as the backend says, else estimated."""
+    """Return the usage of the tokens that the backend read.
+
+    If the backend states none, the usage is estimated from the characters, with a warning.
+    """
     counts = data.get("usage") if isinstance(data, dict) else None
     counts = counts if isinstance(counts, dict) else {}
     known = count_value(counts.get("prompt_tokens")) or count_value(counts.get("total_tokens"))
@@ -119,5 +140,5 @@ def service_usage(data: Any, characters: int, ledger: Warnings) -> dict[str, int
 
 
 def estimate_tokens_from_characters(characters: int) -> int:
-    """How many tokens so many characters may be."""
+    """Return a rough number of tokens for a number of characters, rounded up."""
     return -(-characters // CHARACTERS_PER_TOKEN)

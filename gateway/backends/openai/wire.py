@@ -1,6 +1,6 @@
-"""Define the types of a chat completion, streamed and whole, as wide as servers write them.
+"""Define the types of a chat completion, streamed and whole, as loosely as servers write them.
 
-Log-probabilities and signatures are read out of them here.  LiteLLM has `thinking_blocks` in a message and
+Log-probabilities and signatures are read from them here.  LiteLLM has `thinking_blocks` in a message and
 `provider_specific_fields` in a call or its function; Google's own endpoint has `extra_content` in a call.  Signatures
 go back to the upstream unchanged.
 """
@@ -12,14 +12,15 @@ from msgspec import Raw, Struct, json
 
 from gateway.events import Logprob, TopLogprob
 
-_LEAST = -9999.0  # stands for −∞ and NaN, which JSON cannot say
+_LEAST = -9999.0  # stands for −∞ and NaN, which JSON cannot express
 LenientNumber = int | float | str | bool | None
 
 
 def read_logprobs(data: object, text: str, most: int | None = None) -> dict[str, tuple[Logprob, ...]]:
-    """By the field they belong to, "content" or "refusal".
+    """Return the log-probabilities by the field that they belong to, "content" or "refusal".
 
-    text: what a bare number is about; most: other tokens per token, None: all that came.
+    text: the text that a bare number is about.
+    most: the most alternatives per token; None for all.
     """
     match data:
         case {"tokens": list(tokens), **rest}:
@@ -45,7 +46,7 @@ def _entry(data: Mapping[str, Any], most: int | None) -> Logprob:
 
 
 def _columns(tokens: list[Any], data: Mapping[object, Any], most: int | None) -> tuple[Logprob, ...]:
-    """The shape of the legacy completions: one list per property."""
+    """Read the form of legacy completions: one list per property."""
     chances, tops = data.get("token_logprobs") or [], data.get("top_logprobs") or []
     return tuple(
         Logprob(
@@ -82,6 +83,8 @@ def _bytes(token: str) -> tuple[int, ...]:
 
 
 class WirePart(Struct, gc=False):
+    """A part of a message's content, or of reasoning."""
+
     type: str | None = None
     text: str | None = None
     refusal: str | None = None
@@ -89,17 +92,23 @@ class WirePart(Struct, gc=False):
 
 
 class WireFunction(Struct, gc=False):
+    """The function of a tool call, whole or a delta."""
+
     name: str | None = None
     arguments: Raw = Raw()
     provider_specific_fields: Any = None
 
 
 class Custom(Struct, gc=False):
+    """The custom tool of a tool call, whole or a delta."""
+
     name: str | None = None
     input: str | None = None
 
 
 class WireToolCall(Struct, gc=False):
+    """A tool call, whole or a delta."""
+
     index: LenientNumber = None
     id: str | int | None = None
     function: WireFunction | None = None
@@ -109,6 +118,8 @@ class WireToolCall(Struct, gc=False):
 
 
 class WireMessage(Struct, gc=False):
+    """A message, whole or a delta, with all names of reasoning and signatures."""
+
     content: str | list[Raw] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -124,6 +135,8 @@ class WireMessage(Struct, gc=False):
 
 
 class TokenDetails(Struct, gc=False):
+    """The members of a `…_tokens_details` object."""
+
     cached_tokens: LenientNumber = None
     cache_write_tokens: LenientNumber = None
     created_cache_tokens: LenientNumber = None
@@ -131,7 +144,7 @@ class TokenDetails(Struct, gc=False):
 
 
 class WireUsage(Struct, gc=False):
-    """Usage under every name it has."""
+    """Usage under all names that servers use."""
 
     prompt_tokens: LenientNumber = None
     completion_tokens: LenientNumber = None
@@ -154,13 +167,15 @@ class WireUsage(Struct, gc=False):
 
 
 class WireChoice(Struct, gc=False):
+    """A choice of a chat or legacy completion, whole or in a chunk."""
+
     index: LenientNumber = None
     delta: WireMessage | None = None
     message: WireMessage | None = None
     text: str | None = None
     logprobs: Any = None
     finish_reason: Any = None
-    usage: WireUsage | None = None  # Moonshot's place for it
+    usage: WireUsage | None = None  # Moonshot has the usage here
 
 
 class GroqExtension(Struct, gc=False):
@@ -170,7 +185,7 @@ class GroqExtension(Struct, gc=False):
 
 
 class WireChunk(WireUsage, gc=False):
-    """A chunk, or a whole chat completion; some servers count beside its choices."""
+    """A chunk, or a whole chat completion; some servers put token counts beside its choices."""
 
     choices: Sequence[WireChoice] | None = None
     usage: WireUsage | None = None
@@ -180,26 +195,32 @@ class WireChunk(WireUsage, gc=False):
     object: Any = None
 
 
-# The same without members that nothing reads: what fits is read in one pass.
+# The same types without uninterpreted members: a payload that fits is decoded in one pass.
 
 
 class PlainMessage(WireMessage, forbid_unknown_fields=True, gc=False):
+    """A message whose members are all interpreted."""
+
     role: Any = None
 
 
 class PlainChoice(WireChoice, forbid_unknown_fields=True, gc=False):
+    """A choice whose members are all interpreted."""
+
     delta: PlainMessage | None = None
     message: PlainMessage | None = None
 
 
 class PlainChunk(WireChunk, forbid_unknown_fields=True, gc=False):
+    """A chunk whose members are all interpreted."""
+
     id: Any = None
     created: Any = None
     model: Any = None
     obfuscation: Any = None
     choices: Sequence[PlainChoice] | None = None
-    timings: None = None  # they are counts, and are passed on as well
-    # counts beside the choices
+    timings: None = None  # timings are read as counts and also passed on, so they rule out a plain chunk
+    # counts beside the choices also rule it out
     prompt_tokens: None = None
     completion_tokens: None = None
     prompt_eval_count: None = None
@@ -211,14 +232,14 @@ class PlainChunk(WireChunk, forbid_unknown_fields=True, gc=False):
 
 
 class SignedBlock(Struct, frozen=True):
-    """A piece of a thought.  `signature`: the one that ends here, as in `events.Reasoning`."""
+    """A piece of reasoning.  `signature`: the signature that ends here, as in `events.ReasoningDelta`."""
 
     text: str
     signature: str = ""
 
 
 def signed_blocks(value: object) -> Iterator[SignedBlock]:
-    """The pieces of `thinking_blocks`; what is no such piece is none."""
+    """Yield the pieces of `thinking_blocks`; skip anything else."""
     for one in value if isinstance(value, list) else ():
         match one:
             case {"type": "redacted_thinking", "data": str(data)} if data:
@@ -230,7 +251,7 @@ def signed_blocks(value: object) -> Iterator[SignedBlock]:
 
 
 def signature_of_call(call: WireToolCall) -> str:
-    """The signature of a call, "" for none."""
+    """Return the signature of a call, "" for none."""
     function = call.function.provider_specific_fields if call.function else None
     for data in (call.provider_specific_fields, function, call.extra_content):
         match data:
