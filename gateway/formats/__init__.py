@@ -1,6 +1,6 @@
-"""List all formats: how a model family writes reasoning and tool calls in plain text.  A row each, in families/.
+"""List all formats, which describe how a model family writes reasoning and tool calls in plain text.
 
-The configuration of a model may add a response template as a format of its own.
+Each format is a row in families/.  The configuration of a model may add a response template as a format of its own.
 """
 
 from collections.abc import Mapping
@@ -75,5 +75,5 @@ def format_names() -> frozenset[str]:
 
 
 def canonical_name(name: str) -> str:
-    """The name of a format that may have been called by an alias."""
+    """Return the canonical name of a format that may be given by an alias."""
     return _ALIASES.get(name, name)

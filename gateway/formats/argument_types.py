@@ -1,8 +1,8 @@
-"""From a parameter's text to JSON, as its schema wants it.
+"""Convert the text of a parameter to JSON of a type that its schema allows.
 
 The types come from `type` (JSON's words, or those of programming languages), `enum`, `const`, `properties`, `items`,
-`anyOf`, `oneOf`, `allOf`, `nullable` and `$ref`.  A parameter that may only be a string is one, whatever it looks
-like; any other text is what it reads as if that is wanted, else a string.
+`anyOf`, `oneOf`, `allOf`, `nullable` and `$ref`.  A parameter that may only be a string becomes a string, whatever it
+looks like.  Any other text becomes the JSON value that it reads as, if the schema allows that type, else a string.
 """
 
 import ast
@@ -16,11 +16,11 @@ from msgspec import DecodeError, json
 
 STRING = frozenset({"string"})
 ANY = frozenset({"null", "integer", "number", "boolean", "object", "array"})
-JSON = ANY | {"quoted"}  # of text that was said to be JSON: a string in its quotes is one
-_DEFINITIONS = ("$defs", "definitions")  # where a $ref leads
+JSON = ANY | {"quoted"}  # for text that is declared as JSON, in which a quoted string is a string
+_DEFINITIONS = ("$defs", "definitions")  # the places that a $ref points into
 _SCALARS = frozenset({"null", "integer", "number", "boolean"})
 _BITS = {"1": "true", "0": "false"}
-_SIGNS = re.compile(r"\+?(-?)0*(?=\d)")  # and zeros, as JSON has none before a number
+_SIGNS = re.compile(r"\+?(-?)0*(?=\d)")  # also leading zeros, which JSON does not allow
 _KINDS = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array", str: "string"}
 _PLAIN = re.compile(r"[\w.+-]*")
 _NO_LETTER = re.compile(r"[^a-z]")
@@ -37,20 +37,23 @@ _WORDS = {
 
 
 def argument_types(tool: Mapping[str, Any], parameter: str, unknown: frozenset[str] = STRING) -> frozenset[str]:
-    """The JSON types that a parameter may have; `unknown`: one that the tool does not have."""
+    """Return the JSON types that a parameter may have; `unknown` if the tool has no such parameter."""
     properties = tool.get("properties")
     schema = properties.get(parameter) if isinstance(properties, Mapping) else None
     return (frozenset(_kinds(schema, tool)) or ANY) if isinstance(schema, Mapping) else unknown
 
 
 def has_parameter(tool: Mapping[str, Any], parameter: str) -> bool:
-    """True if the tool has such a parameter, or does not say which it has."""
+    """Return True if the tool has such a parameter, or does not list its parameters."""
     properties = tool.get("properties")
     return not isinstance(properties, Mapping) or parameter in properties
 
 
 def nested_schema(tool: Mapping[str, Any], parameter: str) -> Mapping[str, Any]:
-    """Return the schema inside a parameter as if it were a tool; that of a list is its `item`."""
+    """Return the schema inside a parameter in the form of a tool's schema.
+
+    The items of a list become its parameter `item`.
+    """
     properties = tool.get("properties")
     within: dict[str, Any] = {}
     for option in _options(properties.get(parameter) if isinstance(properties, Mapping) else None, tool):
@@ -60,28 +63,28 @@ def nested_schema(tool: Mapping[str, Any], parameter: str) -> Mapping[str, Any]:
 
 
 def type_named(word: str) -> frozenset[str]:
-    """The type that a word means, as `int32` or `list[str]`; any if it is not known."""
+    """Return the type that a word like `int32` or `list[str]` means; any type if the word is unknown."""
     kind = kind_named(word)
     return frozenset({kind}) if kind else ANY
 
 
 def kind_named(word: str) -> str | None:
-    """Return the JSON type that a word means; None if it is not known."""
+    """Return the JSON type that a word means; None if the word is unknown."""
     return _WORDS.get(_NO_LETTER.split(word.lower(), 1)[0])
 
 
 def escape_json_string(text: str) -> str:
-    """The inside of a JSON string."""
+    """Return a text with the escapes of a JSON string, without the quotes."""
     return json.encode(text).decode()[1:-1]
 
 
 def begun(text: str) -> str:
-    """Return a value that the end of the text cut, as JSON that brackets alone do not complete."""
+    """Return a value that the end of the text cut off, as JSON that brackets alone do not complete."""
     return text if _PLAIN.fullmatch(text) else f'"{escape_json_string(text)}'
 
 
 def to_json(text: str, wanted: frozenset[str]) -> str:
-    """The text as JSON of a wanted type if it reads as one, else as a string."""
+    """Return the text as JSON of a wanted type if it reads as one, else as a string."""
     if wanted == STRING:
         return f'"{escape_json_string(text)}"'
     plain = text.strip()
@@ -92,7 +95,7 @@ def to_json(text: str, wanted: frozenset[str]) -> str:
 
 
 def _literal(plain: str, wanted: frozenset[str]) -> str:
-    """The text with the words and numbers of others made JSON's."""
+    """Return the text with the words and numbers of other languages replaced by JSON's."""
     word = plain.lower()
     if word in ("true", "false", "null"):
         return word
@@ -107,7 +110,7 @@ def _from_python(plain: str) -> str:
     if plain[:1] not in ("{", "[", "("):
         return ""
     try:
-        with catch_warnings(action="ignore"):  # of escapes that Python does not know
+        with catch_warnings(action="ignore"):  # about escapes that are invalid in Python
             return dumps(ast.literal_eval(plain), ensure_ascii=False, allow_nan=False)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return ""
@@ -129,9 +132,9 @@ def _kinds(schema: object, root: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _options(schema: object, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A schema and all that it is made of, or may be instead."""
+    """Yield a schema, and all schemas that it combines or offers as alternatives."""
     left = [schema]
-    followed: set[str] = set()  # as a $ref may lead in a circle
+    followed: set[str] = set()  # $refs, which may form a circle
     while left:
         option = left.pop()
         if not isinstance(option, Mapping):
@@ -166,8 +169,10 @@ def referred(reference: str, root: Mapping[str, Any]) -> object:
 
 
 def listed(value: object) -> Sequence[object]:
+    """Return a list as it is, a scalar as a list of one, and nothing for None or a mapping."""
     return value if isinstance(value, list) else () if value is None or isinstance(value, Mapping) else (value,)
 
 
 def kind_of(value: object) -> str:
+    """Return the JSON type of a decoded value."""
     return _KINDS.get(type(value), "null")

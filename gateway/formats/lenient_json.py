@@ -1,7 +1,7 @@
-"""Values in the dialects of JSON that models write, and JSON made of them as they come.
+"""Read values in the dialects of JSON that models write, and convert them to JSON piece by piece.
 
-Python's literals (`True`, `None`, either quote, r"strings", tuples), keys without quotes, strings between marks of a
-family's own, text without any quotes, trailing commas.
+The dialects have Python's literals (`True`, `None`, either quote, r"strings", tuples), keys without quotes, strings
+between a family's own marks, text without any quotes, and trailing commas.
 """
 
 import re
@@ -12,11 +12,11 @@ from gateway.formats.argument_types import ANY, argument_types, begun, escape_js
 from gateway.formats.markers import Markers
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 
-MARKS = ('<|"|>', "<escape>")  # around a string in which nothing is escaped
+MARKS = ('<|"|>', "<escape>")  # marks around a string without escapes
 QUOTES = ('"""', "'''", '"', "'")
 RAW = {quote: Markers(quote) for quote in (*QUOTES, *MARKS)}
 ENDS = RAW | {quote: Markers(quote, "\\") for quote in QUOTES}
-_PREFIXES = {"r", "R", "f", "b", "u"}  # of a string in Python
+_PREFIXES = {"r", "R", "f", "b", "u"}  # string prefixes in Python
 _KEY = re.compile(r"[\w.$@/-]*")
 _BARE = re.compile(r"""[^,{}\[\]()"'<>\n]*""")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "\n": ""}
@@ -24,20 +24,22 @@ _HEX = {"x": 2, "u": 4, "U": 8}
 _BACKSLASH = Markers("\\")
 _DIGITS = re.compile(r"[0-9a-fA-F]+")
 _OCTAL, _LONGEST_OCTAL = "01234567", 3
-_DEPTH = 100  # of values inside values
+_DEPTH = 100  # levels of nested values
 _CLOSE = {"{": "}", "[": "]", "(": ")"}
 
 
 def bare_types(tool: Mapping[str, Any], parameter: str) -> frozenset[str]:
-    """The JSON types that text without quotes may have: any, unless the tool says that it may be a string."""
+    """Return the JSON types of text without quotes: any type, unless the schema allows a string."""
     wanted = argument_types(tool, parameter, ANY)
     return wanted if "string" in wanted else ANY
 
 
 def read_value(read: TextReader, put: TextSink, wanted: frozenset[str] = ANY, depth: int = _DEPTH) -> ReadStep:
-    """One value, as JSON for `put`; return "" if the text ended first.
+    """Convert one value to JSON for `put`; return "" if the text ended first.
 
     wanted: the JSON types that text without quotes may have.
+
+    Raises Malformed if no value comes, or for too many levels of nesting.
     """
     first = yield from read.peek()
     if not first:
@@ -52,26 +54,29 @@ def read_value(read: TextReader, put: TextSink, wanted: frozenset[str] = ANY, de
 
 
 def read_bare(read: TextReader, put: TextSink, wanted: frozenset[str]) -> ReadStep:
-    """A value without quotes, or a string of Python's with a prefix."""
+    """Convert a value without quotes, or a Python string with a prefix."""
     text = yield from read.run(_BARE)
     if text in _PREFIXES and (quote := (yield from read.take_literal(*QUOTES))):
         return (yield from _quoted(read, put, (RAW if text in "rR" else ENDS)[quote]))
     if not text and not read.ended:
         raise Malformed
     if read.ended:
-        put("" if read.cut else begun(text))  # it may have gone on
+        put("" if read.cut else begun(text))  # the value may be incomplete
         return ""
     put(bare_to_json(text, wanted))
     return "whole"
 
 
 def bare_to_json(text: str, wanted: frozenset[str]) -> str:
-    """Text without quotes as JSON; nothing is null, even where a string is wanted."""
+    """Return text without quotes as JSON; None and null become null, even if the schema wants a string."""
     return "null" if text.strip() in ("None", "null") else to_json(text.strip(), wanted)
 
 
 def read_object(read: TextReader, put: TextSink, depth: int = _DEPTH) -> ReadStep:
-    """An object, its braces perhaps doubled, or Malformed; return "" if the text ended first."""
+    """Convert an object, whose braces may be doubled; return "" if the text ended first.
+
+    Raises Malformed for any other text.
+    """
     if not depth:
         raise Malformed
     yield from read.expect("{")
@@ -96,7 +101,7 @@ def read_object(read: TextReader, put: TextSink, depth: int = _DEPTH) -> ReadSte
 
 
 def read_key(read: TextReader) -> ReadStep:
-    """A key: a string in any quotes, or a word."""
+    """Take a key and return it: a string in any quotes, or a word."""
     yield from read.peek()
     if (yield from read.lookahead(*QUOTES, *MARKS)):
         return (yield from read_string(read))
@@ -104,7 +109,7 @@ def read_key(read: TextReader) -> ReadStep:
 
 
 def read_string(read: TextReader) -> ReadStep:
-    """Take one string in any quotes and return its value, or Malformed."""
+    """Take one string in any quotes and return its value.  Raises Malformed if there is none, or if it has no end."""
     pieces: list[str] = []
     if not (yield from read_string_into(read, pieces.append)):
         raise Malformed
@@ -112,13 +117,13 @@ def read_string(read: TextReader) -> ReadStep:
 
 
 def read_string_into(read: TextReader, put: TextSink) -> ReadStep:
-    """Decode one string in any quotes, as it comes; return its end quote, "" if the text ended first."""
+    """Decode one string in any quotes, piece by piece; return its end quote, "" if the text ended first."""
     quote = yield from read.expect(*QUOTES, *MARKS)
     return (yield from _inside(read, put, ENDS[quote]))
 
 
 def unescaped(text: str, *, cut: bool) -> str:
-    """Decode the inside of a string.  `cut`: its last escape sequence may be incomplete, and falls away then."""
+    """Decode the inside of a string.  `cut`: an incomplete escape sequence at its end is dropped."""
     pieces: list[str] = []
     read = TextReader()
     read.feed(text)
@@ -147,7 +152,7 @@ def _array(read: TextReader, put: TextSink, depth: int) -> ReadStep:
 
 
 def _quoted(read: TextReader, put: TextSink, ends: Markers) -> ReadStep:
-    """A string whose quote was taken, as JSON; return "" if the text ended first."""
+    """Convert a string whose quote was taken; return "" if the text ended first."""
     put('"')
     if not (yield from _inside(read, lambda text: put(escape_json_string(text)), ends)):
         return ""
@@ -156,14 +161,14 @@ def _quoted(read: TextReader, put: TextSink, ends: Markers) -> ReadStep:
 
 
 def _inside(read: TextReader, put: TextSink, ends: Markers) -> ReadStep:
-    """Decode a string whose quote was taken, as it comes; return its end quote, or "" at the end."""
+    """Decode a string whose quote was taken, piece by piece; return its end quote, or "" at the end."""
     while (mark := (yield from read.until(ends, put))) == "\\":
         yield from _escape(read, put)
     return mark
 
 
 def _escape(read: TextReader, put: TextSink) -> ReadStep:
-    """One escape sequence after its backslash, JSON's or Python's; one that neither knows stays as it is."""
+    """Decode a JSON or Python escape sequence behind its backslash; keep an unknown one unchanged."""
     letter = yield from read.take(1)
     if letter in _HEX:
         digits = yield from read.take(_HEX[letter])
@@ -175,13 +180,13 @@ def _escape(read: TextReader, put: TextSink) -> ReadStep:
         whole = chr(int(digits, 8))
     else:
         whole = _ESCAPES.get(letter, letter if letter in "\\\"'/" else f"\\{letter}")
-    if not (read.ended and read.cut):  # else it may have gone on
+    if not (read.ended and read.cut):  # else it may be incomplete
         put(whole)
     return ""
 
 
 def _coded(read: TextReader, put: TextSink, letter: str, digits: str) -> ReadStep:
-    """The character of a code, which may be half of a pair; halves that stand alone before it are put."""
+    """Return the character of a code, which may be half of a surrogate pair; put U+FFFD for lone halves before it."""
     while 0xD800 <= (code := _code(letter, digits)) < 0xDC00 and (yield from read.take_literal("\\u")):
         digits = yield from read.take(4)
         if 0xDC00 <= (low := _code("u", digits)) < 0xE000:
@@ -194,5 +199,5 @@ def _coded(read: TextReader, put: TextSink, letter: str, digits: str) -> ReadSte
 
 
 def _code(letter: str, digits: str) -> int:
-    """Return the value of the digits behind such a letter; less than 0 if digits are missing."""
+    """Return the number that the digits behind such a letter state; a negative number if digits are missing."""
     return int(digits, 16) if len(digits) == _HEX[letter] and _DIGITS.fullmatch(digits) else -1

@@ -1,29 +1,29 @@
-"""Literals to look for in text that comes in pieces: which of them is there, and what may yet become one."""
+"""Search literals in text that comes in pieces, including literals of which only the beginning has come."""
 
 import re
 
-# What models write, or servers leave, at the end of a turn.  None is a word of a text that anybody would end with.
+# Tokens that models write, or servers leave, at the end of a turn.  No ordinary text ends with one.
 END_TOKENS = (
     "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end|>",
     "<|return|>", "<|call|>", "<|end_of_role|>", "<|observation|>", "<|user|>", "<|role_sep|>", "<|message_sep|>",
     "<|END_OF_TURN_TOKEN|>", "<|end_of_msg|>", "<|endofresponse|>", "<|assistant_end|>", "<turn|>", "<end_of_turn>",
     "<eos>", "<｜end▁of▁sentence｜>", "<|im:end|>", "[unused10]", "[EOS]", "[e~[",
 )  # fmt: skip
-_END_WINDOW = 256  # characters at the end of a turn in which such tokens fall away
+_END_WINDOW = 256  # characters at the end of a turn in which such tokens are removed
 
 
 class Markers:
-    """A set of literals to look for; where one is the beginning of another, the longer is found."""
+    """A set of literals to search for.  If one literal is the beginning of another, the longer one is found."""
 
     def __init__(self, *literals: str) -> None:
         self.search = re.compile("|".join(map(re.escape, sorted({*literals}, key=len, reverse=True)))).search
         self.prefixes = frozenset(m[:i] for m in literals for i in range(1, len(m)))
-        self.short = self.prefixes.intersection(literals)  # those that may yet become longer ones
+        self.short = self.prefixes.intersection(literals)  # literals that may become longer ones
         self.first = frozenset(m[0] for m in literals)
-        self.max_length = max(map(len, literals)) - 1  # of what may yet become one
+        self.max_length = max(map(len, literals)) - 1  # of an incomplete literal
 
     def partial_suffix(self, text: str) -> int:
-        """Length of the longest suffix of text that may yet become a marker."""
+        """Return the length of the longest suffix of text that may become a marker."""
         end = text[-self.max_length :] if self.max_length else ""
         if not self.first.isdisjoint(end):
             for i in range(len(end)):
@@ -33,26 +33,26 @@ class Markers:
 
 
 class EndTokens:
-    """Tokens that are no part of an answer where nothing but such tokens follows."""
+    """Tokens that are removed at the end of a turn, where only such tokens follow."""
 
     def __init__(self, *tokens: str) -> None:
         self._tokens, self._markers = tokens, Markers(*tokens)
         self.begun = frozenset([token[:2] for token in tokens])
 
     def is_absent_from(self, text: str) -> bool:
-        """True if no token is in the text, nor begins in it."""
+        """Return True if the text has no first character of a token."""
         return self._markers.first.isdisjoint(text)
 
     def begin(self, text: str) -> int:
-        """Where the tail begins that may yet be nothing but tokens, the last perhaps in part."""
+        """Return the position from which the text may be nothing but tokens, the last one perhaps incomplete."""
         return min(self._before(text, len(text)), self._before(text, len(text) - self._markers.partial_suffix(text)))
 
     def is_complete(self, tail: str) -> bool:
-        """True if a tail, as `begin` found it, has become nothing but whole tokens."""
+        """Return True if a tail that `begin` found consists of whole tokens only."""
         return not self._before(tail, len(tail))
 
     def _before(self, text: str, begin: int) -> int:
-        """Where the tokens begin that end at a place."""
+        """Return the start of the tokens that end at position `begin`."""
         least = max(0, len(text) - _END_WINDOW)
         while (word := text[least:begin].rstrip()).endswith(self._tokens):
             token = next(token for token in self._tokens if word.endswith(token))

@@ -1,16 +1,17 @@
-"""How a family of models marks thoughts and calls in its text, and the one loop that reads all such text.
+"""Read text of model families that mark reasoning and calls by tags.
 
-A family is the tags that it writes; what stands between the tags of a call is read by one of a few grammars.  What
-holds for every family:
+A family is the set of its tags; one of a few grammars reads the text between the tags of a call.  These rules hold for
+every family:
 
-- White space inside the opening tag of a thought, and around all tags in the text (16 characters before one, at
-  most), belongs to the tags.  What stands before the end of a thought is kept as the model wrote it.
-- A thought that is never closed is a thought to its end.  Its opening tag, repeated inside, is dropped, and so is a
-  closing tag right at the beginning of the text, after a thought or after a call; any other is text.
-- Where the server may have taken out the opening tag, a closing tag before a line end or the end makes a thought of
-  all text before it, if there is no code around it and no thought or call before it.
-- Where no tools were offered, the tags of calls are text.  What follows such a tag and is no call is text with it.
-- The closing tags of calls are dropped wherever they come after a call.  So is a code fence around calls.
+- White space inside the opening tag of reasoning, and around all tags in the text (at most 16 characters before one),
+  belongs to the tags.  White space before the end of reasoning is kept as the model wrote it.
+- Reasoning that is never closed extends to the end.  An opening tag repeated inside is dropped, and so is a closing
+  tag at the beginning of the text, after reasoning or after a call.  Any other such tag is text.
+- If the server may have removed the opening tag, a closing tag before a line end or the end makes all text before it
+  reasoning.  This does not apply inside a code block, nor after reasoning or a call.
+- If the request offers no tools, the tags of calls are text.  A tag and the text behind it are also text if that text
+  is no call.
+- The closing tags of calls are dropped wherever they follow a call.  So is a code fence around calls.
 """
 
 import re
@@ -30,11 +31,11 @@ from gateway.formats.reasoning_calls import HeldOutput
 
 _BLANKS = re.compile(r"[ \t]*")
 _INFO = re.compile(r"\w*")
-_SOURCES = re.compile(r"[\d:,\[\] ]*")  # of a citation
+_SOURCES = re.compile(r"[\d:,\[\] ]*")  # the sources of a citation
 
 THINK: Mapping[str, tuple[str, ...]] = MappingProxyType({"<think>": ("</think>",)})
 
-# Around a thought that the backend passes apart; no model writes them.
+# Around reasoning that the backend sends in a field of its own; no model writes these tags.
 _APART, _APART_END = "\0thought", "\0end of thought"
 
 CITATIONS = ("<co>", "<co:", "</co>", "</co:")
@@ -43,17 +44,18 @@ CITATIONS = ("<co>", "<co:", "</co>", "</co:")
 class Markup(Struct, frozen=True, kw_only=True, dict=True):
     """The tags of a family; an object of this class is its Format.
 
-    thoughts: opening tag → the tags of which any closes it; the first is the one that a prompt may have opened.
-    calls: opening tag → what reads on after it.
-    before: tags that mean something only where a call, or another of them, follows.
+    thoughts: opening tag of reasoning → its closing tags.  The first opening tag is the one that a prompt may have
+        opened.
+    calls: opening tag → the parser of the text behind it.
+    before: tags that have a meaning only if a call, or another of them, follows.
     after: closing tags of calls.
     silent: tags around plain text.
-    answer: tags around the answer; they fall away where text begins with the first, and then alone.  The second falls
-        away at the end of the text as well, as servers take the first.
-    citations: tags around cited text, or what one begins with whose sources follow up to its ">".
-    first: what text begins with that another format reads to its end, where no text and no call stands before it.
-    in_thought: what a call's tag inside a thought is, see Context.
-    ends: tokens that fall away at the end of a turn.
+    answer: tags around the response text.  They are dropped if the text begins with the opening tag.  A closing tag
+        alone is dropped at the end of the text, as servers may remove the opening tag.
+    citations: tags around cited text, or the beginning of a tag with sources up to its ">".
+    first: beginning of the text → the format that reads all of it, if no text and no call precedes it.
+    in_thought: the treatment of a call's tag inside reasoning, see `ParseContext`.
+    ends: tokens that are removed at the end of a turn.
     """
 
     thoughts: Mapping[str, tuple[str, ...]] = THINK
@@ -69,17 +71,17 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def call_openings(self) -> tuple[str, ...]:
-        """Return the texts that may announce a call."""
+        """The texts that may announce a call."""
         return (*self.before, *self.calls, *self.fences)
 
     @cached_property
     def fences(self) -> tuple[str, ...]:
-        """Code fences, which may stand around calls."""
+        """The code fences that may stand around calls."""
         return (FENCE,) if self.calls and FENCE not in self.calls else ()
 
     @cached_property
     def reasoning_closings(self) -> frozenset[str]:
-        """Return the tags that close a thought and have no other meaning."""
+        """The tags that close reasoning and have no other meaning."""
         return frozenset(close for closes in self.thoughts.values() for close in closes) - {*self.silent}
 
     @cached_property
@@ -90,7 +92,10 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def unopened(self) -> Markers:
-        """The tags of such text where a closing tag alone may end a thought; not in code, so fences count."""
+        """The tags of such text if a closing tag alone may end reasoning.
+
+        They include code fences, as a closing tag inside a code block is text.
+        """
         return Markers(*self.thoughts, *self.reasoning_closings, *self._quiet, FENCE)
 
     @cached_property
@@ -100,29 +105,29 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def thought(self) -> Mapping[str, Markers]:
-        """Opening tag → the tags inside a thought in which no calls are looked for."""
+        """Opening tag → the tags inside reasoning in which no calls are looked for."""
         return {tag: Markers(tag, *closes, *self.citations) for tag, closes in self.thoughts.items()}
 
     @cached_property
     def reasoning_or_call_markers(self) -> Mapping[str, Markers]:
-        """Opening tag → the tags inside a thought in which calls are looked for."""
+        """Opening tag → the tags inside reasoning in which calls are looked for."""
         return {
             tag: Markers(tag, *closes, *self.citations, *self.call_openings) for tag, closes in self.thoughts.items()
         }
 
     @cached_property
     def first_without_calls(self) -> Mapping[str, Format]:
-        """Of `first`, all that does not begin a call: without tools nothing waits for one."""
+        """The entries of `first` that do not begin a call, for requests without tools."""
         return {tag: format for tag, format in self.first.items() if not _calls(tag, format)}
 
     @cached_property
     def apart(self) -> "Markup":
-        """The format of a thought that the backend passes apart: what closes one in text is a part of it."""
+        """The format of reasoning that the backend sends in a field of its own; its closing tags are text there."""
         return replace(self, thoughts={_APART: (_APART_END,)})
 
     @property
     def _quiet(self) -> tuple[str, ...]:
-        """The tags that are in the text of an answer."""
+        """The tags that may stand in the text of a response."""
         return (*self.silent, *self.answer, *self.answer.values(), *self.citations)
 
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
@@ -131,34 +136,35 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _calls(tag: str, format: Format) -> bool:
-    """True if a tag begins a call of the format."""
+    """Return True if a tag begins a call of the format."""
     return isinstance(format, Markup) and tag.strip().startswith(tuple(format.calls))
 
 
 def apart(format: Format | None, context: ParseContext) -> Markup | None:
-    """Return the format of a thought that the backend passes apart, if it may hold a call."""
+    """Return the format of reasoning that the backend sends in a field of its own; None if it cannot hold a call."""
     if not (isinstance(format, Markup) and context.tools) or context.prefill:
         return None
     return None if (context.in_thought or format.in_thought) == "text" else format.apart
 
 
 class _MarkupParser:
-    """One text on its way through a Markup."""
+    """Parse one text by a Markup."""
 
     def __init__(self, markup: Markup, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
         self._markup, self._read, self._emit, self._context = markup, read, emit, context
         self._mode = (context.in_thought or markup.in_thought) if context.tools else "text"
-        self._seeks = bool(context.tools and markup.calls)  # calls are looked for
-        self._begun = 0  # where the text began that is being read
+        self._seeks = bool(context.tools and markup.calls)  # True if calls are looked for
+        self._begun = 0  # offset at which the current text began
         self._spoken = self._called = self._thought_through = False
-        self._fenced = self._in_block = False  # a fence is open: around a call, or of a block in the text
-        self._answer = False  # an opening tag of an answer was text
-        self._held: HeldOutput | None = None  # a call inside a thought that may be a quotation
-        self._closing = ""  # the tag that closes the answer; "": none has opened it
-        self._kept: list[str] = []  # of the thoughts, from the first tag of a call on
-        self._room = read.limit  # for what is kept, in characters; negative: it was too much, and nothing is kept
+        self._fenced = self._in_block = False  # a fence is open: around a call, or of a code block
+        self._answer = False  # an opening tag in `answer` was text
+        self._held: HeldOutput | None = None  # a call inside reasoning that may be a quotation
+        self._closing = ""  # the closing tag in `answer` that is due; "" if none is open
+        self._kept: list[str] = []  # reasoning from the first tag of a call on
+        self._room = read.limit  # characters that may still be kept; if negative, nothing is kept
 
     def run(self) -> ReadStep:
+        """Parse all of the text."""
         read, markup = self._read, self._markup
         stops = markup.text_or_call_markers if self._context.tools else markup.text_markers
         if self._context.unopened and not self._seeks:
@@ -181,12 +187,12 @@ class _MarkupParser:
         return ""
 
     def _opening(self) -> ReadStep:
-        """Read the rest of a thought that is open; return what that begins with, if another format reads it."""
+        """Read the rest of open reasoning; return the beginning of the text behind it, if another format reads that."""
         yield from self._thought(next(iter(self._markup.thoughts)))
         return (yield from self._begin())
 
     def _end(self) -> None:
-        """Decide at the end of the text on calls inside thoughts."""
+        """Decide at the end of the text on calls inside reasoning."""
         read = self._read
         if self._held:
             self._held.end()
@@ -196,13 +202,13 @@ class _MarkupParser:
                 self._promote()
 
     def _begin(self) -> ReadStep:
-        """Text begins, after white space; return what it begins with that another format reads."""
+        """Skip white space at the beginning of text; return the beginning of the text if another format reads it."""
         yield from self._read.peek()
         self._begun = self._read.offset
         return (yield from self._first())
 
     def _first(self) -> ReadStep:
-        """Look for what an answer begins with, and for a call that has to come."""
+        """Look for the beginning of another format, for a block of JSON that is a call, and for a forced call."""
         fresh, tools, markup = not (self._spoken or self._called), self._context.tools, self._markup
         options = markup.first if tools else markup.first_without_calls
         first = (yield from self._read.lookahead(*options, text=True)) if options and fresh else ""
@@ -216,7 +222,7 @@ class _MarkupParser:
         return ""
 
     def _block(self) -> ReadStep:
-        """A fence stands first: of a block of JSON that is a call, around a call, or in the text."""
+        """Read a fence at the beginning: of a JSON block that is a call, around a call, or of a code block."""
         read, opening = self._read, (yield from fenced_json.opening(self._read))
         own = (yield from read.lookahead(*self._markup.call_openings)) if self._markup.call_openings else ""
         if own or not (yield from read.lookahead("{", "[")):
@@ -230,14 +236,14 @@ class _MarkupParser:
         return ""
 
     def _guided(self) -> ReadStep:
-        """A call has to come: JSON right here is one, whatever the family's tags are."""
+        """Read JSON at this position as a call, as one is forced."""
         mark = "" if self._called else (yield from bare_json.read_bracket(self._read, self._emit))
         if mark and (yield from self._call(mark, self._emit.text, bare_json.CALLS)):
             yield from self._begin()
         return ""
 
     def _marked(self, mark: str, fresh: bool) -> ReadStep:
-        """Act on a tag; return "" if it was text after all.  `fresh`: no text stands before it."""
+        """Act on a tag; return "" if it was text.  `fresh`: no text precedes it."""
         markup, held = self._markup, self._held
         if held and held.open and mark in held.closes:
             held.close(mark)
@@ -253,7 +259,7 @@ class _MarkupParser:
         return (yield from self._around(mark, fresh))
 
     def _around(self, mark: str, fresh: bool) -> ReadStep:
-        """Act on a tag that opens no thought and no call."""
+        """Act on a tag that opens neither reasoning nor a call."""
         answer = self._markup.answer
         self._answer |= mark in answer and not fresh
         if mark in answer.values() and mark != self._closing and not self._answer:
@@ -268,11 +274,11 @@ class _MarkupParser:
 
     @property
     def _settled(self) -> bool:
-        """True if a closing tag cannot end a thought."""
+        """Return True if a closing tag cannot end reasoning."""
         return self._in_block or self._called or self._thought_through
 
     def _unopened(self, mark: str) -> ReadStep:
-        """The closing tag of a thought without its opening tag, if a line end or the end follows."""
+        """Accept a closing tag of reasoning without its opening tag, if a line end or the end follows."""
         read, gap = self._read, self._read.marker.removesuffix(mark)
         read.begin_recording(read.marker)
         yield from read.run(_BLANKS)
@@ -288,7 +294,7 @@ class _MarkupParser:
         return mark
 
     def _last(self, mark: str) -> ReadStep:
-        """The closing tag of an answer that the server has opened: it falls away at the end of the text."""
+        """Drop a closing tag in `answer` at the end of the text, as the server has removed its opening tag."""
         read = self._read
         read.begin_recording(read.marker)
         yield from read.peek()
@@ -299,7 +305,7 @@ class _MarkupParser:
         return ""
 
     def _fence(self, mark: str, fresh: bool) -> ReadStep:
-        """A code fence: text, unless it stands around a call."""
+        """Read a code fence: text, unless it stands around a call."""
         if self._fenced and fresh:
             self._fenced = False
             return mark
@@ -312,14 +318,14 @@ class _MarkupParser:
         return called
 
     def _falls(self, mark: str, fresh: bool) -> bool:
-        """True if a tag that opens nothing is no part of the text."""
+        """Return True if a tag that opens nothing is dropped."""
         markup = self._markup
         if mark in markup.after:
             return self._called
         return mark in markup.silent or (fresh and mark not in markup.answer.values())
 
     def _citation(self, mark: str, put: TextSink) -> ReadStep:
-        """A tag of a citation falls away; the white space before it is not its own."""
+        """Drop a tag of a citation and its sources; the white space before it stays."""
         read = self._read
         read.begin_recording(mark)
         yield from read.run(_SOURCES)
@@ -332,7 +338,7 @@ class _MarkupParser:
         return ""
 
     def _thought(self, tag: str) -> ReadStep:
-        """A thought whose tag was taken, up to whatever ends it."""
+        """Read reasoning whose opening tag was taken, up to its end."""
         stops = (self._markup.thought if self._mode == "text" else self._markup.reasoning_or_call_markers)[tag]
         put: TextSink = self._emit.reasoning
         self._thought_through = True
@@ -355,9 +361,9 @@ class _MarkupParser:
         return tag
 
     def _called_in_thought(self, mark: str, closes: tuple[str, ...]) -> ReadStep:
-        """Hold a call until the text shows what it is; return "" if it is a part of the thought.
+        """Hold a call until the following text shows if it counts; return "" if it stays reasoning.
 
-        A call whose tool was offered ends the thought, unless a closing tag and more follow.
+        A call of an offered tool ends the reasoning, unless a closing tag and more follow.
         """
         if self._held and self._held.open:
             return (yield from self._call(mark, self._emit.reasoning))
@@ -368,7 +374,7 @@ class _MarkupParser:
             self._held = held
             return found
         self._emit = held.emit
-        ends = bool(found) and mark in self._markup.silent  # a tag that opens a block, of whatever sort
+        ends = bool(found) and mark in self._markup.silent  # the tag opens a block of any kind
         if found and not ends:
             held.quote()
         else:
@@ -377,7 +383,7 @@ class _MarkupParser:
         return mark if ends else ""
 
     def _call(self, mark: str, put: TextSink, calls: Mapping[str, CallParser] | None = None) -> ReadStep:
-        """The call, or calls, that a tag has announced; return "" if it was text, for `put`."""
+        """Read the calls behind a tag; return "" if all of it was text, for `put`."""
         read, markup = self._read, self._markup
         read.begin_recording(read.marker)
         try:
@@ -389,7 +395,7 @@ class _MarkupParser:
                 mark = yield from read.expect(*behind)
             yield from (calls or markup.calls)[mark](read, self._emit, self._context)
         except Malformed:
-            if mark in markup.fences and not read.dropped:  # no tag of a call follows the fence, nor its beginning
+            if mark in markup.fences and not read.dropped:  # no tag of a call follows, not even an incomplete one
                 put(read.end_recording())
                 return ""
             if not recover_call(read, self._emit, put):
@@ -407,7 +413,7 @@ class _MarkupParser:
             self._kept.append(thought)
 
     def _promote(self) -> None:
-        """The turn brought nothing but a thought with calls in it: they were meant."""
+        """Emit the calls in the reasoning, as the turn has nothing else."""
         read = TextReader()
         read.feed("".join(self._kept))
         read.close()
@@ -416,7 +422,7 @@ class _MarkupParser:
 
 
 class _CallsOnlyOutput:
-    """An Emit for what was a thought and is known as that already: only its calls are new."""
+    """A ParserOutput for text that was already sent as reasoning: only its calls are new."""
 
     def __init__(self, emit: ParserOutput) -> None:
         self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end

@@ -1,4 +1,4 @@
-"""Define what a format is: a generator that reads from a TextReader and writes to a ParserOutput."""
+"""Define a format: a generator that reads from a TextReader and writes to a ParserOutput."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
@@ -13,16 +13,18 @@ CallInReasoning = Literal["end", "text", "last"]
 
 
 class ParseContext(Struct, frozen=True):
-    """The part of the request that a format may know.
+    """The part of the request that a format may depend on.
 
-    tools: name → JSON Schema of its parameters; empty: none were offered.
-    thought_open: the prompt has already opened a thought.
-    in_thought: what a call inside a thought is: the end of the thought unless a closing tag and more follow, a part of
-        its text, or a call if the turn brings nothing else; None: as it is known of the format.
-    forced: the tool that has to be called, "" where it may be any of them; None: none has to be.
-    prefill: the beginning of the answer, which the client has already; the model goes on behind it.
-    echoed: the backend repeats it at once, before it goes on.
-    unopened: the server may have taken out the tag that opens a thought, so a closing tag alone may end one.
+    tools: name → JSON Schema of its parameters; empty if the request offers no tools.
+    thought_open: the prompt has already opened a reasoning block.
+    in_thought: the treatment of a call inside reasoning; None for the default of the format.  `end`: it ends the
+        reasoning, unless a closing tag and more follow.  `text`: it stays reasoning.  `last`: it counts as a call if
+        nothing follows the reasoning.
+    forced: the tool that has to be called; "" for any tool; None if a call is optional.
+    prefill: the beginning of the response that the client sent; the model continues it.
+    echoed: the backend repeats the prefill before it continues.
+    unopened: the server may have removed the opening tag of reasoning, so a closing tag alone may end a reasoning
+        block.
     """
 
     tools: Mapping[str, Mapping[str, Any]]
@@ -39,33 +41,50 @@ class ParseContext(Struct, frozen=True):
 
 
 class ParserOutput(Protocol):
-    """Where a format puts what it has found.  The listener numbers calls and makes ids.
+    """The receiver of everything that a format finds.  It numbers calls and generates their ids.
 
-    fragment: takes the beginning of a call that the end of the text cut before it had a name.
-    dropped: is told the name of something that has no place in an answer.
-    thought_end: takes the closing tag of a thought without its opening tag: all text so far is the thought.
-    unread: takes the name of the format of a call that stays text, as it cannot be read.
+    In a call of `tool_start`, `id` is empty if the model wrote none.
     """
 
-    def text(self, text: str) -> None: ...
-    def reasoning(self, text: str) -> None: ...
-    def tool_start(self, name: str, id: str = "") -> None: ...
-    def tool_args(self, json: str) -> None: ...
-    def tool_end(self) -> None: ...
-    def incomplete_call(self, text: str) -> None: ...
-    def note_dropped(self, what: str) -> None: ...
-    def thought_end(self, tag: str) -> None: ...
-    def unread(self, format: str) -> None: ...
+    def text(self, text: str) -> None:
+        """Take text of the response."""
+
+    def reasoning(self, text: str) -> None:
+        """Take text of the reasoning."""
+
+    def tool_start(self, name: str, id: str = "") -> None:
+        """Begin a tool call."""
+
+    def tool_args(self, json: str) -> None:
+        """Take a piece of the JSON arguments of the current call."""
+
+    def tool_end(self) -> None:
+        """End the current call."""
+
+    def incomplete_call(self, text: str) -> None:
+        """Take the beginning of a call that the end of the text cut off before its name was complete."""
+
+    def note_dropped(self, what: str) -> None:
+        """Add a warning that something of this name was dropped, as a response has no place for it."""
+
+    def thought_end(self, tag: str) -> None:
+        """Take a closing tag of reasoning without its opening tag: all text so far is reasoning."""
+
+    def unread(self, format: str) -> None:
+        """Add a warning that a call in this format stays text, as it cannot be parsed."""
 
 
 Format = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
-# Reads on after a tag that announced a call and that the TextReader has recorded.  It calls `start_call` if it is sure,
-# and raises Malformed where the text goes wrong: before that all of it was text, after that the call ends there.
+# Parses a call behind its opening tag, which the TextReader has recorded.  The parser calls `start_call` once the text
+# is certain to be a call.  Malformed before that makes all of it text; Malformed after that ends the call.
 CallParser = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
 
 
 def start_call(read: TextReader, emit: ParserOutput, name: str, id: str = "") -> None:
-    """Begin a call: its text cannot become text again; Malformed if its name is empty."""
+    """Begin a call, so that its text can no longer become plain text.
+
+    Raises Malformed if the name is empty.
+    """
     if not name:
         raise Malformed
     read.end_recording()
@@ -73,13 +92,19 @@ def start_call(read: TextReader, emit: ParserOutput, name: str, id: str = "") ->
 
 
 def emit_as_text(read: TextReader, emit: ParserOutput, put: TextSink) -> None:
-    """Give text back to `put` that is no call after all, unless it only ended too early to tell."""
+    """Pass the recorded text to `put`, as it is no call.
+
+    If the text ended before that was clear, it goes to `emit.incomplete_call` instead.
+    """
     if text := read.end_recording():
         (emit.incomplete_call if read.ended else put)(text)
 
 
 def recover_call(read: TextReader, emit: ParserOutput, put: TextSink) -> bool:
-    """After a Malformed: what has begun as a call ends, what has not was text for `put`; True if it had begun."""
+    """Recover from Malformed: end a call that has begun, or pass the recorded text to `put`.
+
+    Returns True if the call had begun.
+    """
     if read.is_recording:
         emit_as_text(read, emit, put)
         return False
@@ -89,7 +114,7 @@ def recover_call(read: TextReader, emit: ParserOutput, put: TextSink) -> bool:
 
 
 def try_call(call: ReadStep, read: TextReader, emit: ParserOutput, put: TextSink) -> ReadStep:
-    """Read a call, whose beginning is recorded, to its end, good or bad; what is none was text for `put`."""
+    """Parse a call whose beginning is recorded; if its text is malformed before it begins, pass all of it to `put`."""
     try:
         return (yield from call)
     except Malformed:
@@ -98,9 +123,10 @@ def try_call(call: ReadStep, read: TextReader, emit: ParserOutput, put: TextSink
 
 
 def by_next_token(options: Mapping[str, CallParser], otherwise: CallParser) -> CallParser:
-    """Choose the parser by the next token, after white space.  A tag is taken then, a bracket is not.
+    """Return a parser that chooses among options by the next token after white space.
 
-    The result may be one of the options itself: a tag that is written twice.
+    It takes a tag before it calls the option, and leaves a bracket in place.  The returned parser may itself be an
+    option, for a tag that is written twice.
     """
 
     def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
@@ -117,10 +143,10 @@ def by_next_token(options: Mapping[str, CallParser], otherwise: CallParser) -> C
 
 
 class FormatParser:
-    """One generator at work on one text.
+    """Run one generator on one text.
 
-    passage: what may go on without it; None for nothing.
-    done: it has returned.
+    passage: the pass-through for text that needs no parsing; None if there is none.
+    done: the generator has returned.
     """
 
     __slots__ = ("_run", "done", "passage", "read")
@@ -130,7 +156,7 @@ class FormatParser:
         self._go_on()
 
     def feed(self, text: str) -> bool:
-        """Read on.  Return True if all of the text was put at once."""
+        """Parse more text.  Return True if all of it passed through."""
         passage = self.passage
         if passage and passage.fits(text):
             self.read.pass_through(text)
@@ -141,7 +167,7 @@ class FormatParser:
         return False
 
     def close(self, cut: bool = False) -> None:
-        """Release what was held back; see `TextReader.close`."""
+        """Parse what the reader held back; see `TextReader.close`."""
         self.read.close(cut)
         if not self.done:
             self._go_on()

@@ -1,4 +1,4 @@
-"""The short way for text in which a format has nothing to find: past the format, which waits for something else."""
+"""Pass text through, without resuming a format's generator, if it has nothing that the format waits for."""
 
 import re
 from collections.abc import Callable, Set
@@ -8,7 +8,10 @@ from msgspec import Struct
 
 
 class PassThrough(Struct, frozen=True):
-    """Where a format that waits would put all of a text at once, and wait on, if the text `fits`."""
+    """The fast path of a waiting format: if `fits(text)` is true, all of the text goes to `output`.
+
+    The state of the format does not change.
+    """
 
     fits: Callable[[str], object]
     output: Callable[[str], None]
@@ -16,14 +19,16 @@ class PassThrough(Struct, frozen=True):
 
 @cache
 def free_of(stops: frozenset[str], ends: frozenset[str], *, trimmed: bool = False) -> Callable[[str], object]:
-    """Return what finds that a text has none of these characters, and that no token of an end begins in it.
+    """Return a matcher for text that has none of the stop characters and in which no end token begins.
 
-    ends: the first two characters of each of these tokens.  trimmed: white space at the end of the text does not fit.
+    stops: single characters.
+    ends: the first two characters of each end token.
+    trimmed: text with white space at its end does not match.
     """
     firsts = {begun[0] for begun in ends} - stops
     shut = _any_of(stops | firsts)
     plain, last = f"[^{shut}]" if shut else r"[\s\S]", r"(?<!\s)" if trimmed else ""
-    pattern = f"{plain}*{plain}{last}"  # nearly all text
+    pattern = f"{plain}*{plain}{last}"  # matches nearly all text
     if firsts:
         other = [f"{plain}++", *(f"{re.escape(first)}(?![{_seconds(first, ends)}]|\\Z)" for first in sorted(firsts))]
         pattern += f"|(?:{'|'.join(other)})+{last}"

@@ -1,7 +1,7 @@
-"""The only code that touches a text buffer.
+"""Read text that comes in chunks.  Only this module touches a text buffer.
 
-A format is a generator.  It reads through a TextReader, which suspends it when the text runs out, so a format reads
-top to bottom like the grammar it parses and cannot tell how the stream was cut into chunks.
+A format is a generator.  It reads through a TextReader, which suspends it when the text runs out.  So a format reads
+from top to bottom like the grammar that it parses, and its result does not depend on the chunks.
 """
 
 import json
@@ -18,7 +18,7 @@ TextSink = Callable[[str], None]
 SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"[\w.:/-]*")
 _SCALAR = re.compile(r"[\w.+-]*")
-_JSON_STOP = re.compile(r'"|{|}|\[|\]|<|,\s{0,16}(?=[}\]]|\Z)')  # a set of these first characters would be slower
+_JSON_STOP = re.compile(r'"|{|}|\[|\]|<|,\s{0,16}(?=[}\]]|\Z)')  # a character class of these would be slower
 _STRING_END = re.compile(r'["\\]')
 _CHARACTERS = re.compile(
     r'(?:[^"\\]++|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
@@ -34,21 +34,21 @@ _BEGUN_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(
 _LONGEST_ESCAPE = len(r"\ud83d\ude00")
 _IN_STRING = frozenset('"\\')
 _IN_CLEAN = frozenset('"\\') | {chr(code) for code in range(0x20)}
-_IN_JSON = frozenset('"{}[]<,')  # outside of strings
+_IN_JSON = frozenset('"{}[]<,')  # characters to stop at outside of strings
 _NONE: frozenset[str] = frozenset()
 _first = itemgetter(0)
-_FENCE = "`"  # at the end of a text that the limit cut, these are text: Markdown is full of them
-_GAP = 16  # white space before a marker that belongs to it, at most
+_FENCE = "`"  # text at the end of a response that the token limit cut, as Markdown has many of them
+_GAP = 16  # most characters of white space before a marker that belong to it
 
 
 class Malformed(Exception):
-    """The text is not what it seemed to be."""
+    """The text does not fit the grammar that is being read."""
 
 
 class TextReader:
-    """Verbs to read text with; each takes what is certain and suspends for the rest.
+    """A buffer with the read operations of formats.  Each takes the text that is certain and suspends for the rest.
 
-    `limit` bounds what `record` may remember, in characters; more is Malformed.
+    limit: the most characters that a recording may hold; a longer one raises Malformed.
     """
 
     __slots__ = (
@@ -75,22 +75,23 @@ class TextReader:
         self._buffer, self._pos, self._base, self._eof, self._cut = "", 0, 0, False, False
         self.limit, self._taped = limit, 0
         self._tape: list[str] | None = None
-        self._log: list[str] | None = None  # of a thought that may be a call
-        self.keeping = 0  # characters of it
-        self.followed = False  # the turn goes on outside of this text
-        self._held = ""  # what may be the end of the turn
-        self.ends: EndTokens | None = None  # what falls away there
-        self.marker = ""  # the one found last, with the gap before it
-        self.dropped = False  # the beginning of a marker fell away at the end
-        self.was_repaired = False  # JSON was not passed on as it came
-        self.nesting = 0  # brackets of a call's arguments that are open
+        self._log: list[str] | None = None  # the text since `keep`
+        self.keeping = 0  # characters in that log
+        self.followed = False  # set by the caller: the turn continues outside of this text
+        self._held = ""  # text that may consist of end tokens
+        self.ends: EndTokens | None = None  # tokens to remove at the end of the turn
+        self.marker = ""  # the last marker found, with the white space that belongs to it
+        self.dropped = False  # an incomplete marker at the end was dropped
+        self.was_repaired = False  # JSON was changed
+        self.nesting = 0  # open brackets in the arguments of a call
 
     @property
     def offset(self) -> int:
-        """How many characters have been taken."""
+        """The number of characters taken so far."""
         return self._base + self._pos
 
     def feed(self, text: str) -> None:
+        """Append text, without a tail that may consist of end tokens."""
         if self.ends and (self._held or not self.ends.is_absent_from(text)):
             text = self._held + text
             begin = self.ends.begin(text)
@@ -98,11 +99,14 @@ class TextReader:
         self._buffer, self._base, self._pos = self._buffer[self._pos :] + text, self._base + self._pos, 0
 
     def pass_through(self, text: str) -> None:
-        """Count text that a PassThrough allowed to pass."""
+        """Count text that passed by a PassThrough."""
         self._base += len(text)
 
     def close(self, cut: bool = False) -> None:
-        """No more comes.  `cut`: not by the model's will, so the beginning of a marker is one, and falls away."""
+        """Mark the end of the text.
+
+        cut: the model did not end the text itself, so the beginning of a marker at its end is dropped.
+        """
         if self.ends and not self.ends.is_complete(self._held):
             self.dropped = cut
             self._buffer += "" if cut else self._held
@@ -110,47 +114,48 @@ class TextReader:
 
     @property
     def received_characters(self) -> int:
-        """How many characters have come."""
+        """The number of characters received so far."""
         return self._base + len(self._buffer) + len(self._held)
 
     @property
     def cut(self) -> bool:
-        """True if the text ended, and not by the model's will."""
+        """Return True if the text has ended, but not by the model itself."""
         return self._cut
 
     @property
     def ended(self) -> bool:
-        """True if all of the text has been taken."""
+        """Return True if all of the text has been taken."""
         return self._eof and self._pos == len(self._buffer)
 
     def left(self) -> str:
-        """Take all that has come, at once."""
+        """Take all text received so far, at once."""
         return self._take(len(self._buffer)) + self._held
 
     def begin_recording(self, begun: str = "") -> None:
-        """Remember what is taken from here on, so that it can be given back after what has `begun` it."""
+        """Record the text that is taken from here on, so that it can be given back behind `begun`."""
         self._tape, self._taped = [begun], 0
 
     @property
     def is_recording(self) -> bool:
+        """Return True while a recording is going on."""
         return self._tape is not None
 
     def end_recording(self) -> str:
-        """Return the text taken since `record`, and stop recording."""
+        """Return the text taken since `begin_recording`, and stop recording."""
         tape, self._tape = self._tape or [], None
         return "".join(tape)
 
     def keep(self, begun: str) -> None:
-        """`record` for longer, beside it, without a limit; `keeping` counts the characters."""
+        """Keep the text taken from here on, beside a recording and without a limit; `keeping` counts its characters."""
         self._log, self.keeping = [begun], len(begun)
 
     def kept(self) -> str:
-        """Return what was taken since `keep`, and stop."""
+        """Return the text taken since `keep`, and stop keeping it."""
         log, self._log, self.keeping = self._log or [], None, 0
         return "".join(log)
 
     def until(self, markers: Markers, emit: TextSink) -> ReadStep:
-        """Emit text as soon as it is certain; return the marker, or "" at the end."""
+        """Emit text as soon as it is certain; return the next marker, or "" at the end."""
         passage = self._past(markers.first, emit)
         while True:
             found = markers.search(self._buffer, self._pos)
@@ -164,7 +169,12 @@ class TextReader:
             yield passage if self._waits else None
 
     def read_until_trimmed(self, markers: Markers, emit: TextSink, bare: Collection[str] = ()) -> ReadStep:
-        """`until`, where up to 16 characters of white space right before a marker belong to it, if it is not bare."""
+        """Emit text like `until`, without the white space right before the marker.
+
+        Up to 16 characters of white space belong to the marker.
+
+        bare: markers that keep the white space before them in the text.
+        """
         passage = self._past(markers.first, emit, trimmed=True)
         while True:
             found = markers.search(self._buffer, self._pos)
@@ -179,7 +189,7 @@ class TextReader:
             yield passage if self._waits else None
 
     def rest(self, emit: TextSink) -> ReadStep:
-        """Emit everything up to the end."""
+        """Emit all text up to the end."""
         passage = self._past(_NONE, emit)
         while not self._eof:
             self._emit(len(self._buffer), emit)
@@ -188,11 +198,14 @@ class TextReader:
         return ""
 
     def lookahead(self, *options: str, text: bool = False) -> ReadStep:
-        """Return the longest option that comes next, without taking it; "" if none does.  text: text may come next."""
+        """Return the longest option that comes next, without taking it; "" if none does.
+
+        text: plain text may come next as well.
+        """
         while True:
             here = self._buffer[self._pos : self._pos + max(map(len, options))]
             if here and here[0] not in map(_first, options):
-                return ""  # as nearly always
+                return ""  # the usual case
             undecided = any(len(here) < len(option) and option.startswith(here) for option in options)
             if undecided and not self._eof:
                 yield None
@@ -208,24 +221,27 @@ class TextReader:
         return self._take(self._pos + len(found)) if found else ""
 
     def torn(self, *options: str) -> str:
-        """Behind `ahead`: take and return the beginning of an option that the text ends with; "" if there is none."""
+        """Take the beginning of an option at the end of the text and return it; "" if there is none.
+
+        Call it after `lookahead` for the same options.
+        """
         rest = self._buffer[self._pos :]
         torn = bool(rest) and self._eof and any(option.startswith(rest) for option in options)
         return self._take(len(self._buffer)) if torn else ""
 
     def take(self, count: int) -> ReadStep:
-        """Take so many characters, or as many as there are."""
+        """Take this number of characters, or all that are left."""
         while len(self._buffer) - self._pos < count and not self._eof:
             yield None
         return self._take(min(self._pos + count, len(self._buffer)))
 
     def accept(self, *options: str) -> ReadStep:
-        """Skip white space, then `literal`."""
+        """Skip white space, then take an option like `take_literal`."""
         yield from self.peek()
         return (yield from self.take_literal(*options))
 
     def expect(self, *options: str) -> ReadStep:
-        """`accept`, or Malformed."""
+        """Take an option like `accept`, or raise Malformed."""
         return (yield from self.accept(*options)) or self._malformed()
 
     def peek(self) -> ReadStep:
@@ -234,23 +250,23 @@ class TextReader:
         return self._buffer[self._pos : self._pos + 1]
 
     def read_word(self, characters: re.Pattern[str] = _WORD) -> ReadStep:
-        """Take a name: all that there is of these characters, and at least one."""
+        """Take all of these characters that come next; raise Malformed if there is none."""
         return (yield from self.run(characters)) or self._malformed()
 
     def run(self, characters: re.Pattern[str]) -> ReadStep:
-        """Take all that there is of these characters."""
+        """Take all of these characters that come next."""
         pieces: list[str] = []
         yield from self._run(characters, pieces.append)
         return "".join(pieces)
 
     def read_string(self) -> ReadStep:
-        """Take one JSON string and return its value, or Malformed."""
+        """Take one JSON string and return its value.  Raises Malformed if there is none."""
         pieces: list[str] = []
         yield from self.expect('"')
         return "".join(pieces) if (yield from self.read_characters(pieces.append)) else self._malformed()
 
     def read_characters(self, emit: TextSink) -> ReadStep:
-        """Decode a JSON string whose quote was taken, as it comes; return its end quote, or "" at the end."""
+        """Decode a JSON string whose quote was taken, piece by piece; return its end quote, or "" at the end."""
         passage = self._past(_IN_STRING, emit)
         while True:
             whole = _CHARACTERS.match(self._buffer, self._pos)
@@ -269,7 +285,7 @@ class TextReader:
     def clean(self, emit: TextSink) -> ReadStep:
         """Pass on a string that begins here, as JSON; return its end quote, or "" at the end of the text.
 
-        Control characters and backslashes that JSON does not allow are escaped, and `mended` is set.
+        Control characters and backslashes that JSON does not allow are escaped, and `was_repaired` is set.
         """
         emit(self._take(self._pos + 1))
         passage = self._past(_IN_CLEAN, emit)
@@ -294,7 +310,7 @@ class TextReader:
                 self._bad_escape(emit)
 
     def _may_go_on(self) -> bool:
-        """Return whether more text may make an escape of what is left."""
+        """Return True if more text may complete the escape that begins here."""
         short = len(self._buffer) - self._pos < _LONGEST_ESCAPE and not self._eof
         return short and self._buffer[self._pos + 1 :][:1] in ("", "u")
 
@@ -304,10 +320,11 @@ class TextReader:
         return self._buffer[self._pos : self._pos + 1]
 
     def json(self, emit: TextSink, depth: int = 0) -> ReadStep:
-        """Pass one JSON value through, verbatim, as it comes; return "" if the text ended first.
+        """Pass one JSON value through unchanged, piece by piece; return "" if the text ended first.
 
-        A comma that nothing follows falls away, which `mended` tells; a tag between its values is Malformed.
-        depth: so many brackets of it were taken before.
+        A trailing comma is dropped, and `was_repaired` is set.  A tag between its values raises Malformed.
+
+        depth: the number of its brackets that were taken before.
         """
         start = yield from self.peek()
         if depth or not start or start in '{["':
@@ -360,23 +377,23 @@ class TextReader:
             yield None
 
     def _past(self, stops: frozenset[str], emit: TextSink, *, trimmed: bool = False) -> PassThrough:
-        """The way of a text that has none of these characters."""
+        """Return the pass-through for text that has none of these characters."""
         return PassThrough(free_of(stops, self.ends.begun if self.ends else _NONE, trimmed=trimmed), emit)
 
     @property
     def _waits(self) -> bool:
-        """Return True if nothing is held and no recorder listens, so new text can pass."""
+        """Return True if nothing is held and nothing is recorded, so that new text may pass through."""
         return self._pos == len(self._buffer) and not self._held and self._tape is None and self._log is None
 
     def _settled(self, found: re.Match[str], markers: Markers) -> bool:
-        """False if what was found may yet become a longer marker."""
+        """Return False if the marker may become a longer one."""
         end = self._eof and not self._cut
         if end or found[0] not in markers.short or len(self._buffer) - found.start() > markers.max_length:
             return True
         return self._buffer[found.start() :] not in markers.prefixes
 
     def _certain(self, markers: Markers) -> int:
-        """The end of what is no beginning of a marker."""
+        """Return the end of the text that cannot be the beginning of a marker."""
         end = len(self._buffer)
         begin = end if self._eof and not self._cut else end - markers.partial_suffix(self._buffer[self._pos :])
         return end if self._eof and not self._buffer[begin:].strip(_FENCE) else begin
@@ -387,14 +404,14 @@ class TextReader:
         return ""
 
     def _gap(self, end: int) -> int:
-        """Where the white space before `end` begins."""
+        """Return the start of the white space before `end`."""
         least = max(self._pos, end - _GAP)
         while end > least and self._buffer[end - 1].isspace():
             end -= 1
         return end
 
     def _odd_escape(self, emit: TextSink) -> None:
-        """A surrogate without its half becomes U+FFFD; an escape that JSON does not know stays as it is."""
+        """Replace a lone surrogate by U+FFFD; keep an escape that JSON does not know."""
         if lone := _LONE_SURROGATE.match(self._buffer, self._pos):
             self._take(lone.end())
             emit("\ufffd")
@@ -402,7 +419,7 @@ class TextReader:
             emit(self._take(self._pos + 2))
 
     def _bad_escape(self, emit: TextSink) -> None:
-        """Make JSON of a backslash that begins no escape of JSON; one that the end of the text cut stays."""
+        """Repair a backslash that begins no JSON escape; keep one that the end of the text cut off."""
         if self._eof and (begun := _BEGUN_ESCAPE.fullmatch(self._buffer, self._pos)):
             emit(self._take(begun.end()))
             return

@@ -1,4 +1,4 @@
-"""The JSON types that a value may have by its JSON Schema, and the schemas of the values inside it."""
+"""Determine the JSON types that a JSON Schema allows, and the schemas of the values inside a value."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
@@ -7,13 +7,13 @@ from typing import Any
 from gateway.formats.argument_types import kind_named, kind_of, listed, referred
 
 Types = frozenset[str] | None  # None: any
-_DEPTH = 32  # of schemas inside schemas, and of references
+_DEPTH = 32  # levels of nested schemas and references
 _DEPTH_OF_VALUES = 100
 _ALTERNATIVES = ("anyOf", "oneOf")
 
 
 class Shape:
-    """A schema, or any of several; `root` is the schema that local references point into."""
+    """The schemas of a value, of which any one applies.  `root`: the schema that local references point into."""
 
     def __init__(self, schemas: tuple[object, ...], root: Mapping[str, Any]) -> None:
         self._schemas, self._root = schemas, root
@@ -21,20 +21,24 @@ class Shape:
 
     @cached_property
     def types(self) -> Types:
-        """Return the types of a value that fits; an integer is also a number."""
+        """The types of a value that fits; None for any.  An integer is also a number."""
         known: dict[str, Types] = {}
         found = _any_of([_types(schema, self._root, _DEPTH, known) for schema in self._schemas])
         return found | {"integer"} if found and "number" in found else found
 
     def allows(self, kind: str) -> bool:
+        """Return True if a value of this type fits."""
         return self.types is None or kind in self.types
 
     def only(self, kind: str) -> bool:
-        """Return whether no other type fits."""
+        """Return True if no other type fits."""
         return self.types == frozenset({kind})
 
     def fits(self, value: object, depth: int = _DEPTH_OF_VALUES) -> bool:
-        """Return whether a decoded value has the types that the schema states, and so has all that is in it."""
+        """Return True if a decoded value and all values in it have types that the schemas allow.
+
+        depth: the levels that are checked; deeper values fit.
+        """
         if self is ANYTHING or not depth:
             return True
         if not self.allows(kind_of(int(value) if isinstance(value, float) and value.is_integer() else value)):
@@ -51,7 +55,7 @@ class Shape:
 
     @cached_property
     def item(self) -> "Shape":
-        """Return the shape of the items of an array."""
+        """The shape of the items of an array."""
         return self._inner(lambda part: part.get("items"))
 
     def _inner(self, find: Callable[[Mapping[str, Any]], object]) -> "Shape":
@@ -65,7 +69,7 @@ ANYTHING = Shape(({},), {})
 
 
 def of_tool(tool: Mapping[str, Any] | None) -> Shape:
-    """Return the shape of a tool's arguments; None: a tool that was not offered."""
+    """Return the shape of a tool's arguments; any object fits for None, a tool that was not offered."""
     return Shape((tool,), tool) if tool else ANYTHING
 
 
@@ -76,7 +80,7 @@ def _member(part: Mapping[str, Any], key: str) -> object:
 
 
 def _parts(schema: object, root: Mapping[str, Any], depth: int, followed: set[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield a schema and all that it is made of."""
+    """Yield a schema, and all schemas that it combines or offers as alternatives."""
     if not depth or not isinstance(schema, Mapping):
         return
     yield schema
@@ -90,9 +94,9 @@ def _parts(schema: object, root: Mapping[str, Any], depth: int, followed: set[st
 
 
 def _types(schema: object, root: Mapping[str, Any], depth: int, known: dict[str, Types]) -> Types:
-    """Return the types that a schema states; None where it states none, or leads in a circle.
+    """Return the types that a schema states; None if it states none, or refers to itself.
 
-    known: reference → its types, None while they are being looked for.
+    known: reference → its types; None while they are being determined.
     """
     if not depth or not isinstance(schema, Mapping):
         return None
@@ -124,11 +128,11 @@ def _stated(schema: Mapping[str, Any]) -> Types:
 
 
 def _any_of(sets: Sequence[Types]) -> Types:
-    """Return the types of which any alternative allows one; an alternative without types allows any."""
+    """Return the types that at least one alternative allows; an alternative without types allows any."""
     return None if None in sets or not sets else frozenset().union(*[types for types in sets if types])
 
 
 def _all_of(sets: Sequence[Types]) -> Types:
-    """Return the types that all conditions allow; conditions that exclude each other are no help."""
+    """Return the types that all conditions allow; None if no condition states a type, or if they exclude each other."""
     stated = [types for types in sets if types is not None]
     return (reduce(frozenset.intersection, stated) or None) if stated else None

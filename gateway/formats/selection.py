@@ -15,11 +15,11 @@ from gateway.formats.parser import CallInReasoning
 from gateway.formats.spec import FormatSpec
 
 _WORD = re.compile(r"\*([^*?[]+)")
-_MODELS = 1024  # of which the result is remembered
+_MODELS = 1024  # most cached results
 
 
 class ModelProfile(Struct, frozen=True, forbid_unknown_fields=True):
-    """See profiles.toml."""
+    """A row of profiles.toml, which documents the members."""
 
     match: tuple[str, ...]
     format: str
@@ -29,12 +29,13 @@ class ModelProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def load_profiles() -> tuple[ModelProfile, ...]:
+    """Return the rows of profiles.toml in their order."""
     rows = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8"))
     return convert(rows["profile"], tuple[ModelProfile, ...])
 
 
 def find_profile(names: Iterable[str]) -> tuple[ModelProfile, str] | None:
-    """The profile of a model and the pattern that fits, by the first of its names that any fits."""
+    """Return the profile of a model and the pattern that matches, for the first name that any pattern matches."""
     for name in names:
         plain = name.rpartition("/")[2].lower().replace("_", "-")
         for profile in load_profiles():
@@ -45,13 +46,20 @@ def find_profile(names: Iterable[str]) -> tuple[ModelProfile, str] | None:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """A glob is made a regex at its first use, all of them in 12 ms; most are ruled out by their first word."""
+    """Return True if a name matches a pattern.
+
+    Compiling all globs takes 12 ms, so most are ruled out by their first word before that.
+    """
     word = _WORD.match(pattern)
     return not (word and word[1] not in name) and fnmatchcase(name, pattern)
 
 
 class FormatChoice(Struct, frozen=True):
-    """A format by its name.  `thought_open`: the prompt is known to open a thought."""
+    """The name of a format, and the reason for its choice.
+
+    thought_open: the prompt is known to open a reasoning block.
+    in_thought: the treatment of calls inside reasoning, see `ParseContext`.
+    """
 
     format: str
     reason: str
@@ -61,7 +69,10 @@ class FormatChoice(Struct, frozen=True):
 
 @lru_cache(_MODELS)
 def choice_by_name(names: tuple[str, ...], word: str = "auto") -> FormatChoice:
-    """Choose a format by the operator's word and the names of a model."""
+    """Choose the format for the names of a model.
+
+    word: the configured format; `auto` to choose by name.
+    """
     found = find_profile(names)
     if not found:
         reason = "its name is unknown, so what it writes decides" if word == "auto" else "configured"
@@ -74,7 +85,7 @@ def choice_by_name(names: tuple[str, ...], word: str = "auto") -> FormatChoice:
 
 
 def choice_by_template(template: str, rows: Mapping[str, FormatSpec]) -> FormatChoice | None:
-    """Choose the format of which a chat template has all signs; of several the one with most signs."""
+    """Return the format whose signs a chat template has, all of them; of several, the one with the longest signs."""
     fitting = [name for name, row in rows.items() if row.signs and all(sign in template for sign in row.signs)]
     if not fitting:
         return None
@@ -83,6 +94,6 @@ def choice_by_template(template: str, rows: Mapping[str, FormatSpec]) -> FormatC
 
 
 def opens_reasoning(prompt: str, row: FormatSpec) -> bool:
-    """True if a rendered prompt ends inside a thought of this format."""
+    """Return True if a rendered prompt ends with the opening tag of reasoning in this format."""
     tags = row.parse.thoughts if isinstance(row.parse, Markup) else ()
     return prompt.rstrip().endswith(tuple(tag.rstrip() for tag in tags))

@@ -7,22 +7,22 @@ from msgspec import Struct
 from gateway.formats.markup import Markup
 from gateway.formats.parser import Format
 
-# What the id of a call looks like: call_ and random characters, nine letters and digits, or functions.NAME:n.
+# The form of a tool call id: call_ and random characters, nine letters and digits, or functions.NAME:n.
 IdForm = Literal["call", "nine", "counted"]
 
 
 class FormatSpec(Struct, frozen=True, kw_only=True):
-    """A format.  Its name is its key in a table; what stands here is all that anybody has to know of it.
+    """A format.  Its name is its key in the table; this row has everything else.
 
-    parse: None where text is just text.
-    families: the models that write so.
-    example: an answer as such a model writes it, with get_weather(city="Paris", days=3) in it where it has calls.
-    first: what tells this format where an answer begins with it and nothing else is known of the model.
-    aliases: the names that other servers have for it.
-    special: its tags are special tokens, which servers leave out of the text unless they are told not to.
-    signs: if a chat template has all of these, it is of this format.
-    differs: where the engines read the same text in another way, and why it is read so here.
-    ids: the form of ids that the family's templates take back; call: any.
+    parse: the parser; None if text is never parsed.
+    families: the model families that use the format.
+    example: a response in this format, with the call get_weather(city="Paris", days=3) if the format has calls.
+    first: the texts that identify the format when a response begins with one and nothing else is known of the model.
+    aliases: the names of the format in other servers.
+    special: the tags are special tokens, which servers remove from the text unless the request says otherwise.
+    signs: a chat template that has all of these texts uses this format.
+    differs: the cases in which other engines read the same text differently, and the reason for the reading here.
+    ids: the form of call ids that the chat templates of the family accept; `call` stands for any.
     """
 
     parse: Format | None
@@ -37,5 +37,5 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def thinks(self) -> bool:
-        """True if the families think between tags, as the example shows."""
+        """Return True if the families write reasoning between tags, as in the example."""
         return isinstance(self.parse, Markup) and any(tag.strip() in self.example for tag in self.parse.thoughts)

@@ -1,7 +1,7 @@
 """Find out if a quote ends a string in Python-like arguments, by the text behind the quote.
 
-A string ends before what may follow the value, and where operators and operands lead there: 'a' 'b', "x" + y, '%s' % z.
-Anything else is more of the string, which has its own quote inside: 'sed -n '1,5p' f'.
+A string ends if something that may follow a value comes next, directly or after operators and operands: 'a' 'b', "x" +
+y, '%s' % z.  Otherwise the quote is inside the string: 'sed -n '1,5p' f'.
 """
 
 import re
@@ -10,7 +10,7 @@ from gateway.formats import lenient_json
 from gateway.formats.markers import Markers
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 
-PREFIXES = {"r", "f", "b", "u", "rb", "br", "rf", "fr"}  # of a string, in small letters
+PREFIXES = {"r", "f", "b", "u", "rb", "br", "rf", "fr"}  # string prefixes in lower case
 _SPACE, _WORD, _SIGNS = re.compile(r"\s*"), re.compile(r"\w*"), re.compile(r"[-+*/%@&|^<>=!~]*")
 _BINARY = re.compile(r"(?:\*\*|//|<<|>>|[<>=!]=|[-+*/%@&|^<>])[-+~]*")
 _UNARY = re.compile(r"[-+~]+")
@@ -26,8 +26,8 @@ _MARKS = Markers("\\", *_QUOTE, *_OPEN, *_CLOSE)
 class Tail:
     """The text behind a quote, as far as it was read.
 
-    text: as it came.
-    strings: prefix and text of those that are joined to the string before the quote.
+    text: the text itself, in pieces.
+    strings: prefix and text of each string that is joined to the string before the quote.
     open: the text ended before it was clear if the quote ends its string.
     """
 
@@ -36,10 +36,13 @@ class Tail:
         self.text: list[str] = []
         self.strings: list[tuple[str, str]] = []
         self.open = False
-        self._literal = self._strung = True  # all operands so far were strings; the last one was
+        self._literal = self._strung = True  # all operands so far were strings; the last one was a string
 
     def run(self) -> ReadStep:
-        """Return which of `ends` was taken, "" if the quote ends no string, or Malformed if an expression ends."""
+        """Return the end in `ends` that was taken; "" if the quote does not end its string.
+
+        Raises Malformed if the value is an expression.
+        """
         read = self._read
         while True:
             yield from self._run(_SPACE)
@@ -53,7 +56,10 @@ class Tail:
         return ""
 
     def _ended(self, end: str) -> ReadStep:
-        """Handle a mark that may follow the value; a bracket right before a quote is inside the string."""
+        """Return the end mark of the value; "" for a bracket right before a quote, which is inside the string.
+
+        Raises Malformed if the value is an expression.
+        """
         if end in _CLOSE and (yield from self._read.lookahead(*_QUOTE)):
             self.text.append(end)
             return ""
@@ -62,7 +68,7 @@ class Tail:
         return end
 
     def _part(self) -> ReadStep:
-        """An operator and its operand, a further string, or what stands behind an operand; "" if none comes."""
+        """Read an operator and its operand, another string, or a suffix of an operand; return "" if none comes."""
         apart = bool(self.text[-1])
         word = yield from self._run(_WORD)
         prefix = word.lower()
@@ -96,7 +102,7 @@ class Tail:
         return (yield from self._group(*_OPEN)) or (yield from self._take("."))
 
     def _string(self, prefix: str) -> ReadStep:
-        """A string, up to the first quote that may end it; "" if none comes."""
+        """Read a string up to the first quote that may end it; return "" if none comes."""
         read = self._read
         text: list[str] = []
         quote = yield from self._take(*lenient_json.QUOTES)
@@ -110,7 +116,7 @@ class Tail:
         return quote
 
     def _closing(self) -> ReadStep:
-        """The quote that comes next if a bracket right behind it closes what the string is in, else ""."""
+        """Return the next quote and bracket if they close a string and its container, else ""."""
         found = yield from self._read.lookahead(*_CLOSINGS, *_INSIDE)
         return "" if found in _INSIDE else found
 
@@ -132,7 +138,7 @@ class Tail:
 
 
 class Nesting:
-    """The brackets that are open behind a text, and the quote of the string that it ends in."""
+    """Track the open brackets behind a text, and the quote of the string that the text ends in."""
 
     def __init__(self, text: str) -> None:
         self._depth, self._quote = 0, ""
@@ -140,7 +146,7 @@ class Nesting:
             self._see(mark)
 
     def leave(self, read: TextReader, put: TextSink) -> ReadStep:
-        """Put what comes up to the last bracket that closes one, and return that; "" if the text ends first."""
+        """Put the text up to the bracket that closes the outermost one, and return that; "" if the text ends first."""
         mark = ""
         while self._depth > 0 and (mark := (yield from read.until(_MARKS, put))):
             put(mark)

@@ -1,4 +1,4 @@
-"""Which offered tool a model meant by a name that it wrote."""
+"""Resolve the name that a model wrote to an offered tool."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,10 +8,10 @@ _COUNTER = re.compile(r":\d+$")
 
 
 def resolve(name: str, tools: Mapping[str, Any]) -> str:
-    """Return the offered tool that a name means, or the name itself if that is not exactly one.
+    """Return the offered tool that a name means; the name itself if no tool or several match.
 
-    Letter case, `-` for `_`, blanks around it, a counter `:0`, a prefix up to the last `.` or `:`, and a special token
-    `<|…` with all that follows make no difference.
+    Differences in these do not count: letter case, `-` for `_`, blanks around the name, a counter `:0`, a prefix up to
+    the last `.` or `:`, and a special token `<|…` with everything behind it.
     """
     if name in tools or not tools:
         return name
@@ -24,7 +24,7 @@ def resolve(name: str, tools: Mapping[str, Any]) -> str:
 
 
 def certain(name: str, tools: Iterable[str]) -> bool:
-    """Return whether a name is a tool's, and not the beginning of another tool's name."""
+    """Return True if a name is that of a tool and not the beginning of another tool's name."""
     return [tool for tool in tools if tool.startswith(name)] == [name]
 
 
