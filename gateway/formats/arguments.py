@@ -1,13 +1,19 @@
-"""The arguments of a tool call: from the JSON that models write to JSON that fits the tool's schema, as it comes.
+"""Convert the arguments of a tool call, as models write them, to JSON that fits the tool's schema, piece by piece.
 
-JSON that fits passes byte for byte.  Repaired are: characters that JSON does not allow in a string, the words, quotes
-and numbers of Python and JavaScript, keys and values without quotes, a comma before a bracket, doubled braces, an empty
-object before the right one, a JSON string or a fence around the object, parameters in tags.  A value of another type
-than the schema's is converted if exactly one reading of it fits.  Numbers, words and values that may be converted are
-held back until they are complete; everything else passes at once.
+JSON that fits passes byte for byte.  These faults are repaired:
 
-A value that the end of the text cut stays as it came.  Text that cannot be repaired raises Malformed; all that was
-taken before has been passed on.
+- characters that JSON does not allow in a string
+- the words, quotes and numbers of Python and JavaScript
+- keys and values without quotes
+- a comma before a closing bracket, doubled braces, an empty object before the actual one
+- a JSON string or a code fence around the object
+- parameters in tags
+
+A value of another type than the schema's is converted if exactly one reading of it fits.  Numbers, words and values
+that may be converted are held back until they are complete; all other text passes at once.
+
+A value that the end of the text cut off stays incomplete.  Text that cannot be repaired raises Malformed, after all
+text before it has been passed on.
 """
 
 import re
@@ -20,7 +26,7 @@ from gateway.formats.parser import FormatParser
 from gateway.formats.reader import SPACE, Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.schema_types import Shape
 
-_DEPTH = 100  # of values inside values
+_DEPTH = 100  # levels of nested values
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _INTEGRAL = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?")
 _LOOSE_NUMBER = re.compile(r"([+-]?)(?=\.?\d)0*(\d*)(\.(\d*))?([eE][+-]?\d+)?")
@@ -29,13 +35,13 @@ _WORD = re.compile(r"""[^\s,:=\[\]{}()"'<>`]*""")
 _REST = re.compile(r"""[^,:\[\]{}()"'<>\n]*""")
 _KEY = re.compile(r"[\w.$@/-]*")
 _FENCE, _FENCE_HEAD = "```", re.compile(r"\w*\s*")
-_ENCODED = ("{", _FENCE, "<parameter", "null", "None", " ", "\\n", "\\r", "\\t")  # begin a string that holds arguments
-TRAILING = " \t\r\n}]`"  # characters behind the object that mean nothing
-_STOPS = ("<", "`")  # begin a tag or a fence after arguments whose brackets are missing
+_ENCODED = ("{", _FENCE, "<parameter", "null", "None", " ", "\\n", "\\r", "\\t")  # begin a string with arguments
+TRAILING = " \t\r\n}]`"  # characters behind the object that are ignored
+_STOPS = ("<", "`")  # characters that begin a tag or a fence after arguments without closing brackets
 _TAG, _TAG_HEAD, _VALUE_END = "<parameter", re.compile(r"[^<>]*"), Markers("</parameter>")
 _TAG_KEY = re.compile(r"""(?:\s+name\s*)?=\s*["']?([^"']*)["']?\s*""")
 _BRACKETS = {"array": "[", "object": "{"}
-_BEGUN = re.compile(r"[-+.\deE]*|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?")  # a number, or the beginning of a word of JSON
+_BEGUN = re.compile(r"[-+.\deE]*|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?")  # a number, or the beginning of a JSON word
 _WORDS = {
     **{word: word for word in ("true", "false", "null")},
     **dict.fromkeys(("None", "undefined", "NaN", "nan", "Infinity", "-Infinity", "+Infinity", "inf", "-inf"), "null"),
@@ -87,11 +93,12 @@ def encoded(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
 
 
 class Arguments:
-    """The arguments of one call, in a text that holds nothing else.
+    """Convert the arguments of one call, in a text that holds nothing else.
 
-    Text in; JSON goes to `put`.  Text that cannot be repaired goes there as it came.
+    JSON goes to `put`.  Text that cannot be repaired goes there unchanged.
+
     over: the object has ended.
-    rest: what stands behind it.
+    rest: the text behind the object.
     """
 
     def __init__(self, put: TextSink, shape: Shape) -> None:
@@ -102,14 +109,19 @@ class Arguments:
 
     @property
     def complete(self) -> bool:
+        """Return True if the object has ended and the text could be read."""
         return self.over and not self._malformed
 
     @property
     def repaired(self) -> bool:
+        """Return True if the JSON differs from the text."""
         return self._read.was_repaired
 
     def passes(self, text: str) -> bool:
-        """Take text that goes to `put` as it came, and leave that to the caller; return False for any other."""
+        """Take text that `put` would get unchanged, and return True; the caller then passes it on itself.
+
+        Any other text is not taken.
+        """
         passage = self._parse.passage
         if passage and passage.output is self._put and passage.fits(text):
             self._read.pass_through(text)
@@ -117,6 +129,7 @@ class Arguments:
         return False
 
     def feed(self, text: str) -> None:
+        """Convert more text."""
         if self._malformed:
             self._put(text)
             return
@@ -128,7 +141,7 @@ class Arguments:
             self._end()
 
     def close(self, cut: bool = False) -> None:
-        """No more comes.  cut: not by the model's will."""
+        """Convert the text that was held back.  `cut`: the model did not end the text itself."""
         if self._malformed or self.over:
             return
         try:
@@ -138,7 +151,7 @@ class Arguments:
         self._end()
 
     def _spoil(self) -> None:
-        """Pass on what is left as it came."""
+        """Pass on the remaining text unchanged."""
         self._malformed = True
         self._put(self._read.left())
 
@@ -148,7 +161,7 @@ class Arguments:
 
 
 def fitted(text: str, shape: Shape, depth: int = _DEPTH) -> str:
-    """Return one value as JSON that fits; "" if the text is not one value."""
+    """Return the text of one value as JSON that fits; "" if the text is not exactly one value."""
     pieces: list[str] = []
     ends: list[str] = []
     read = TextReader()
@@ -160,24 +173,24 @@ def fitted(text: str, shape: Shape, depth: int = _DEPTH) -> str:
     parse = FormatParser(read, value())
     try:
         parse.feed(text)
-        parse.close(cut=True)  # nothing is added to it
+        parse.close(cut=True)  # so that no missing bracket is added
     except Malformed:
         return ""
     return "" if not any(ends) or read.left().strip() else "".join(pieces)
 
 
 def from_text(text: str, wanted: frozenset[str], shape: Shape) -> str:
-    """Return a text without quotes as JSON of one of the wanted types, with what is in it as its schema has it."""
+    """Return a text without quotes as JSON of a wanted type, with nested values that fit their schema."""
     literal = to_json(text, wanted)
     return (fitted(literal, shape) or literal) if literal.startswith(("[", "{")) else literal
 
 
 class _Writer:
-    """The values that one text holds."""
+    """Convert the values in one text."""
 
     def __init__(self, read: TextReader, put: TextSink) -> None:
         self._read, self._put = read, put
-        self._key: str | None = None  # of the member that is being read; None: there is none, or the text ended first
+        self._key: str | None = None  # the key of the current member; None for none, or if the text ended first
 
     def value(self, shape: Shape, depth: int) -> ReadStep:
         """Pass on one value; return "" if the text ended first."""
@@ -202,9 +215,9 @@ class _Writer:
         return "whole"
 
     def opening(self) -> ReadStep:
-        """Take the beginning of the object that all arguments are, without an empty one before it.
+        """Take the opening brace of the arguments, and drop an empty object before them.
 
-        Return it if members follow; pass on an empty object, and return "".
+        Returns the brace and white space if members follow.  Otherwise it passes on an empty object and returns "".
         """
         read = self._read
         while True:
@@ -218,11 +231,11 @@ class _Writer:
             read.was_repaired = True
 
     def members(self, shape: Shape, depth: int, begun: str = "") -> ReadStep:
-        """Pass on an object, of which some was taken; return "" if the text ended first."""
+        """Pass on an object, whose beginning `begun` was taken; return "" if the text ended first."""
         return self._elements("}", shape, depth, begun)
 
     def _elements(self, close: str, shape: Shape, depth: int, begun: str = "") -> ReadStep:
-        """Pass on an object, an array, or a tuple of Python; return "" if the text ended first."""
+        """Pass on an object, an array, or a Python tuple; return "" if the text ended first."""
         doubled = yield from self._opened(close, begun)
         read, comma, item = self._read, "", shape if close == "}" else shape.item
         while True:
@@ -246,7 +259,7 @@ class _Writer:
         return (yield from self._closed(comma, doubled))
 
     def _opened(self, close: str, begun: str) -> ReadStep:
-        """Pass on an opening bracket, or what was taken of it; return a second brace, which is dropped."""
+        """Pass on an opening bracket, or `begun` if it was taken; return a second brace, which is dropped."""
         read = self._read
         read.nesting += 1
         if close != "}":
@@ -269,7 +282,10 @@ class _Writer:
         return bracket
 
     def _separator(self, close: str) -> ReadStep:
-        """Take the comma or the bracket after an element; a bracket may be missing before a tag, a fence or the end."""
+        """Take the comma or the closing bracket after an element.
+
+        The bracket may be missing before a tag, a fence or the end.
+        """
         gap: list[str] = []
         first = yield from self._read.space(gap.append)
         if first in _STOPS or not (first or self._read.cut):
@@ -293,7 +309,7 @@ class _Writer:
         return sign
 
     def _take_key(self) -> ReadStep:
-        """Take a key, in any quotes or none."""
+        """Pass on a key in any quotes or none, and keep it in `_key`."""
         read, self._key = self._read, None
         pieces: list[str] = []
         if (yield from read.lookahead('"')):
@@ -312,7 +328,7 @@ class _Writer:
         return ""
 
     def _string(self, shape: Shape, depth: int) -> ReadStep:
-        """Hold back a string where the schema wants none, and pass on what it is meant as."""
+        """Hold back a string if the schema allows none, and pass on the value that it stands for."""
         pieces: list[str] = []
         end = yield from self._read.clean(pieces.append)
         text = "".join(pieces)
@@ -331,7 +347,10 @@ class _Writer:
         return "whole"
 
     def _word(self, shape: Shape) -> ReadStep:
-        """A value without quotes: of JSON, of another language, or text where a string may stand."""
+        """Pass on a value without quotes.
+
+        The value is a JSON word or number, one of another language, or text if the schema allows a string.
+        """
         read = self._read
         word = yield from read.run(_WORD)
         if literal := _WORDS.get(word):
@@ -356,7 +375,7 @@ class _Writer:
 
 
 def _tags(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
-    """Pass on arguments that stand between tags, one for each parameter; the last value of a parameter counts."""
+    """Pass on arguments in tags, one tag per parameter; the last value of a parameter counts."""
     members: dict[str, str] = {}
     came: list[str] = []
     while (yield from read.take_literal(_TAG)):
@@ -377,7 +396,10 @@ def _tags(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
 
 
 def _readings(text: str, shape: Shape, depth: int) -> set[str]:
-    """Return all that a string may have been meant as; a number is not read as an integer, too."""
+    """Return all values that a string may stand for.
+
+    If numbers are allowed, a number is not read as an integer as well.
+    """
     kinds = shape.types or frozenset()
     readable = kinds - {"integer"} if "number" in kinds else kinds
     return {found for kind in readable if (found := _reading(text, kind, shape, depth))}
@@ -399,7 +421,7 @@ def _reading(text: str, kind: str, shape: Shape, depth: int) -> str:
 
 
 def _number(word: str, shape: Shape) -> str:
-    """Return a number as JSON has it, and as an integer where the schema wants one; "" if the word is none."""
+    """Return a number as JSON, as an integer if the schema wants one; "" if the word is no number."""
     literal = word if _NUMBER.fullmatch(word) else _plain(word)
     kinds = shape.types or frozenset()
     whole = _INTEGRAL.fullmatch(literal) if "integer" in kinds and "number" not in kinds else None
@@ -407,7 +429,7 @@ def _number(word: str, shape: Shape) -> str:
 
 
 def _plain(word: str) -> str:
-    """Return a number as other languages have it in JSON: with a plus sign, zeros before it, `.5`, `5.`, `1_000`."""
+    """Convert a number of other languages to JSON: with a plus sign, leading zeros, `.5`, `5.`, `1_000`."""
     found = _LOOSE_NUMBER.fullmatch(_SEPARATOR.sub("", word))
     if not found:
         return ""

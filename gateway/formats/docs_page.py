@@ -1,4 +1,4 @@
-"""The table of formats as a page to read: docs/formats.md."""
+"""Generate docs/formats.md from the table of formats."""
 
 from collections.abc import Iterator, Mapping
 
@@ -66,7 +66,7 @@ def format_section(row: FormatSpec) -> str:
 
 
 def format_table(rows: Mapping[str, FormatSpec]) -> str:
-    """One line each, in columns."""
+    """Return the formats as plain text in columns, one line each."""
     lines = [("NAME", "FAMILIES", "ALIASES")]
     lines += [(name, row.families, ", ".join(row.aliases)) for name, row in rows.items()]
     name_width, families_width = (max(len(line[column]) for line in lines) for column in (0, 1))

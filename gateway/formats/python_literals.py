@@ -1,7 +1,7 @@
-"""Literals of Python in the arguments of a call, as JSON; any other expression is Malformed.
+"""Convert Python literals in the arguments of a call to JSON; any other expression raises Malformed.
 
-Models write strings with their own quote inside, so what follows a quote decides if it ends one (see `tails`).
-Strings side by side, or with a plus between them, are joined.  A set is a list.
+Models write strings with their own quote inside, so the text behind a quote decides if it ends one (see
+string_ends.py).  Adjacent strings, or strings with a plus between them, are joined.  A set becomes a list.
 """
 
 import re
@@ -14,7 +14,7 @@ from gateway.formats.argument_types import ANY, STRING, escape_json_string
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.string_ends import PREFIXES, Tail
 
-_DEPTH = 100  # of values inside values
+_DEPTH = 100  # levels of nested values
 _BARE = re.compile(r"""[^,:={}\[\]()"'<>\n]*""")
 _WORDS = re.compile(r"\w+(?:\s+\w+)*")
 _CONSTANTS = ("True", "False", "None", "true", "false", "null")
@@ -25,10 +25,12 @@ _BASED = re.compile(r"[+-]?0[xXoObB]\w{1,64}")
 def value(
     read: TextReader, put: TextSink, wanted: frozenset[str], ends: str, depth: int = _DEPTH, begun: str = ""
 ) -> ReadStep:
-    """Put one literal; return which of `ends` was taken behind it, "" if the text ended first.
+    """Put one literal as JSON; return the end in `ends` that was taken behind it, "" if the text ended first.
 
-    wanted: the JSON types that the schema allows; text without quotes is a string only where it allows one.
-    begun: the beginning of a value without quotes, which was taken.
+    wanted: the JSON types that the schema allows.  Text without quotes becomes a string only if the schema allows one.
+    begun: the beginning of a value without quotes that was already taken.
+
+    Raises Malformed for any other expression.
     """
     first = "" if begun else (yield from read.peek())
     if first in _CONTAINERS:
@@ -41,13 +43,13 @@ def value(
     if (not bare or prefix in PREFIXES) and (quote := (yield from read.take_literal(*lenient_json.QUOTES))):
         return (yield from _string(read, put, prefix, quote, ends))
     if read.ended and (read.cut or not bare):
-        return ""  # it may have gone on
+        return ""  # the value may be incomplete
     put(_plain(bare.strip(), wanted))
     return (yield from _after(read, ends))
 
 
 def _after(read: TextReader, ends: str) -> ReadStep:
-    """Take what follows a value; anything else makes it a part of an expression."""
+    """Take the end behind a value; raise Malformed if the value is part of an expression."""
     end = yield from read.accept(*ends)
     if not end and not read.ended:
         raise Malformed
@@ -55,7 +57,7 @@ def _after(read: TextReader, ends: str) -> ReadStep:
 
 
 def _plain(text: str, wanted: frozenset[str]) -> str:
-    """A value without quotes as JSON."""
+    """Return a value without quotes as JSON."""
     number = _number(text)
     if not number and text not in _CONSTANTS:
         expression = " " in text and any(map(iskeyword, text.split()))
@@ -66,7 +68,7 @@ def _plain(text: str, wanted: frozenset[str]) -> str:
 
 
 def _number(text: str) -> str:
-    """A number as JSON has it; "" if the text is none."""
+    """Return a number as JSON; "" if the text is no number."""
     if _BASED.fullmatch(text):
         try:
             return str(int(text, 0))
@@ -80,10 +82,10 @@ def _number(text: str) -> str:
 
 
 def _string(read: TextReader, put: TextSink, prefix: str, quote: str, ends: str) -> ReadStep:
-    """A string whose quote was taken, and those that are joined to it."""
+    """Put a string whose quote was taken, with the strings that are joined to it."""
     stops = (lenient_json.RAW if "r" in prefix else lenient_json.ENDS)[quote]
     text: list[str] = []
-    quotes = False  # inside the string
+    quotes = False  # the string has its own quote inside
     while mark := (yield from read.until(stops, text.append)):
         if mark == "\\":
             text.append(mark + (yield from read.take(1)))
@@ -98,7 +100,7 @@ def _string(read: TextReader, put: TextSink, prefix: str, quote: str, ends: str)
         put(f'"{escape_json_string(_decoded(prefix, "".join(text), cut=True))}')
         return ""
     if not mark and quotes:
-        raise Malformed  # nothing tells where the string would end
+        raise Malformed  # the end of the string is unknown
     strings = [(prefix, "".join(text)), *(tail.strings if mark else ())]
     put(f'"{escape_json_string("".join(_decoded(*string) for string in strings))}')
     if not mark:
@@ -108,7 +110,7 @@ def _string(read: TextReader, put: TextSink, prefix: str, quote: str, ends: str)
 
 
 def _decoded(prefix: str, text: str, *, cut: bool = False) -> str:
-    """The value of a string; Malformed if an f-string has an expression in it."""
+    """Return the value of a string; raise Malformed if it is an f-string with an expression."""
     if "f" in prefix:
         if "{" in text.replace("{{", ""):
             raise Malformed
@@ -129,7 +131,7 @@ def _list(read: TextReader, put: TextSink, depth: int) -> ReadStep:
 
 
 def _items(read: TextReader, put: TextSink, end: str, close: str, depth: int) -> ReadStep:
-    """The other items of a list; `end` was taken behind the one before."""
+    """Put the remaining items of a list; `end` was taken behind the previous one."""
     while end == "," and not (yield from read.accept(close)):
         if read.ended:
             return ""
@@ -141,7 +143,7 @@ def _items(read: TextReader, put: TextSink, end: str, close: str, depth: int) ->
 
 
 def _parentheses(read: TextReader, put: TextSink, depth: int) -> ReadStep:
-    """A tuple as a list; a value alone is itself."""
+    """Put a tuple as a list, and a single value in parentheses as itself."""
     yield from read.take_literal("(")
     if (yield from read.accept(")")):
         put("[]")
@@ -157,7 +159,7 @@ def _parentheses(read: TextReader, put: TextSink, depth: int) -> ReadStep:
 
 
 def _braces(read: TextReader, put: TextSink, depth: int) -> ReadStep:
-    """A dict, its braces perhaps doubled, or a set as a list."""
+    """Put a dict, whose braces may be doubled, or a set as a list."""
     yield from read.take_literal("{")
     doubled = yield from read.accept("{")
     if (yield from read.accept("}")):
@@ -177,7 +179,7 @@ def _braces(read: TextReader, put: TextSink, depth: int) -> ReadStep:
 
 
 def _members(read: TextReader, put: TextSink, key: str, depth: int) -> ReadStep:
-    """Read all members of a dict; the first key and its colon were taken."""
+    """Put all members of a dict; the first key and its colon were taken."""
     before = "{"
     while True:
         if key[0] in "[{":

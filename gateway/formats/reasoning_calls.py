@@ -1,4 +1,4 @@
-"""A call inside a thought, until its turn shows that it is one or a quotation."""
+"""Hold a call inside reasoning until the rest of the turn shows if it counts or is a quotation."""
 
 from typing import Any
 
@@ -8,12 +8,13 @@ from gateway.formats.tool_names import resolve
 
 
 class HeldOutput:
-    """A ParserOutput that keeps a call, and what follows it, while the TextReader keeps their text.
+    """A ParserOutput that holds a call and its following events, while the TextReader keeps their text.
 
-    The call counts if its tool was offered and no closing tag of the thought follows, or nothing but that tag.
-    Otherwise the text is a part of the thought.  What is longer than the TextReader's limit counts as a call.
-    closes: the closing tags of the thought.
-    apart: the backend passes the thought apart, so that it ends with the text.
+    The call counts if its tool was offered, and if no closing tag of the reasoning or only that tag follows.  Otherwise
+    the text stays reasoning.  If the text exceeds the TextReader's limit, the call counts.
+
+    closes: the closing tags of the reasoning.
+    apart: the backend sends the reasoning in a field of its own, so the reasoning ends with the text.
     offered: the call is one of a tool that was offered.
     """
 
@@ -24,34 +25,34 @@ class HeldOutput:
         self._apart = apart
         self._read, self._tools, self._known = read, context.tools, len(context.prefill)
         self._events: list[tuple[str, tuple[Any, ...]]] = []
-        self._thought: str | None = None  # what a closing tag has made of it
+        self._thought: str | None = None  # the kept text once a closing tag has come
         self._settled = self._named = False
         read.keep(read.marker)
 
     @property
     def open(self) -> bool:
-        """True while no closing tag has been found and nothing is decided."""
+        """Return True while no closing tag has come and nothing is decided."""
         return not self._settled and self._thought is None
 
     def close(self, tag: str) -> None:
-        """A closing tag was taken: a quotation, unless the turn brings nothing else."""
+        """Take a closing tag: the call is a quotation, unless nothing else follows in the turn."""
         self._thought = self._kept().removesuffix(tag)
 
     def quote(self) -> None:
-        """Pass all of it on as a part of the thought."""
+        """Pass all kept text on as reasoning."""
         thought = self._kept() if self._thought is None else self._thought
         self._settle()
         if thought:
             self.emit.reasoning(thought)
 
     def count(self) -> None:
-        """Pass on what was found in it."""
+        """Pass on the held events, so that the call counts."""
         in_thought = self._apart or self._thought is not None
         for method, arguments in self._settle():
             getattr(self.emit, "reasoning" if in_thought and method == "text" else method)(*arguments)
 
     def end(self) -> None:
-        """The text is over."""
+        """Decide at the end of the text."""
         if self._settled:
             return
         closed = self._thought is not None
@@ -60,35 +61,44 @@ class HeldOutput:
         else:
             self.count()
 
-    # what is found
+    # the methods of ParserOutput
 
     def text(self, text: str) -> None:
+        """Hold text of the response, without the prefill."""
         self._add("text", self._new(text))
 
     def reasoning(self, text: str) -> None:
+        """Hold reasoning, without the prefill."""
         self._add("reasoning", self._new(text))
 
     def incomplete_call(self, text: str) -> None:
+        """Hold an incomplete call, which is reasoning if the model ended the text itself."""
         self._add("incomplete_call" if self._read.cut else "reasoning", self._new(text))
 
     def tool_start(self, name: str, id: str = "") -> None:
+        """Hold the beginning of a call."""
         if not self._named:
             self._named, self.offered = True, resolve(name, self._tools) in self._tools
         self._add("tool_start", name, id)
 
     def tool_args(self, json: str) -> None:
+        """Hold a piece of arguments."""
         self._add("tool_args", json)
 
     def tool_end(self) -> None:
+        """Hold the end of a call."""
         self._add("tool_end")
 
     def note_dropped(self, what: str) -> None:
+        """Hold a warning about dropped text."""
         self._add("note_dropped", what)
 
     def thought_end(self, tag: str) -> None:
+        """Hold a closing tag without its opening tag."""
         self._add("thought_end", tag)
 
     def unread(self, format: str) -> None:
+        """Hold a warning about a call that cannot be parsed."""
         self._add("unread", format)
 
     def _add(self, method: str, *arguments: str) -> None:
@@ -102,7 +112,7 @@ class HeldOutput:
             self.count()
 
     def _new(self, text: str) -> str:
-        """Return what the prefill did not have of a text that ends where the TextReader is."""
+        """Return the part of a text that is not in the prefill; the text ends at the position of the TextReader."""
         return text[max(0, self._known - (self._read.offset - len(text))) :]
 
     def _kept(self) -> str:

@@ -1,1 +1,1 @@
-"""List the rows of all formats, in files by the grammar of their calls."""
+"""The rows of all formats, in files by the grammar of their calls."""

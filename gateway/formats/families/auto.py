@@ -1,7 +1,7 @@
-"""No format is known: thoughts and calls are recognised by the tags that any of the families would write.
+"""Recognise reasoning and calls of an unknown format by the tags of any family.
 
-Also the net under a backend that parses by itself and lets markup through.  What is no mark by itself, a bracket or a
-word, counts at the beginning only, and a tag that a page of the web has as well does not.
+This format is also applied behind a backend that parses by itself but lets markup through.  Brackets and words, which
+are no unique marks, count at the beginning only.  Tags that also occur in HTML do not count.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,20 +18,23 @@ from gateway.formats.spec import FormatSpec
 _Value = TypeVar("_Value")
 
 
-_FUNCTION_CALL = "function call<|role_sep|>"  # GigaChat's tag, whose second half no text has
+_FUNCTION_CALL = "function call<|role_sep|>"  # GigaChat's tag, whose second half occurs in no other text
 
 
 def auto_format(rows: Mapping[str, FormatSpec]) -> Format:
-    """Return the format of what any of the rows may have written.
+    """Return the format of text that any of the rows may have written.
 
-    A row whose `first` text hands an answer to it has no end tokens of its own.
+    If a row's `first` text hands the response to it, that row has no end tokens of its own.
     """
     first = {tag: row.parse for row in rows.values() for tag in row.first if row.parse}
     return replace(_net(rows), first=first)
 
 
 def _net(rows: Mapping[str, FormatSpec]) -> Markup:
-    """Put all tags in one Markup; where two families share one, what comes next decides, else the first of them."""
+    """Combine all tags in one Markup.
+
+    If families share a tag, the text behind it decides, else the first of these families.
+    """
     markups = [row.parse for row in rows.values() if isinstance(row.parse, Markup)]
     calls = _first((tag, call) for markup in markups for tag, call in markup.calls.items())
     calls |= _shared(rows, {tag: call for tag, call in calls.items() if tag.endswith("=")})
@@ -47,7 +50,7 @@ def _net(rows: Mapping[str, FormatSpec]) -> Markup:
 
 
 def _shared(rows: Mapping[str, FormatSpec], elements: Mapping[str, CallParser]) -> dict[str, CallParser]:
-    """Read the tags that several families have, as each of them would."""
+    """Return the parsers of tags that several families share, by what follows the tag."""
     kimi, solar = "<|tool_call_begin|>", "<|tool_call:begin|>"
     either = _either(_call(rows["kimi_k2"], kimi), _call(rows["deepseek_v3"], kimi))
     return {
@@ -66,7 +69,7 @@ def _shared(rows: Mapping[str, FormatSpec], elements: Mapping[str, CallParser]) 
 
 
 def _either(kimi: CallParser, deepseek: CallParser) -> HeadedCall:
-    """Read a call as Kimi or DeepSeek writes it, whose tags are alike."""
+    """Return the parser of a call by Kimi or DeepSeek, whose tags are alike."""
     assert isinstance(kimi, HeadedCall) and isinstance(deepseek, HeadedCall)
     return replace(
         kimi,
@@ -83,7 +86,7 @@ def _call(row: FormatSpec, tag: str) -> CallParser:
 
 
 def _first(tags: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
-    """Map each tag that only models write to the first format that has it."""
+    """Map each tag that only models write to the first value that is given for it."""
     found: dict[str, _Value] = {}
     for tag, value in tags:
         if len(tag) > 3 and tag[0] in "<[]":

@@ -1,4 +1,4 @@
-"""Families that write their turns in channels, each with a header that says what it is; and MiniMax M3."""
+"""Families that write their turns in channels, each with a header that states its kind; and MiniMax M3."""
 
 from collections.abc import Mapping
 

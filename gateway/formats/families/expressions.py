@@ -1,4 +1,4 @@
-"""Families that write calls as Python does, or in a dialect of JSON."""
+"""Families that write calls like Python, or in a dialect of JSON."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from gateway.formats.spec import FormatSpec
 
 
 def _twice(tag: str, call: CallParser) -> Mapping[str, CallParser]:
-    """A call's opening tag, which models may write twice."""
+    """Return the parser of a call's opening tag, which models may write twice."""
     options: dict[str, CallParser] = {}
     options[tag] = by_next_token(options, call)
     return options
@@ -23,7 +23,7 @@ _LFM2, _LLAMA4 = Pythonic("lfm2_pythonic"), Pythonic("llama4_pythonic")
 
 
 def _json_if_asked(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """LFM2 writes calls as JSON where its system prompt says so."""
+    """Read a call of LFM2, which writes calls as JSON if its system prompt says so."""
     yield from read.peek()
     json = yield from read.lookahead("{", "[{", "[ {")
     return (yield from (json_calls.tagged_calls if json else _LFM2.tagged)(read, emit, context))

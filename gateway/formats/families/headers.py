@@ -12,7 +12,7 @@ from gateway.formats.spec import FormatSpec
 
 
 def _spelled(*tags: str) -> tuple[str, ...]:
-    """DeepSeek's tags, and what models that learnt from it make of them."""
+    """Return DeepSeek's tags, in all spellings that models trained on its output use."""
     return tuple(
         f"<{bar}{tag.replace(' ', gap)}{bar}>" for tag, bar, gap in product(tags, "｜|", ("▁", "_", " ", "\\_"))
     )
@@ -44,7 +44,7 @@ _DEEPSEEK = Markup(
 
 
 def _kimi(header: str) -> tuple[str, str]:
-    """functions.f:0 is the id of a call of f; a number alone names nothing."""
+    """Split a header: functions.f:0 is the id of a call of f; a number alone is no name."""
     name, _, index = header.removeprefix("functions.").rpartition(":")
     if not name and index.isdecimal():
         return "", ""

@@ -11,7 +11,7 @@ from gateway.formats.parser import ParseContext, ParserOutput, by_next_token
 from gateway.formats.reader import Malformed, ReadStep, TextReader
 from gateway.formats.spec import FormatSpec
 
-# Fine-tunes of one family write as the next one of it does.
+# Fine-tunes of a family may use the tags of its next generation.
 _TOOL_CALL = Markup(
     calls={"<tool_call>": by_next_token({"<function=": QWEN}, json_calls.tagged_calls)},
     after=("</tool_call>", "</function>"),
@@ -49,7 +49,7 @@ _LONGCAT = TaggedCall(
 
 
 class _Actions(json_calls.JsonCall):
-    """Reads Command R's list of actions, behind a word that ordinary text has as well."""
+    """Parse Command R's list of actions, behind a word that ordinary text has as well."""
 
     def none(self) -> None:
         """Leave a list without actions in the text."""
@@ -57,7 +57,7 @@ class _Actions(json_calls.JsonCall):
 
 
 def _action(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """Command R's list of actions, of which one may be to call nothing."""
+    """Parse Command R's list of actions, in which an action may stand for no call."""
     pseudo = {"directly_answer", "directly-answer"}.difference(context.tools)
     return (yield from json_calls.read_calls(read, _Actions(read, emit, context, pseudo=pseudo)))
 

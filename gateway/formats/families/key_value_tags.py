@@ -14,8 +14,8 @@ from gateway.formats.spec import FormatSpec
 
 _GLM = TaggedCall(
     next=("<tool_call>",),
-    name_end=">",  # GLM 5.3 Flash writes one, and key=value
-    name_ends=("<tool_sep>",),  # HY 3 does, where the family is not known
+    name_end=">",  # GLM 5.3 Flash writes it, and also key=value
+    name_ends=("<tool_sep>",),  # the tag of HY 3, in case the family is unknown
     key="<arg_key>",
     key_end="</arg_key>",
     value="<arg_value>",
@@ -27,7 +27,7 @@ _GLM = TaggedCall(
 _THOUGHT = "<think>I should look.</think>"
 _PAIRS = "<arg_key>city</arg_key><arg_value>Paris</arg_value><arg_key>days</arg_key><arg_value>3</arg_value>"
 _LINES = _PAIRS.replace("><", ">\n<") + "\n"
-_SUFFIXES = ("", ":opensource", ":6124c78e")  # a checkpoint has one of its own for all of its tags
+_SUFFIXES = ("", ":opensource", ":6124c78e")  # each checkpoint has one suffix for all of its tags
 
 
 def _markup(
@@ -36,7 +36,10 @@ def _markup(
     in_thought: CallInReasoning = "end",
     ends: tuple[str, ...] = (),
 ) -> Markup:
-    """A family with such calls; the opening tag may be written twice, or stand before JSON."""
+    """Return the format of a family with such calls.
+
+    The opening tag may be written twice, or stand before JSON.
+    """
     calls: dict[str, CallParser] = {}
     for tags in kinds:
         options: dict[str, CallParser] = {"{": json_calls.tagged_calls}
@@ -52,7 +55,10 @@ def _markup(
 
 
 def _thoughts(*names: str) -> Mapping[str, tuple[str, ...]]:
-    """Tags of which a model has one pair; as the one that its prompt has opened may be unknown, each end is one."""
+    """Return tags of which a model uses one pair.
+
+    The prompt may have opened any of them, so each closing tag closes all of them.
+    """
     ends = tuple(f"</{name}>" for name in names)
     return MappingProxyType({f"<{name}>": ends for name in names})
 

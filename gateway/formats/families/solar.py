@@ -1,4 +1,4 @@
-"""Families of Upstage: calls between special tokens, with typed text or with JSON."""
+"""Families of Upstage, whose calls stand between special tokens, with typed text or with JSON."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from gateway.formats.spec import FormatSpec
 
 _BEGIN, _NAME, _ARGS, _END = (f"<|tool_call:{part}|>" for part in ("begin", "name", "args", "end"))
 _ID = re.compile(r"[\w.:-]*")
-_FIRST = ("{", '"', "'", "")  # what arguments begin with; "": the text ended
+_FIRST = ("{", '"', "'", "")  # beginnings of arguments; "" for the end of the text
 
 _PAIRS = TaggedCall(
     next=("<|tool_call:start|>",),
@@ -26,7 +26,7 @@ _PAIRS = TaggedCall(
 
 
 def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """Read an id, a name and JSON, each behind a tag of its own."""
+    """Parse an id, a name and JSON, each behind a tag of its own."""
     id = yield from read.run(_ID)
     yield from read.expect(_NAME)
     yield from read.peek()

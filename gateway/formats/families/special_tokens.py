@@ -26,7 +26,10 @@ _IN_BLOCK = Markers(*_BLOCK_ENDS)
 
 
 def _header(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """Read the name before a call: a call as JSON repeats it, one as text needs it, any other word is text."""
+    """Read the name before a call.
+
+    A call as JSON repeats the name, and a call as text needs it.  Any other word is text.
+    """
     name = yield from read.run(_HEADER)
     called = yield from read.lookahead(_INVOKE, _INVOKE_TEXT)
     if name and called == _INVOKE_TEXT:
@@ -40,7 +43,7 @@ def _header(read: TextReader, emit: ParserOutput, context: ParseContext) -> Read
 
 
 def _unnamed(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """Read text for a tool that no header names: the only one that was offered."""
+    """Read text for a tool that no header names, which is the only tool that the request offers."""
     if len(context.tools) != 1:
         raise Malformed
     (name,) = context.tools
@@ -49,7 +52,7 @@ def _unnamed(read: TextReader, emit: ParserOutput, context: ParseContext) -> Rea
 
 
 class _Inkling(Markup, frozen=True, kw_only=True, dict=True):
-    """The prompt has already opened the first block, so that text may begin with the name of a call."""
+    """A format whose prompt has already opened the first block, so that text may begin with the name of a call."""
 
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         read.ends = self.ends

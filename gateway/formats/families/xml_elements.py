@@ -39,7 +39,7 @@ def _markup(
     ends: tuple[str, ...] = (),
     also: tuple[str, ...] = (),
 ) -> Markup:
-    """A family with such calls; where a tag stands around them, they may be JSON as well.
+    """Return the format of a family with such calls.  A tag around the calls may also hold JSON.
 
     also: other spellings of the opening tag.
     """
@@ -56,7 +56,10 @@ def _markup(
 
 
 def _dsml(mark: str, *around: str) -> Markup:
-    """Tags that begin with a mark; each value says whether it is a string, or else is JSON."""
+    """Return a format whose tags begin with a mark.
+
+    Each value is JSON, unless its tag says that it is a string.
+    """
     return _markup(
         TaggedCall(
             next=(f"<{mark}invoke name=", *(f"<{mark}{word}>" for word in around)),
@@ -72,7 +75,7 @@ def _dsml(mark: str, *around: str) -> Markup:
 def _qwen(
     families: str, *aliases: str, signs: tuple[str, ...] = (), differs: str = "", trim: bool = True
 ) -> FormatSpec:
-    """A family that writes as Qwen does."""
+    """Return the row of a family that writes calls like Qwen."""
     tags = QWEN if trim else replace(QWEN, trim=False)
     example = _QWEN_EXAMPLE if trim else _QWEN_EXAMPLE.replace(">\nParis\n<", ">Paris<").replace(">\n3\n<", ">3<")
     return FormatSpec(

@@ -1,1 +1,1 @@
-"""Parse tool calls: a grammar is how a group of model families writes them."""
+"""Parse tool calls: each grammar is the way in which a group of model families writes them."""

@@ -1,10 +1,10 @@
-"""Parse calls as JSON that no tag announces: an object that names one of the tools, and does not define it.
+"""Parse calls as JSON that no tag announces: an object that names an offered tool and does not define it.
 
 A model that recites a tool writes {"name": "f", "description": "…", "parameters": {"type": "object", …}}, which is
-text.  So a call is passed on when its arguments have shown by their first member that they are no schema.
+text.  So a call is passed on only once the first member of its arguments shows that they are no schema.
 
-Guided decoding gives such JSON and nothing around it: an object with a name and arguments, a list of such, or, where
-the request named one tool, its arguments alone.
+Guided decoding yields such JSON and nothing around it: an object with a name and arguments, or a list of such objects.
+If the request names one tool, guided decoding may also yield the arguments alone.
 """
 
 import re
@@ -14,15 +14,19 @@ from gateway.formats.grammars.json_calls import FENCE, JsonCall, several
 from gateway.formats.parser import CallParser, ParseContext, ParserOutput, start_call
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 
-_SCHEMA = {"type": '"object"', "properties": "{", "required": "[", "$schema": '"http', "$defs": "{"}  # and its value
-_SCHEMAS = {"input_schema", "inputSchema", "schema"}  # members that only a definition has
+# Members of a schema, with the beginnings of their values.
+_SCHEMA = {"type": '"object"', "properties": "{", "required": "[", "$schema": '"http', "$defs": "{"}
+_SCHEMAS = {"input_schema", "inputSchema", "schema"}  # members that only a tool definition has
 _KEY = re.compile(r'\s*\{\s*(?:"((?:[^"\\]|\\.)*)"|\})')
 _VALUE = re.compile(r'\s*:\s*("(?:[^"\\]|\\.)*"|[^\s"])')
-_FAR = 200  # characters, in which the first member has to begin
+_FAR = 200  # characters in which the first member has to begin
 
 
 def named(bracket: str) -> CallParser:
-    """Return a CallParser that reads JSON which names one of the tools.  `bracket`: what was taken of it."""
+    """Return a parser of JSON that names one of the tools.
+
+    bracket: the bracket that was already taken.
+    """
 
     def calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         if bracket == "[":
@@ -33,19 +37,20 @@ def named(bracket: str) -> CallParser:
 
 
 def fenced(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """Like `named`, after a fence, and with the fence that closes it."""
+    """Parse JSON that names one of the tools behind a code fence, and the fence that closes it."""
     yield from read.take_literal("json")
     yield from named((yield from read.expect("{", "[")))(read, emit, context)
     return (yield from read.accept(FENCE))
 
 
 class BareCall(JsonCall):
-    """Reads objects, each of which is told as a call when it is known to define no tool."""
+    """Parse objects.  Each is passed on as a call once it is known not to define a tool."""
 
     def __init__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
         super().__init__(read, emit, context, context.tools)
 
     def run(self) -> ReadStep:
+        """Parse one object behind its opening brace; return "" if the text ended before the object did."""
         self._name, self._doubted, self._described, self._recited = "", "", False, False
         return (yield from super().run())
 
@@ -78,7 +83,7 @@ class BareCall(JsonCall):
         return self._more if self._name else super()._put
 
     def _more(self, json: str) -> None:
-        """Take a piece of the arguments of a call that is not yet told."""
+        """Take a piece of the arguments, held while it is not certain that they are a call's."""
         if self._name:
             self._early.append(json)
             self._doubt(json)
@@ -86,7 +91,7 @@ class BareCall(JsonCall):
             self.emit.tool_args(json)
 
     def _doubt(self, json: str) -> None:
-        """Look at what the arguments begin with, as far as that is not known."""
+        """Check if the arguments begin like a schema, as long as that is unknown."""
         if self._recited:
             return
         self._doubted = (self._doubted + json)[:_FAR]
@@ -96,7 +101,7 @@ class BareCall(JsonCall):
             self._tell()
 
     def _is_schema(self) -> bool | None:
-        """True if the arguments are a schema, None if that is not known yet."""
+        """Return True if the arguments are a schema, None if that is not known yet."""
         key = _KEY.match(self._doubted)
         if not key or (key[1] is None and self._described):
             return None
@@ -114,7 +119,7 @@ class BareCall(JsonCall):
         super()._start(name)
 
     def _decide(self) -> None:
-        """Tell the call at its end, unless it is a definition or was cut before that is known."""
+        """Begin the call at its end, or raise Malformed if it is a definition or was cut before that is clear."""
         if self._recited or self._described or (self.read.ended and self.read.cut):
             self.depth = 0
             raise Malformed
@@ -122,7 +127,7 @@ class BareCall(JsonCall):
 
 
 def read_bracket(read: TextReader, emit: ParserOutput) -> ReadStep:
-    """Take the bracket that comes next, with the white space before it; "" where text comes."""
+    """Take the next bracket, with the white space before it; return "" if text comes."""
     read.begin_recording()
     yield from read.peek()
     mark = yield from read.take_literal("{", "[")
@@ -133,7 +138,7 @@ def read_bracket(read: TextReader, emit: ParserOutput) -> ReadStep:
 
 
 def _object(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """After the brace: a named call if it is one of the tool that has to be called, else that tool's arguments."""
+    """Parse an object behind its brace: a named call, or the arguments of the tool that has to be called."""
     forced = context.forced
     if not forced:
         return (yield from named("{")(read, emit, context))

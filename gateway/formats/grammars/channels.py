@@ -1,11 +1,11 @@
-"""Parse turns made of messages, each with a header that says what its body is:
+"""Parse turns that consist of messages, each with a header that says what its body is:
 
     <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>
     <|start|>assistant to=self<|message|>I should look.<|eom|>
 
-A header is read as models write it: its parts in any order, some of them twice or with other words between them, its
-first tag missing where a message begins, its last one missing before the body.  A channel and a recipient are all that
-counts of it; other words before its last tag are dropped.
+A header is read as models write it: its parts in any order, some of them repeated or with other words between them.
+Its first tag may be missing at the beginning of a message, and its last one before the body.  Only the channel and the
+recipient count; other words before the last tag are dropped.
 
 Muse writes calls as text between tags, each with the name of its tool.  Functionary 3.2 writes the name alone,
 all⏎text>>>f⏎{…}>>>g⏎{…}, and its prompt ends with the mark before the first name.
@@ -27,21 +27,21 @@ from gateway.formats.parser import ParseContext, ParserOutput, start_call, try_c
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 
 _NAME, _MORE = re.compile(r"[\w.:/-]*"), re.compile(r">*")
-_CODE = ("python", "code_interpreter")  # known to the model by themselves
+_CODE = ("python", "code_interpreter")  # tools that the model knows without a definition
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 TO = "to="
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)")
 _RECIPIENT = re.compile(r"\bto=\s*([\w.:/-]+)")
-_PARTS = re.compile(  # what has a meaning, and the words that say no more than that a body is JSON or code
+_PARTS = re.compile(  # parts with a meaning, and words that only say that the body is JSON or code
     r"(<\|start\|>\s*|^)assistant\b|<\|start\|>|<\|channel\|>(\s*(analysis|commentary|final)\b)?|\bto=\s*[\w.:/-]*"
     r"|<\|constrain\|>|\b(json|code)\b",
     re.IGNORECASE,
 )
 _WORD, _SPACE = re.compile(r"[\w.:/=-]*"), re.compile(r"\s*")
-_UNTAGGED = re.compile(r"assistant|to=[\w.:/-]+")  # the words of a header that lacks its first tag
+_UNTAGGED = re.compile(r"assistant|to=[\w.:/-]+")  # words of a header without its first tag
 _LONGEST = 512  # characters of a header
-# Reads the body of a message to a tool of this name, "" to none, as a CallParser does.
-# Returns a closing tag if it took one.
+# Parses the body of a message like a CallParser; the last argument is the name of the tool, "" for none.  Returns the
+# closing tag if it took one.
 BodyParser = Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]
 _OPEN, _CLOSE = "<atem:function_calls>", "</atem:function_calls>"
 _INVOKE = "<atem:invoke name="
@@ -58,9 +58,9 @@ _ARGUMENTS = TaggedCall(
 def code(
     read: TextReader, emit: ParserOutput, context: ParseContext, name: str, stops: Markers, unknown: str = "code"
 ) -> ReadStep:
-    """Read text that is no JSON: all of it is the first argument.  Return the tag after it.
+    """Read text that is no JSON as the first argument of a tool; return the tag behind it.
 
-    unknown: the argument's name, where the tool has no schema.
+    unknown: the name of the argument if the tool has no schema.
     """
     properties = context.tools.get(name, {}).get("properties")
     key = next(iter(properties if isinstance(properties, dict) else ()), unknown)
@@ -73,7 +73,7 @@ def code(
 
 
 def functionary32(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """The Format: a first message without its mark, then all others."""
+    """Parse a turn of Functionary 3.2: a first message without its mark, then all others."""
     read.ends = ENDS
     if not context.thought_open:
         yield from _first(read, emit, context)
@@ -94,10 +94,10 @@ def _first(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadS
 
 
 def _call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """A message behind a mark: its name is a line."""
+    """Read a message behind a mark; its name is a line of its own."""
     if text := (yield from read.run(_MORE)):
         emit.text(text)
-        read.begin_recording(">>>")  # the mark is the last three
+        read.begin_recording(">>>")  # the last three characters are the mark
     name = yield from read.read_word(_NAME)
     if not (yield from read.take_literal("\n", "\r\n")):
         raise Malformed
@@ -105,7 +105,7 @@ def _call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadSt
 
 
 def _messages(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
-    """One of this name, and those that its code ends with, up to a message to all."""
+    """Read a message to this tool, and the further ones that its code ends with, up to a message to all."""
     if name != "all" and (yield from read.peek()) != "{" and name not in _CODE:
         raise Malformed
     read.end_recording()
@@ -126,13 +126,13 @@ _MARKED = Markup(calls={">>>": _call}, silent=(">>>all\n",))
 class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
     """The tags of a family; an object of this class is its Format.
 
-    begins: a header begins with any of these, wherever it stands.
-    ends: close a body.
-    body: reads what may be a call.
-    thoughts: the channels, or recipients, of thoughts.
+    begins: tags that begin a header anywhere in the text.
+    ends: tags that close a body.
+    body: the parser of a body that may be a call.
+    thoughts: the channels or recipients of reasoning.
     nobody: recipients that are no tools.
-    spaced: the space after a header is a part of it.
-    untagged: find the first header of a turn without special tokens, and read such a turn.
+    spaced: the space behind a header is part of it.
+    untagged: for turns without special tokens, a function that takes the first header, and the parser of such a turn.
     """
 
     begins: tuple[str, ...]
@@ -148,6 +148,7 @@ class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def in_body(self) -> Markers:
+        """The tags that may end a body."""
         return Markers(*self.begins, MESSAGE, *self.ends)
 
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
@@ -156,7 +157,7 @@ class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class _ChannelParser:
-    """One turn on its way."""
+    """Parse one turn."""
 
     def __init__(self, messages: ChannelFormat, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
         self._messages, self._read, self._emit, self._context = messages, read, emit, context
@@ -164,13 +165,14 @@ class _ChannelParser:
         self._put: TextSink = emit.reasoning if self._thinking else emit.text
 
     def run(self) -> ReadStep:
+        """Parse all of the turn."""
         mark = "" if self._context.thought_open else (yield from self._first())
         while mark or (mark := (yield from self._read.until(self._messages.in_body, self._put))):
             mark = yield from self._at(mark)
         return ""
 
     def _first(self) -> ReadStep:
-        """The first message; JSON right here is a call if one has to come."""
+        """Read the first message; JSON at this position is a call if one is forced."""
         read, emit, context = self._read, self._emit, self._context
         if self._messages.untagged:
             begins, turn = self._messages.untagged
@@ -187,7 +189,7 @@ class _ChannelParser:
         return (yield from self._untagged(read.end_recording()))
 
     def _at(self, mark: str) -> ReadStep:
-        """Act on a tag in a body; return a closing tag if one was met behind it."""
+        """Act on a tag in a body; return a closing tag if one follows it."""
         if mark == TO:
             return (yield from self._untagged(mark))
         if mark in self._messages.begins:
@@ -198,7 +200,10 @@ class _ChannelParser:
         return ""
 
     def _untagged(self, begun: str = "") -> ReadStep:
-        """A header that lacks its first tag, or has none missing, else text; some of it was taken."""
+        """Read a header without its first tag, or with all tags, else text.
+
+        begun: the part that was already taken.
+        """
         read = self._read
         read.begin_recording(begun)
         if begun != TO:
@@ -221,7 +226,7 @@ class _ChannelParser:
         return ""
 
     def _message(self, header: str, mark: str = "") -> ReadStep:
-        """A header of which some was taken, and what its body begins with."""
+        """Read a header, of which some was taken, and the beginning of its body."""
         read = self._read
         while mark != MESSAGE and len(header) < _LONGEST:
             header += mark
@@ -247,7 +252,7 @@ class _ChannelParser:
             else:
                 self._put(words)
         elif name and not mark and self._read.torn(*self._messages.begins, CONSTRAIN, MESSAGE):
-            self._emit.note_dropped("content")  # the header ends within a tag, which is no value
+            self._emit.note_dropped("content")  # the header ends within a tag, which is no argument
         if mark and self._messages.spaced:
             yield from self._read.take_literal(" ")
         if self._thinking or not self._context.tools:
@@ -257,7 +262,7 @@ class _ChannelParser:
         return (yield from try_call(self._messages.body(read, emit, self._context, name), read, emit, emit.text))
 
     def _addressed(self, header: str) -> str:
-        """The tool that a message is for, "" for none; then it is known what its text is."""
+        """Return the tool that a message is for, "" for none, and set the output for its text."""
         recipient = next(reversed(_RECIPIENT.findall(header)), "")
         channel = next(reversed(_CHANNEL.findall(header)), "")
         thoughts, nobody = self._messages.thoughts, self._messages.nobody
@@ -291,7 +296,7 @@ def _read_muse_body(read: TextReader, emit: ParserOutput, context: ParseContext,
 
 
 def _name(read: TextReader) -> ReadStep:
-    """The name of a call, up to the end of its tag; the end of a header may have got into it."""
+    """Read the name of a call, up to the end of its tag.  The end of a header may stand inside it by mistake."""
     quote = yield from read.accept('"', "'")
     name = yield from read.read_word()
     stray = yield from read.accept(MESSAGE)
@@ -301,7 +306,10 @@ def _name(read: TextReader) -> ReadStep:
 
 
 def _declared(name: str, tools: Container[str]) -> str:
-    """Models see a tool without a namespace as one in a namespace of its own: f.f is f."""
+    """Return the name of the offered tool.
+
+    Models see a tool without a namespace as one in a namespace of its own: f.f is f.
+    """
     head, _, tail = name.partition(".")
     return tail if name not in tools and head == tail.partition(".")[0] and tail in tools else name
 

@@ -1,4 +1,4 @@
-"""A call as a block of JSON between code fences, with which an answer begins; small models write so."""
+"""Parse a call as a block of JSON between code fences at the beginning of a response, as small models write it."""
 
 import re
 
@@ -9,33 +9,42 @@ from gateway.formats.reader import Malformed, ReadStep, TextReader
 
 _LANGUAGE = re.compile(r"\w*")
 _LANGUAGES = {"", "json", "JSON", "tool_call", "tool_calls"}
-_LIMIT = 64 << 10  # characters that are held until the block has ended
+_LIMIT = 64 << 10  # characters of a block that are held until it ends
 
 
 class _Block:
-    """An Emit that keeps what is found in a block until it has ended; Malformed if that takes too long."""
+    """A ParserOutput that holds the events of a block until the block has ended.
+
+    A block that is too long, or has text, raises Malformed.
+    """
 
     def __init__(self, read: TextReader) -> None:
         self._read, self.long = read, False
         self._found: list[tuple[str, tuple[str, ...]]] = []
 
     def replay(self, emit: ParserOutput) -> None:
+        """Pass on the held events."""
         for method, arguments in self._found:
             getattr(emit, method)(*arguments)
 
     def tool_start(self, name: str, id: str = "") -> None:
+        """Hold the beginning of a call."""
         self._add("tool_start", name, id)
 
     def tool_args(self, json: str) -> None:
+        """Hold a piece of arguments."""
         self._add("tool_args", json)
 
     def tool_end(self) -> None:
+        """Hold the end of a call."""
         self._add("tool_end")
 
     def note_dropped(self, what: str) -> None:
+        """Hold a warning about dropped text."""
         self._add("note_dropped", what)
 
     def text(self, text: str) -> None:
+        """Raise Malformed, as a block of calls has no text."""
         raise Malformed
 
     reasoning = incomplete_call = unread = thought_end = text
@@ -48,7 +57,7 @@ class _Block:
 
 
 def opening(read: TextReader) -> ReadStep:
-    """Take a fence, its language and the white space after it."""
+    """Take a fence, its language and the white space behind it."""
     read.begin_recording()
     yield from read.take_literal(FENCE)
     yield from read.run(_LANGUAGE)
@@ -70,7 +79,7 @@ def block(read: TextReader, emit: ParserOutput, context: ParseContext, opening: 
         found.replay(emit)
     else:
         (emit.incomplete_call if read.ended and read.cut else emit.text)(text)
-    if found.long:  # as nothing tells how much of it is the block
+    if found.long:  # the end of the block is unknown
         yield from read.rest(emit.text)
     return whole
 

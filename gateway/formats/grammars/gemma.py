@@ -1,8 +1,8 @@
-"""Calls as Gemma writes them, in a JSON of its own:  call:f{city:<|"|>Paris<|"|>,days:3}<tool_call|>
+"""Parse calls as Gemma writes them, in its own dialect of JSON:  call:f{city:<|"|>Paris<|"|>,days:3}<tool_call|>
 
-A string stands between marks and nothing in it is escaped.  Seen and accepted: ordinary quotes, a stray mark behind
-them, text without any where the tool wants a string, a string's second mark or the last brace missing, a
-colon alone before the name.
+A string stands between marks and has no escapes.  The parser also accepts variants that models write: ordinary quotes,
+a stray mark behind them, text without quotes if the schema wants a string, a missing second mark of a string or last
+brace, and a colon alone before the name.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from gateway.formats.markers import Markers
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
 from gateway.formats.reader import ReadStep, TextReader, TextSink
 
-_STRUCTURED = ("{", "[", '"', "'")  # what values begin with that are no plain text
+_STRUCTURED = ("{", "[", '"', "'")  # beginnings of values that are no plain text
 _TEXT = frozenset({"string", "null"})
 _MORE, _MAYBE = ("{", ","), ("}", ",")
 
 
 class GemmaCall(Struct, frozen=True, kw_only=True):
-    """The texts around a string, and after a call.  An object of this class is a CallParser."""
+    """The mark around a string, and the tag that ends a call.  An object of this class is a CallParser."""
 
     mark: str
     end: str
@@ -52,7 +52,7 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
         return "whole"
 
     def _value(self, read: TextReader, put: TextSink, tool: Mapping[str, Any], key: str) -> ReadStep:
-        """One value; return what follows it, "" if the text ended first."""
+        """Read one value; return the text that follows it, "" if the text ended first."""
         wanted = lenient_json.bare_types(tool, key)
         if (yield from read.accept(self.mark)):
             mark = yield from self._string(read, put, self.mark, "}")
@@ -67,9 +67,9 @@ class GemmaCall(Struct, frozen=True, kw_only=True):
         return (yield from read.expect(",", "}", self.end)) if mark == self.mark else mark
 
     def _string(self, read: TextReader, put: TextSink, *stops: str, follow: tuple[str, ...] = ()) -> ReadStep:
-        """The inside of a string; return what ended it, "" if the text ended first.
+        """Read the inside of a string; return the stop that ended it, "" if the text ended first.
 
-        A brace does where the call ends behind it, a comma where one of `follow` comes next.
+        A brace ends it if the call ends behind the brace, a comma if one of `follow` comes next.
         """
         put('"')
         stop = Markers(*stops)

@@ -4,7 +4,7 @@ Some servers leave out the special tokens:
 
     analysisI should look.assistantcommentary to=functions.f json{…}assistantfinalHello.
 
-Only models of that family write so, and only a text that begins so is such a turn.
+Only models of that family write so, and only a text that begins like this is read as such a turn.
 """
 
 import re
@@ -19,17 +19,21 @@ from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 _CHANNELS, _TO = ("analysis", "commentary", "final"), " to="
 _HEADERS = tuple(f"assistant{word}" for word in (*_CHANNELS, _TO))
 _NEXT = Markers(*_HEADERS)
-# What follows such a word where it is a word of a sentence; "finally" is one, and no word begins with "analysis".
+# Characters that follow such a word inside a sentence.  "final" may begin another word, such as "finally"; "analysis"
+# begins none.
 _PROSE = {"final": re.compile(r"[a-z\s.,:;_/)'-]*")}
 _MARKS = re.compile(r"[\s.,:;_/)'-]*")
 _NAME = re.compile(r"[\w.:/-]*")
-_GLUED = ("", *_CHANNELS, "json", "code")  # what may follow a name without a space
+_GLUED = ("", *_CHANNELS, "json", "code")  # words that may follow a name without a space
 _BEGINS, _ENDS = (START, CHANNEL), ("<|end|>", "<|call|>", "<|return|>")
 _IN_CODE = Markers(*_BEGINS, *_ENDS)
 
 
 def begins(read: TextReader) -> ReadStep:
-    """Take the header that a turn begins with; return "" if there is none, and what was taken is recorded."""
+    """Take the header at the beginning of a turn; return "" if there is none.
+
+    The text that was taken stays recorded.
+    """
     read.begin_recording()
     header = yield from read.take_literal(*_CHANNELS, *_HEADERS)
     if header not in _CHANNELS or (yield from read.lookahead(_TO)):
@@ -79,7 +83,7 @@ def _tool(name: str, tools: Collection[str]) -> str:
 
 
 def harmony_format(*, spaced: bool = False) -> ChannelFormat:
-    """spaced: a space stands after each tag."""
+    """Return the format of gpt-oss.  `spaced`: a space follows each tag."""
     return ChannelFormat(
         begins=_BEGINS,
         ends=_ENDS,

@@ -1,6 +1,8 @@
-"""Calls whose name stands in a header before their JSON:
+"""Parse calls whose name stands in a header before their JSON:
 
-f[ARGS]{…}    functions.f:0<|tool_call_argument_begin|>{…}    function<｜tool▁sep｜>f ```json {…} ```
+f[ARGS]{…}
+functions.f:0<|tool_call_argument_begin|>{…}
+function<｜tool▁sep｜>f ```json {…} ```
 """
 
 import re
@@ -14,7 +16,7 @@ from gateway.formats.plain_text import PassThrough
 from gateway.formats.reader import Malformed, ReadStep, TextReader
 
 _FENCE, _KIND = "```", re.compile(r"\w*")
-_FIRST = ("{", '"', "'", "null", "None")  # what arguments begin with
+_FIRST = ("{", '"', "'", "null", "None")  # beginnings of arguments
 
 
 def _as_it_is(header: str) -> tuple[str, str]:
@@ -24,13 +26,13 @@ def _as_it_is(header: str) -> tuple[str, str]:
 class HeadedCall(Struct, frozen=True, kw_only=True):
     """The tags of such a call, whose first one was taken.  An object of this class is a CallParser.
 
-    begins: may stand before the header, several of them, and each of them again.
+    begins: tags that may stand before the header, several of them, also repeated.
     kind: a header that is no name; the name follows behind the separator.
-    id_mark: announces an id behind the name.
-    separators: stand between the header and the arguments; where `bare`, a brace alone does as well.
-    prelude: may stand before the arguments, with a word that says what they are; a code fence may anyway.
-    ends: closing tags; in place of the header they mean that there is no call, in place of the arguments, no arguments.
-    parts: the name and the id that a header holds.
+    id_mark: the tag before an id behind the name.
+    separators: tags between the header and the arguments; if `bare` is set, a brace alone also separates them.
+    prelude: tags that may stand before the arguments with a word for their language; a code fence may always do so.
+    ends: closing tags.  In place of the header there is no call; in place of the arguments, the call has none.
+    parts: split a header into name and id.
     """
 
     begins: tuple[str, ...] = ()
@@ -70,7 +72,7 @@ class HeadedCall(Struct, frozen=True, kw_only=True):
         return "whole"
 
     def _header(self, read: TextReader) -> Generator[PassThrough | None, None, tuple[str, str, str]]:
-        """The name, the id, and the closing tag that stands in place of a separator."""
+        """Read the name, the id, and a closing tag in place of a separator."""
         yield from read.peek()
         header = yield from read.read_word()
         marks = (*self.separators, *self.ends, *((self.id_mark,) if self.id_mark else ()))
@@ -79,7 +81,7 @@ class HeadedCall(Struct, frozen=True, kw_only=True):
             yield from read.peek()
             header = yield from read.read_word()
             if not (yield from read.peek()):
-                raise Malformed  # nothing tells that the name is whole
+                raise Malformed  # the name may be incomplete
         name, id = self.parts(header)
         if self.id_mark and mark == self.id_mark:
             id = yield from read.read_word()

@@ -1,8 +1,8 @@
-"""Calls as JSON objects:  {"name": "f", "arguments": {…}}   one, or several in a list or one after the other.
+"""Parse calls as JSON objects, one, or several in a list or in sequence:  {"name": "f", "arguments": {…}}
 
-Seen in the wild and accepted: other names of the members, arguments before the name, arguments as a JSON string or
-null, the API's own shape with a `function` inside, Python's quotes, doubled braces, a missing last brace.  Before
-its name is known an object may prove to be text; after that it is a call, whole or cut.
+The parser also accepts variants that models write: other names of the members, arguments before the name, arguments as
+a JSON string or null, the API's own form with a `function` inside, Python's quotes, doubled braces, a missing last
+brace.  Before its name is known an object may still be text; after that it is a call, complete or cut off.
 """
 
 import re
@@ -31,12 +31,12 @@ def tagged_calls(read: TextReader, emit: ParserOutput, context: ParseContext) ->
 
 
 def keyed_calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """Like `tagged_calls`, where the name is the key of the arguments:  [{"f": {…}}]"""
+    """Read calls like `tagged_calls` in which the name is the key of the arguments:  [{"f": {…}}]"""
     return (yield from read_calls(read, KeyedCall(read, emit, context)))
 
 
 def read_calls(read: TextReader, call: "JsonCall") -> ReadStep:
-    """One object, several or a list of them, maybe between fences."""
+    """Read one object, several or a list of them, perhaps between code fences."""
     fence = yield from read.accept(FENCE)
     if fence:
         yield from read.take_literal("json")
@@ -59,7 +59,7 @@ def read_arguments(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
 
 
 def _spelled(first: str, read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
-    """Return what passes on arguments that begin with a character."""
+    """Return the step that passes on arguments with this first character."""
     return encoded(read, put, shape) if first in ('"', "'") else whole(read, put, shape)
 
 
@@ -72,17 +72,17 @@ def _as_they_came(read: TextReader, put: TextSink) -> ReadStep:
 
 
 def surplus(read: TextReader) -> ReadStep:
-    """Drop a brace too many behind a call."""
+    """Drop a surplus brace behind a call."""
     found = yield from read.accept("}")
     read.was_repaired |= bool(found)
     return found
 
 
 class JsonCall:
-    """Reads objects; the TextReader is recording from whatever announced the call.
+    """Parse objects, while the TextReader records from the announcement of the call.
 
-    names: where no tag announced the call, the names that make an object one; None: any name does.
-    pseudo: names of what is no call, and no text either.
+    names: if no tag announced the call, the names that make an object a call; None for any name.
+    pseudo: names of objects that are neither calls nor text.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class JsonCall:
         self.read, self.emit, self.names, self._context, self._pseudo = read, emit, names, context, pseudo
 
     def none(self) -> None:
-        """Take a list without calls: the markup falls away."""
+        """Take a list without calls, and drop its markup."""
         self.read.end_recording()
 
     def run(self) -> ReadStep:
-        """Read on after the opening brace; return "" if the text ended before the object did."""
+        """Parse one object behind its opening brace; return "" if the text ended before the object did."""
         self._started = self._argued = self._mute = False
         self._shape = ANYTHING
-        self._python = False  # Python wrote the string that was read last
+        self._python = False  # the last string had Python's quotes
         self._id = ""
-        self._early: list[str] = []  # arguments that came before the name
-        self._strange: list[str] = []  # members before the name that mean nothing
-        self.depth = 1  # of braces that are open between two members
+        self._early: list[str] = []  # arguments before the name
+        self._strange: list[str] = []  # unknown members before the name
+        self.depth = 1  # open braces between two members
         doubled = yield from self.read.take_literal("{")
         yield from self._members()
         if not self._started:
@@ -145,7 +145,7 @@ class JsonCall:
         return ""
 
     def _argue(self, first: str) -> ReadStep:
-        """Pass on the arguments; in an object that Python wrote, Python's notation is no damage."""
+        """Pass on the arguments; in an object with Python's quotes, Python's notation counts as no repair."""
         self._argued, mended = True, self.read.was_repaired
         try:
             end = yield from _spelled(first, self.read, self._put, self._shape)
@@ -158,7 +158,7 @@ class JsonCall:
         return end
 
     def _inside(self) -> ReadStep:
-        """The members of an object inside this one."""
+        """Read the members of an object inside this one."""
         yield from self.read.take_literal("{")
         self.depth += 1
         yield from self._members()
@@ -174,7 +174,7 @@ class JsonCall:
         return (yield from self.read.json(_ignore))
 
     def _string(self, options: Collection[str] | None) -> ReadStep:
-        """A string in any quotes; as long as it may be text, one of the options or Malformed."""
+        """Read a string in any quotes; while the object may be text, only one of the options, else raise Malformed."""
         quote = yield from self.read.peek()
         self._python = quote == "'"
         if self.names is None or self._started:
@@ -197,7 +197,7 @@ class JsonCall:
             self._put(early if self._mute else fitted(early, self._shape) or early)
 
     def _drop(self, what: str) -> None:
-        """As soon as it is a call, however that ends."""
+        """Add a warning about a dropped member once the object is a call."""
         if not self._started:
             self._strange.append(what)
         else:
@@ -205,19 +205,19 @@ class JsonCall:
 
     @property
     def _put(self) -> TextSink:
-        """Where arguments go that come now."""
+        """The sink for the arguments that come next."""
         if not self._started:
             return self._early.append
         return self._unused if self._mute else self.emit.tool_args
 
     def _unused(self, arguments: str) -> None:
-        """Drop the arguments of what is no call, and report any other than an empty object."""
+        """Drop the arguments of an object that is no call; warn unless they are empty."""
         if arguments.strip(_EMPTY):
             self.emit.note_dropped("tool_calls.function.arguments")
 
 
 class KeyedCall(JsonCall):
-    """Reads objects whose key is the call's name; one that names it as others do is read as theirs."""
+    """Parse objects whose key is the name of the call, or that name it in a member as other calls do."""
 
     def _member(self, key: str) -> ReadStep:
         if self._started or key in _KNOWN:
@@ -227,7 +227,7 @@ class KeyedCall(JsonCall):
 
 
 def several(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
-    """The first, whose brace was taken, and those that follow."""
+    """Read the first call, whose brace was taken, and those that follow."""
     yield from call.run()
     if listed:
         call.names = None
@@ -246,7 +246,7 @@ def several(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
 
 
 def _another(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
-    """One that follows; what is none is text, and only a list goes on behind it."""
+    """Read a further call; if it is none it becomes text, and only a list continues behind it."""
     try:
         yield from call.run()
     except Malformed:
@@ -262,7 +262,7 @@ def _another(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
 
 
 def _rest(read: TextReader, call: JsonCall) -> ReadStep:
-    """Take the rest of an object that is no call, which may be over."""
+    """Take the rest of an object that is no call."""
     return (yield from read.json(_ignore, call.depth)) if call.depth else "whole"
 
 

@@ -1,11 +1,11 @@
-"""Calls whose arguments are elements inside elements, as MiniMax M3 writes them; its mark before each tag is left out:
+"""Parse calls whose arguments are nested elements, as MiniMax M3 writes them, here without its mark before each tag:
 
     <invoke name="f"> <city>Paris</city> <tags> <item>a</item> <item>b</item> </tags> <at> <x>1</x> </at> </invoke>
 
-The tool's schema tells lists from objects, and the types of all that is inside; where it does not, `item` makes a list,
-and so do children of one name, unless the schema gives them another type.  Text between the children of an object is
-its `$text`, between items it is one.  So an object inside an argument is put when it has ended.
-A value's own closing tag may lack the mark or be missing where another tag follows.
+The tool's schema tells lists from objects, and the types of all values inside.  Where the schema does not decide,
+`item` makes a list.  Several children of one name also make a list, unless the schema gives them another type.  Text
+between the children of an object is its `$text`; text between items is an item.  So an object inside an argument is
+passed on only when it has ended.  A value's own closing tag may lack the mark, or be missing before another tag.
 """
 
 import re
@@ -33,13 +33,16 @@ from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 _SPACE, _INSIDE_TAG = re.compile(r"\s*"), re.compile(r"[^<>\n]*")
 _ITEM, _TEXT = "item", "$text"
 _INVOKE = "<invoke name="
-_OUTER = (_INVOKE, "</invoke>", "<tool_call>", "</tool_call>")  # no argument has these
+_OUTER = (_INVOKE, "</invoke>", "<tool_call>", "</tool_call>")  # tags that are no arguments
 _EMPTY = {"array": "[]", "object": "{}"}
-_DEPTH = 64  # of elements inside elements
+_DEPTH = 64  # levels of nested elements
 
 
 class NestedCall(Struct, frozen=True, kw_only=True):
-    """The mark before each tag.  An object of this class is a CallParser, used behind the tag before the name."""
+    """Parse calls behind the tag before the name.  An object of this class is a CallParser.
+
+    mark: the mark before each tag.
+    """
 
     mark: str
 
@@ -59,19 +62,19 @@ class NestedCall(Struct, frozen=True, kw_only=True):
 
 
 class _NestedParser:
-    """The arguments of one call.
+    """Parse the arguments of one call.
 
-    A tag is known by its name, with a slash if it closes; one that no argument has is known whole.
+    A tag is represented by its name, with a slash if it closes; a tag that is no argument is represented in full.
     """
 
     def __init__(self, mark: str, read: TextReader, put: TextSink) -> None:
         self._mark, self._read = mark, read
         self._parameters = Parameters(put, read)
         self._put: TextSink = self._parameters.put
-        self._tail = ""  # text between elements that the end of the text may have cut
+        self._tail = ""  # text between elements that may be cut off
 
     def run(self, tool: Mapping[str, Any]) -> ReadStep:
-        """Read them; return the tag that ended them, "" if the text ended first."""
+        """Read the arguments; return the tag that ended them, "" if the text ended first."""
         try:
             tag = yield from self._members(tool)
         except Malformed:
@@ -133,9 +136,9 @@ class _NestedParser:
     def _value(
         self, tool: Mapping[str, Any], tag: str, key: str, depth: int, texts: list[str] | None = None
     ) -> ReadStep:
-        """One value, behind its tag; return the tag that follows its closing one, or that stands in place of that.
+        """Read one value behind its tag; return the tag behind its closing tag, or in place of that.
 
-        texts: takes the text before that tag; None: there is to be none.
+        texts: receives the text before that tag; None if text is not allowed there.
         """
         read = self._read
         wanted = argument_types(tool, key, STRING if depth == _DEPTH else ANY)
@@ -156,7 +159,10 @@ class _NestedParser:
         return (yield from self._next(texts)) if end == f"/{tag}" else end
 
     def _leaf(self, tag: str, begun: str, end: str, wanted: frozenset[str]) -> ReadStep:
-        """Text that began so, and perhaps has ended with a tag; return the tag that ended it."""
+        """Read text whose beginning was taken, up to the tag that ends it; return that tag.
+
+        end: the tag, if it was already read.
+        """
         put = self._put
         begun = begun.partition(self._mark)[0] if end else begun
         if wanted == STRING:
@@ -176,7 +182,7 @@ class _NestedParser:
         return end
 
     def _text(self, tag: str, put: TextSink) -> ReadStep:
-        """The text of a value; return the tag that ended it, "" if the text ended first."""
+        """Read the text of a value; return the tag that ended it, "" if the text ended first."""
         read = self._read
         stops = Markers(self._mark, f"</{tag}>")
         while mark := (yield from read.until(stops, put)):
@@ -193,7 +199,10 @@ class _NestedParser:
         return ""
 
     def _next(self, texts: list[str] | None = None) -> ReadStep:
-        """The tag that comes next, "" if the text ended first; Malformed if text comes that `texts` cannot take."""
+        """Return the next tag, "" if the text ended first.
+
+        Raises Malformed if text comes and `texts` is None.
+        """
         read, text = self._read, list[str]()
         if texts is None:
             tag = (yield from self._tag()) if (yield from read.accept(self._mark)) else ""
@@ -214,7 +223,7 @@ class _NestedParser:
         return tag
 
     def _tag(self) -> ReadStep:
-        """The tag behind a mark, "" if there is none."""
+        """Return the tag behind a mark, "" if there is none."""
         if outer := (yield from self._read.accept(*_OUTER)):
             return outer
         if not (yield from self._read.accept("<")):
@@ -230,10 +239,10 @@ class _Members:
         self._values: dict[str, list[list[str]]] = {}
 
     def put(self, key: str, *, many: bool, first: bool = False) -> TextSink:
-        """Begin a value, and return what takes it.
+        """Begin a value, and return the sink for it.
 
-        many: values of one key are a list, else the last one counts.
-        first: it stands before all others, the last of which may be cut.
+        many: several values of one key become a list; else the last one counts.
+        first: the value goes before all others, as the last of these may be cut off.
         """
         if first:
             self._values = {key: [], **self._values}
@@ -244,7 +253,7 @@ class _Members:
         return values[-1].append
 
     def json(self) -> str:
-        """Return the JSON so far, without the brace that closes it."""
+        """Return the JSON so far, without the closing brace."""
         return "{" + ", ".join(f'"{escape_json_string(key)}": {_one(values)}' for key, values in self._values.items())
 
 

@@ -1,10 +1,10 @@
-"""Parse calls as Python writes them:  [f(city="Paris"), g(n=3, opt=None)]
+"""Parse calls as Python writes them, one, or several in a list or in sequence:  [f(city="Paris"), g(n=3, opt=None)]
 
-One, or several in a list or one after the other; literals of Python or JSON; positional arguments take the names of the
-tool's parameters in their order, and more of them are numbered.  A call begins when all of it was read, as half of an
-expression means something else.  A call with a value that is no literal is text.
+Values are literals of Python or JSON.  Positional arguments take the names of the tool's parameters in their order;
+further ones are numbered.  A call begins when all of it was read, as half of an expression may mean something else.
+A call with a value that is no literal is text.
 
-Llama writes behind <|python_tag|> a call as JSON, a call of a tool of its training, or code:
+Behind <|python_tag|>, Llama writes a call as JSON, a call of a tool from its training, or code:
 
     {"name": "f", "parameters": {…}}      brave_search.call(query="…")      print(1)
 """
@@ -31,9 +31,9 @@ _CODE = ("code_interpreter", "python")
 
 
 class Pythonic(Struct, frozen=True):
-    """Such calls behind a tag, or behind a bracket.  An object of this class is a CallParser.
+    """Parse such calls behind a tag or a bracket.
 
-    format: the name of the format, for the warning that a call could not be read.
+    format: the name of the format, for the warning about a call that cannot be parsed.
     """
 
     format: str
@@ -48,14 +48,17 @@ class Pythonic(Struct, frozen=True):
         return (yield from read.accept(fence)) if fence else ""
 
     def named(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-        """A list, whose bracket was taken, is one of calls if the first of them names a tool."""
+        """Read a list of calls whose bracket was taken.
+
+        Raises Malformed unless the first call names an offered tool.
+        """
         yield from read.peek()
         if not (yield from read.lookahead(*map("{}(".format, context.tools))):
             raise Malformed
         return (yield from self._several(read, emit, context, listed=True))
 
     def arguments(self, read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
-        """The call of a name, after its bracket; return "" if the text ended before it did."""
+        """Read the arguments of a call behind its bracket, then begin the call; return "" if the text ended first."""
         pieces: list[str] = []
         try:
             whole = yield from _arguments(read, pieces.append, context.tools.get(name, {}))
@@ -68,7 +71,7 @@ class Pythonic(Struct, frozen=True):
         start_call(read, emit, name)
         text = "".join(pieces)
         if not (whole or read.cut):
-            text = text.removesuffix('"')  # the string may have gone on
+            text = text.removesuffix('"')  # the string may be incomplete
         emit.tool_args(text)
         if whole:
             emit.tool_end()
@@ -92,11 +95,11 @@ class Pythonic(Struct, frozen=True):
         except Malformed:
             emit_as_text(read, emit, emit.text)
             if space := (yield from read.run(_SPACE)):
-                emit.text(space)  # it belongs to that text, not to a tag
+                emit.text(space)  # the white space belongs to that text, not to a tag
         return ""
 
     def _one(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-        """One call; return "" if the text ended before it did."""
+        """Read one call; return "" if the text ended before the call did."""
         yield from read.peek()
         name = yield from read.read_word()
         if not (yield from read.take_literal("(")):
@@ -105,7 +108,7 @@ class Pythonic(Struct, frozen=True):
 
 
 def _arguments(read: TextReader, put: TextSink, tool: Mapping[str, Any]) -> ReadStep:
-    """Read all arguments as an object; return "" if the text ended first, or raise Malformed."""
+    """Read all arguments as an object; return "" if the text ended first.  Raises Malformed."""
     properties = tool.get("properties")
     places = chain(properties if isinstance(properties, Mapping) else (), map("argument_{}".format, count(1)))
     before, more = "{", ","
@@ -120,7 +123,7 @@ def _arguments(read: TextReader, put: TextSink, tool: Mapping[str, Any]) -> Read
 
 
 def _argument(read: TextReader, put: TextSink, before: str, tool: Mapping[str, Any], places: Iterator[str]) -> ReadStep:
-    """One argument; return what followed it, "" if the text ended first."""
+    """Read one argument; return the mark behind it, "" if the text ended first."""
     key = begun = ""
     first = yield from read.peek()
     if first.isalpha() or first == "_":
@@ -139,7 +142,12 @@ def _ignore(_: str) -> None:
 
 
 def calls(format: str) -> CallParser:
-    """JSON is a call of whatever name; the rest only where such a tool was offered.  `format`: as in `Pythonic`."""
+    """Return the parser of the text behind <|python_tag|>.
+
+    JSON is a call of any name; a call in Python and code are calls only if such a tool was offered.
+
+    format: the name of the format, as in `Pythonic`.
+    """
     expressions = Pythonic(format)
 
     def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:

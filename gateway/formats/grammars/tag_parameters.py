@@ -1,27 +1,28 @@
-"""The parameters of a call that are written between tags, as the members of one JSON object."""
+"""Write the parameters of a call between tags as the members of one JSON object."""
 
 from gateway.formats.argument_types import escape_json_string
 from gateway.formats.reader import TextReader, TextSink
 
-_LONGEST = 256  # characters of a member that waits
+_LONGEST = 256  # characters of a member that is held
 
 
 class Parameters:
-    """Pass on members as they come; the last one waits for the next key, which may repeat it.
+    """Pass on members piece by piece; the last one is held until the next key, which may repeat it.
 
-    Of a parameter that comes several times in a row, only the last value goes out.  A member that is longer than
-    `_LONGEST` goes out as it comes.  A key that comes again after that is written again: JSON parsers take the last.
+    If a parameter comes several times in a row, only its last value is sent.  A member that is longer than `_LONGEST`
+    is sent at once.  A later repetition is then sent as a second member, of which JSON parsers take the last.
     """
 
     def __init__(self, put: TextSink, read: TextReader) -> None:
         self._put, self._read = put, read
-        self._before = "{"  # what stands before the next key; "": the object is complete
+        self._before = "{"  # the text before the next key; "" if the object is complete
         self._key = ""
-        self._waiting: list[str] | None = None  # the member, from what stands before its key; None: it goes out
+        self._waiting: list[str] | None = None  # the held member with the text before its key; None if none is held
         self._size = 0
 
     @property
     def empty(self) -> bool:
+        """Return True if no member has begun."""
         return self._before == "{"
 
     def begin(self, key: str) -> None:
@@ -50,7 +51,7 @@ class Parameters:
         self._put(json)
 
     def flush(self) -> None:
-        """Pass on what waits."""
+        """Pass on the held member."""
         if self._waiting:
             self._put("".join(self._waiting))
         self._waiting = None

@@ -1,13 +1,14 @@
-"""Calls whose arguments are text between tags, each with its key:
+"""Parse calls whose arguments are text between tags, each with its key:
 
     <function=f> <parameter=city>Paris</parameter> </function>
     <invoke name="f"> <parameter name="city" string="true">Paris</parameter> </invoke>
     f <arg_key>city</arg_key> <arg_value>Paris</arg_value> </tool_call>
 
-A value's type is in its tag, else in the tool's schema; the schema wins where it rules the tag's type out.  A long
-string goes out as it comes, the rest with the next tag, which may repeat the parameter.
-A value may be markup itself: a closing tag counts only where another tag of the call, or the end of the text, follows,
-and the tag of a key inside a value only with a key that the tool has.
+The type of a value is in its tag, else in the tool's schema; if the schema excludes the type of the tag, the schema
+counts.  A long string is sent piece by piece, other values with the next tag, which may repeat the parameter.
+
+A value may itself be markup.  So a closing tag counts only before another tag of the call or the end of the text, and
+the tag of a key inside a value only if the tool has that parameter.
 """
 
 import re
@@ -42,8 +43,8 @@ _ASSIGNED = re.compile(r"""[^<>"'\n=]*""")
 _ATTRIBUTES = re.compile(r"[^<>{\n]*")
 _ATTRIBUTE = re.compile(r"""(?:string|type)=["']?(\w*)""")
 _TYPE = re.compile(r"\s*([^\s]*)")
-_WRAPPERS = ("arguments", "input", "properties")  # a key that some models put around all of the arguments
-_NO_STRING = frozenset({"string", "quoted", "null"})  # of a string whose tag says that it is none
+_WRAPPERS = ("arguments", "input", "properties")  # keys that some models put around all arguments
+_NO_STRING = frozenset({"string", "quoted", "null"})  # types of a string whose tag denies that it is one
 _OBJECT = frozenset({"object"})
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _IN_CDATA = Markers(_CDATA_END)
@@ -52,20 +53,21 @@ _IN_CDATA = Markers(_CDATA_END)
 class TaggedCall(Struct, frozen=True, kw_only=True, dict=True):
     """The tags of a call, whose first one, up to the name, was taken.  An object of this class is a CallParser.
 
-    next: what may follow a call, the tag before a name first; so an end before these is one, though others be missing.
-    name_end: stands after the name; "": nothing, and then only another tag makes it a call.
-    name_ends: other tags that stand there.
-    key, key_end, value: stand before a key, after it, and, where that is not all, before the value.
+    next: tags that may follow a call, the one before a name first; a closing tag before one of these always ends the
+        call.
+    name_end: the text behind the name; if it is empty, only another tag makes the text a call.
+    name_ends: other texts in that place.
+    key, key_end, value: the texts before a key, behind it, and, if needed, before the value.
     also: other spellings of `key`.
-    assign: stands between a key and its value where a model writes both between the tags of the key.
-    type: tags around a type, which may stand before the value.
-    json: tags around arguments that are JSON, where these do not stand alone.
-    value_ends, call_ends: any of these is the end of a value, or of the call.
-    unknown: the types of a value of which neither its tag nor the schema tells any.
+    assign: the text between a key and its value if a model writes both between the tags of the key.
+    type: tags around a type that may stand before the value.
+    json: tags around arguments that are JSON; None if these have no tags.
+    value_ends, call_ends: tags that end a value, or the call.
+    unknown: the types of a value without a type in its tag or the schema.
     trim: a line end on either side of a value is not part of it.
-    framed: the one behind a value is part of it unless there is one before it.
+    framed: the line end behind a value is part of it unless there is one before the value.
     cdata: a value may stand in <![CDATA[ ]]>.
-    escaped: keys have &quot; and &amp; in them.
+    escaped: keys contain &quot; and &amp;.
     """
 
     next: tuple[str, ...]
@@ -88,36 +90,37 @@ class TaggedCall(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Return what stands before a key, in all spellings."""
+        """The texts before a key, in all spellings."""
         return (self.key, *self.also)
 
     @cached_property
     def stops(self) -> Markers:
-        """Return the tags that may end a value."""
+        """The tags that may end a value."""
         return Markers(*self.keys, *self.value_ends, *self.call_ends)
 
     def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         return _TaggedParser(self, read, emit, context).run()
 
     def run_named(self, read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
-        """Read on in a call of this name, which was started."""
+        """Parse the rest of a call of this name that has begun."""
         return _TaggedParser(self, read, emit, context).named(name)
 
 
 class _TaggedParser:
-    """One call on its way."""
+    """Parse one call."""
 
     def __init__(self, tags: TaggedCall, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
         self._tags, self._read, self._emit, self._tools = tags, read, emit, context.tools
         self._tool: Mapping[str, Any] = {}
         self._parameters = Parameters(emit.tool_args, read)
-        self._key = ""  # the next one, if it was read to know that the value before it has ended
+        self._key = ""  # the next key, if it was read to find the end of the value before it
 
     def run(self) -> ReadStep:
-        """Read it all; return "" if the text ended first."""
+        """Read all of the call; return "" if the text ended first."""
         return (yield from self._arguments((yield from self._head())))
 
     def named(self, name: str) -> ReadStep:
+        """Read the arguments of a call of this name; return "" if the text ended first."""
         self._tool = self._tools.get(name, {})
         tag = yield from self._read.accept(*self._tags.keys, *self._tags.call_ends)
         return (yield from self._arguments(tag or (yield from self._read.lookahead("{"))))
@@ -139,7 +142,7 @@ class _TaggedParser:
         return tag
 
     def _head(self) -> ReadStep:
-        """The name, and the tag or bracket after it."""
+        """Read the name, and the tag or bracket behind it."""
         read, tags = self._read, self._tags
         name = yield from self._name()
         more = (yield from read.run(_ATTRIBUTES)) if tags.name_end else ""
@@ -163,7 +166,7 @@ class _TaggedParser:
         return name
 
     def _json(self) -> ReadStep:
-        """Arguments as JSON; a closing tag after them is left to others."""
+        """Read arguments as JSON; a closing tag behind them is left to the caller."""
         if not (yield from read_arguments(self._read, self._emit.tool_args, of_tool(self._tool))):
             return ""
         self._emit.tool_end()
@@ -171,7 +174,7 @@ class _TaggedParser:
         return (yield from self._read.accept(self._tags.json[1])) if self._tags.json else "whole"
 
     def _pair(self) -> ReadStep:
-        """One key and its value; return the tag that follows, "" if the text ended first."""
+        """Read one key and its value; return the tag that follows, "" if the text ended first."""
         key, self._key = self._key or (yield from self._next_key()), ""
         if not key:
             raise Malformed
@@ -193,7 +196,7 @@ class _TaggedParser:
         return key.replace("&quot;", '"').replace("&amp;", "&") if self._tags.escaped else key
 
     def _wanted(self, key: str) -> Generator[PassThrough | None, None, frozenset[str]]:
-        """The types that the value of a key may have, as its tag says, or else the schema."""
+        """Return the types that the value of a key may have, by its tag, else by the schema."""
         read, tags = self._read, self._tags
         if tags.assign and (yield from read.take_literal(tags.assign)):
             return argument_types(self._tool, key, tags.unknown)
@@ -228,7 +231,10 @@ class _TaggedParser:
         return from_text(text, wanted, of_tool(self._tool).member(key))
 
     def _wrapper(self, key: str, wanted: frozenset[str]) -> ReadStep:
-        """A key that the tool does not have: if its value is an object and nothing follows, that is all arguments."""
+        """Read the value of a key that the tool does not have.
+
+        If the value is an object and no other key follows, the object is all arguments.
+        """
         pieces: list[str] = []
         tag = yield from self._text(pieces.append)
         text = "".join(pieces)
@@ -243,12 +249,12 @@ class _TaggedParser:
         return tag
 
     def _cut(self, text: str) -> str:
-        """The text was cut in something that means nothing before it is whole."""
+        """Report a call that the end of the text cut in a part that has no meaning before it is complete."""
         self._emit.incomplete_call(text)
         return ""
 
     def _text(self, put: TextSink) -> ReadStep:
-        """The text of a value; return the tag that follows it, "" if the text ended first."""
+        """Read the text of a value; return the tag that follows it, "" if the text ended first."""
         read, tags = self._read, self._tags
         begun = (yield from read.take_literal("\r\n", "\n")) if tags.trim else ""
         if tags.cdata and (yield from read.take_literal(_CDATA)):
@@ -268,13 +274,13 @@ class _TaggedParser:
             text = read.end_recording()
             if found:
                 return found
-            if read.ended and read.cut:  # so its type is unknown
+            if read.ended and read.cut:  # the type of the value is unknown
                 return self._cut(text)
             put(text)
         return ""
 
     def _following(self, mark: str) -> ReadStep:
-        """The tag that comes after the end of a value; "" if the text goes on in a way that makes it none."""
+        """Return the tag behind the end of a value; "" if the text continues in a way that makes it no end."""
         read, tags = self._read, self._tags
         if mark in tags.keys:
             key = yield from self._next_key()
@@ -297,13 +303,14 @@ class _TaggedParser:
 
 
 class _TrimmedOutput:
-    """A sink without the line end that stands last, of the sort that stood first."""
+    """A sink that drops the last line end, of the kind of the first one."""
 
     def __init__(self, put: TextSink, begun: str) -> None:
         self._put, self._held = put, ""
         self._ends = ("\n",) if begun == "\n" else ("\r\n", "\n", "\r")
 
     def write(self, text: str) -> None:
+        """Pass on text, and hold a line end at its end."""
         if self._held or text[-1] in "\r\n":
             text = self._held + text
             self._held = next((end for end in self._ends if text.endswith(end)), "")
@@ -312,6 +319,7 @@ class _TrimmedOutput:
             self._put(text)
 
     def close(self) -> None:
+        """Drop the held line end; pass on a lone carriage return."""
         if self._held == "\r":
             self._put("\r")
 

@@ -1,4 +1,4 @@
-r"""A format that the user brings: the response template of a checkpoint, as its tokenizer_config.json has it.
+r"""Compile a format of the user's own: the response template of a checkpoint, from its tokenizer_config.json.
 
     {"fields": {
         "thinking": {"open": "<think>", "close": "</think>"},
@@ -9,9 +9,8 @@ r"""A format that the user brings: the response template of a checkpoint, as its
             "transform": {"function": {"name": "{name}", "arguments": "{content}"}}},
         "content": {"close": "<|im_end|>"}}}
 
-It is taken apart once, into the tags and grammars that the families of this package are made of: it recovers from
-what is wrong in a text as they do, and values get the types of the tools' schemas.  What a template does not mention
-is text.
+The template is compiled once, to the tags and grammars of the families of this package.  So malformed text is handled
+as in their formats, and values get the types of the tools' schemas.  Anything that a template does not mention is text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,10 @@ _FIELDS = ("content", *_THOUGHTS, "tool_calls")
 
 
 class TemplateError(Exception):
-    """A template that cannot be used.  `faults`: each place in it, and what would be right there."""
+    """A template that cannot be used.
+
+    faults: each faulty path in it, with a text that says what is wrong.
+    """
 
     def __init__(self, faults: Sequence[tuple[NodePath, str]]) -> None:
         super().__init__("\n".join(": ".join(filter(None, (".".join(path), text))) for path, text in faults))
@@ -37,7 +39,10 @@ class TemplateError(Exception):
 
 
 def compile_template(template: Mapping[str, Any]) -> Markup:
-    """The format that a template describes; raises a TemplateError with all that is wrong in it."""
+    """Return the format that a template describes.
+
+    Raises TemplateError with all faults of the template.
+    """
     root = TemplateNode(template, (), _TEMPLATE, [])
     if root.data.get("version", 1) != 1:
         root.add_error("should be 1", "version")
@@ -62,7 +67,10 @@ def compile_template(template: Mapping[str, Any]) -> Markup:
 
 
 def find_template(data: object) -> Mapping[str, Any]:
-    """The template that a file holds, alone or as a part of a tokenizer's configuration; raises a TemplateError."""
+    """Return the template in a decoded file, which holds it alone or in a tokenizer's configuration.
+
+    Raises TemplateError if there is none.
+    """
     held = data if isinstance(data, Mapping) else {}
     for template in (held.get("response_template"), held.get("response_schema"), held):
         if isinstance(template, Mapping) and "fields" in template:
@@ -74,7 +82,7 @@ def find_template(data: object) -> Mapping[str, Any]:
 
 
 def _thoughts(fields: TemplateNode) -> dict[str, tuple[str, ...]]:
-    """Opening tag → closing tags."""
+    """Return the opening tags of reasoning, each with its closing tags."""
     thoughts: dict[str, tuple[str, ...]] = {}
     for name in _THOUGHTS:
         if name in fields.data:
@@ -85,17 +93,17 @@ def _thoughts(fields: TemplateNode) -> dict[str, tuple[str, ...]]:
 
 
 def _content(root: TemplateNode, fields: TemplateNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tags around the content, and those that only end it."""
+    """Return the tags around the content, and those that only end it."""
     place = _text(fields, "content")
     closes = place.texts("close")
     if not place.has("open"):
         return (), closes
-    anchors = [anchor for anchor in root.texts("start_anchor") if not anchor[0].isalnum()]  # may come again
+    anchors = [anchor for anchor in root.texts("start_anchor") if not anchor[0].isalnum()]  # the model may repeat it
     return (*_tags(place), *closes, *anchors), ()
 
 
 def _text(fields: TemplateNode, name: str) -> TemplateNode:
-    """The place of a field that is plain text."""
+    """Return the node of a field that is plain text."""
     place = fields.inside(name, FIELD)
     place.inside("content_args", ("strip",))
     if place.data.get("content", "text") != "text":
@@ -106,7 +114,7 @@ def _text(fields: TemplateNode, name: str) -> TemplateNode:
 
 
 def _tags(place: TemplateNode) -> tuple[str, ...]:
-    """Return the tags that open a thought, or the content."""
+    """Return the tags that open reasoning or content."""
     pieces = place.pieces("open")
     if len(pieces) == 1 and isinstance(pieces[0], PatternTexts) and "" not in pieces[0].options:
         return pieces[0].options

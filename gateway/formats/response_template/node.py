@@ -1,4 +1,4 @@
-"""A mapping inside a response template, and what is wrong in it."""
+"""A mapping inside a response template, with the collection of its faults."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,10 @@ FIELD = (
 
 
 class TemplateNode:
-    """A mapping at a path of the template, with the keys that it may have; `faults` are those of the whole template."""
+    """A mapping at a path of the template, with the keys that it may have.
+
+    faults: the faults of the whole template.
+    """
 
     def __init__(self, data: object, path: NodePath, keys: tuple[str, ...], faults: list[tuple[NodePath, str]]) -> None:
         self.path, self.faults = path, faults
@@ -31,19 +34,20 @@ class TemplateNode:
                 self.add_error(f"unknown key; one of: {', '.join(keys)}", str(key))
 
     def add_error(self, text: str, *steps: str) -> None:
+        """Add a fault at this path, or at the path `steps` below it."""
         self.faults.append(((*self.path, *steps), text))
 
     def inside(self, key: str, keys: tuple[str, ...]) -> "TemplateNode":
-        """The mapping of a key; an empty one if it is not there."""
+        """Return the mapping under a key; an empty one if the key is missing."""
         found = self.data.get(key)
         return TemplateNode({} if found is None else found, (*self.path, key), keys, self.faults)
 
     def has(self, key: str) -> bool:
-        """True if a text, or a pattern, is there."""
+        """Return True if the key, or a pattern for it, is present."""
         return key in self.data or f"{key}_pattern" in self.data
 
     def pattern(self, key: str) -> tuple[PatternPiece, ...]:
-        """Return the pieces of a pattern; none if it is missing or wrong."""
+        """Return the pieces of a pattern; none if it is missing or faulty."""
         value = self.data.get(key)
         if not isinstance(value, str) or not value:
             self.add_error("should be a pattern, as a text", key)
@@ -69,7 +73,7 @@ class TemplateNode:
         return ()
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """The literal texts that stand there, where nothing else may."""
+        """Return the literal texts under a key that allows nothing else."""
         found: list[str] = []
         for piece in self.pieces(key):
             if isinstance(piece, PatternPart):

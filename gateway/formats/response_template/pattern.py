@@ -1,11 +1,11 @@
-r"""The patterns of a response template, taken apart when the gateway starts: none is ever run on a model's text.
+r"""Parse the patterns of a response template when the gateway starts; no pattern is ever run on a model's text.
 
-What may stand in one:
+A pattern may have these parts:
 
     <tool_call>  \|  \n          literal text
-    (?:a|b)  (?:a)?  a?          one of several, or what may be missing; of literal text
-    \s*  \n?                     white space, which may stand between all parts anyway
-    (?P<name>[^>]+)              a part with a name: a class of characters, repeated
+    (?:a|b)  (?:a)?  a?          alternatives, or an optional part, of literal text
+    \s*  \n?                     white space, which is allowed between all parts anyway
+    (?P<name>[^>]+)              a named part: a character class, repeated
     .*?  [^<]*                   anything, up to the literal text that follows
 """
 
@@ -31,22 +31,22 @@ _TOKEN = re.compile(
 _KINDS = ("named", "open", "close", "or", "end", "class", "char")
 _WHITE = re.compile(r"\[(?:\\[sntr]|\s)+\]|\\[sntr]|\s")
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\r": "\r"}
-_MANY = 64  # texts that one stretch of a pattern may stand for
+_MANY = 64  # most texts that one literal part of a pattern may stand for
 _PROMPT = "; for a thought that the prompt opens, name its tag and write thought: open at the model"
 
 
 class UnsupportedPattern(Exception):
-    """A pattern that cannot be taken apart; its text says why."""
+    """A pattern that is not supported; the text says why."""
 
 
 class PatternTexts(Struct, frozen=True):
-    """One of these, with white space before it; the empty one stands for what may be missing."""
+    """A choice of literal texts, with white space before it; an empty text makes it optional."""
 
     options: tuple[str, ...]
 
 
 class PatternPart(Struct, frozen=True):
-    """Characters of a class, up to whatever follows; `name` is "" where they have no use."""
+    """Characters of a class, up to the text that follows; `name` is "" if they are not used."""
 
     name: str
     characters: str
@@ -69,7 +69,10 @@ _END = _PatternToken("", "")
 
 
 def parse_pattern(pattern: str) -> tuple[PatternPiece, ...]:
-    """Return the texts that a pattern matches, white space apart; or raise UnsupportedPattern."""
+    """Return the pieces of a pattern, without white space between them.
+
+    Raises UnsupportedPattern.
+    """
     tokens = deque((*_tokens(pattern), _END))
     pieces = _alternatives(tokens)
     if tokens[0] is not _END:
@@ -116,7 +119,7 @@ def _sequence(tokens: deque[_PatternToken]) -> _Pieces:
 
 
 def _repeated(tokens: deque[_PatternToken]) -> _Pieces:
-    """One thing, as often as it may stand there."""
+    """Parse one element and its repetition."""
     token = tokens.popleft()
     if token.kind == "end":
         return [_PatternSpace()]
@@ -133,7 +136,7 @@ def _repeated(tokens: deque[_PatternToken]) -> _Pieces:
 
 
 def _maybe(pieces: _Pieces, last: _PatternToken) -> _Pieces:
-    """The pieces, which may be missing if a question mark follows their last token."""
+    """Return the pieces, optional if a question mark follows their last token."""
     if not last.times:
         return pieces
     if last.times[0] != "?":
@@ -164,14 +167,17 @@ def _class(name: str, token: _PatternToken) -> PatternPart:
 
 
 def _closed(tokens: deque[_PatternToken]) -> _PatternToken:
-    """The bracket that has to come now."""
+    """Take the closing bracket, which has to come now."""
     if tokens[0].kind != "close":
         raise UnsupportedPattern("a group should hold one class of characters, or literal text, and end")
     return tokens.popleft()
 
 
 def _plain(pieces: _Pieces) -> tuple[str, ...]:
-    """The texts that pieces stand for, if that is all, white space at the ends apart."""
+    """Return the literal texts that pieces stand for, without white space at the ends.
+
+    Raises UnsupportedPattern if there is anything else.
+    """
     texts = [piece for piece in pieces if not isinstance(piece, _PatternSpace)]
     if len(texts) > 1 or any(isinstance(piece, PatternPart) for piece in texts):
         raise UnsupportedPattern("alternatives, and what may be missing, should be literal text")
@@ -186,7 +192,7 @@ def _joined(first: PatternTexts, second: PatternTexts) -> PatternTexts:
 
 
 def _stripped(piece: PatternPiece) -> PatternPiece:
-    """Without the white space around, which every reader skips."""
+    """Return a piece without the white space around it, which every parser skips."""
     return (
         PatternTexts(tuple(dict.fromkeys(text.strip() for text in piece.options)))
         if isinstance(piece, PatternTexts)

@@ -1,4 +1,4 @@
-"""Compile the field `tool_calls` of a response template to the parser of its models' calls."""
+"""Compile the field `tool_calls` of a response template to a parser of calls."""
 
 import re
 from collections.abc import Generator, Mapping, Sequence
@@ -18,7 +18,7 @@ from gateway.formats.response_template.node import TemplateNode
 from gateway.formats.response_template.pattern import PatternPart, PatternPiece, PatternTexts
 from gateway.formats.schema_types import Shape
 
-_GAP = 256  # characters that mean nothing, at most
+_GAP = 256  # most characters to skip for an unnamed part
 _JSON_ARGS = ("unquoted_keys", "string_delims", "allow_non_json", "strip")
 _XML_ARGS = ("tag_pattern", "value_parser", "merge_duplicates")
 _DELIMITERS = [[mark, mark] for mark in (*MARKS, '"', "'")]
@@ -38,14 +38,14 @@ _SHAPE = 'should be like {"function": {"name": "{name}", "arguments": "{content}
 
 
 class CallOpening:
-    """The pieces behind the first tag.
+    """The pieces of a call's opening behind the first tag.
 
-    before: what may follow them; a part with a name ends there.
+    before: the texts that may follow the opening; a named part ends there.
     """
 
     def __init__(self, pieces: Sequence[PatternPiece], before: tuple[str, ...]) -> None:
         self._before = before
-        self._sure = not pieces or isinstance(pieces[-1], PatternTexts)  # a name may go on, a tag cannot
+        self._sure = not pieces or isinstance(pieces[-1], PatternTexts)  # a name may continue, a tag cannot
         self._steps: list[tuple[PatternPiece, tuple[str, ...], re.Pattern[str]]] = []
         ends = before
         for piece in reversed(pieces):
@@ -55,7 +55,7 @@ class CallOpening:
                 ends = piece.options
 
     def read(self, read: TextReader) -> Generator[PassThrough | None, None, Mapping[str, str]]:
-        """The parts that have names; Malformed if the text, or what follows it, is of another form."""
+        """Return the named parts.  Raises Malformed if the opening, or the text behind it, does not match."""
         parts: dict[str, str] = {}
         for piece, ends, characters in self._steps:
             yield from read.peek()
@@ -72,14 +72,18 @@ class CallOpening:
 
 
 class CallNaming(Struct, frozen=True):
-    """Where the name and the id of a call come from: parts of its opening, or, the name, a text of its own."""
+    """The source of a call's name and id.
+
+    name: the part of the opening with the name, or the name itself if it is `fixed`.
+    id: the part of the opening with the id, "" for none.
+    """
 
     name: str
     id: str = ""
     fixed: bool = False
 
     def of(self, parts: Mapping[str, str]) -> tuple[str, str]:
-        """Both, or Malformed."""
+        """Return the name and the id.  Raises Malformed if the name is empty."""
         name = self.name if self.fixed else parts[self.name]
         if not name:
             raise Malformed
@@ -87,7 +91,7 @@ class CallNaming(Struct, frozen=True):
 
 
 class ObjectCalls(Struct, frozen=True):
-    """Objects with the names in them.  `keys`: the template's word for a member → ours."""
+    """Parse calls that are JSON objects with their names inside.  `keys`: the template's name of a member → ours."""
 
     opening: CallOpening
     keys: Mapping[str, str]
@@ -98,7 +102,11 @@ class ObjectCalls(Struct, frozen=True):
 
 
 class ArgumentCalls(Struct, frozen=True):
-    """Arguments on their own, as JSON, or, if `lax`, in a dialect of it; one of `ends` follows."""
+    """Parse calls that are only arguments.
+
+    ends: the texts of which one ends the call.
+    lax: the arguments are in a dialect of JSON.
+    """
 
     opening: CallOpening
     origin: CallNaming
@@ -124,7 +132,7 @@ class ArgumentCalls(Struct, frozen=True):
 
 
 class PairCalls(Struct, frozen=True):
-    """Arguments one by one, between tags."""
+    """Parse calls whose arguments stand between tags, one by one."""
 
     opening: CallOpening
     origin: CallNaming
@@ -146,7 +154,7 @@ class _RenamedJsonCall(JsonCall):
 
 
 def _up_to(ends: tuple[str, ...], characters: str) -> re.Pattern[str]:
-    """So many of these characters as stand before white space and before what any of the ends begins with."""
+    """Return a pattern of these characters up to white space or the first character of an end."""
     first = re.escape("".join(sorted({end[0] for end in ends if end})))
     return re.compile(rf"(?:(?![\s{first}]){characters})*+")
 
@@ -159,7 +167,7 @@ def _one_of(read: TextReader, options: tuple[str, ...]) -> ReadStep:
 
 
 def _skip(read: TextReader, ends: tuple[str, ...]) -> ReadStep:
-    """Take what stands before any of the ends."""
+    """Take the text before the first of the ends."""
     for _ in range(_GAP):
         if (yield from read.lookahead(*ends)):
             return ""
@@ -168,7 +176,10 @@ def _skip(read: TextReader, ends: tuple[str, ...]) -> ReadStep:
 
 
 def compile_tool_calls(place: TemplateNode) -> tuple[dict[str, CallParser], tuple[str, ...]]:
-    """Opening tag → what reads on behind it; and the closing tags."""
+    """Return the opening tags with the parser of the text behind them, and the closing tags.
+
+    Adds faults to the node, and returns no tags if the opening is faulty.
+    """
     pieces, closes = place.pieces("open"), place.texts("close")
     if not place.has("open"):
         place.add_error("is missing; it tells a call from other text", "open")
@@ -179,19 +190,19 @@ def compile_tool_calls(place: TemplateNode) -> tuple[dict[str, CallParser], tupl
         place.add_error("should begin with literal text that may not be missing", "open_pattern")
         return {}, ()
     after = tuple(dict.fromkeys((*closes, *_closing(pieces))))
-    bare = (close.removesuffix(token) for close in closes for token in END_TOKENS)  # the server may have taken it
+    bare = (close.removesuffix(token) for close in closes for token in END_TOKENS)  # servers may remove this token
     call = _ToolCallsField(place, first.options, rest, tuple(dict.fromkeys((*after, *filter(None, bare))))).call()
     return dict.fromkeys(first.options, call) if call else {}, after
 
 
 def _closing(pieces: tuple[PatternPiece, ...]) -> list[str]:
-    """Return the tags that close the elements of an opening: templates leave out all but the last."""
+    """Return the tags that close the elements of an opening, as templates state only the last one."""
     texts = [text for piece in pieces if isinstance(piece, PatternTexts) for text in piece.options]
     return [f"</{name}>" for text in texts for name in _ELEMENT.findall(text)]
 
 
 class _ToolCallsField:
-    """The field `tool_calls`: the tags that open it, the pieces of the pattern behind them, and its ends."""
+    """The field `tool_calls`: its opening tags, the pieces of the opening behind them, and the ends of a call."""
 
     def __init__(
         self, place: TemplateNode, tags: tuple[str, ...], rest: list[PatternPiece], ends: tuple[str, ...]
@@ -200,7 +211,7 @@ class _ToolCallsField:
         self._parts = {piece.name for piece in rest if isinstance(piece, PatternPart) and piece.name}
 
     def call(self) -> CallParser | None:
-        """Return the parser behind a tag; None if anything is wrong."""
+        """Return the parser behind an opening tag; None if anything is wrong."""
         kind, origin = self._place.data.get("content", "text"), self._origin()
         if kind == "xml-inline":
             return self._pairs(origin)
@@ -210,7 +221,10 @@ class _ToolCallsField:
         return None
 
     def _origin(self) -> CallNaming | Mapping[str, str]:
-        """Where a call's name and id come from; or, for objects that have them inside, their keys → our words."""
+        """Return the source of a call's name and id.
+
+        For objects with the names inside, return the map from their keys to our names.
+        """
         words = self._words()
         each = self._place.data.get("transform_each") is True
         inner = _PLACEHOLDER if each else _MEMBER
@@ -224,7 +238,7 @@ class _ToolCallsField:
         return CallNaming(words["name"] if fixed else self._part(words["name"]), self._part(words.get("id", "")), fixed)
 
     def _words(self) -> Mapping[str, str]:
-        """Our words → what the template's transform has for them; nothing if the content is a whole call."""
+        """Return our names with the template's text for each; nothing if the content is a whole call."""
         transform = self._place.data.get("transform")
         function = transform.get("function", transform) if isinstance(transform, Mapping) else transform
         if function in (None, "{content}"):
@@ -276,7 +290,7 @@ class _ToolCallsField:
         return PairCalls(CallOpening(self._rest, (tags.key, "{", *self._ends)), origin, tags) if tags else None
 
     def _tagged(self, args: TemplateNode) -> TaggedCall | None:
-        """The tags of a call's arguments."""
+        """Return the parser of the tags around a call's arguments."""
         if args.data.get("merge_duplicates"):
             args.add_error("a key that is there twice cannot be merged into a list; leave it out", "merge_duplicates")
         value = args.inside("value_parser", ("name", "args"))
