@@ -103,7 +103,7 @@ EXTENSIONS: frozenset[str] = frozenset().union(
 
 
 def requested_response_format(request: Request) -> Mapping[str, Any] | None:
-    """Return the response format of a request, under whatever name it is set; None if the text is free."""
+    """Return the response format of a request, under any of its names; None if the text is free."""
     if FORMS.isdisjoint(request.rest):
         return None
     forms = (_form(name, value, request) for name, value in request.rest.items())

@@ -119,7 +119,7 @@ class _GrammarRules:
         return name
 
     def _found(self, path: str) -> object:
-        """Return the target of a $ref; None if there is none."""
+        """Return the target of a $ref; None if it is missing."""
         found: Any = self._root
         for step in filter(None, path.removeprefix("#").split("/")):
             found = found.get(step) if isinstance(found, Mapping) else None

@@ -43,13 +43,13 @@ class Kind(Struct, frozen=True, kw_only=True):
     names: the chat template may show the `name` of a message.
     refuses_tools: the server accepts tools only with a tool call parser, or with `tool_choice: none`.  It shows them to
         the model in both cases.
-    parses: the server itself looks for reasoning and tool calls, whatever its settings.
+    parses: the server itself looks for reasoning and tool calls, with any settings.
     raw: the fields that keep special tokens in the text.
     continues: the server always continues a last message of the assistant, also without a request for it.
     echoes: a whole response repeats that message.
     unparsed: other rules, for a server that is set to parse nothing; it then handles tools like one that refuses them.
     keeps_stops: the server leaves the stop sequence in the text.
-    counter: the endpoint that counts tokens; None if there is none.
+    counter: the endpoint that counts tokens; None without one.
     counts_one: with `n` > 1 the usage covers one choice only, except in a stream of a chat completion.
     takes_openings: the server may remove the opening tag of reasoning and keep the closing one.
     chances_whole: with tools the server returns log-probabilities only in a whole response and refuses to stream them.

@@ -28,7 +28,7 @@ FieldNames = Mapping[str, str]
 class CompletionsSupport(Struct, frozen=True):
     """The legacy completions of a kind, at the path of OpenAI's API.
 
-    kind: the rules for these requests, some fields of which chat lacks or has in another form.
+    kind: the rules for these requests; chat lacks some of their fields or has them in another form.
     several: the server accepts several prompts, and token ids.
     templated: the server puts the prompt into the chat template.
     """

@@ -1,8 +1,8 @@
 """Convert the text of a parameter to JSON of a type that its schema allows.
 
 The types come from `type` (JSON's words, or those of programming languages), `enum`, `const`, `properties`, `items`,
-`anyOf`, `oneOf`, `allOf`, `nullable` and `$ref`.  A parameter that may only be a string becomes a string, whatever it
-looks like.  Any other text becomes the JSON value that it reads as, if the schema allows that type, else a string.
+`anyOf`, `oneOf`, `allOf`, `nullable` and `$ref`.  A parameter that may only be a string always becomes a string.  Any
+other text becomes the JSON value that it reads as, if the schema allows that type, else a string.
 """
 
 import ast

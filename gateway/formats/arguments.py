@@ -51,7 +51,10 @@ _WORDS = {
 
 
 def whole(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
-    """Pass on all arguments as one object; return "" if the text ended first."""
+    """Pass on all arguments as one object; return "" if the text ended first.
+
+    Raises Malformed for text that cannot be repaired.
+    """
     gap: list[str] = []
     read.nesting = 0
     first = yield from read.space(gap.append)

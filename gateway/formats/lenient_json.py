@@ -1,7 +1,11 @@
 """Read values in the dialects of JSON that models write, and convert them to JSON piece by piece.
 
-The dialects have Python's literals (`True`, `None`, either quote, r"strings", tuples), keys without quotes, strings
-between a family's own marks, text without any quotes, and trailing commas.
+The dialects have these features:
+
+- Python's literals: `True`, `None`, either quote, r"strings", tuples
+- keys without quotes, and text without any quotes
+- strings between a family's own marks
+- trailing commas
 """
 
 import re
@@ -54,7 +58,10 @@ def read_value(read: TextReader, put: TextSink, wanted: frozenset[str] = ANY, de
 
 
 def read_bare(read: TextReader, put: TextSink, wanted: frozenset[str]) -> ReadStep:
-    """Convert a value without quotes, or a Python string with a prefix."""
+    """Convert a value without quotes, or a Python string with a prefix.
+
+    Raises Malformed for any other text.
+    """
     text = yield from read.run(_BARE)
     if text in _PREFIXES and (quote := (yield from read.take_literal(*QUOTES))):
         return (yield from _quoted(read, put, (RAW if text in "rR" else ENDS)[quote]))
@@ -101,7 +108,7 @@ def read_object(read: TextReader, put: TextSink, depth: int = _DEPTH) -> ReadSte
 
 
 def read_key(read: TextReader) -> ReadStep:
-    """Take a key and return it: a string in any quotes, or a word."""
+    """Take a key and return it: a string in any quotes, or a word.  Raises Malformed for any other text."""
     yield from read.peek()
     if (yield from read.lookahead(*QUOTES, *MARKS)):
         return (yield from read_string(read))
@@ -109,7 +116,10 @@ def read_key(read: TextReader) -> ReadStep:
 
 
 def read_string(read: TextReader) -> ReadStep:
-    """Take one string in any quotes and return its value.  Raises Malformed if there is none, or if it has no end."""
+    """Take one string in any quotes and return its value.
+
+    Raises Malformed for any other text, or if the string has no end.
+    """
     pieces: list[str] = []
     if not (yield from read_string_into(read, pieces.append)):
         raise Malformed
@@ -117,7 +127,10 @@ def read_string(read: TextReader) -> ReadStep:
 
 
 def read_string_into(read: TextReader, put: TextSink) -> ReadStep:
-    """Decode one string in any quotes, piece by piece; return its end quote, "" if the text ended first."""
+    """Decode one string in any quotes, piece by piece; return its end quote, "" if the text ended first.
+
+    Raises Malformed if no string comes.
+    """
     quote = yield from read.expect(*QUOTES, *MARKS)
     return (yield from _inside(read, put, ENDS[quote]))
 

@@ -1,4 +1,4 @@
-"""Search literals in text that comes in pieces, including literals of which only the beginning has come."""
+"""Search literals in text that comes in pieces, including a literal that has come only in part."""
 
 import re
 

@@ -3,12 +3,12 @@
 A family is the set of its tags; one of a few grammars reads the text between the tags of a call.  These rules hold for
 every family:
 
-- White space inside the opening tag of reasoning, and around all tags in the text (at most 16 characters before one),
-  belongs to the tags.  White space before the end of reasoning is kept as the model wrote it.
+- White space behind the opening tag of reasoning, and around all tags in the text, belongs to the tags.  Before a tag
+  these are at most 16 characters.  White space before the end of reasoning is kept as the model wrote it.
 - Reasoning that is never closed extends to the end.  An opening tag repeated inside is dropped, and so is a closing
   tag at the beginning of the text, after reasoning or after a call.  Any other such tag is text.
-- If the server may have removed the opening tag, a closing tag before a line end or the end makes all text before it
-  reasoning.  This does not apply inside a code block, nor after reasoning or a call.
+- A server may have removed the opening tag.  A closing tag then makes all text before it reasoning, if a line end or
+  the end follows.  This does not apply inside a code block, nor after reasoning or a call.
 - If the request offers no tools, the tags of calls are text.  A tag and the text behind it are also text if that text
   is no call.
 - The closing tags of calls are dropped wherever they follow a call.  So is a code fence around calls.

@@ -41,10 +41,7 @@ class ParseContext(Struct, frozen=True):
 
 
 class ParserOutput(Protocol):
-    """The receiver of everything that a format finds.  It numbers calls and generates their ids.
-
-    In a call of `tool_start`, `id` is empty if the model wrote none.
-    """
+    """The receiver of everything that a format finds.  It numbers calls and generates their ids."""
 
     def text(self, text: str) -> None:
         """Take text of the response."""
@@ -53,7 +50,7 @@ class ParserOutput(Protocol):
         """Take text of the reasoning."""
 
     def tool_start(self, name: str, id: str = "") -> None:
-        """Begin a tool call."""
+        """Begin a tool call; `id` is empty if the model wrote none."""
 
     def tool_args(self, json: str) -> None:
         """Take a piece of the JSON arguments of the current call."""
@@ -145,7 +142,7 @@ def by_next_token(options: Mapping[str, CallParser], otherwise: CallParser) -> C
 class FormatParser:
     """Run one generator on one text.
 
-    passage: the pass-through for text that needs no parsing; None if there is none.
+    passage: the pass-through for text that needs no parsing; None if all text does.
     done: the generator has returned.
     """
 
@@ -167,7 +164,7 @@ class FormatParser:
         return False
 
     def close(self, cut: bool = False) -> None:
-        """Parse what the reader held back; see `TextReader.close`."""
+        """Parse the text that the reader held back; see `TextReader.close`."""
         self.read.close(cut)
         if not self.done:
             self._go_on()

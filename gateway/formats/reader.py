@@ -221,7 +221,7 @@ class TextReader:
         return self._take(self._pos + len(found)) if found else ""
 
     def torn(self, *options: str) -> str:
-        """Take the beginning of an option at the end of the text and return it; "" if there is none.
+        """Take the incomplete option at the end of the text and return it; "" for any other text.
 
         Call it after `lookahead` for the same options.
         """
@@ -250,7 +250,7 @@ class TextReader:
         return self._buffer[self._pos : self._pos + 1]
 
     def read_word(self, characters: re.Pattern[str] = _WORD) -> ReadStep:
-        """Take all of these characters that come next; raise Malformed if there is none."""
+        """Take all of these characters that come next.  Raises Malformed if the next one is another."""
         return (yield from self.run(characters)) or self._malformed()
 
     def run(self, characters: re.Pattern[str]) -> ReadStep:
@@ -260,7 +260,7 @@ class TextReader:
         return "".join(pieces)
 
     def read_string(self) -> ReadStep:
-        """Take one JSON string and return its value.  Raises Malformed if there is none."""
+        """Take one JSON string and return its value.  Raises Malformed for any other text."""
         pieces: list[str] = []
         yield from self.expect('"')
         return "".join(pieces) if (yield from self.read_characters(pieces.append)) else self._malformed()

@@ -10,7 +10,7 @@ from gateway.formats.tool_names import resolve
 class HeldOutput:
     """A ParserOutput that holds a call and its following events, while the TextReader keeps their text.
 
-    The call counts if its tool was offered, and if no closing tag of the reasoning or only that tag follows.  Otherwise
+    The call counts if its tool was offered, unless a closing tag of the reasoning and more text follow.  In that case
     the text stays reasoning.  If the text exceeds the TextReader's limit, the call counts.
 
     closes: the closing tags of the reasoning.

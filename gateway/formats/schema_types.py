@@ -13,7 +13,7 @@ _ALTERNATIVES = ("anyOf", "oneOf")
 
 
 class Shape:
-    """The schemas of a value, of which any one applies.  `root`: the schema that local references point into."""
+    """The schemas of a value, which has to fit one of them.  `root`: the schema that local references point into."""
 
     def __init__(self, schemas: tuple[object, ...], root: Mapping[str, Any]) -> None:
         self._schemas, self._root = schemas, root

@@ -10,8 +10,11 @@ _COUNTER = re.compile(r":\d+$")
 def resolve(name: str, tools: Mapping[str, Any]) -> str:
     """Return the offered tool that a name means; the name itself if no tool or several match.
 
-    Differences in these do not count: letter case, `-` for `_`, blanks around the name, a counter `:0`, a prefix up to
-    the last `.` or `:`, and a special token `<|…` with everything behind it.
+    These differences do not count:
+
+    - letter case, `-` for `_`, blanks around the name
+    - a counter `:0`, a prefix up to the last `.` or `:`
+    - a special token `<|…` with all text behind it
     """
     if name in tools or not tools:
         return name

@@ -14,7 +14,7 @@ def _at_most_high(effort: object, _: Request) -> Mapping[str, Any]:
 
 
 def _as_schema(format: dict[str, Any], request: Request) -> Mapping[str, Any]:
-    """Replace `json_object`, which LM Studio answers with 400, by a schema.
+    """Replace `json_object`, which LM Studio rejects with 400, by a schema.
 
     LM Studio has one grammar for a format and for a call, so the format is left out if a call is forced.
     """

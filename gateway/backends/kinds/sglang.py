@@ -10,7 +10,7 @@ from gateway.request import Request
 
 
 def _detailed_at_most(part: Mapping[str, Any], _: Request) -> Mapping[str, Any]:
-    """Replace `original` by `high`, as SGLang answers `original` with 400."""
+    """Replace `original` by `high`, as SGLang rejects `original` with 400."""
     image = part["image_url"]
     return {**part, "image_url": {**image, "detail": "high"}} if image.get("detail") == "original" else part
 

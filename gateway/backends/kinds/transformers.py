@@ -1,4 +1,4 @@
-"""Describe transformers 5.19, from cli/serving: it ignores unused fields, and answers unknown ones with 422."""
+"""Describe transformers 5.19, from cli/serving: it ignores unused fields, and rejects unknown ones with 422."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -27,7 +27,7 @@ def _for_the_template(effort: object, _: Request) -> Mapping[str, Any]:
 
 
 def _as_fractions(bias: Mapping[str, float], _: Request) -> Mapping[str, Any]:
-    """Write the numbers as fractions, as the server answers whole numbers with 500."""
+    """Write the numbers as fractions, as the server fails with 500 for whole numbers."""
     return {"logit_bias": {token: float(value) for token, value in bias.items()}}
 
 

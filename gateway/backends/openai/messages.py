@@ -1,4 +1,4 @@
-"""Convert messages to what the chat templates of local servers accept (`spec.md` A2).
+"""Convert messages to the form that the chat templates of local servers accept (`spec.md` A2).
 
 Templates are particular about roles, text, past calls, reasoning, and the order of messages.
 """

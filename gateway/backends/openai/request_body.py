@@ -97,8 +97,10 @@ def requested_top_logprobs(request: Request) -> int | None:
 def upstream_messages(request: Request, target: BodyTarget, ledger: Warnings) -> list[Message]:
     """Return the messages as the server accepts them.
 
-    If the server would continue the last message of the assistant against the request, an empty user message follows
-    it.
+    An empty user message follows a last message of the assistant if the server would continue that message against the
+    request.
+
+    Raises BadRequest for message parts that the kind does not accept.
     """
     policy, given = target.policy, [*request.messages]
     if not request.is_text_only:
@@ -205,7 +207,7 @@ def completion_body(
 
 
 def prompt_list(request: Request) -> list[Any]:
-    """Return the prompts, each of which is a text or a list of token ids."""
+    """Return the prompts; each is a text or a list of token ids."""
     data = request.rest["prompt"]
     return data if isinstance(data, list) and not isinstance(data[0], int) else [data]
 

@@ -33,7 +33,10 @@ NOTHING = Unread({}, [])
 
 
 def of_chunk(payload: bytes) -> Unread:
-    """Return the members of a chat completion, whole or a chunk, that the decoder does not interpret."""
+    """Return the members of a chat completion, whole or a chunk, that the decoder does not interpret.
+
+    Raises msgspec.DecodeError for invalid JSON.
+    """
     chunk = _object(payload)
     choices = _objects(raw) or () if (raw := chunk.get("choices")) else ()
     return Unread(unread(chunk, OF_CHUNK), [_of_choice(choice) for choice in choices])

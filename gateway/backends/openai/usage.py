@@ -17,9 +17,9 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def count_value(said: LenientNumber) -> int:
-    """Return a token count as an integer; 0 if it is no number, negative, or too large for every client.
+    """Return a token count as an integer; 0 if it is no number, negative, or above 2^53 - 1.
 
-    Strings, floats and booleans are accepted.
+    Strings, floats and booleans are accepted.  Some clients cannot read larger numbers.
     """
     if type(said) is int:
         return said if 0 < said <= _MOST else 0

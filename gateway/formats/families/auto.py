@@ -1,4 +1,4 @@
-"""Recognise reasoning and calls of an unknown format by the tags of any family.
+"""Recognize reasoning and calls of an unknown format by the tags of any family.
 
 This format is also applied behind a backend that parses by itself but lets markup through.  Brackets and words, which
 are no unique marks, count at the beginning only.  Tags that also occur in HTML do not count.
@@ -50,7 +50,7 @@ def _net(rows: Mapping[str, FormatSpec]) -> Markup:
 
 
 def _shared(rows: Mapping[str, FormatSpec], elements: Mapping[str, CallParser]) -> dict[str, CallParser]:
-    """Return the parsers of tags that several families share, by what follows the tag."""
+    """Return the parsers of tags that several families share; the text behind a tag decides."""
     kimi, solar = "<|tool_call_begin|>", "<|tool_call:begin|>"
     either = _either(_call(rows["kimi_k2"], kimi), _call(rows["deepseek_v3"], kimi))
     return {

@@ -55,7 +55,7 @@ def _markup(
 
 
 def _thoughts(*names: str) -> Mapping[str, tuple[str, ...]]:
-    """Return tags of which a model uses one pair.
+    """Return alternative pairs of tags around reasoning; a model uses one of them.
 
     The prompt may have opened any of them, so each closing tag closes all of them.
     """

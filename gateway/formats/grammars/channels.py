@@ -1,4 +1,4 @@
-"""Parse turns that consist of messages, each with a header that says what its body is:
+"""Parse turns that consist of messages, each with a header that describes its body:
 
     <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>
     <|start|>assistant to=self<|message|>I should look.<|eom|>
@@ -226,7 +226,7 @@ class _ChannelParser:
         return ""
 
     def _message(self, header: str, mark: str = "") -> ReadStep:
-        """Read a header, of which some was taken, and the beginning of its body."""
+        """Read the rest of a header, and the beginning of its body."""
         read = self._read
         while mark != MESSAGE and len(header) < _LONGEST:
             header += mark

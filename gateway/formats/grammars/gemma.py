@@ -1,8 +1,11 @@
 """Parse calls as Gemma writes them, in its own dialect of JSON:  call:f{city:<|"|>Paris<|"|>,days:3}<tool_call|>
 
-A string stands between marks and has no escapes.  The parser also accepts variants that models write: ordinary quotes,
-a stray mark behind them, text without quotes if the schema wants a string, a missing second mark of a string or last
-brace, and a colon alone before the name.
+A string stands between marks and has no escapes.  The parser also accepts variants that models write:
+
+- ordinary quotes, and a stray mark behind them
+- text without quotes if the schema wants a string
+- a missing second mark of a string, or a missing last brace
+- a colon alone before the name
 """
 
 from collections.abc import Mapping

@@ -30,7 +30,7 @@ _IN_CODE = Markers(*_BEGINS, *_ENDS)
 
 
 def begins(read: TextReader) -> ReadStep:
-    """Take the header at the beginning of a turn; return "" if there is none.
+    """Take the header at the beginning of a turn; return "" for any other text.
 
     The text that was taken stays recorded.
     """

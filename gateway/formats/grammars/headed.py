@@ -1,8 +1,10 @@
 """Parse calls whose name stands in a header before their JSON:
 
-f[ARGS]{…}
-functions.f:0<|tool_call_argument_begin|>{…}
-function<｜tool▁sep｜>f ```json {…} ```
+    f[ARGS]{…}
+    functions.f:0<|tool_call_argument_begin|>{…}
+    function<｜tool▁sep｜>f ```json {…} ```
+
+Some headers also hold the id of the call.
 """
 
 import re

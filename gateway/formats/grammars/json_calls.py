@@ -1,8 +1,13 @@
 """Parse calls as JSON objects, one, or several in a list or in sequence:  {"name": "f", "arguments": {…}}
 
-The parser also accepts variants that models write: other names of the members, arguments before the name, arguments as
-a JSON string or null, the API's own form with a `function` inside, Python's quotes, doubled braces, a missing last
-brace.  Before its name is known an object may still be text; after that it is a call, complete or cut off.
+The parser also accepts variants that models write:
+
+- other names of the members, arguments before the name
+- arguments as a JSON string or null
+- the API's own form with a `function` inside
+- Python's quotes, doubled braces, a missing last brace
+
+Before its name is known an object may still be text; after that it is a call, complete or cut off.
 """
 
 import re
@@ -26,7 +31,7 @@ _EMPTY = "{} \n\t"
 
 
 def tagged_calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-    """Read calls between tags, whatever their names; an empty list holds none."""
+    """Read calls of any name between tags; an empty list holds no calls."""
     return (yield from read_calls(read, JsonCall(read, emit, context)))
 
 
@@ -100,7 +105,10 @@ class JsonCall:
         self.read.end_recording()
 
     def run(self) -> ReadStep:
-        """Parse one object behind its opening brace; return "" if the text ended before the object did."""
+        """Parse one object behind its opening brace; return "" if the text ended before the object did.
+
+        Raises Malformed if the object has no name, or if its text cannot be repaired.
+        """
         self._started = self._argued = self._mute = False
         self._shape = ANYTHING
         self._python = False  # the last string had Python's quotes
@@ -246,7 +254,7 @@ def several(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
 
 
 def _another(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
-    """Read a further call; if it is none it becomes text, and only a list continues behind it."""
+    """Read a further call; any other object becomes text, and only a list continues behind it."""
     try:
         yield from call.run()
     except Malformed:

@@ -201,7 +201,7 @@ class _NestedParser:
     def _next(self, texts: list[str] | None = None) -> ReadStep:
         """Return the next tag, "" if the text ended first.
 
-        Raises Malformed if text comes and `texts` is None.
+        texts: receives text before the tag.  Without it, such text raises Malformed.
         """
         read, text = self._read, list[str]()
         if texts is None:
@@ -223,7 +223,7 @@ class _NestedParser:
         return tag
 
     def _tag(self) -> ReadStep:
-        """Return the tag behind a mark, "" if there is none."""
+        """Return the tag behind a mark, "" for any other text."""
         if outer := (yield from self._read.accept(*_OUTER)):
             return outer
         if not (yield from self._read.accept("<")):

@@ -39,7 +39,7 @@ class Pythonic(Struct, frozen=True):
     format: str
 
     def tagged(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
-        """Read calls between tags, whatever their names."""
+        """Read calls of any name between tags."""
         fence = yield from read.accept(_FENCE)
         if fence:
             yield from read.run(_KEY)

@@ -10,7 +10,7 @@ class Parameters:
     """Pass on members piece by piece; the last one is held until the next key, which may repeat it.
 
     If a parameter comes several times in a row, only its last value is sent.  A member that is longer than `_LONGEST`
-    is sent at once.  A later repetition is then sent as a second member, of which JSON parsers take the last.
+    is sent at once.  A later repetition is then sent as a second member; JSON parsers use the last one.
     """
 
     def __init__(self, put: TextSink, read: TextReader) -> None:

@@ -7,8 +7,8 @@
 The type of a value is in its tag, else in the tool's schema; if the schema excludes the type of the tag, the schema
 counts.  A long string is sent piece by piece, other values with the next tag, which may repeat the parameter.
 
-A value may itself be markup.  So a closing tag counts only before another tag of the call or the end of the text, and
-the tag of a key inside a value only if the tool has that parameter.
+A value may itself be markup.  So a closing tag counts only before another tag of the call or the end of the text.  The
+tag of a key inside a value counts only if the tool has that parameter.
 """
 
 import re

@@ -30,7 +30,7 @@ _FIELDS = ("content", *_THOUGHTS, "tool_calls")
 class TemplateError(Exception):
     """A template that cannot be used.
 
-    faults: each faulty path in it, with a text that says what is wrong.
+    faults: each faulty path in it, with the requirement that it does not meet.
     """
 
     def __init__(self, faults: Sequence[tuple[NodePath, str]]) -> None:
@@ -69,7 +69,7 @@ def compile_template(template: Mapping[str, Any]) -> Markup:
 def find_template(data: object) -> Mapping[str, Any]:
     """Return the template in a decoded file, which holds it alone or in a tokenizer's configuration.
 
-    Raises TemplateError if there is none.
+    Raises TemplateError without one.
     """
     held = data if isinstance(data, Mapping) else {}
     for template in (held.get("response_template"), held.get("response_schema"), held):

@@ -104,7 +104,7 @@ class ObjectCalls(Struct, frozen=True):
 class ArgumentCalls(Struct, frozen=True):
     """Parse calls that are only arguments.
 
-    ends: the texts of which one ends the call.
+    ends: the texts that may end the call.
     lax: the arguments are in a dialect of JSON.
     """
 
