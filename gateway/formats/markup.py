@@ -92,7 +92,7 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def unopened(self) -> Markers:
-        """The tags of such text if a closing tag alone may end reasoning.
+        """The tags of text in which no calls are looked for, if a closing tag alone may end reasoning.
 
         They include code fences, as a closing tag inside a code block is text.
         """

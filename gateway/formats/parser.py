@@ -122,8 +122,8 @@ def try_call(call: ReadStep, read: TextReader, emit: ParserOutput, put: TextSink
 def by_next_token(options: Mapping[str, CallParser], otherwise: CallParser) -> CallParser:
     """Return a parser that chooses among options by the next token after white space.
 
-    It takes a tag before it calls the option, and leaves a bracket in place.  The returned parser may itself be an
-    option, for a tag that is written twice.
+    The parser takes a tag before it calls the option, and leaves a bracket in place.  It may itself be an option, for a
+    tag that is written twice.
     """
 
     def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
@@ -142,7 +142,7 @@ def by_next_token(options: Mapping[str, CallParser], otherwise: CallParser) -> C
 class FormatParser:
     """Run one generator on one text.
 
-    passage: the pass-through for text that needs no parsing; None if all text does.
+    passage: the pass-through for text that needs no parsing; None if all text needs parsing.
     done: the generator has returned.
     """
 

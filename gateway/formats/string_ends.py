@@ -1,7 +1,10 @@
 """Find out if a quote ends a string in Python-like arguments, by the text behind the quote.
 
-A string ends if something that may follow a value comes next, directly or after operators and operands: 'a' 'b', "x" +
-y, '%s' % z.  Otherwise the quote is inside the string: 'sed -n '1,5p' f'.
+A string ends if something that may follow a value comes next, directly or after operators and operands:
+
+    'a' 'b'    "x" + y    '%s' % z
+
+Otherwise the quote is inside the string, as in 'sed -n '1,5p' f'.
 """
 
 import re

@@ -74,7 +74,7 @@ _OVERFLOW = re.compile(
 _OVERFLOWS = frozenset(  # error codes
     ("context_length_exceeded", "context_window_exceeded", "exceed_context_size_error", "model_context_window_exceeded")
 )
-_CLIENTS_FAULT = re.compile(  # llama.cpp has status 500 for these
+_CLIENTS_FAULT = re.compile(  # llama.cpp reports these with status 500
     r"failed to parse (messages|tools|input)|requires --jinja|is not supported|missing tool|unable to generate parser"
     r"|missing function|failed to initialize samplers|invalid (json schema|grammar)",
     re.IGNORECASE,

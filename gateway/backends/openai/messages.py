@@ -69,8 +69,8 @@ def alternate_roles(items: Sequence[Message], ledger: Warnings) -> list[Message]
 def merge_trailing_assistant(items: Sequence[Message], ledger: Warnings) -> list[Message]:
     """Make sure that the server can continue the last message of the assistant.
 
-    A message with calls gets their outputs behind it.  Of two messages of the assistant, an empty user message
-    separates the last.
+    If that message has calls, their outputs follow it.  An empty user message separates it from an assistant message
+    before it.
     """
     *most, last = items
     if last.get("tool_calls"):

@@ -33,7 +33,8 @@ class HeadedCall(Struct, frozen=True, kw_only=True):
     id_mark: the tag before an id behind the name.
     separators: tags between the header and the arguments; if `bare` is set, a brace alone also separates them.
     prelude: tags that may stand before the arguments with a word for their language; a code fence may always do so.
-    ends: closing tags.  In place of the header there is no call; in place of the arguments, the call has none.
+    ends: closing tags.  One in place of the header means that there is no call; one in place of the arguments means
+        that the call has none.
     parts: split a header into name and id.
     """
 

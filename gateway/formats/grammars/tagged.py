@@ -53,8 +53,8 @@ _IN_CDATA = Markers(_CDATA_END)
 class TaggedCall(Struct, frozen=True, kw_only=True, dict=True):
     """The tags of a call, whose first one, up to the name, was taken.  An object of this class is a CallParser.
 
-    next: tags that may follow a call, the one before a name first; a closing tag before one of these always ends the
-        call.
+    next: tags that may follow a call, the one before a name first.  A closing tag before one of these ends the call,
+        even if other closing tags are missing.
     name_end: the text behind the name; if it is empty, only another tag makes the text a call.
     name_ends: other texts in that place.
     key, key_end, value: the texts before a key, behind it, and, if needed, before the value.
