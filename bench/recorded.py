@@ -36,7 +36,7 @@ def _seconds(chunks: Sequence[bytes], *, recorded: bool) -> float:
     """CPU of an answer."""
     tape = RequestRecorder("req_1", _BYTES, chosen=True) if recorded else None
     line = tape.record_call("mock", "/v1/chat/completions", b"{}") if tape else None
-    feed, send = new_turn("native", tape=tape), tee_send(_send, tape)
+    feed, send = new_turn("native", recorder=tape), tee_send(_send, tape)
     gc.collect()
     gc.disable()  # a gateway collects far more seldom than this process
     begin = time.thread_time()

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import json
 
 _DEEPEST = 32  # levels of nested schemas; deeper values may be any JSON
-_MOST = 1 << 20  # characters of expressions, nested ones counted at each level; later values may be any JSON
+_MAX = 1 << 20  # characters of expressions, nested ones counted at each level; later values may be any JSON
 _JSON = r"""
 value ::= object | array | string | number | boolean | null
 object ::= "{" space (string ":" space value ("," space string ":" space value)*)? "}" space
@@ -41,7 +41,7 @@ class _GrammarRules:
         self._names: dict[str, str] = {}  # rule names of definitions, by $ref
         self._paths: list[str] = []  # $ref paths of the definitions, in order of first use
         self._written: list[str] = []
-        self._room = _MOST
+        self._room = _MAX
 
     def all(self) -> list[str]:
         """Return all rules.

@@ -32,7 +32,7 @@ from gateway.warnings import Warnings, safe_name
 _Outcome = Literal["said", "given", "lost"]
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _APART = frozenset((*_LIMITS, "stream_options"))
-_MOST_STOPS = 4  # the limit of the API; servers may accept more
+_MAX_STOPS = 4  # the limit of the API; servers may accept more
 # Values that mean the same as an absent field, so that leaving them out needs no warning.
 _DEFAULTS = MappingProxyType(
     {
@@ -101,7 +101,7 @@ class _BodyFields:
                     self._direct(name, value)
                 else:
                     self.fields[name] = value
-                if name not in self._known or (name == "stop" and isinstance(value, list) and len(value) > _MOST_STOPS):
+                if name not in self._known or (name == "stop" and isinstance(value, list) and len(value) > _MAX_STOPS):
                     self._ledger.add("forwarded", name)
             case RenamedRule(to=to):  # never a field of the API: only token limits have other names there
                 self._ledger.add("renamed" if self._derived(to, value) == "said" else "dropped", name)

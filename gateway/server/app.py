@@ -45,7 +45,7 @@ _COUNT_PATH = "/v1/responses/input_tokens"
 def create_app(
     config: Config,
     concurrency: ConcurrencyLimit | None = None,
-    strangers: AuthThrottle | None = None,
+    throttle: AuthThrottle | None = None,
     telemetry: Telemetry | None = None,
 ) -> GatewayApp:
     """Return the application for this config; it makes no connection before the first request.
@@ -60,16 +60,16 @@ def create_app(
         title="gateway", version=__version__, lifespan=partial(_living, config, concurrency), redoc_url=None
     )
     app.router.redirect_slashes = False  # a redirected client would send its key along
-    door = Authenticator(config, strangers or AuthThrottle())
+    authenticator = Authenticator(config, throttle or AuthThrottle())
     app.state.keyring, app.state.leaving, app.state.buffers = EncryptionKeys(config.store), False, concurrency.buffers
     app.state.telemetry = telemetry or Telemetry()
     app.state.telemetry.follow(config)
     _add_questions(app)
-    add_websocket(app, _RESPONSES_PATH, config, door)
-    routes.add_routes(app, config, door)
+    add_websocket(app, _RESPONSES_PATH, config, authenticator)
+    routes.add_routes(app, config, authenticator)
     app.add_head_routes()
     error_responses.add_handlers(app)
-    _add_layers(app, config, door, concurrency)
+    _add_layers(app, config, authenticator, concurrency)
     return app
 
 
@@ -83,11 +83,11 @@ async def _living(
     directory = ModelRegistry(config, telemetry.failed)
     limits = RateLimiter(config, store)
     joined = partial(concurrency.acquire, config.limits.concurrent or inf)
-    workshop = ToolRegistry(config.tools)
-    reader = RequestParser(store, state.keyring, config, workshop, counts_of(config))
+    tool_registry = ToolRegistry(config.tools)
+    reader = RequestParser(store, state.keyring, config, tool_registry, counts_of(config))
     handler = ModelRequestHandler(reader, directory, limits, joined, telemetry)
     state.store, state.directory, state.limits, state.handler = store, directory, limits, handler
-    state.workshop = workshop
+    state.tool_registry = tool_registry
     beside = [asyncio.create_task(expire_forever(store, config.store))]
     try:
         async with telemetry.of(directory.backends), directory.run_probes(), handler.jobs.running() as stopping:
@@ -97,19 +97,19 @@ async def _living(
     finally:
         for task in beside:
             task.cancel()
-        await workshop.close()
+        await tool_registry.close()
         await directory.close()
         await limits.close()
         await store.close()
         await telemetry.flush()
 
 
-def _add_layers(app: GatewayApp, config: Config, door: Authenticator, concurrency: ConcurrencyLimit) -> None:
+def _add_layers(app: GatewayApp, config: Config, authenticator: Authenticator, concurrency: ConcurrencyLimit) -> None:
     """Add the middleware before the routes and the model endpoints."""
     layers = [*_layers(app, config)]
     for layer in layers:
         app.add_middleware(layer)
-    for path, endpoint in _endpoints(app, config, door, concurrency).items():
+    for path, endpoint in _endpoints(app, config, authenticator, concurrency).items():
         app.model_endpoints[path] = reduce(lambda inner, layer: layer(inner), layers, endpoint)
 
 
@@ -130,10 +130,10 @@ def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASG
 
 
 def _endpoints(
-    app: GatewayApp, config: Config, door: Authenticator, concurrency: ConcurrencyLimit
+    app: GatewayApp, config: Config, authenticator: Authenticator, concurrency: ConcurrencyLimit
 ) -> dict[str, ASGIApp]:
     """Return the endpoints that request a model, by their paths."""
-    post = partial(ModelEndpoint, app, config, door, concurrency)
+    post = partial(ModelEndpoint, app, config, authenticator, concurrency)
     return {
         _CHAT_PATH: post(RequestParser.chat_completion, Responder),
         _TEXT_PATH: post(RequestParser.completion, Responder),

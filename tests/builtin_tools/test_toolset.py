@@ -72,7 +72,7 @@ async def test_timeout_of_a_tool_does_not_fail_the_others():
 
 @pytest.mark.parametrize(("wanted", "most"), [(None, 5), (3, 3), (9, 5)])
 async def test_toolbox_limit_can_only_be_lowered_by_the_client(wanted, most):
-    async with Toolset([], config.ToolSettings(calls=5), ToolsetOptions(max_result_bytes=wanted)) as box:
+    async with Toolset([], config.ToolSettings(calls=5), ToolsetOptions(max_calls=wanted)) as box:
         loop = await box.open()
         assert loop._calls == most
 

@@ -65,7 +65,9 @@ async def test_fault_cell_fails_if_memory_leaks(leak, found):
         way, row = ways.Chat(streamed=True), rows.NO_ANSWER[2]
         assert (await matrix.cell(row, way, site)).wrong == ()
         kept = site.app.state.kept = []
-        site.app.asking["/v1/chat/completions"] = Leaking(site.app.asking["/v1/chat/completions"], leak, kept)
+        site.app.model_endpoints["/v1/chat/completions"] = Leaking(
+            site.app.model_endpoints["/v1/chat/completions"], leak, kept
+        )
         assert [one for one in (await matrix.cell(row, way, site)).wrong if re.fullmatch(found, one)]
 
 

@@ -30,10 +30,10 @@ from support.terminal import say
 
 FOLDER = ROOT / "build" / "mutants"
 MAP, RESULTS, TREE = FOLDER / "map.coverage", FOLDER / "results.json", FOLDER / "tree"
-MOST_TESTS = 100  # of those that cover a line, the fastest
+MAX_TESTS = 100  # of those that cover a line, the fastest
 EVERYDAY = "unit,edge,smoke"  # the tiers of `make test`
 NONE_SELECTED = 5  # pytest's exit code
-MOST_SECONDS = 75.0  # for one mutant in one set of tests
+MAX_SECONDS = 75.0  # for one mutant in one set of tests
 COPIED = (
     "config",
     "deploy",
@@ -153,7 +153,7 @@ def mutated(source: str, mutant: Mutant) -> str:
 def outcome(mutant: Mutant, data: CoverageData) -> str:
     """Try a mutant with the tests that cover its line: those of `make test`, then the others."""
     tests = covered(data, str(ROOT / mutant.file))[mutant.line]
-    tests = sorted(tests, key=Durations().seconds)[:MOST_TESTS]
+    tests = sorted(tests, key=Durations().seconds)[:MAX_TESTS]
     file = TREE / mutant.file
     source = file.read_text()
     try:
@@ -185,7 +185,7 @@ def fails(tests: list[str], tiers: str) -> bool:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
-        done = subprocess.run([*command, *tests], check=False, cwd=TREE, env=environment, timeout=MOST_SECONDS, **quiet)
+        done = subprocess.run([*command, *tests], check=False, cwd=TREE, env=environment, timeout=MAX_SECONDS, **quiet)
     except subprocess.TimeoutExpired:
         return True
     return done.returncode not in (0, NONE_SELECTED)

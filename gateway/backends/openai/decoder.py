@@ -110,12 +110,12 @@ class ChatDecoder(Struct, eq=False):
         if not isinstance(self._template.event_shape, ReasoningDelta):
             return read
 
-        def told(data: bytes) -> Sequence[Event] | None:
+        def read_one(data: bytes) -> Sequence[Event] | None:
             events = read(data)
             self._remember(events or ())
             return events
 
-        return told
+        return read_one
 
     @property
     def unlikely(self) -> bool:

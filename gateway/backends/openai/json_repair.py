@@ -39,7 +39,7 @@ _PAIR = re.compile("([\U0010f800-\U0010fbff])([\U0010fc00-\U0010ffff])")
 _STAND_IN = re.compile("[\U0010f800-\U0010ffff]")
 _STAND_IN_BYTES = re.compile(b"\xf4\x8f[\xa0-\xbf][\x80-\xbf]")
 _LOST = "\ufffd"
-_MOST = 512 << 10  # most characters to repair; a megabyte takes 0.1 s and 100 times its size in memory
+_MAX = 512 << 10  # most characters to repair; a megabyte takes 0.1 s and 100 times its size in memory
 _FIELDS: dict[type[_Piece], str] = {
     TextDelta: "content",
     ReasoningDelta: "reasoning_content",
@@ -51,7 +51,7 @@ _FIELDS: dict[type[_Piece], str] = {
 def mended(payload: bytes) -> bytes:
     """Return the payload with U+FFFD for halves of surrogate pairs; in a large one only invalid UTF-8 is repaired."""
     text = payload.decode("utf-8", "replace")
-    if len(text) <= _MOST:
+    if len(text) <= _MAX:
         text = _TOKENS.sub(lambda token: _token(token, stand_in=False), text)
     return text.encode()
 
@@ -71,7 +71,7 @@ class Halves(Struct, eq=False):
     def mended(self, payload: bytes) -> bytes:
         """Return the payload with stand-ins for halves in the fields that come in pieces."""
         text = payload.decode("utf-8", "replace")
-        if len(text) > _MOST or _TAKEN.search(text):
+        if len(text) > _MAX or _TAKEN.search(text):
             return mended(payload)
         self._met = True
         return _TOKENS.sub(lambda token: _token(token, stand_in=bool(token[1])), text).encode()

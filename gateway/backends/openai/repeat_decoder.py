@@ -86,7 +86,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         event, opened, closed = self._event, self._opened, self._closed
         inside = slice(len(opened) - 1, 1 - len(closed))
 
-        def told(data: bytes) -> tuple[Event] | None:
+        def read_one(data: bytes) -> tuple[Event] | None:
             if not (data.startswith(opened) and data.endswith(closed)) or len(data) > most:
                 return None
             try:
@@ -96,7 +96,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
             self.decoded_characters += len(text)
             return (event(text),) if text else None
 
-        return told
+        return read_one
 
     def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
         """Return the events of the payloads of the known form from `at` on, and the position where they end.

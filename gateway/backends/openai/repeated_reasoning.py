@@ -130,7 +130,7 @@ class Contents(Struct, eq=False):
 
     def once(self, events: Iterable[Event]) -> list[Event]:
         """Return the events without reasoning that the beginning of a content repeats."""
-        return [told for event in events for told in self._once(event)]
+        return [event_left for event in events for event_left in self._once(event)]
 
     def rest(self) -> list[Event]:
         """Return the events that are held at the end of the response."""

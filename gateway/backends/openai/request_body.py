@@ -119,8 +119,11 @@ def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]
     """
     if target.prompted:
         return []
-    choice, told = request.tool_choice, target.kind.fields["tool_choice"] == PASSED and not target.cannot_force_tools
-    only = choice.name if isinstance(choice, ToolName) and not told else None
+    choice, can_force = (
+        request.tool_choice,
+        target.kind.fields["tool_choice"] == PASSED and not target.cannot_force_tools,
+    )
+    only = choice.name if isinstance(choice, ToolName) and not can_force else None
     return [_offer(tool) for tool in request.callable_tools if only in (None, tool.name)]
 
 
@@ -174,8 +177,8 @@ def prefill_of(request: Request, kind: Kind) -> Prefill | None:
     last = request.messages[-1] if request.messages else {}
     if last.get("role") != "assistant" or last.get("tool_calls") or (request.fresh and kind.continues):
         return None
-    asked = request.rest.get("continue_final_message") is True
-    if not (kind.continues or (asked and isinstance(field_rule("continue_final_message", kind), PassedRule))):
+    wanted = request.rest.get("continue_final_message") is True
+    if not (kind.continues or (wanted and isinstance(field_rule("continue_final_message", kind), PassedRule))):
         return None
     text, thought = _text(last.get("content")), last.get("reasoning_content") or last.get("reasoning")
     echoed = (kind.echoes and not request.stream) or request.rest.get("echo") is True

@@ -12,21 +12,21 @@ from gateway.events import Usage
 from gateway.warnings import Warnings
 
 _NO_DETAILS = TokenDetails()
-_MOST = (1 << 53) - 1  # the largest integer that is exact in JavaScript
+_MAX = (1 << 53) - 1  # the largest integer that is exact in JavaScript
 CHARACTERS_PER_TOKEN = 4
 
 
-def count_value(said: LenientNumber) -> int:
+def count_value(value: LenientNumber) -> int:
     """Return a token count as an integer; 0 if it is no number, negative, or above 2^53 - 1.
 
     Strings, floats and booleans are accepted.  Some clients cannot read larger numbers.
     """
-    if type(said) is int:
-        return said if 0 < said <= _MOST else 0
-    if not said:
+    if type(value) is int:
+        return value if 0 < value <= _MAX else 0
+    if not value:
         return 0
     try:
-        return count_value(int(float(said)))
+        return count_value(int(float(value)))
     except (TypeError, ValueError, OverflowError):
         return 0
 
@@ -83,13 +83,13 @@ def _cache(counts: WireUsage, read: TokenDetails) -> tuple[int, int]:
     return count_value(came) if came else 0, count_value(went) if went else 0
 
 
-def split_reasoning_tokens(usage: Usage, thought: int, said: int) -> Usage:
+def split_reasoning_tokens(usage: Usage, thought: int, value: int) -> Usage:
     """Return the usage with the reasoning tokens estimated by their share of the characters.
 
     thought: the characters of the reasoning.
     said: the characters of all of the response.
     """
-    return replace(usage, reasoning=min(-(-usage.completion * thought // max(said, thought)), usage.completion))
+    return replace(usage, reasoning=min(-(-usage.completion * thought // max(value, thought)), usage.completion))
 
 
 class UsageTotal(Struct):

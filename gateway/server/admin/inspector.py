@@ -43,7 +43,7 @@ _LONGEST = 1 << 18  # bytes shown of one entry
 _SIGN = re.compile(r'[<\[][^"{]{3,}')  # a marker that does not occur in ordinary text
 _TAG = re.compile(r"<[a-z_:]+>")  # a tag that has an end tag
 _SECONDS = 60
-_MOST = 1 << 18  # characters of a report
+_MAX = 1 << 18  # characters of a report
 _NAME = "recording.jsonl"
 
 
@@ -263,4 +263,4 @@ async def _replay(folder: str, format: str) -> ReplayResult:
     except TimeoutError:
         return ReplayResult(False, f"It takes longer than {_SECONDS} seconds.")
     report = data.decode(errors="replace").partition(f"{_NAME}: ")[2]
-    return ReplayResult(process.returncode == 0, report[:_MOST].strip() or "It cannot be replayed.")
+    return ReplayResult(process.returncode == 0, report[:_MAX].strip() or "It cannot be replayed.")

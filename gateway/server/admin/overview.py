@@ -74,7 +74,9 @@ async def _in_time(saying: Awaitable[_Said], otherwise: _Else) -> _Said | _Else:
 
 def _newest(several: Iterable[Sequence[RequestSnapshot]], most: int) -> list[RequestSnapshot]:
     """Return running requests first, then the newest."""
-    return sorted((seen for one in several for seen in one), key=lambda seen: (not seen.live, -seen.arrived))[:most]
+    return sorted((record for one in several for record in one), key=lambda record: (not record.live, -record.arrived))[
+        :most
+    ]
 
 
 def _pace(rates: Iterable[ModelRate], counts: Callable[[ModelRate], bool] = lambda _: True) -> ThroughputView:
@@ -151,23 +153,23 @@ async def _said(backend: Backend) -> int | str:
 
 
 def _server(
-    config: Config, backend: Backend, said: int | str, sights: Collection[WorkerSnapshot], rates: Iterable[ModelRate]
+    config: Config, backend: Backend, listed: int | str, sights: Collection[WorkerSnapshot], rates: Iterable[ModelRate]
 ) -> BackendView:
     name, settings = backend.name, config.backends[backend.name]
-    seen = _worst([sight.backends[name] for sight in sights if name in sight.backends])
+    record = _worst([sight.backends[name] for sight in sights if name in sight.backends])
     return BackendView(
         name=name,
         kind=settings.kind,
         url=settings.url,
-        healthy=seen.healthy,
-        circuit=seen.state,
-        back_in_seconds=round(seen.back_in, 1),
-        queued=seen.queued,
+        healthy=record.healthy,
+        circuit=record.state,
+        back_in_seconds=round(record.back_in, 1),
+        queued=record.queued,
         concurrent=settings.concurrent,
         pace=_pace(rates, lambda rate: rate.backend == name),
-        models=said if isinstance(said, int) else None,
-        problem=said if isinstance(said, str) else None,
-        last_failure=seen.failure,
+        models=listed if isinstance(listed, int) else None,
+        problem=listed if isinstance(listed, str) else None,
+        last_failure=record.failure,
     )
 
 

@@ -61,9 +61,9 @@ _ONE = "/admin/exchanges/{id:path}"
 _NOT_KEPT = {"cache-control": "no-store"}
 
 
-def render_overview(root: str, seen: Overview | None) -> str:
+def render_overview(root: str, overview: Overview | None) -> str:
     """Return the page `/`.  root: the base URL of the gateway; seen: None for a client that has to send a key."""
-    return _templates().get_template("overview.html").render(root=root, seen=seen, version=__version__)
+    return _templates().get_template("overview.html").render(root=root, overview=overview, version=__version__)
 
 
 def render_inspector() -> str:
@@ -92,32 +92,34 @@ def _templates() -> "Environment":
     return made
 
 
-def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
     """Add the routes of the overview, and the pages and the inspector if they are enabled."""
 
-    async def seen() -> Overview:
+    async def read_overview() -> Overview:
         return await build_overview(config, app.state.directory, app.state.telemetry)
 
     @app.get("/admin/overview", include_in_schema=False)
     async def document(request: Request) -> Response:
         """Return the overview, for a key of the scope admin."""
-        await door.authenticate(request, "admin")
-        data = json.encode(await seen())
+        await auth.authenticate(request, "admin")
+        data = json.encode(await read_overview())
         return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
 
     if config.inspector.enabled:
-        _add_pages(app, config, door, seen)
-        _add_inspector(app, config, door)
+        _add_pages(app, config, auth, read_overview)
+        _add_inspector(app, config, auth)
 
 
-def _add_pages(app: FastAPI, config: Config, door: Authenticator, seen: Callable[[], Awaitable[Overview]]) -> None:
+def _add_pages(
+    app: FastAPI, config: Config, auth: Authenticator, read_overview: Callable[[], Awaitable[Overview]]
+) -> None:
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
         """Show the overview; without the needed key only how to use the gateway."""
         shown = None
         if not config.auth.keys or any(name in request.headers for name in _KEYS):
-            await door.authenticate(request, "admin")
-            shown = await seen()
+            await auth.authenticate(request, "admin")
+            shown = await read_overview()
         root = str(request.base_url).rstrip("/")
         return HTMLResponse(await asyncio.to_thread(render_overview, root, shown), headers=HEADERS)
 
@@ -135,15 +137,15 @@ class _ReplayOrder(Struct):
     format: str
 
 
-def _add_inspector(app: FastAPI, config: Config, door: Authenticator) -> None:
+def _add_inspector(app: FastAPI, config: Config, auth: Authenticator) -> None:
     _add_page(app)
-    _add_reading(app, door)
-    _add_recordings(app, config, door)
+    _add_reading(app, auth)
+    _add_recordings(app, config, auth)
 
     @app.get(_ONE, include_in_schema=False)  # added last, as its path also matches those of the other routes
     async def head(request: Request, id: str) -> Response:
         """Show one request."""
-        return _answer(exchange_detail(await _asked_for(app, door, request, id)))
+        return _answer(exchange_detail(await _asked_for(app, auth, request, id)))
 
 
 def _add_page(app: FastAPI) -> None:
@@ -153,25 +155,25 @@ def _add_page(app: FastAPI) -> None:
         return HTMLResponse(await asyncio.to_thread(render_inspector), headers=HEADERS)
 
 
-def _add_reading(app: FastAPI, door: Authenticator) -> None:
+def _add_reading(app: FastAPI, auth: Authenticator) -> None:
     @app.get(_LIST, include_in_schema=False)
     async def exchanges(request: Request) -> Response:
         """List the exchanges, filtered by `model` (a part), `status` (`live`, `200`, `4xx`) and warning `code`."""
-        await door.authenticate(request, "admin")
+        await auth.authenticate(request, "admin")
         wanted = [request.query_params.get(name, "") for name in ("model", "status", "code")]
         return _answer({"exchanges": list_exchanges(app.state.telemetry.recorder.recent, *wanted)})
 
     @app.get(f"{_ONE}/entries", include_in_schema=False)
     async def entries(request: Request, id: str) -> Response:
         """Show the entries after number `after`, or from the beginning."""
-        found, after = await _asked_for(app, door, request, id), -1
+        found, after = await _asked_for(app, auth, request, id), -1
         with suppress(ValueError):
             after = max(-1, int(request.query_params.get("after", "")))
         secrets = app.state.telemetry.recorder.secrets
         return _answer(await asyncio.to_thread(entries_page, found, after, secrets))
 
 
-def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
+def _add_recordings(app: FastAPI, config: Config, auth: Authenticator) -> None:
     replays = ReplayRunner()
 
     async def file(found: Recording, *, contents: bool) -> bytes:
@@ -181,7 +183,7 @@ def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(f"{_ONE}/recording", include_in_schema=False)
     async def recording(request: Request, id: str) -> Response:
         """Return the recording as a file, with contents only if recording files may have them."""
-        found = await _asked_for(app, door, request, id)
+        found = await _asked_for(app, auth, request, id)
         headers = {**_NOT_KEPT, "content-disposition": 'attachment; filename="recording.jsonl"'}
         data = await file(found, contents=config.recording.content)
         return Response(data, media_type="application/jsonl", headers=headers)
@@ -189,7 +191,7 @@ def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.post(f"{_ONE}/replay", include_in_schema=False)
     async def replay(request: Request, id: str) -> Response:
         """Show the differences in another `format`."""
-        found = await _asked_for(app, door, request, id)
+        found = await _asked_for(app, auth, request, id)
         try:
             wish = json.decode(await request.body(), type=_ReplayOrder)
         except (DecodeError, ValidationError, UnicodeDecodeError):
@@ -199,8 +201,8 @@ def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
         return _answer(await replays.replay(await file(found, contents=True), wish.format))
 
 
-async def _asked_for(app: FastAPI, door: Authenticator, request: Request, id: str) -> Recording:
-    await door.authenticate(request, "admin")
+async def _asked_for(app: FastAPI, auth: Authenticator, request: Request, id: str) -> Recording:
+    await auth.authenticate(request, "admin")
     return find_exchange(app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
 
 

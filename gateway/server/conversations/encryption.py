@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # 8 MB, which no process needs before its first encrypted rea
 _log = logging.getLogger("gateway")
 _VERSION = "gw1."
 _KEY, _ID, _NONCE = 32, 8, 12  # bytes
-_MOST = 32 << 20  # characters; longer text is rejected
+_MAX = 32 << 20  # characters; longer text is rejected
 _SHORTEST = 32  # bytes of a key in a file; a shorter one was not written by the gateway
 _FILE = Path("gateway.key")  # for a store without a file
 _NOT_KEPT = (
@@ -91,7 +91,7 @@ def _wrapped(raw: bytes) -> str:
 
 def _unwrapped(sealed: str) -> bytes:
     """Return the decoded bytes; b"" for another form.  The encoding is canonical: the same bytes have one text only."""
-    if len(sealed) > _MOST or not sealed.startswith(_VERSION):
+    if len(sealed) > _MAX or not sealed.startswith(_VERSION):
         return b""
     try:
         raw = urlsafe_b64decode(f"{sealed[len(_VERSION) :]}==")

@@ -41,12 +41,12 @@ class NoReasoningMemory:
         """Return the round with a filter that captures the reasoning of its response."""
         return round
 
-    def flush_before(self, outlet: ResponseWriter) -> ResponseWriter:
+    def flush_before(self, writer: ResponseWriter) -> ResponseWriter:
         """Return a writer that stores captured reasoning before it writes a piece, as clients respond at once.
 
         If a cancellation interrupts that and the response continues, the held piece is written first.
         """
-        return outlet
+        return writer
 
     async def save(self) -> None:
         """Store the captured reasoning."""
@@ -78,9 +78,9 @@ class ReasoningMemory(NoReasoningMemory):
         """Return the round with a filter that captures its reasoning."""
         return round.with_filter(self._listener)
 
-    def flush_before(self, outlet: ResponseWriter) -> ResponseWriter:
+    def flush_before(self, writer: ResponseWriter) -> ResponseWriter:
         """Return a writer that stores captured reasoning before it writes a piece."""
-        return _SavingWriter(self, outlet)
+        return _SavingWriter(self, writer)
 
     @property
     def behind(self) -> bool:
@@ -105,18 +105,18 @@ class ReasoningMemory(NoReasoningMemory):
 class _SavingWriter:
     """A ResponseWriter that stores reasoning before it writes."""
 
-    def __init__(self, memory: ReasoningMemory, outlet: ResponseWriter) -> None:
-        self._memory, self._outlet = memory, outlet
+    def __init__(self, memory: ReasoningMemory, writer: ResponseWriter) -> None:
+        self._memory, self._writer = memory, writer
         self._held = b""  # a piece that was not passed on
 
     def try_write(self, piece: bytes) -> bool:
-        return not (self._memory.behind or self._held) and self._outlet.try_write(piece)
+        return not (self._memory.behind or self._held) and self._writer.try_write(piece)
 
     async def write(self, piece: bytes) -> None:
-        await self._outlet.write(await self._kept(piece))
+        await self._writer.write(await self._kept(piece))
 
     async def end(self, piece: bytes) -> None:
-        await self._outlet.end(await self._kept(piece))
+        await self._writer.end(await self._kept(piece))
 
     async def _kept(self, piece: bytes) -> bytes:
         self._held += piece

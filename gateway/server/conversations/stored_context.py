@@ -193,7 +193,7 @@ class ReadOnlyContext(StoredContext):
         """Return the history of a request without a lock."""
         return await self._found(draft)
 
-    def can_outlive_client(self, asked: ResponseParams, _: int) -> bool:
+    def can_outlive_client(self, params: ResponseParams, _: int) -> bool:
         """Return False."""
         return False
 

@@ -12,8 +12,8 @@ from io import BytesIO
 from itertools import islice
 from typing import Any
 
-MOST_PAGES = 500
-MOST_CHARACTERS = 1 << 20  # a PDF may hold far more than its size suggests
+MAX_PAGES = 500
+MAX_CHARACTERS = 1 << 20  # a PDF may hold far more than its size suggests
 _CPU_SECONDS = 20
 _MEMORY = 1 << 30  # bytes of address space
 _LIMITS: dict[str, Any] = {
@@ -36,15 +36,15 @@ def pages(data: bytes) -> Iterator[str | bool]:
     try:
         with apply_configuration(**_LIMITS):
             reader = PdfReader(BytesIO(data))  # tries the empty password, which most encrypted files have
-            told = 0
-            for page in islice(reader.pages, MOST_PAGES):
+            count = 0
+            for page in islice(reader.pages, MAX_PAGES):
                 text = page.extract_text()
-                told += 1
+                count += 1
                 size += len(text)
-                yield text[:MOST_CHARACTERS]
-                if size > MOST_CHARACTERS:
+                yield text[:MAX_CHARACTERS]
+                if size > MAX_CHARACTERS:
                     break
-            whole = told == len(reader.pages)
+            whole = count == len(reader.pages)
     except Exception:  # noqa: BLE001 - a broken file may break its parser anywhere
         whole = False
     yield whole
@@ -61,6 +61,6 @@ def limit() -> None:
 
 if __name__ == "__main__":
     limit()
-    for said in pages(sys.stdin.buffer.read()):
-        sys.stdout.write(json.dumps(said) + "\n")
+    for page in pages(sys.stdin.buffer.read()):
+        sys.stdout.write(json.dumps(page) + "\n")
         sys.stdout.flush()  # the parent may stop this process at any time

@@ -22,7 +22,7 @@ _OF_A_KEY = 2  # PDFs of one API key at a time
 
 def joined(pages: Iterable[str], *, whole: bool) -> tuple[str, bool]:
     """Return the text of pages, and whether it is complete; whole: these are all pages."""
-    text, most = "\n\n".join(filter(None, map(str.strip, pages))), pdf_pages.MOST_CHARACTERS
+    text, most = "\n\n".join(filter(None, map(str.strip, pages))), pdf_pages.MAX_CHARACTERS
     return text[:most], (whole and len(text) <= most) or not text
 
 

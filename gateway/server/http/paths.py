@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 _SLASHES = re.compile("//+")
 _API = "/v1/"
-_MOST = 100  # characters of a path that are compared: it takes their square
+_MAX = 100  # characters of a path that are compared: it takes their square
 
 
 def roots(paths: Collection[str]) -> frozenset[str]:
@@ -31,7 +31,7 @@ def corrected(scope: Scope, known: Collection[str]) -> Scope:
 
 def nearest(path: str, paths: Collection[str]) -> str:
     """Return the one of these paths that is most like a path that does not exist."""
-    matcher = SequenceMatcher(b=path[:_MOST], autojunk=False)
+    matcher = SequenceMatcher(b=path[:_MAX], autojunk=False)
 
     def likeness(one: str) -> float:
         matcher.set_seq1(one)

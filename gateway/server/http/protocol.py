@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 STOPPING = "stopping"  # what is to be called then, in the state that the application's lifespan gives to its server
 _PONG = 60.0  # seconds until one has to come; a client answers when it has read what it was sent before
-_MOST_HEAD = 1 << 16  # bytes of a request's head
-_MOST_PAUSES = 10  # times `request_seconds`, which a request may take beside the time for each megabyte of it
+_MAX_HEAD = 1 << 16  # bytes of a request's head
+_MAX_PAUSES = 10  # times `request_seconds`, which a request may take beside the time for each megabyte of it
 _SLOWEST = 1 << 20  # bytes that may take as long again
-_LINGERS, _MOST_DROPPED = 1.0, 4 << 20  # seconds and bytes for which a client that was refused may go on
+_LINGERS, _MAX_DROPPED = 1.0, 4 << 20  # seconds and bytes for which a client that was refused may go on
 _TOO_LARGE = (
     b'{"error":{"message":"The head of the request is larger than 64 KiB.","type":"invalid_request_error",'
     b'"param":null,"code":"request_header_too_large"}}'
@@ -235,7 +235,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
     def _check(self, version: str) -> None:
         """The parser takes some heads that others read otherwise."""
         headers, parser = header_dict(self.scope), self.parser
-        if sum(map(len, chain.from_iterable(self.headers))) > _MOST_HEAD:
+        if sum(map(len, chain.from_iterable(self.headers))) > _MAX_HEAD:
             self._too_large = True
             raise ValueError("a head that is too large")
         if version not in ("1.0", "1.1") or (version == "1.1" and b"host" not in headers):
@@ -254,7 +254,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
     def _bound(self, size: int) -> None:
         if self._headless is not None:
             self._headless += size
-            if self._headless > 2 * _MOST_HEAD and not self._too_large:
+            if self._headless > 2 * _MAX_HEAD and not self._too_large:
                 self._too_large = True
                 self.send_400_response("")
 
@@ -269,7 +269,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
 
     def _drop(self, size: int) -> None:
         self._received += size
-        if self._received > _MOST_DROPPED:
+        if self._received > _MAX_DROPPED:
             self.transport.close()
 
     def _hurry(self, size: int) -> None:
@@ -278,7 +278,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
         if not self._received:
             self._begun = now
         self._received += size
-        if now - self._begun > _MOST_PAUSES * self.config.request_seconds * (1 + self._received / _SLOWEST):
+        if now - self._begun > _MAX_PAUSES * self.config.request_seconds * (1 + self._received / _SLOWEST):
             self.transport.close()
 
     def _expect(self) -> None:

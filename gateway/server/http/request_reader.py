@@ -22,7 +22,7 @@ from gateway.server.worker_thread import parsed
 
 STEP = 1 << 18  # bytes that are decoded at a time: a millisecond at most
 _WINDOW = 23  # log2 of the bytes that a frame of zstd may want to have at hand, as RFC 9659 has it
-_MOST_PARTS = 16  # members of gzip, frames of zstd: tiny ones cost far more than their bytes
+_MAX_PARTS = 16  # members of gzip, frames of zstd: tiny ones cost far more than their bytes
 _ZSTD = "compression.zstd" if version_info >= (3, 14) else "backports.zstd"
 _DAMAGED = "The body is not what its content encoding says, or not all of it."
 _PLACE = "gateway.headers"  # in the scope of a request
@@ -98,7 +98,7 @@ class ContentDecoder:
     def _begin(self) -> None:
         """Another part."""
         self._parts += 1
-        if self._parts > _MOST_PARTS:
+        if self._parts > _MAX_PARTS:
             raise _damaged()
         self._part = self._new()
 

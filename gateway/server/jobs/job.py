@@ -190,10 +190,10 @@ class BackgroundJob:
         self._events_sent = row.last + 1
         over = last and bool(self.status)  # if the response could not be stored, another process recovers the job
         if self.streamed:
-            await self._context.scribe.write(self.id, self.tail, row, last=over)
+            await self._context.log_writer.write(self.id, self.tail, row, last=over)
             await self._bound(len(data))
         elif over:
-            await self._context.scribe.write(self.id, self.tail, None, last=True)
+            await self._context.log_writer.write(self.id, self.tail, None, last=True)
         if last:
             self.tail.end(whole=True)
 

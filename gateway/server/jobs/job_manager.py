@@ -28,7 +28,7 @@ from gateway.store.database import Database
 _log = logging.getLogger("gateway")
 _HELD = 1.0  # seconds between two renewals of the leases, which also read cancellations
 _ORPHANS = 5  # renewals between two searches for jobs without a process
-_MOST = 16  # jobs claimed at a time
+_MAX = 16  # jobs claimed at a time
 _PATIENCE = 0.1  # seconds between two looks at a job that is to end
 _WISH = "!"  # before a job's id in a notification: its process has to read the job's state
 _SCOPE: Scope = {"type": "http", "headers": []}  # of a request without a client
@@ -46,7 +46,7 @@ class JobManager:
 
     def __init__(self, store: Database, config: Config, again: RebuildRequest, telemetry: Telemetry) -> None:
         lease, settings = Lease(new_id("gateway_")), config.responses
-        self._desk = JobContext(store, lease, LogWriter(store, lease), settings.resume_seconds, settings.log_bytes)
+        self._context = JobContext(store, lease, LogWriter(store, lease), settings.resume_seconds, settings.log_bytes)
         self.store, self._holder, self._config, self._again = store, lease.holder, config, again
         self._telemetry = telemetry
         self._running: dict[str, BackgroundJob] = {}
@@ -62,7 +62,7 @@ class JobManager:
         Once it is set, running jobs have `drain_seconds` to end.
         """
         listening = self.store.listen(CHANNEL, self._heard)
-        beside = [*map(asyncio.create_task, (self._desk.scribe.run(), self._hold_for_ever(), listening))]
+        beside = [*map(asyncio.create_task, (self._context.log_writer.run(), self._hold_for_ever(), listening))]
         ending = asyncio.create_task(self._end())
         try:
             yield self._stopping
@@ -100,14 +100,14 @@ class JobManager:
     # Start
 
     async def start(
-        self, scope: Scope, raw: bytes, tenant: str, asked: JobInput, held: AsyncExitStack
+        self, scope: Scope, raw: bytes, tenant: str, job_input: JobInput, held: AsyncExitStack
     ) -> BackgroundJob | None:
         """Start the job for a request and return it; it takes over the resources in `held`.
 
         Return None if the store fails or the gateway stops: the caller then responds without a job.  A background
         request raises StoreFailed or UpstreamUnavailable instead.
         """
-        job = BackgroundJob(self._desk, tenant, asked[0])
+        job = BackgroundJob(self._context, tenant, job_input[0])
         try:
             if self._stopping.is_set():
                 raise UpstreamUnavailable("The gateway is stopping.")
@@ -116,7 +116,7 @@ class JobManager:
             if job.background:
                 raise
             return None
-        self._begin(job, scope, asked[1], held.pop_all())
+        self._begin(job, scope, job_input[1], held.pop_all())
         return job
 
     def _begin(self, job: BackgroundJob, scope: Scope, targets: RetryPolicy, held: AsyncExitStack) -> None:
@@ -148,7 +148,7 @@ class JobManager:
             yield job.tail
             return
         if not (watch := self._watches.get(id)):
-            watch = self._watches[id] = RemoteLog(self._desk, id, newest)
+            watch = self._watches[id] = RemoteLog(self._context, id, newest)
         watch.users += 1
         try:
             yield watch.tail
@@ -194,7 +194,7 @@ class JobManager:
                 if looks and await self._orphaned():
                     await self._adopt()
             except StoreFailed:  # the code that needs the store reports it
-                patient = now() + self._desk.lease.seconds
+                patient = now() + self._context.lease.seconds
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HELD):
                     await self._soon.wait()
@@ -203,10 +203,10 @@ class JobManager:
     async def _hold(self) -> None:
         """Renew the leases and note jobs with subscribers; stop jobs that were taken, cancelled or abandoned."""
         opened = dict(self._running)
-        now, lease = self._desk.lease.times()
+        now, lease = self._context.lease.times()
         if wanted := {id for id, job in opened.items() if job.has_subscribers} | self._watches.keys():
             async with self.store.writing() as db:
-                await jobs.extend_wanted_until(db, wanted, now + self._desk.resume_seconds * 1000)
+                await jobs.extend_wanted_until(db, wanted, now + self._context.resume_seconds * 1000)
         async with self.store.writing() as db:
             held = await jobs.renew_leases(db, self._holder, now, lease, opened)
         for id, job in opened.items():
@@ -234,48 +234,48 @@ class JobManager:
         if not self.store.exists():
             return False
         async with self.store.reading() as db:
-            return await jobs.has_due(db, self._desk.lease.times()[0])
+            return await jobs.has_due(db, self._context.lease.times()[0])
 
     async def _adopt(self, ids: Sequence[str] | None = None) -> None:
         """Claim jobs without a process; a job that runs here and was renewed late simply continues."""
         async with self.store.writing() as db:
-            found = await jobs.claim(db, self._holder, *self._desk.lease.times(), _MOST, ids)
+            found = await jobs.claim(db, self._holder, *self._context.lease.times(), _MAX, ids)
         for one in found:
             if one.id not in self._running:
                 self._beside(self._take_over(one))
 
     async def _take_over(self, found: records.StoredJob) -> None:
         with suppress(StoreFailed, JobLost):  # its lease expires, and it is claimed again
-            begun = await recover_job(self._desk, found, LogTail())
+            begun = await recover_job(self._context, found, LogTail())
             if begun is None:
                 return
             identity = ResponseIdentity(found.id, begun.created)
             try:
                 async with AsyncExitStack() as held:
                     request, targets = await self._again(found, identity, held)
-                    job = BackgroundJob(self._desk, found.tenant, request, begun.events_sent)
+                    job = BackgroundJob(self._context, found.tenant, request, begun.events_sent)
                     job.accepted.set_result({})  # its client may know its id
                     self._begin(job, self._observed(found, request, held), targets, held.pop_all())
             except StoreFailed:
                 raise
             except GatewayError as error:
-                await fail_job(self._desk, found, LogTail(), error.problem)
+                await fail_job(self._context, found, LogTail(), error.problem)
 
     def _observed(self, found: records.StoredJob, request: ResponsesRequest, held: AsyncExitStack) -> Scope:
         """Return the scope of a request without a client, with a record that holds the status 200."""
-        seen, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
-        held.callback(seen.release)
-        seen.key, seen.ledger, seen.usage, seen.status = found.tenant, request.ledger, request.usage, 200
-        set_record(scope, seen)
+        record, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
+        held.callback(record.release)
+        record.key, record.ledger, record.usage, record.status = found.tenant, request.ledger, request.usage, 200
+        set_record(scope, record)
         return scope
 
     async def _hand_over(self, job: BackgroundJob) -> None:
         with suppress(StoreFailed, JobLost):  # its lease expires instead
             async with self.store.writing() as db:
                 await jobs.release(db, job.id, self._holder)
-                found = await jobs.claim(db, self._holder, *self._desk.lease.times(), 1, [job.id])
+                found = await jobs.claim(db, self._holder, *self._context.lease.times(), 1, [job.id])
             for one in found:
-                if await recover_job(self._desk, one, job.tail, STOPPED) is not None:
+                if await recover_job(self._context, one, job.tail, STOPPED) is not None:
                     async with self.store.writing() as db:
                         await jobs.release(db, job.id, self._holder)
         job.tail.end(whole=False)

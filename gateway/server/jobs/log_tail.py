@@ -11,7 +11,7 @@ from gateway.store import event_logs
 from gateway.store.database import Database
 from gateway.store.records import LogRow
 
-_MOST = 1 << 20  # bytes
+_MAX = 1 << 20  # bytes
 _log = logging.getLogger("gateway")
 _ROWS = 256  # at a time
 _ALIVE = b": keep-alive\n\n"
@@ -35,7 +35,7 @@ class LogTail:
         """Add a row and wake the subscribers; drop the oldest rows beyond 1 MiB."""
         self._rows.append(row)
         self._size += len(row.data)
-        while self._size > _MOST and len(self._rows) > 1:
+        while self._size > _MAX and len(self._rows) > 1:
             self._size -= len(self._rows.popleft().data)
         self.last = row.last
         self._tell()

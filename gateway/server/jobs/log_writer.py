@@ -20,7 +20,7 @@ from gateway.store.records import LogRow
 SECONDS = 15.0  # of a lease; a process that does not renew it for so long counts as dead
 _log = logging.getLogger("gateway")
 CHANNEL = "gateway_jobs"  # of notifications between processes: the ids of jobs with news
-_MOST_LATE = 32 << 20  # bytes that wait while the store fails
+_MAX_LATE = 32 << 20  # bytes that wait while the store fails
 _AGAIN = 1.0  # seconds until the next try
 
 
@@ -111,7 +111,7 @@ class LogWriter:
         if not self._late:
             _log.warning("events of responses cannot be stored at the moment: %s", error.__cause__)
         self._late += batch
-        if sum(len(entry.row.data) for entry in self._late if entry.row) > _MOST_LATE:
+        if sum(len(entry.row.data) for entry in self._late if entry.row) > _MAX_LATE:
             _log.warning("events of %d responses are lost: they cannot be resumed there", len(self._late))
             self._late = [LogWrite(one.id, one.tail, None, one.last, one.done) for one in self._late if one.last]
         asyncio.get_running_loop().call_later(_AGAIN, self._work.set)
@@ -126,7 +126,7 @@ class JobContext(Struct, frozen=True):
 
     store: Database
     lease: Lease
-    scribe: LogWriter
+    log_writer: LogWriter
     resume_seconds: int
     most_bytes: int
 

@@ -23,11 +23,11 @@ class RemoteLog:
     newest: an event that is in the store; `tail` begins after it.
     """
 
-    def __init__(self, desk: JobContext, id: str, newest: int) -> None:
-        self._desk, self._id = desk, id
+    def __init__(self, context: JobContext, id: str, newest: int) -> None:
+        self._context, self._id = context, id
         self.tail, self.users = LogTail(newest), 0
         self._news = asyncio.Event()
-        self._every = _SELDOM if desk.store.notifies else _OFTEN
+        self._every = _SELDOM if context.store.notifies else _OFTEN
         self._task = asyncio.create_task(self._look())
 
     def check_now(self) -> None:
@@ -55,7 +55,7 @@ class RemoteLog:
     async def _read(self) -> None:
         """Read all new rows, and end the tail if the job is over."""
         while True:
-            async with self._desk.store.reading() as db:
+            async with self._context.store.reading() as db:
                 rows = await event_logs.read(db, self._id, self.tail.last, _ROWS)
                 running = await jobs.job_state(db, self._id)
                 newest = await event_logs.newest_event(db, self._id, int(time.time()))

@@ -31,7 +31,7 @@ _TOLD = 60.0  # seconds between two log messages about that
 SlotCounts = dict[UsageSlot, int]
 _T = TypeVar("_T")
 _LONGEST = 5.0  # seconds for a transaction, and for closing
-_MOST = 50  # requests in a transaction; each has at most ten slots
+_MAX = 50  # requests in a transaction; each has at most ten slots
 
 
 class UsageCounter(Protocol):
@@ -165,7 +165,7 @@ class StoreCounter:
 
     def _next(self) -> list[_PendingCount]:
         self._waiting = [pending for pending in self._waiting if not pending.left]
-        return self._waiting[:_MOST]
+        return self._waiting[:_MAX]
 
     def _tell(self, pending: _PendingCount, fits: bool, counts: SlotCounts) -> None:
         if not pending.counts.done():

@@ -28,7 +28,7 @@ from gateway.store.records import UsageSlot
 SettleCallback = Callable[[int | None], Awaitable[None]]
 _SOON = 1.0  # seconds; the end of a running response is unknown
 _KNOWN = 1.0  # seconds that a refusal applies to other requests; other processes may return tokens meanwhile
-_MOST = 1 << 40  # upper bound for the tokens that a backend reports for one request
+_MAX = 1 << 40  # upper bound for the tokens that a backend reports for one request
 _UNITS: tuple[LimitUnit, ...] = get_args(LimitUnit)
 _FIELDS = ("limit", "remaining", "reset")
 HEADERS = tuple(f"x-ratelimit-{field}-{unit}" for unit in _UNITS for field in _FIELDS)
@@ -197,7 +197,7 @@ class RateLimiter:
         let_go()
         amounts: dict[UsageSlot, int] = {}
         for one in taken:
-            more = 0 if used is None or one.limit.unit == "requests" else min(used, _MOST) - one.cost
+            more = 0 if used is None or one.limit.unit == "requests" else min(used, _MAX) - one.cost
             if more < 0:
                 self._full.pop(one.limit.key, None)
             if more:
@@ -237,8 +237,8 @@ def _headers(standings: Sequence[RateLimitState]) -> dict[str, str]:
         those = [one for one in standings if one.limit.unit == unit]
         if those:
             least = min(those, key=lambda one: one.left)
-            said = least.limit.amount, least.left, f"{ceil(least.reset)}s"
-            fields |= {f"x-ratelimit-{field}-{unit}": str(value) for field, value in zip(_FIELDS, said, strict=True)}
+            values = least.limit.amount, least.left, f"{ceil(least.reset)}s"
+            fields |= {f"x-ratelimit-{field}-{unit}": str(value) for field, value in zip(_FIELDS, values, strict=True)}
     return fields
 
 

@@ -94,8 +94,8 @@ class Tarpit:
         record = self._records[client]
         if now < record.silent_until:
             return 0
-        told, record.unlogged, record.silent_until = record.unlogged, 0, now + _SILENCE
-        return told
+        unlogged_count, record.unlogged, record.silent_until = record.unlogged, 0, now + _SILENCE
+        return unlogged_count
 
 
 def client_network(address: str) -> str:
@@ -154,10 +154,10 @@ class Authenticator:
     compared.
     """
 
-    def __init__(self, config: Config, strangers: AuthThrottle) -> None:
+    def __init__(self, config: Config, throttle: AuthThrottle) -> None:
         auth, self._pages = config.auth, OriginCheck(config)
         self._keys = {known.get_secret_value(): key for key in auth.keys for known in key.key}
-        self._strangers = strangers
+        self._strangers = throttle
 
     async def authenticate(self, http: HTTPConnection, scope: Scope = "inference") -> ApiKey | None:
         """Return the client's key; None without keys, where the client must not be a foreign web page.

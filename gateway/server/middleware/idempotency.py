@@ -25,12 +25,12 @@ from gateway.store.database import Database
 from gateway.store.records import IdempotencyState, StoredAnswer
 
 _log = logging.getLogger("gateway")
-_MOST_KEY = 255  # characters
-_MOST_KEPT = 8 << 20  # bytes of a response
+_MAX_KEY = 255  # characters
+_MAX_KEPT = 8 << 20  # bytes of a response
 _RENEW = 20.0  # seconds between renewals, a third of the lease
 _WARNINGS = b"x-gateway-warnings"
 _UNKEPT = b"dropped:idempotency_key"
-_TOO_LONG = f"Invalid 'Idempotency-Key' header: string too long. Expected a string with maximum length {_MOST_KEY}."
+_TOO_LONG = f"Invalid 'Idempotency-Key' header: string too long. Expected a string with maximum length {_MAX_KEY}."
 _REUSED = (
     "Keys for idempotent requests can only be used with the same parameters they were first used with. Try using a key"
     " other than '{}' if you meant to execute a different request."
@@ -79,7 +79,7 @@ def idempotency_key(http: HttpRequest, body: bytes, store: Database, tenant: str
     key = get_header(http.scope, b"idempotency-key")
     if not key:
         return None
-    if len(key) > _MOST_KEY:
+    if len(key) > _MAX_KEY:
         raise BadRequest(_TOO_LONG, code="string_above_max_length")
     digest = sha256(http.scope["path"].encode() + b"\0" + body).hexdigest()
     return IdempotencyKey(store, tenant, key, digest, new_id("hold_"))
@@ -104,15 +104,15 @@ async def replay_or_run(key: IdempotencyKey, answer: ResponseHandler, http: Http
 
 async def _first(key: IdempotencyKey, answer: ResponseHandler, send: Send) -> None:
     """Send the last message after the response is stored, so that a client with a complete response can repeat it."""
-    tape, kept = ResponseCapture(send), None
+    capture, kept = ResponseCapture(send), None
     holding = asyncio.create_task(key.renew_forever())
     try:
-        if await answer(tape.take):
-            kept = tape.answer()
+        if await answer(capture.take):
+            kept = capture.answer()
     finally:
         holding.cancel()
         await key.end(kept)
-    await tape.send_last_message()
+    await capture.send_last_message()
 
 
 def _repeated(key: IdempotencyKey, begun: IdempotencyState | StoredAnswer) -> Response:
@@ -147,7 +147,7 @@ class ResponseCapture:
 
     def answer(self) -> StoredAnswer | None:
         """Return the complete response; None if it is too long to be stored."""
-        if self._size > _MOST_KEPT:
+        if self._size > _MAX_KEPT:
             return None
         return StoredAnswer(self._status, self._type, b"".join(self._pieces))
 
@@ -158,7 +158,7 @@ class ResponseCapture:
 
     def _add(self, body: bytes) -> None:
         self._size += len(body)
-        if self._size > _MOST_KEPT:
+        if self._size > _MAX_KEPT:
             self._pieces.clear()
         else:
             self._pieces.append(body)

@@ -44,35 +44,35 @@ class MetricsCollector:
         self._requests: dict[tuple[str, str, str, int], list[list[float]]] = {}
         self._answers: dict[tuple[str, str], list[list[float]]] = {}
 
-    def count(self, seen: RequestRecord) -> None:
+    def count(self, record: RequestRecord) -> None:
         """Count a finished request."""
-        sort = seen.endpoint, seen.model, seen.backend, seen.outcome
+        sort = record.endpoint, record.model, record.backend, record.outcome
         requests, received, sent = self._requests.get(sort) or self._of_request(*sort)
         requests[0] += 1
-        received[0] += seen.received
-        sent[0] += seen.sent
-        if codes := seen.ledger.codes():
+        received[0] += record.received
+        sent[0] += record.sent
+        if codes := record.ledger.codes():
             for code, times in codes.items():
                 self._tally.count(LEDGER, (code,), times)
-        if seen.stored:
+        if record.stored:
             self._tally.count(STORED)
-        if seen.backend:
-            self._count_answer(seen)
+        if record.backend:
+            self._count_answer(record)
 
-    def _count_answer(self, seen: RequestRecord) -> None:
-        sort = seen.model, seen.format
+    def _count_answer(self, record: RequestRecord) -> None:
+        sort = record.model, record.format
         given, made, cached, thought, *read = self._answers.get(sort) or self._of_answer(*sort)
-        used = seen.usage()
+        used = record.usage()
         given[0] += used.prompt
         made[0] += used.completion
         cached[0] += used.cached
         thought[0] += used.reasoning
         for one in read:
             one[0] += 1
-        self._tally.observe(DURATION, seen.ended - seen.arrived)
-        if seen.streamed and (first := seen.pace.first_content) is not None:
-            self._tally.observe(FIRST_TOKEN, first - seen.arrived)
-            self._tally.add(BETWEEN, (*seen.pace.gaps, seen.pace.last - first))
+        self._tally.observe(DURATION, record.ended - record.arrived)
+        if record.streamed and (first := record.pace.first_content) is not None:
+            self._tally.observe(FIRST_TOKEN, first - record.arrived)
+            self._tally.add(BETWEEN, (*record.pace.gaps, record.pace.last - first))
 
     def _of_request(self, endpoint: str, model: str, backend: str, outcome: int) -> list[list[float]]:
         labels = endpoint, model, backend, str(outcome)

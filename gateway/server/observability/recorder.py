@@ -22,14 +22,14 @@ from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.request_recorder import RequestRecorder
 
 _PROGRAM = (sys.executable, "-P", "-m", "gateway.server.observability.recording_writer")
-_MOST = 64 << 20  # bytes that wait to be written
+_MAX = 64 << 20  # bytes that wait to be written
 _SECONDS = 30  # to write them at the end
 _log = logging.getLogger("gateway")
 _ASKED_FOR = (b"x-gateway-record", b"1")
 _ENDPOINTS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"))
 _size = attrgetter("size")
 _RECENT = 32
-_MOST_RECENT = 64 << 20  # bytes of these
+_MAX_RECENT = 64 << 20  # bytes of these
 
 
 class RecordingWriter:
@@ -43,7 +43,7 @@ class RecordingWriter:
 
     def write(self, order: bytes) -> bool:
         """Queue a WriteOrder; return False if too much data waits already."""
-        if self._waiting + len(order) > _MOST:
+        if self._waiting + len(order) > _MAX:
             return False
         self._early += (len(order).to_bytes(LENGTH, "big"), order)
         self._pass_on()
@@ -114,21 +114,21 @@ class Recorder:
         chosen = self._chosen(headers)
         if not (chosen or self._shown):
             return None
-        tape = RequestRecorder(id, self._settings.exchange_bytes, chosen=chosen)
+        recorder = RequestRecorder(id, self._settings.exchange_bytes, chosen=chosen)
         if self._shown:
-            while sum(map(_size, self.recent)) > _MOST_RECENT:
+            while sum(map(_size, self.recent)) > _MAX_RECENT:
                 self.recent.popleft()
-            self.recent.append(tape.recording)
-        return tape
+            self.recent.append(recorder.recording)
+        return recorder
 
-    def end(self, seen: RequestRecord, tape: RequestRecorder) -> None:
+    def end(self, record: RequestRecord, recorder: RequestRecorder) -> None:
         """End the recording, and write it if it is of the configured sort."""
-        line = access_log_fields(seen)
+        line = access_log_fields(record)
         del line["error"], line["ledger"]  # the recording has these itself
-        tape.over(seen.outcome, seen.problem, seen.ledger.listed(), line)
-        failed = seen.outcome >= 400
-        if tape.chosen and (failed or self._settings.mode != "errors") and tape.recording.request_entry:
-            self._write(tape.recording)
+        recorder.over(record.outcome, record.problem, record.ledger.listed(), line)
+        failed = record.outcome >= 400
+        if recorder.chosen and (failed or self._settings.mode != "errors") and recorder.recording.request_entry:
+            self._write(recorder.recording)
 
     def _chosen(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         match self._settings.mode:

@@ -152,9 +152,9 @@ class RequestRecord(Struct, eq=False):
             self.first_attempt_at = perf_counter()
 
 
-def set_record(scope: MutableMapping[str, Any], seen: RequestRecord) -> None:
+def set_record(scope: MutableMapping[str, Any], record: RequestRecord) -> None:
     """Set the record of the request with this scope."""
-    scope[_PLACE] = seen
+    scope[_PLACE] = record
 
 
 def set_key_name(scope: MutableMapping[str, Any], name: str) -> None:
@@ -165,5 +165,5 @@ def set_key_name(scope: MutableMapping[str, Any], name: str) -> None:
 
 def record_of(scope: MutableMapping[str, Any]) -> RequestRecord:
     """Return the record of the request with this scope."""
-    seen: RequestRecord = scope[_PLACE]
-    return seen
+    record: RequestRecord = scope[_PLACE]
+    return record

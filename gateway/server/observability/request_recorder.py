@@ -100,8 +100,8 @@ class RequestRecorder:
 class CallRecorder:
     """Record one upstream call.  call: its number."""
 
-    def __init__(self, tape: RequestRecorder, call: int) -> None:
-        self.recorder, self.call = tape, call
+    def __init__(self, recorder: RequestRecorder, call: int) -> None:
+        self.recorder, self.call = recorder, call
 
     def answered(self, content_type: str) -> None:
         """Record the content type of the response."""
@@ -124,8 +124,8 @@ class CallRecorder:
 class _RecordedSource:
     """A RoundSource that records its data and events."""
 
-    def __init__(self, source: RoundSource, tape: RequestRecorder) -> None:
-        self._source, self._tape, self._heard = source, tape, _hearing(tape)
+    def __init__(self, source: RoundSource, recorder: RequestRecorder) -> None:
+        self._source, self._recorder, self._heard = source, recorder, _hearing(recorder)
         self.answered = source.answered
 
     def feed(self, data: bytes) -> list[Event]:
@@ -136,12 +136,12 @@ class _RecordedSource:
 
     def close(self) -> list[Event]:
         events = self._source.close()
-        self._tape.ended(None, events)
+        self._recorder.ended(None, events)
         return events
 
     def fail(self, problem: Problem) -> list[Event]:
         events = self._source.fail(problem)
-        self._tape.ended(problem, events)
+        self._recorder.ended(problem, events)
         return events
 
     @property
@@ -158,52 +158,52 @@ class _RecordedSource:
         if not read:
             return None
 
-        def told(data: bytes) -> Sequence[Event] | None:
+        def read_recorded(data: bytes) -> Sequence[Event] | None:
             now = perf_counter()
             if (events := read(data)) is not None:
                 event(now, data, events)
             return events
 
-        return told
+        return read_recorded
 
 
-def _hearing(tape: RequestRecorder) -> Callable[[float, bytes, Sequence[Event]], None]:
+def _hearing(recorder: RequestRecorder) -> Callable[[float, bytes, Sequence[Event]], None]:
     """Return a function that records data, the time of its arrival and its events."""
-    recording, begun = tape.recording, tape.begun
+    recording, begun = recorder.recording, recorder.begun
     add, most = recording.entries.append, recording.max_bytes
 
-    def heard(now: float, data: bytes, events: Sequence[Event]) -> None:
+    def add_entry(now: float, data: bytes, events: Sequence[Event]) -> None:
         recording.size = size = recording.size + len(data) + ENTRY
         if size <= most:
-            add(UpstreamDataEntry(now - begun, tape.speaks, data, _encoded(events) if events else b""))
+            add(UpstreamDataEntry(now - begun, recorder.speaks, data, _encoded(events) if events else b""))
 
-    return heard
+    return add_entry
 
 
 def record_rounds(
-    open: Callable[[Request], RoundSource], tape: RequestRecorder | None
+    open: Callable[[Request], RoundSource], recorder: RequestRecorder | None
 ) -> Callable[[Request], RoundSource]:
     """Return a function that opens recorded rounds; `open` itself without a recorder."""
-    if not tape:
+    if not recorder:
         return open
 
     def opened(request: Request) -> RoundSource:
-        tape.speaks = 0  # until a call sets it
-        return _RecordedSource(open(request), tape)
+        recorder.speaks = 0  # until a call sets it
+        return _RecordedSource(open(request), recorder)
 
     return opened
 
 
-def tee_send(send: Send, tape: RequestRecorder | None) -> Send:
+def tee_send(send: Send, recorder: RequestRecorder | None) -> Send:
     """Return a `send` that records the response; `send` itself without a recorder."""
-    return _RecordingSendProxy(send, tape) if tape else send
+    return _RecordingSendProxy(send, recorder) if recorder else send
 
 
 class _RecordingSendProxy(ClientConnection):
     """A `send` that records messages, and pieces that are sent at once."""
 
-    def __init__(self, send: Send, tape: RequestRecorder) -> None:
-        self._send, self._tape, self._try_write = send, tape, connection_behind(send).try_write
+    def __init__(self, send: Send, recorder: RequestRecorder) -> None:
+        self._send, self._recorder, self._try_write = send, recorder, connection_behind(send).try_write
 
     def try_write(self, piece: bytes) -> bool:
         written = self._try_write(piece)
@@ -216,14 +216,14 @@ class _RecordingSendProxy(ClientConnection):
             self._wrote(body)
         elif message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
-            self._tape.record_response_headers(message["status"], headers)
+            self._recorder.record_response_headers(message["status"], headers)
         return self._send(message)
 
     def _wrote(self, body: bytes) -> None:
-        recording = self._tape.recording
+        recording = self._recorder.recording
         recording.size = size = recording.size + len(body) + ENTRY
         if size <= recording.max_bytes:
-            recording.entries.append(ResponseDataEntry(perf_counter() - self._tape.begun, body))
+            recording.entries.append(ResponseDataEntry(perf_counter() - self._recorder.begun, body))
 
 
 def _headers(scope: Scope) -> dict[str, str]:

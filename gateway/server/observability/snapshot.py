@@ -118,35 +118,35 @@ def failure_info(problem: Problem) -> FailureInfo:
     return FailureInfo(time(), problem.status, error_code(problem), _message(problem))
 
 
-def snapshot_request(seen: RequestRecord, *, live: bool) -> RequestSnapshot:
+def snapshot_request(record: RequestRecord, *, live: bool) -> RequestSnapshot:
     """Return the current values of a request's record."""
-    now, used, pace, problem = perf_counter(), seen.usage(), seen.pace, seen.problem
+    now, used, pace, problem = perf_counter(), record.usage(), record.pace, record.problem
     return RequestSnapshot(
-        id=seen.id,
-        endpoint=seen.endpoint,
-        key=seen.key,
-        model=seen.model,
-        backend=seen.backend,
-        format=seen.format,
+        id=record.id,
+        endpoint=record.endpoint,
+        key=record.key,
+        model=record.model,
+        backend=record.backend,
+        format=record.format,
         live=live,
-        status=None if live else seen.outcome,
+        status=None if live else record.outcome,
         error=error_code(problem) if problem else None,
         message=_message(problem) if problem else None,
-        streamed=seen.streamed,
-        arrived=time() - now + seen.arrived,
-        asked=_since(seen, seen.first_attempt_at),
-        first_content=_since(seen, pace.first_content),
-        duration=(now if live else seen.ended) - seen.arrived,
+        streamed=record.streamed,
+        arrived=time() - now + record.arrived,
+        asked=_since(record, record.first_attempt_at),
+        first_content=_since(record, pace.first_content),
+        duration=(now if live else record.ended) - record.arrived,
         input_tokens=used.prompt,
         cached_tokens=used.cached,
         output_tokens=used.completion,
         reasoning_tokens=used.reasoning,
-        ledger=seen.ledger.codes(),
+        ledger=record.ledger.codes(),
     )
 
 
-def _since(seen: RequestRecord, moment: float | None) -> float | None:
-    return None if moment is None else moment - seen.arrived
+def _since(record: RequestRecord, moment: float | None) -> float | None:
+    return None if moment is None else moment - record.arrived
 
 
 def _message(problem: Problem) -> str | None:
@@ -163,24 +163,24 @@ def compute_rates(
     begin = max(now - SECONDS, since)
     seconds = max(now - begin, 0.001)
     found: dict[tuple[str, str], ModelRate] = {}
-    recent = (seen for seen in over if seen.ended >= begin)
-    for seen in chain(live, recent):
-        place = seen.model, seen.backend
+    recent = (record for record in over if record.ended >= begin)
+    for record in chain(live, recent):
+        place = record.model, record.backend
         before = found.get(place, ModelRate(*place, 0, 0.0, 0.0))
         found[place] = ModelRate(
             *place,
-            in_flight=before.in_flight + seen.live,
-            requests=before.requests + (not seen.live) / seconds,
-            tokens=before.tokens + seen.output_tokens * _share(seen, begin) / seconds,
+            in_flight=before.in_flight + record.live,
+            requests=before.requests + (not record.live) / seconds,
+            tokens=before.tokens + record.output_tokens * _share(record, begin) / seconds,
         )
     return [*found.values()]
 
 
-def _share(seen: RequestSnapshot, begin: float) -> float:
+def _share(record: RequestSnapshot, begin: float) -> float:
     """Return the share of a request's tokens after `begin`, if they came evenly.
 
     A response that is not streamed counts from its first attempt.
     """
-    first = seen.first_content if seen.streamed else seen.asked
-    took = seen.duration - (first or 0.0)
-    return min(1.0, (seen.ended - begin) / took) if took > 0 else 1.0
+    first = record.first_content if record.streamed else record.asked
+    took = record.duration - (first or 0.0)
+    return min(1.0, (record.ended - begin) / took) if took > 0 else 1.0

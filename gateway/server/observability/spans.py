@@ -25,11 +25,11 @@ class Span(Struct, frozen=True):
     error: str | None = None
 
 
-def make_spans(seen: RequestRecord, trace: Trace) -> Iterator[Span]:
+def make_spans(record: RequestRecord, trace: Trace) -> Iterator[Span]:
     """Yield the span of the request, and one for each step."""
-    yield _request(seen, trace)
+    yield _request(record, trace)
     for step in trace.steps:
-        ended = step.ended or seen.ended
+        ended = step.ended or record.ended
         if isinstance(step, AttemptStep):
             name, attributes = f"{_operation(step.path)} {step.model}", _of_attempt(step)
             yield Span(step.id, trace.span, name, "client", step.begun, ended, attributes, step.error)
@@ -46,37 +46,37 @@ def make_spans(seen: RequestRecord, trace: Trace) -> Iterator[Span]:
             )
 
 
-def _request(seen: RequestRecord, trace: Trace) -> Span:
+def _request(record: RequestRecord, trace: Trace) -> Span:
     """Return the span of the request; an error of the client is no failure of it."""
-    problem, before = seen.problem, trace.parent.span if trace.parent else None
+    problem, before = record.problem, trace.parent.span if trace.parent else None
     error = (problem.code or problem.type) if problem and problem.status >= 500 else None
-    attributes = {**_of_request(seen), **({"error.type": error} if error else {})}
-    name = seen.method if seen.endpoint == OTHER else f"{seen.method} {seen.endpoint}"
-    return Span(trace.span, before, name, "server", seen.arrived, seen.ended, attributes, error)
+    attributes = {**_of_request(record), **({"error.type": error} if error else {})}
+    name = record.method if record.endpoint == OTHER else f"{record.method} {record.endpoint}"
+    return Span(trace.span, before, name, "server", record.arrived, record.ended, attributes, error)
 
 
-def _of_request(seen: RequestRecord) -> SpanAttributes:
+def _of_request(record: RequestRecord) -> SpanAttributes:
     fields: SpanAttributes = {
-        "http.request.method": seen.method,
-        **({} if seen.endpoint == OTHER else {"http.route": seen.endpoint}),
-        "http.response.header.x-request-id": seen.id,
+        "http.request.method": record.method,
+        **({} if record.endpoint == OTHER else {"http.route": record.endpoint}),
+        "http.response.header.x-request-id": record.id,
     }
-    if seen.status:
-        fields["http.response.status_code"] = seen.status
-    if not seen.backend:
+    if record.status:
+        fields["http.response.status_code"] = record.status
+    if not record.backend:
         return fields
-    used = seen.usage()
+    used = record.usage()
     fields |= {
-        "gen_ai.operation.name": _operation(seen.endpoint),
-        "gen_ai.request.model": seen.model,
-        "gen_ai.request.stream": seen.streamed,
+        "gen_ai.operation.name": _operation(record.endpoint),
+        "gen_ai.request.model": record.model,
+        "gen_ai.request.stream": record.streamed,
         "gen_ai.usage.input_tokens": used.prompt,
         "gen_ai.usage.output_tokens": used.completion,
         "gen_ai.usage.cache_read.input_tokens": used.cached,
         "gen_ai.usage.reasoning.output_tokens": used.reasoning,
     }
-    if seen.streamed and seen.pace.first_content is not None:
-        fields["gen_ai.response.time_to_first_chunk"] = seen.pace.first_content - seen.arrived
+    if record.streamed and record.pace.first_content is not None:
+        fields["gen_ai.response.time_to_first_chunk"] = record.pace.first_content - record.arrived
     return fields
 
 

@@ -51,16 +51,16 @@ class RecentRequests:
         self._failed: deque[RequestSnapshot] = deque(maxlen=_KEPT_FAILED)
         self._failures: dict[str, FailureInfo] = {}  # the last of each backend
 
-    def begin(self, seen: RequestRecord) -> None:
+    def begin(self, record: RequestRecord) -> None:
         """Add a running request."""
-        self._live[seen.endpoint].add(seen)
+        self._live[record.endpoint].add(record)
 
-    def end(self, seen: RequestRecord) -> None:
+    def end(self, record: RequestRecord) -> None:
         """Move a request to the finished ones."""
-        self._live[seen.endpoint].discard(seen)
-        entry = snapshot_request(seen, live=False)
+        self._live[record.endpoint].discard(record)
+        entry = snapshot_request(record, live=False)
         self._over.append(entry)
-        if seen.problem:
+        if record.problem:
             self._failed.append(entry)
 
     def failed(self, backend: str, problem: Problem) -> None:
@@ -73,8 +73,8 @@ class RecentRequests:
 
     def snapshot(self, backends: Mapping[str, BackendStatus], now: float) -> WorkerSnapshot:
         """Return the snapshot of this worker.  now: in the event loop's time."""
-        live = [snapshot_request(seen, live=True) for seen in chain.from_iterable(self._live.values())]
-        live.sort(key=lambda seen: -seen.arrived)
+        live = [snapshot_request(record, live=True) for record in chain.from_iterable(self._live.values())]
+        live.sort(key=lambda record: -record.arrived)
         since = self._over[0].ended if len(self._over) == _KEPT else 0.0
         return WorkerSnapshot(
             rates=compute_rates(live, self._over, since, time()),
@@ -119,11 +119,11 @@ class Telemetry:
         self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]] = (), method: str = "POST"
     ) -> RequestRecord:
         """Begin the record of a request; the last holder ends it.  endpoint: "" if it is not counted."""
-        tape, trace = self.recorder.begin(id, endpoint, headers), self.tracer.begin(endpoint, headers)
-        seen = RequestRecord(id, method, endpoint, self._end, recorder=tape, trace=trace)
+        recorder, trace = self.recorder.begin(id, endpoint, headers), self.tracer.begin(endpoint, headers)
+        record = RequestRecord(id, method, endpoint, self._end, recorder=recorder, trace=trace)
         if endpoint:
-            self._recent.begin(seen)
-        return seen
+            self._recent.begin(record)
+        return record
 
     def failed(self, backend: str, problem: Problem) -> None:
         """Count a failed attempt at a backend."""
@@ -165,17 +165,17 @@ class Telemetry:
         except OSError:  # the folder is gone
             return [self._sight(backends)]
 
-    def _end(self, seen: RequestRecord) -> None:
-        if not seen.endpoint:
+    def _end(self, record: RequestRecord) -> None:
+        if not record.endpoint:
             return
-        self._counter.count(seen)
-        self._recent.end(seen)
-        if seen.recorder:
-            self.recorder.end(seen, seen.recorder)
-        if seen.trace:
-            self.tracer.end(seen, seen.trace)
+        self._counter.count(record)
+        self._recent.end(record)
+        if record.recorder:
+            self.recorder.end(record, record.recorder)
+        if record.trace:
+            self.tracer.end(record, record.trace)
         if logs.requests.isEnabledFor(logging.INFO):
-            logs.requests.info("%s", access_log_line(seen))
+            logs.requests.info("%s", access_log_line(record))
 
     def _present(self) -> SeriesByMetric:
         inside = self._recent.inside()

@@ -12,7 +12,7 @@ from gateway.builtin_tools import BuiltinToolResult, BuiltinToolRun
 from gateway.config import BackendSettings
 
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_MOST_STATE = 512  # characters of a tracestate; a longer one need not be passed on
+_MAX_STATE = 512  # characters of a tracestate; a longer one need not be passed on
 
 
 class TraceParent(Struct, frozen=True):
@@ -34,7 +34,7 @@ def parse_traceparent(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | N
     if not found or (found[0].startswith("00") and found[4]):
         return None
     state = ",".join(fields.get(b"tracestate", ()))
-    return TraceParent(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _MOST_STATE else "")
+    return TraceParent(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _MAX_STATE else "")
 
 
 class TraceStep(Struct, kw_only=True):
@@ -101,10 +101,10 @@ class Trace:
         runs = {run.id: ToolStep(name=run.ours.tool.name, call=run.id) for run in due}
         self.steps += runs.values()
 
-        def told(result: BuiltinToolResult) -> None:
+        def end_span(result: BuiltinToolResult) -> None:
             runs[result.id].end()
             if result.item.get("error") is not None:
                 runs[result.id].error = "tool_error"
             tell(result)
 
-        return told
+        return end_span

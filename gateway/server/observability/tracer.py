@@ -40,10 +40,10 @@ class Tracer:
         before = parse_traceparent(headers)
         return Trace(before, sampled=before.sampled if before else random.random() < self._settings.share)
 
-    def end(self, seen: RequestRecord, trace: Trace) -> None:
+    def end(self, record: RequestRecord, trace: Trace) -> None:
         """Export the spans of a finished request, if its trace is sampled."""
         if self._export and trace.sampled:
-            self._export.send(trace.id, make_spans(seen, trace))
+            self._export.send(trace.id, make_spans(record, trace))
 
     async def flush(self) -> None:
         """Return when all spans are sent, or after a timeout."""

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gateway.config import CheckedValue, TlsSettings, UnreadableFile
 from gateway.formats.response_template.compiler import TemplateError, compile_template, find_template
 
-_MOST = 1 << 20  # bytes of a secret file
+_MAX = 1 << 20  # bytes of a secret file
 _OF_TLS = ("certificate", "key")
 FileStamp = tuple[int, ...]
 
@@ -29,9 +29,9 @@ def read_secret(file: Path) -> str:
         if not stat.S_ISREG(file.stat().st_mode):  # a pipe can be read only once, and may block for ever
             raise UnreadableFile("is not a regular file")
         with file.open("rb") as opened:
-            raw = opened.read(_MOST + 1)
-        if len(raw) > _MOST:
-            raise UnreadableFile(f"has more than {_MOST} bytes")
+            raw = opened.read(_MAX + 1)
+        if len(raw) > _MAX:
+            raise UnreadableFile(f"has more than {_MAX} bytes")
         return raw.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
 
 

@@ -22,29 +22,29 @@ class ConfigWatcher:
 
     def __init__(self, config: Config, source: ConfigSource | None) -> None:
         self.config, self._source = config, source
-        self._told = False
+        self._notified = False
         self._seen = source and source.stamps_when_read()
         self._certified = self._stamps_of_tls(config)
         self._wait()
 
     def request_reload(self, *_: object) -> None:
         """Read the configuration at the next `poll`, even if no file has changed.  Can be a signal handler."""
-        self._told = True
+        self._notified = True
 
     @property
     def is_due(self) -> bool:
         """True if it is time to call `poll`."""
-        return self._told or time.monotonic() >= self._next
+        return self._notified or time.monotonic() >= self._next
 
     def poll(self) -> Config | None:
         """Return the new config, None without one.  Invalid configurations are logged and ignored."""
-        told, self._told = self._told, False
+        notified, self._notified = self._notified, False
         self._wait()
         if not self._source:
             _log.warning("there is no configuration file to read again")
             return None
         changed = self._changed(self._source)
-        return self._read(self._source) if told or changed else None
+        return self._read(self._source) if notified or changed else None
 
     def _read(self, source: ConfigSource) -> Config | None:
         try:

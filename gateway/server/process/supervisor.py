@@ -71,12 +71,12 @@ class Supervisor:
                 self._workers[place] = self._worker()
 
     def _end(self) -> None:
-        told = 0
+        stops = 0
         while running := [worker for worker in self._workers if worker.process.is_alive()]:
-            while told < self._stops:
-                told += 1
+            while stops < self._stops:
+                stops += 1
                 for worker in running:
-                    worker.end(told)
+                    worker.end(stops)
             _wait_for_end(running)
 
 

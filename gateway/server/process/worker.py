@@ -25,7 +25,7 @@ ConfigPoll = Callable[[], Awaitable[Config | None]]  # returns a new config, or 
 
 def make_server(config: Config, news: ConfigPoll, shared: SharedFolder | None = None) -> "WorkerServer":
     """Return the server of this process.  shared: the metrics of all workers."""
-    make = partial(create_app, concurrency=ConcurrencyLimit(), strangers=AuthThrottle(), telemetry=Telemetry(shared))
+    make = partial(create_app, concurrency=ConcurrencyLimit(), throttle=AuthThrottle(), telemetry=Telemetry(shared))
     generations = AppReloader(make, config)
     return_memory()
     # Exempt all existing objects: a garbage collection over them stalls a thousand streams for 0.2 s.

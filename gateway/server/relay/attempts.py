@@ -57,7 +57,7 @@ class Attempts:
 
     async def begin(self, target: Target) -> None:
         """Build the first round.  Raise a ClientError for a request that is refused."""
-        request = await self._model_request.without_files(self._settings.files, self._targets.asker.tenant)
+        request = await self._model_request.without_files(self._settings.files, self._targets.identity.tenant)
         if toolset := self._model_request.toolset(target.route.settings):
             request = await self._add_tools(toolset, request)
         self._versions = truncated_versions(request)
@@ -100,7 +100,7 @@ class Attempts:
         if self._rounds.loop and self._rounds.loop.running:
             return ToolRoundCall(partial(self._run_tools, self._rounds.loop))
         round, seconds = self._rounds.now, self._targets.served.settings.hedge_seconds
-        call = round.make_call(self._rounds.source, self._pipeline.answered, self._targets.asker, self.record)
+        call = round.make_call(self._rounds.source, self._pipeline.answered, self._targets.identity, self.record)
         hedged = seconds and len(round.bodies) == 1 and not self._rounds.repeats
         return HedgedCall(call, seconds, self._hedge) if hedged else call
 
@@ -161,7 +161,7 @@ class Attempts:
             round = await self._build_round(target.route, Warnings())
         except ClientError:
             return None
-        return HedgeCall(round.make_call(None, types.append, self._targets.asker, self.record), won)
+        return HedgeCall(round.make_call(None, types.append, self._targets.identity, self.record), won)
 
     async def _build_next_round(self, route: BackendRoute) -> None:
         """Build the next round, and report it to all observers."""

@@ -54,8 +54,8 @@ def _opening(chosen: FormatChoice, *, opened: bool) -> FormatChoice:
 
 def _word(route: BackendRoute, request: Request) -> str:
     """Return the operator's format; a model that learns of tools from our prompt uses our format."""
-    told = route.settings.tools == "prompt" and request.callable_tools
-    return prompted_tools.FORMAT if told else route.format
+    prompted = route.settings.tools == "prompt" and request.callable_tools
+    return prompted_tools.FORMAT if prompted else route.format
 
 
 def format_by_names(route: BackendRoute, word: str) -> FormatChoice:

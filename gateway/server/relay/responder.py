@@ -82,7 +82,7 @@ class TokenCounting(Struct, frozen=True):
     async def run(self, send: Send) -> bool:
         """Send the count; return True.  Raise a GatewayError for all that has a status of its own."""
         http, ledger, route = self.http, self.request.ledger, self.targets.first().route
-        request = await self.request.without_files(self.settings.files, self.targets.asker.tenant)
+        request = await self.request.without_files(self.settings.files, self.targets.identity.tenant)
         request = await attachments.inline_request_images(request, route.backend.kind, self.settings.images, ledger)
         round = await build_round(request, route, ledger, self.settings.limits.frame_bytes)
         response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())

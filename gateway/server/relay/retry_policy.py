@@ -41,7 +41,9 @@ class RetryPolicy:
         self.served, self._asked, self._key, self._sticky = served, served, key, sticky
         self._fallbacks = [] if faithful else served.fallbacks
         alone = len(served.routes) == 1 and not self._fallbacks
-        self.asker = QueueIdentity(key.name, _WEIGHTS[key.priority], alone) if key else QueueIdentity(only_target=alone)
+        self.identity = (
+            QueueIdentity(key.name, _WEIGHTS[key.priority], alone) if key else QueueIdentity(only_target=alone)
+        )
         self._budget, self._left = served.budget, served.settings.retries
         self._tried: list[str] = []
         self._last = served.any  # the last target
@@ -54,7 +56,7 @@ class RetryPolicy:
     def first(self) -> Target:
         """Raise Unavailable if no backend is available; a single one always is, as its own error says more."""
         self._budget.first()
-        if self.asker.only_target:
+        if self.identity.only_target:
             return self._to(self._asked.any)
         if way := self._other() or self._instead("unavailable"):
             return way

@@ -80,7 +80,7 @@ class RoundContext(Struct, frozen=True, dict=True):
     @cached_property
     def target(self) -> BodyTarget:
         route = self.route
-        special, told = route.format_spec(self.chosen.format).special, route.settings.tools == "prompt"
+        special, prompted = route.format_spec(self.chosen.format).special, route.settings.tools == "prompt"
         return BodyTarget(
             route.upstream_model,
             route.kind,
@@ -88,7 +88,7 @@ class RoundContext(Struct, frozen=True, dict=True):
             route.parses_tool_calls,
             special,
             self.can_reason,
-            told,
+            prompted,
         )
 
     @cached_property

@@ -164,15 +164,22 @@ class UpstreamRound(Struct, frozen=True):
         return UpstreamReader(decoder, setting, lambda: self.prompt_characters, filters, setting.limit)
 
     def make_call(
-        self, source: RoundSource | None, answered: Callable[[str], None], asker: QueueIdentity, seen: RequestRecord
+        self,
+        source: RoundSource | None,
+        answered: Callable[[str], None],
+        identity: QueueIdentity,
+        record: RequestRecord,
     ) -> UpstreamCall:
         """Call its backend; `source`: opened by it; `answered`: called with the content type of the response."""
         backend, path = self.route.backend, self._dialect.path
         if isinstance(source, FanOut):
             return FanOutCall(
-                partial(HttpUpstreamCall, backend, path=path, asker=asker, seen=seen), self.bodies, answered, source
+                partial(HttpUpstreamCall, backend, path=path, identity=identity, record=record),
+                self.bodies,
+                answered,
+                source,
             )
-        return HttpUpstreamCall(backend, self.bodies[0], answered, path, asker, seen)
+        return HttpUpstreamCall(backend, self.bodies[0], answered, path, identity, record)
 
     def split_choices(self, request: Request, prepared: Callable[[Request], "UpstreamRound"]) -> "UpstreamRound":
         """With a body for each choice, if the server gives one at a time.

@@ -10,7 +10,7 @@ from gateway.server.routes import chat_completions, conversations, health, metri
 _RESOURCES = (models, responses, conversations, chat_completions, model_services, health, metrics, admin)
 
 
-def add_routes(app: FastAPI, config: Config, door: Authenticator) -> None:
+def add_routes(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
     """Add the routes of all resources."""
     for resource in _RESOURCES:
-        resource.add(app, config, door)
+        resource.add(app, config, authenticator)

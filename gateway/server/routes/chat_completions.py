@@ -26,17 +26,17 @@ _LABEL = re.compile(r"metadata\[(.+)\]")
 _UPDATE = object_of({"metadata": check_metadata})
 
 
-def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
     """Add the routes of stored chat completions."""
-    _add_lists(app, door)
-    _add_completions(app, config, door)
+    _add_lists(app, authenticator)
+    _add_completions(app, config, authenticator)
 
 
-def _add_lists(app: FastAPI, door: Authenticator) -> None:
+def _add_lists(app: FastAPI, authenticator: Authenticator) -> None:
     @app.get(_PATH)
     async def list_completions(request: Request) -> JsonBytesResponse:
         """List the stored completions, filtered by `model` and by `metadata[key]`."""
-        tenant, page = await door.authenticate_tenant(request), pagination.page_params(request, order="asc")
+        tenant, page = await authenticator.authenticate_tenant(request), pagination.page_params(request, order="asc")
         async with app.state.store.reading() as db:
             behind = None
             if page.after is not None and not (behind := await chat_completions.find(db, tenant, page.after)):
@@ -48,25 +48,25 @@ def _add_lists(app: FastAPI, door: Authenticator) -> None:
     @app.get(f"{_ONE}/messages")
     async def list_messages(request: Request, id: str) -> JsonBytesResponse:
         """List the input messages of a stored completion."""
-        tenant, page = await door.authenticate_tenant(request), pagination.page_params(request, order="asc")
+        tenant, page = await authenticator.authenticate_tenant(request), pagination.page_params(request, order="asc")
         async with app.state.store.reading() as db:
             return JsonBytesResponse(
                 await item_page(db, tenant, [(await _found(db, tenant, id)).messages], page, listed_message)
             )
 
 
-def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
+def _add_completions(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
     @app.get(_ONE)
     async def retrieve_completion(request: Request, id: str) -> JsonBytesResponse:
         """Retrieve a stored completion."""
-        tenant = await door.authenticate_tenant(request)
+        tenant = await authenticator.authenticate_tenant(request)
         async with app.state.store.reading() as db:
             return JsonBytesResponse((await _found(db, tenant, id)).body)
 
     @app.post(_ONE)
     async def update_completion(request: Request, id: str) -> JsonBytesResponse:
         """Replace the metadata of a stored completion."""
-        tenant = await door.authenticate_tenant(request)
+        tenant = await authenticator.authenticate_tenant(request)
         body = await read_fields(request, config, _UPDATE)
         async with app.state.store.writing() as db:
             return JsonBytesResponse(
@@ -76,7 +76,7 @@ def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.delete(_ONE)
     async def delete_completion(request: Request, id: str) -> JsonBytesResponse:
         """Delete a stored completion."""
-        tenant = await door.authenticate_tenant(request)
+        tenant = await authenticator.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
             await chat_completions.remove(db, id)

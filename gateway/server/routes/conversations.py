@@ -35,17 +35,17 @@ _DESCRIBE = object_of({"metadata": check_metadata})
 _EXTEND = object_of({"items": list_of(object_, least=1, most=20)})
 
 
-def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
     """Add the routes of conversations and their items."""
-    _add_conversations(app, config, door)
-    _add_items(app, config, door)
+    _add_conversations(app, config, authenticator)
+    _add_items(app, config, authenticator)
 
 
-def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> None:
+def _add_conversations(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
     @app.post(_PATH)
     async def create_conversation(request: Request) -> JsonBytesResponse:
         """Create a conversation, optionally with items."""
-        tenant, now = await door.authenticate_tenant(request), int(time.time())
+        tenant, now = await authenticator.authenticate_tenant(request), int(time.time())
         body = await read_fields(request, config, _CREATE)
         id = new_id("conv_")
         items = await _items(app, tenant, body.get("items", []))
@@ -56,14 +56,14 @@ def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> Non
     @app.get(_ONE)
     async def retrieve_conversation(request: Request, id: str) -> JsonBytesResponse:
         """Retrieve a conversation, without its items."""
-        tenant = await door.authenticate_tenant(request)
+        tenant = await authenticator.authenticate_tenant(request)
         async with app.state.store.reading() as db:
             return JsonBytesResponse((await _found(db, tenant, id)).shown())
 
     @app.post(_ONE)
     async def update_conversation(request: Request, id: str) -> JsonBytesResponse:
         """Replace the metadata of a conversation."""
-        tenant = await door.authenticate_tenant(request)
+        tenant = await authenticator.authenticate_tenant(request)
         body = await read_fields(request, config, _DESCRIBE)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
@@ -73,18 +73,18 @@ def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> Non
     @app.delete(_ONE)
     async def delete_conversation(request: Request, id: str) -> JsonBytesResponse:
         """Delete a conversation."""
-        tenant = await door.authenticate_tenant(request)
+        tenant = await authenticator.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
             await conversations.remove(db, id)
         return JsonBytesResponse({"id": id, "object": "conversation.deleted", "deleted": True})
 
 
-def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
+def _add_items(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
     @app.get(_ITEMS)
     async def list_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """List the items of a conversation."""
-        tenant, page = await door.authenticate_tenant(request), pagination.page_params(request)
+        tenant, page = await authenticator.authenticate_tenant(request), pagination.page_params(request)
         show = partial(visible_item, include=pagination.include_params(request))
         async with app.state.store.reading() as db:
             return JsonBytesResponse(await item_page(db, tenant, [(await _found(db, tenant, id)).items], page, show))
@@ -92,7 +92,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.post(_ITEMS)
     async def create_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """Add items to the end of a conversation."""
-        tenant, include = await door.authenticate_tenant(request), pagination.include_params(request)
+        tenant, include = await authenticator.authenticate_tenant(request), pagination.include_params(request)
         body = await read_fields(request, config, _EXTEND)
         items = await _items(app, tenant, body["items"])
         async with app.state.store.writing() as db:
@@ -102,7 +102,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ITEM)
     async def retrieve_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
         """Retrieve an item of a conversation."""
-        tenant, include = await door.authenticate_tenant(request), pagination.include_params(request)
+        tenant, include = await authenticator.authenticate_tenant(request), pagination.include_params(request)
         async with app.state.store.reading() as db:
             at = await _place(db, await _found(db, tenant, id), tenant, item_id)
             (item,) = await item_lists.read(db, [ItemRange(at.thread, at.end, at.end + 1)])
@@ -111,7 +111,7 @@ def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.delete(_ITEM)
     async def delete_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
         """Delete an item of a conversation."""
-        tenant = await door.authenticate_tenant(request)
+        tenant = await authenticator.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             conversation = await _found(db, tenant, id)
             await item_lists.remove(db, await _place(db, conversation, tenant, item_id))
@@ -134,7 +134,7 @@ async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
     """Return the client's items in full."""
     async with app.state.store.reading() as db:
         known = await item_lists.by_id(db, tenant, referenced_ids(given))
-    approves = app.state.workshop.builtin_tool_filter is not None
+    approves = app.state.tool_registry.builtin_tool_filter is not None
     rules = HistoryRules(app.state.keyring.sealer(tenant).open, Warnings(), model="", items=known, approves=approves)
     return complete_added_items(given, "items", rules, new_id)
 

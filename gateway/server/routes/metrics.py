@@ -56,14 +56,14 @@ def _family(metric: Metric, series: Iterable[tuple[LabelValues, list[float]]]) -
     return family
 
 
-def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
     """Add the route of the metrics."""
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics(request: Request) -> Response:
         """Return the metrics of all workers; needs a key of the scope admin unless `metrics.open` is set."""
         if not config.metrics.open:
-            await door.authenticate(request, "admin")
+            await authenticator.authenticate(request, "admin")
         telemetry: Telemetry = app.state.telemetry
         data, type = await asyncio.to_thread(
             prometheus_text, await telemetry.series(), request.headers.get("accept", "")

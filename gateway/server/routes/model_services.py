@@ -39,7 +39,7 @@ from gateway.server.worker_thread import parsed
 from gateway.sse import BodyBuffer
 from gateway.warnings import Warnings
 
-_MOST = 256 << 20  # bytes of a response: 2048 vectors of 4096 numbers as text
+_MAX = 256 << 20  # bytes of a response: 2048 vectors of 4096 numbers as text
 _LARGE = 1 << 20  # bytes of a response (thousands of vectors) that blocks the event loop for more than a few ms
 _CHOSEN = FormatChoice("native", "there is no text to parse")
 
@@ -68,7 +68,7 @@ class ServiceRequest(Protocol):
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         """Decode the upstream response; raise DecodeError."""
 
-    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    def answer(self, data: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         """Return the response for the client; raise UpstreamInvalid."""
 
 
@@ -76,13 +76,17 @@ class ServiceEndpoint:
     """Serve the POST requests of a service.  parse: parses a body."""
 
     def __init__(
-        self, app: FastAPI, config: Config, door: Authenticator, parse: Callable[[bytes, Counts], ServiceRequest]
+        self,
+        app: FastAPI,
+        config: Config,
+        authenticator: Authenticator,
+        parse: Callable[[bytes, Counts], ServiceRequest],
     ) -> None:
-        self._app, self._config, self._door, self._parse = app, config, door, parse
+        self._app, self._config, self._authenticator, self._parse = app, config, authenticator, parse
 
     async def answer(self, http: Request) -> Response:
         """Respond to a request; raises GatewayError."""
-        key = await self._door.authenticate(http)
+        key = await self._authenticator.authenticate(http)
         with room_of(http, self._config) as room:
             return await self._put(http, key, await read_body(http, self._config.limits.body_bytes, room))
 
@@ -114,7 +118,7 @@ class ServiceEndpoint:
         while True:
             await asyncio.sleep(way.pause)
             try:
-                return await _answered(http, put, way.route, ways.asker, grant)
+                return await _answered(http, put, way.route, ways.identity, grant)
             except GatewayError as error:
                 if not (another := ways.next(error.problem, error.retry_after)):
                     raise
@@ -122,28 +126,28 @@ class ServiceEndpoint:
 
 
 async def _answered(
-    http: Request, put: ServiceRequest, route: BackendRoute, asker: QueueIdentity, grant: RateLimitPermit
+    http: Request, put: ServiceRequest, route: BackendRoute, identity: QueueIdentity, grant: RateLimitPermit
 ) -> Response:
-    ledger, seen = Warnings(), record_of(http.scope)
+    ledger, record = Warnings(), record_of(http.scope)
     ask = put.ask(route.backend.services, route.upstream_model, ledger)
     if not ask:
         raise _unsupported(route, put.service)
     response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())
-    seen.ledger = ledger
-    seen.set_route(route.model, route.backend.name, "")
-    if seen.trace:
-        seen.trace.model = route.upstream_model
+    record.ledger = ledger
+    record.set_route(route.model, route.backend.name, "")
+    if record.trace:
+        record.trace.model = route.upstream_model
 
     def respond(raw: bytes) -> Response:
         data = put.answer(_decoded(route.backend, put.decode, raw), ledger)
         used = data.get("usage", {}).get("total_tokens", 0)
-        grant.used, seen.usage = (lambda: used), (lambda: Usage(used, 0))
+        grant.used, record.usage = (lambda: used), (lambda: Usage(used, 0))
         return JsonBytesResponse(
             data, headers={**response_headers.gateway_headers(http, route, _CHOSEN, ledger), **grant.headers}
         )
 
     path, body = ask
-    with closing(HttpUpstreamCall(route.backend, body, lambda _: None, path, asker, seen)) as call:
+    with closing(HttpUpstreamCall(route.backend, body, lambda _: None, path, identity, record)) as call:
         raw = await _read(call)
         try:
             response = respond(raw) if len(raw) < _LARGE else await asyncio.to_thread(respond, raw)
@@ -181,20 +185,20 @@ def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> An
 
 
 async def _read(call: HttpUpstreamCall) -> bytes:
-    whole = BodyBuffer(_MOST)
+    whole = BodyBuffer(_MAX)
     while await call.ready() and (data := call.read()):
         whole.append(data)
     return whole.close()
 
 
-def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
     """Add the routes of all services."""
     for add_service in (_add_embeddings, _add_rerank, _add_tokenize):
-        add_service(app, config, door)
+        add_service(app, config, authenticator)
 
 
-def _add_embeddings(app: FastAPI, config: Config, door: Authenticator) -> None:
-    service = ServiceEndpoint(app, config, door, embeddings.parse_embeddings)
+def _add_embeddings(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
+    service = ServiceEndpoint(app, config, authenticator, embeddings.parse_embeddings)
 
     @app.post("/v1/embeddings", openapi_extra=openapi.EMBEDDINGS)
     async def create_embeddings(request: Request) -> Response:
@@ -202,8 +206,8 @@ def _add_embeddings(app: FastAPI, config: Config, door: Authenticator) -> None:
         return await service.answer(request)
 
 
-def _add_rerank(app: FastAPI, config: Config, door: Authenticator) -> None:
-    service = ServiceEndpoint(app, config, door, rerank.parse_rerank)
+def _add_rerank(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
+    service = ServiceEndpoint(app, config, authenticator, rerank.parse_rerank)
 
     @app.post("/v1/rerank", openapi_extra=openapi.RERANK)
     async def rank_documents(request: Request) -> Response:
@@ -211,9 +215,9 @@ def _add_rerank(app: FastAPI, config: Config, door: Authenticator) -> None:
         return await service.answer(request)
 
 
-def _add_tokenize(app: FastAPI, config: Config, door: Authenticator) -> None:
-    encoding = ServiceEndpoint(app, config, door, parse_tokenize)
-    decoding = ServiceEndpoint(app, config, door, parse_detokenize)
+def _add_tokenize(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
+    encoding = ServiceEndpoint(app, config, authenticator, parse_tokenize)
+    decoding = ServiceEndpoint(app, config, authenticator, parse_detokenize)
 
     @app.post("/v1/tokenize", openapi_extra=openapi.TOKENIZE)
     async def tokenize(request: Request) -> Response:

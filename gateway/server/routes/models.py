@@ -78,13 +78,13 @@ class _ListedModelInfo(Struct, frozen=True):
         }
 
 
-def add(app: FastAPI, _: Config, door: Authenticator) -> None:
+def add(app: FastAPI, _: Config, authenticator: Authenticator) -> None:
     """Add the routes of models."""
 
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:
         """List the models that the client may use."""
-        key = await door.authenticate(request)
+        key = await authenticator.authenticate(request)
         directory: ModelRegistry = app.state.directory
         listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
         found = await asyncio.gather(*(_known(directory, one) for one in listed))
@@ -94,7 +94,7 @@ def add(app: FastAPI, _: Config, door: Authenticator) -> None:
     @app.get("/v1/models/{id:path}")
     async def model(request: Request, id: str) -> dict[str, Any]:
         """Retrieve a model."""
-        key = await door.authenticate(request)
+        key = await authenticator.authenticate(request)
         directory: ModelRegistry = app.state.directory
         for listed in await directory.list():
             if listed.id == id and may_use_model(key, id, directory.model(id)):

@@ -31,17 +31,17 @@ _NO_EVENTS = (
 _FORGOTTEN = "The events up to {} of this response are not kept any more: retrieve it without 'stream'."
 
 
-def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
     """Add the routes of stored responses."""
-    _add_views(app, config.stream.keepalive_seconds, door)
-    _add_ends(app, door)
+    _add_views(app, config.stream.keepalive_seconds, authenticator)
+    _add_ends(app, authenticator)
 
 
-def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
+def _add_views(app: FastAPI, seconds: float, authenticator: Authenticator) -> None:
     @app.get(_PATH)
     async def retrieve_response(request: Request, id: str) -> Response:
         """Retrieve a stored response; with `stream`, its events after `starting_after` and all further ones."""
-        tenant, body = await door.authenticate_tenant(request), pagination.parameters(request)
+        tenant, body = await authenticator.authenticate_tenant(request), pagination.parameters(request)
         async with app.state.store.reading() as db:
             kept = await _found(db, tenant, id)
             if not body.get("stream"):
@@ -53,18 +53,18 @@ def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
     @app.get(f"{_PATH}/input_items")
     async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
         """List the input of the model: the chain before a response, and its own input."""
-        tenant, page = await door.authenticate_tenant(request), pagination.page_params(request)
+        tenant, page = await authenticator.authenticate_tenant(request), pagination.page_params(request)
         show = partial(visible_item, include=pagination.include_params(request))
         async with app.state.store.reading() as db:
             given = await _given(db, await _found(db, tenant, id))
             return JsonBytesResponse(await item_page(db, tenant, given, page, show))
 
 
-def _add_ends(app: FastAPI, door: Authenticator) -> None:
+def _add_ends(app: FastAPI, authenticator: Authenticator) -> None:
     @app.delete(_PATH)
     async def delete_response(request: Request, id: str) -> JsonBytesResponse:
         """Delete a response; other responses can no longer continue it."""
-        tenant = await door.authenticate_tenant(request)
+        tenant = await authenticator.authenticate_tenant(request)
         async with app.state.store.writing() as db:
             await responses.remove(db, await _found(db, tenant, id))
         await app.state.handler.jobs.wait_deleted(id)
@@ -73,7 +73,7 @@ def _add_ends(app: FastAPI, door: Authenticator) -> None:
     @app.post(f"{_PATH}/cancel")
     async def cancel_response(request: Request, id: str) -> Response:
         """Cancel a background response; a finished one does not change."""
-        tenant = await door.authenticate_tenant(request)
+        tenant = await authenticator.authenticate_tenant(request)
         async with app.state.store.reading() as db:
             if not (await _found(db, tenant, id)).body["background"]:
                 raise BadRequest("Cannot cancel a synchronous response.")

@@ -11,7 +11,7 @@ from html import unescape
 from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{0,1000})", re.IGNORECASE)
-_MOST = 1 << 20  # characters; the links of a short page may become long ones
+_MAX = 1 << 20  # characters; the links of a short page may become long ones
 
 
 def html_to_markdown(html: str, url: str) -> str:
@@ -27,7 +27,7 @@ def html_to_markdown(html: str, url: str) -> str:
     )
     title = _TITLE.search(html)
     text = " ".join(unescape(title[1]).split()) if title else ""
-    return f"{text}\n{(convert(html, options).content or '')[:_MOST]}"
+    return f"{text}\n{(convert(html, options).content or '')[:_MAX]}"
 
 
 if __name__ == "__main__":

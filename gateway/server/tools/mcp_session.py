@@ -63,8 +63,8 @@ class McpSession:
         """Call a tool; return the protocol's CallToolResult as JSON data, or raise ToolServerError."""
 
         async def call(client: "Client") -> dict[str, Any]:
-            said = await client.call_tool(name, arguments)
-            return said.model_dump(mode="json", by_alias=True, exclude_none=True)
+            result = await client.call_tool(name, arguments)
+            return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
         return await self._with(call)
 

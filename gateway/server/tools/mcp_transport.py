@@ -24,7 +24,7 @@ from gateway.builtin_tools.untrusted_text import strip_template_tokens
 from gateway.server.fetch.ssrf_guard import FetchFailed, SsrfGuard, address_filter
 from gateway.server.tools.tool_server import ToolServer, ToolServerError
 
-_MOST = 8 << 20  # bytes of one response, or of one event
+_MAX = 8 << 20  # bytes of one response, or of one event
 _EVENTS = "text/event-stream"
 _IDENTITY = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # compressed data can grow
 _OF_A_CONNECTION = frozenset(("host", "connection", "transfer-encoding"))
@@ -72,13 +72,13 @@ async def connect(
     gone: called when the server has ended the session; changed: called when its tools have changed.
     """
 
-    async def heard(message: IncomingMessage) -> None:
+    async def on_message(message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
             changed()
 
     async with AsyncExitStack() as stack:
         transport = await _transport(target, settings, stack)
-        client = Client(_WatchedTransport(transport, gone), client_info=_OURS, message_handler=heard)
+        client = Client(_WatchedTransport(transport, gone), client_info=_OURS, message_handler=on_message)
         await stack.enter_async_context(client)
         listening = asyncio.create_task(_listen(client, changed))
         stack.push_async_callback(_broken_off, listening)
@@ -106,8 +106,8 @@ async def _broken_off(task: asyncio.Task[None]) -> None:
 async def _transport(target: ToolServer, settings: config.McpSettings, stack: AsyncExitStack) -> Transport:
     if target.command:
         command, *arguments = target.command
-        said = StdioServerParameters(command=command, args=arguments, env=target.env)
-        return stdio_client(said, stack.enter_context(_nobody()))
+        parameters = StdioServerParameters(command=command, args=arguments, env=target.env)
+        return stdio_client(parameters, stack.enter_context(_nobody()))
     http = _http(target, settings)
     if target.transport == "sse":
 
@@ -120,7 +120,7 @@ async def _transport(target: ToolServer, settings: config.McpSettings, stack: As
 
         return sse_client(target.url, httpx_client_factory=same)
     return streamable_http_client(
-        target.url, http_client=await stack.enter_async_context(http), max_sse_event_size=_MOST
+        target.url, http_client=await stack.enter_async_context(http), max_sse_event_size=_MAX
     )
 
 
@@ -217,7 +217,7 @@ class BoundedHttpTransport(httpx2.AsyncBaseTransport):
                 answer = await self._inner.handle_async_request(request)
         except TimeoutError:
             return httpx2.Response(504, request=request)  # an error would end the session, and its other calls
-        most = float("inf") if answer.headers.get("content-type", "").startswith(_EVENTS) else _MOST
+        most = float("inf") if answer.headers.get("content-type", "").startswith(_EVENTS) else _MAX
         stream = _BoundedByteStream(answer.stream, answer.aclose, most, until)
         return httpx2.Response(answer.status_code, headers=answer.headers, stream=stream, extensions=answer.extensions)
 

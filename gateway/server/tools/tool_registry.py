@@ -43,7 +43,7 @@ class ToolRegistry:
         if wanted and not there:
             _log.warning("tools.mcp needs the package %r: pip install 'gateway[mcp]'", package)
         self._sessions = (
-            {label: McpSession(_target(said, settings.seconds), mcp) for label, said in mcp.servers.items()}
+            {label: McpSession(_target(server, settings.seconds), mcp) for label, server in mcp.servers.items()}
             if there
             else {}
         )

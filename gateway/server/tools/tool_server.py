@@ -11,7 +11,7 @@ from gateway.builtin_tools.search_engines import SearchRequest
 from gateway.server import httpx
 
 _INTERNAL = -32603  # internal error of JSON-RPC
-_MOST = 8 << 20  # bytes of one response
+_MAX = 8 << 20  # bytes of one response
 _IDENTITY = {"accept": "application/json", "accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}
 
 
@@ -73,7 +73,7 @@ class ToolServerClient:
         data = bytearray()
         async for piece in answer.aiter_raw():
             data += piece
-            if len(data) > _MOST:
+            if len(data) > _MAX:
                 raise ToolServerError(f"The answer of the {self._name} is too long.")
         return bytes(data)
 

@@ -120,13 +120,13 @@ class ToolProvider(Protocol):
 class ToolsetOptions(Struct, frozen=True):
     """Further settings of a response with tools.
 
-    approved: calls that run first.  max_result_bytes: the client's limit of tool calls, None for the operator's.
+    approved: calls that run first.  max_calls: the client's limit of tool calls, None for the operator's.
     loop: the tool loop, which decides on the events for the client.  sources: collects the sources that tools find.
     served: fields of the request that the tools replace.
     """
 
     approved: Sequence[ApprovedToolCall] = ()
-    max_result_bytes: int | None = None
+    max_calls: int | None = None
     loop: type[ToolLoop] = ToolLoop
     sources: Sources | None = None
     served: Set[str] = frozenset()
@@ -142,7 +142,7 @@ class Toolset:
         self, providers: Sequence[ToolProvider], settings: config.ToolSettings, terms: ToolsetOptions = _OPEN
     ) -> None:
         self._providers, self._settings, self._terms = providers, settings, terms
-        self._calls = settings.calls if terms.max_result_bytes is None else min(terms.max_result_bytes, settings.calls)
+        self._calls = settings.calls if terms.max_calls is None else min(terms.max_calls, settings.calls)
         self._owners: dict[ToolName, ToolProvider] = {}
         self.tools: list[BuiltinTool] = []
 

@@ -56,32 +56,32 @@ class Backend:
     def __init__(
         self,
         name: str,
-        said: config.BackendSettings,
+        settings: config.BackendSettings,
         workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
         failed: Callable[[Problem], None] = lambda _: None,
     ) -> None:
-        self.name, self.settings, self.failed = name, said, failed
-        times = said.timeouts
+        self.name, self.settings, self.failed = name, settings, failed
+        times = settings.timeouts
         self.timeouts = BackendTimeouts(times.total or inf, times.first_byte or inf, times.idle or inf)
-        concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
-        self.gate, self.probe_seconds = BackendLimiter(name, concurrent, said.queue), said.probe_seconds
-        self.kind: Kind = with_ignored_fields(KINDS[said.kind], said.ignores)
+        concurrent = max(1, settings.concurrent // workers) if settings.concurrent else 0
+        self.gate, self.probe_seconds = BackendLimiter(name, concurrent, settings.queue), settings.probe_seconds
+        self.kind: Kind = with_ignored_fields(KINDS[settings.kind], settings.ignores)
         self.unparsed = self.kind.without_parsers()  # for models whose text the gateway parses
         self.dialect, self.services = (
             DIALECTS[self.kind.dialect],
-            services_with_ignored_fields(SERVICES[said.kind], said.ignores),
+            services_with_ignored_fields(SERVICES[settings.kind], settings.ignores),
         )
-        key = said.api_key.get_secret_value() if said.api_key else ""
+        key = settings.api_key.get_secret_value() if settings.api_key else ""
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
-        idle = said.idle_connections
+        idle = settings.idle_connections
         self._pool = ConnectionPool(
-            said.url, connect=times.connect, idle_connections=idle, reused=times.reused, headers=self._headers
+            settings.url, connect=times.connect, idle_connections=idle, reused=times.reused, headers=self._headers
         )
         self.post = self._pool.post
         self._http: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()
-        self.learner = MetadataCache(self._opened, said.kind)
+        self.learner = MetadataCache(self._opened, settings.kind)
         self._key, self._clock = key.encode(), clock
         self._models: dict[str, ListedModel] | None = None  # of the last list, by their ids
         self._problem: GatewayError | None = None

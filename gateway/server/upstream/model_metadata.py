@@ -29,7 +29,7 @@ _PATIENCE = 1.0  # seconds that a request waits for a result …
 _LONG_PATIENCE = 5.0  # … and for one that decides how the model's text is read
 _SECONDS = 5.0  # timeout of a query; its result is cached even if no request waits any more
 _AGAIN_SECONDS = 30.0  # seconds until a failed query is repeated
-_MOST = 256  # cached results
+_MAX = 256  # cached results
 _NONE = float("-inf"), None
 _NO_SETTINGS: TemplateSettings = {}
 _Found = TypeVar("_Found")
@@ -126,7 +126,7 @@ class MetadataCache:
         return key
 
     async def _learn(self, ask: MetadataQuery[Any], fields: Mapping[str, Any], key: _Key) -> None:
-        if len(self._answers) >= _MOST:
+        if len(self._answers) >= _MAX:
             self._answers.clear()
         found = await self._ask(ask, fields)
         seconds = _AGAIN_SECONDS if found is None else ask.seconds

@@ -59,11 +59,11 @@ class Slot:
     `release` in any case.
     """
 
-    def __init__(self, gate: BackendLimiter, asker: QueueIdentity, now: float) -> None:
-        self._gate, self._alone = gate, asker.only_target
+    def __init__(self, gate: BackendLimiter, identity: QueueIdentity, now: float) -> None:
+        self._gate, self._alone = gate, identity.only_target
         self._attempt = gate.health.begin(now)
         self._open = True  # the outcome is not reported yet
-        self._ticket = ticket = gate.turns.acquire(asker.tenant, asker.weight, _unheard)
+        self._ticket = ticket = gate.turns.acquire(identity.tenant, identity.weight, _unheard)
         self.is_acquired = ticket is not None and ticket.inside
         self._until = now + gate.queue_timeout
 

@@ -30,7 +30,8 @@ class UpstreamCall(Protocol):
     def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> Awaitable[bool]:
         """Wait until `read` has data; return False after `seconds`, without ending the call.
 
-        callback: gets data that arrives meanwhile, see DataCallback.  Raises UpstreamError; the failure is reported already.
+        callback: gets data that arrives meanwhile, see DataOutcome.  Raises UpstreamError; the failure is reported
+        already.
         """
 
     def read(self) -> bytes:
@@ -63,21 +64,21 @@ class HttpUpstreamCall:
         body: bytes,
         answered: Callable[[str], None],
         path: str = "",
-        asker: QueueIdentity = _NOBODY,
-        seen: RequestRecord | None = None,
+        identity: QueueIdentity = _NOBODY,
+        record: RequestRecord | None = None,
     ) -> None:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
         self._clock = asyncio.get_running_loop().time
         now = self._clock()
-        self._place = Slot(backend.gate, asker, now)
+        self._place = Slot(backend.gate, identity, now)
         self._answer: UpstreamResponse | None = None  # only a good one
         self._callback: DataCallback | None = None
         self._start_deadlines(now)
         self._path, self._body = path or backend.dialect.path, body
-        self._line = seen.recorder.record_call(backend.name, self._path, body) if seen and seen.recorder else None
-        self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
+        self._line = record.recorder.record_call(backend.name, self._path, body) if record and record.recorder else None
+        self._step = record.trace.attempt(backend.settings, self._path) if record and record.trace else None
         self._post: PendingPost | None = None  # once a slot is acquired
-        self._seen = seen
+        self._record = record
 
     def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> Awaitable[bool]:
         """Wait for a slot, for the headers and for data; return False after `seconds`.
@@ -187,8 +188,8 @@ class HttpUpstreamCall:
             self._step.status = answer.status
         if answer.status != 200:
             return True
-        if post.repeated and self._seen:
-            self._seen.ledger.add("repaired", "connection")
+        if post.repeated and self._record:
+            self._record.ledger.add("repaired", "connection")
         self._answer, type = answer, answer.content_type
         if self._line:
             self._line.answered(type)

@@ -26,8 +26,8 @@ from gateway.server.websocket.response_task import ResponseTask, WebSocketClient
 from gateway.server.websocket.stream_scheduler import ScheduledMessage, StreamScheduler
 from gateway.server.worker_thread import parsed
 
-_MOST_SECONDS = 3600.0
-_MOST_UNREAD = 64  # messages that a client leaves unread while it sends more; beyond that the connection is closed
+_MAX_SECONDS = 3600.0
+_MAX_UNREAD = 64  # messages that a client leaves unread while it sends more; beyond that the connection is closed
 _GOING_AWAY = 1001
 _NO_CONNECTION: Scope = {}  # messages report that the client of a WebSocket disconnects
 _OLD = Problem(
@@ -49,31 +49,31 @@ class WebSocketConnection:
         self._leaving = _leaving(self._gone)
         http = HttpRequest({**scope, "type": "http", "method": "POST"}, self._leaving)
         self._client = WebSocketClient(http, key, RecentResponses(most_bytes))
-        self._lanes = StreamScheduler(most_bytes)
+        self._scheduler = StreamScheduler(most_bytes)
         self._running: set[asyncio.Task[None]] = set()
         self._asides: set[asyncio.Task[None]] = set()
         self._refusal: Problem | None = None  # the error for all new requests
 
-    async def run(self, asking: ModelRequestHandler) -> None:
+    async def run(self, handler: ModelRequestHandler) -> None:
         """Serve the connection until the client has disconnected and all its responses have ended.
 
         If this is cancelled, the running responses report it to the client first.
         """
-        self._asking = asking
+        self._handler = handler
         await self._send({"type": "websocket.accept"})
         aging = asyncio.create_task(self._grow_old())
         try:
             with suppress(ClientDisconnect), CancelOnDisconnect(_NO_CONNECTION, self._leaving):
                 await self._read()
         except asyncio.CancelledError:
-            self._lanes.clear()
+            self._scheduler.clear()
             for task in self._running:
                 task.cancel()
             await self._done()
             raise
         finally:
             aging.cancel()
-            self._lanes.clear()
+            self._scheduler.clear()
             self._gone.set()
             await self._done()
 
@@ -89,7 +89,7 @@ class WebSocketConnection:
             await asyncio.wait(tasks)
 
     async def _grow_old(self) -> None:
-        await asyncio.sleep(_MOST_SECONDS)
+        await asyncio.sleep(_MAX_SECONDS)
         await self.end(_OLD, _GOING_AWAY)
 
     # Incoming messages
@@ -97,35 +97,35 @@ class WebSocketConnection:
     async def _read(self) -> None:
         while (message := await self._receive())["type"] != "websocket.disconnect":
             text = message.get("text")
-            self._take(await parsed(parse_message, message["bytes"] if text is None else text, self._asking.counts))
+            self._take(await parsed(parse_message, message["bytes"] if text is None else text, self._handler.counts))
             await asyncio.sleep(0)  # lets responses out, if many messages arrive at once
 
-    def _take(self, said: CreateMessage | InvalidMessage | SteerMessage | None) -> None:
-        if isinstance(said, SteerMessage):
-            self._tell_aside(steer_failed_message(said.event, said.lane))
-        elif said:
-            message = InvalidMessage(said.lane, self._refusal) if self._refusal else said
-            if problem := self._lanes.add(message):
-                self._tell_aside(error_message(problem, message.lane))
+    def _take(self, message: CreateMessage | InvalidMessage | SteerMessage | None) -> None:
+        if isinstance(message, SteerMessage):
+            self._tell_aside(steer_failed_message(message.event, message.stream_id))
+        elif message:
+            message = InvalidMessage(message.stream_id, self._refusal) if self._refusal else message
+            if problem := self._scheduler.add(message):
+                self._tell_aside(error_message(problem, message.stream_id))
             self._begin()
 
     def _begin(self) -> None:
-        for entry in self._lanes.begun():
+        for entry in self._scheduler.begun():
             self._beside(self._answer(entry), self._running)
 
     async def _answer(self, entry: ScheduledMessage) -> None:
         try:
             problem = await self._problem(entry)
             if problem:
-                await self._tell_while_there(error_message(problem, entry.lane))
+                await self._tell_while_there(error_message(problem, entry.stream_id))
         finally:
-            self._lanes.over(entry.lane)
+            self._scheduler.over(entry.stream_id)
             self._begin()
 
     async def _problem(self, entry: ScheduledMessage) -> Problem | None:
         if isinstance(entry, InvalidMessage):
             return entry.problem
-        return await ResponseTask(self._asking, self._client, entry, self._tell).run()
+        return await ResponseTask(self._handler, self._client, entry, self._tell).run()
 
     # Outgoing messages
 
@@ -144,7 +144,7 @@ class WebSocketConnection:
 
     def _tell_aside(self, text: str) -> None:
         """Send a message in a task, without waiting for it."""
-        if len(self._asides) < _MOST_UNREAD:
+        if len(self._asides) < _MAX_UNREAD:
             self._beside(self._tell_while_there(text), self._asides)
         else:
             self._gone.set()

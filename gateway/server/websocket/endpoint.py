@@ -55,10 +55,10 @@ class ConnectionRegistry:
         await asyncio.gather(*(connection.end(problem, _RESTARTS) for connection in self._open))
 
 
-def add_websocket(app: FastAPI, path: str, config: Config, door: Authenticator) -> None:
+def add_websocket(app: FastAPI, path: str, config: Config, authenticator: Authenticator) -> None:
     """Add the route.  Connections close when `close_when` of `app.state.sockets` gets the stop event."""
     app.state.sockets = ConnectionRegistry()
-    app.router.routes.append(WebSocketRoute(path, WebSocketEndpoint(app, config, door)))
+    app.router.routes.append(WebSocketRoute(path, WebSocketEndpoint(app, config, authenticator)))
 
 
 def websocket_unsupported() -> UpgradeRequired:
@@ -69,12 +69,12 @@ def websocket_unsupported() -> UpgradeRequired:
 class WebSocketEndpoint:
     """The ASGI application for the scope `websocket`."""
 
-    def __init__(self, app: FastAPI, config: Config, door: Authenticator) -> None:
-        self._app, self._config, self._door, self._pages = app, config, door, OriginCheck(config)
+    def __init__(self, app: FastAPI, config: Config, authenticator: Authenticator) -> None:
+        self._app, self._config, self._authenticator, self._pages = app, config, authenticator, OriginCheck(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # the event that announces the connection
-        asking: ModelRequestHandler = self._app.state.handler
+        handler: ModelRequestHandler = self._app.state.handler
         sockets: ConnectionRegistry = self._app.state.sockets
         try:
             sockets.reject_if_closing()
@@ -84,10 +84,10 @@ class WebSocketEndpoint:
             return
         connection = WebSocketConnection(scope, receive, send, key, self._config.limits.body_bytes)
         with sockets.registered(connection):
-            await connection.run(asking)
+            await connection.run(handler)
 
     async def _admit(self, http: HTTPConnection) -> ApiKey | None:
         if not self._config.responses.websocket:
             raise websocket_unsupported()
         self._pages.check_origin(http)
-        return await self._door.authenticate(http)
+        return await self._authenticator.authenticate(http)

@@ -33,9 +33,9 @@ def event_messages(data: bytes, stream_id: str | None = None) -> list[str]:
     An `error` event is left out: over a WebSocket it would end the response.  The `response.failed` event after it
     reports the same.
     """
-    lane = encode(_stream_id_member(stream_id))[1:-1]
+    member = encode(_stream_id_member(stream_id))[1:-1]
     items = (payload for payload in event_payloads(data) if not payload.startswith(_ERROR))
-    return [(b"%b,%b}" % (payload[:-1], lane) if lane else payload).decode() for payload in items]
+    return [(b"%b,%b}" % (payload[:-1], member) if member else payload).decode() for payload in items]
 
 
 def error_message(problem: Problem, stream_id: str | None = None) -> str:
@@ -70,7 +70,7 @@ def _stream_id_member(stream_id: str | None) -> JsonObject:
 class CreateMessage(Struct, frozen=True):
     """A request for a response.  body: as for a POST; previous: the id of the response that it continues."""
 
-    lane: StreamId
+    stream_id: StreamId
     body: bytes
     previous: str | None = None
 
@@ -78,7 +78,7 @@ class CreateMessage(Struct, frozen=True):
 class InvalidMessage(Struct, frozen=True):
     """A message that is rejected with a problem."""
 
-    lane: StreamId
+    stream_id: StreamId
     problem: Problem
     body: bytes = b""
 
@@ -86,27 +86,27 @@ class InvalidMessage(Struct, frozen=True):
 class SteerMessage(Struct, frozen=True):
     """A message that would steer a running response."""
 
-    lane: StreamId
+    stream_id: StreamId
     event: dict[str, Any]
 
 
 def parse_message(data: str | bytes, counts: Counts = COUNTS) -> CreateMessage | InvalidMessage | SteerMessage | None:
     """Parse a message; return None for one without an effect."""
-    lane, raw = None, data if isinstance(data, bytes) else data.encode()
+    stream_id, raw = None, data if isinstance(data, bytes) else data.encode()
     try:
         counts.check_raw(raw)
         members = _decode(raw)
-        lane = _parse_stream_id(members)
+        stream_id = _parse_stream_id(members)
         kind = _value(members, "type")
         _check({"type": kind}, "")
         if kind == _CREATE:
-            return _create(members, lane)
-        return SteerMessage(lane, decode_body(raw, counts)) if kind == _STEER else None
+            return _create(members, stream_id)
+        return SteerMessage(stream_id, decode_body(raw, counts)) if kind == _STEER else None
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"We could not parse the JSON object of your message. ({fault(raw, error)})"
-        return InvalidMessage(lane, BadRequest(message).problem)
+        return InvalidMessage(stream_id, BadRequest(message).problem)
     except ClientError as error:
-        return InvalidMessage(lane, error.problem)
+        return InvalidMessage(stream_id, error.problem)
 
 
 def _parse_stream_id(members: _Members) -> StreamId:
@@ -116,7 +116,7 @@ def _parse_stream_id(members: _Members) -> StreamId:
     return name
 
 
-def _create(members: _Members, lane: StreamId) -> CreateMessage:
+def _create(members: _Members, stream_id: StreamId) -> CreateMessage:
     """Parse a request.  Its parameters stay bytes.  `stream: true` is allowed, as some clients send it."""
     stream, background = _value(members, "stream"), _value(members, "background")
     if not (stream is None or stream is True):
@@ -125,7 +125,9 @@ def _create(members: _Members, lane: StreamId) -> CreateMessage:
         raise BadRequest(_FOREGROUND, code="unsupported_value", param="background")
     body = {name: value for name, value in members.items() if name not in ("type", "stream_id")}
     previous = _value(members, "previous_response_id")
-    return CreateMessage(lane, json.encode({**body, "stream": True}), previous if isinstance(previous, str) else None)
+    return CreateMessage(
+        stream_id, json.encode({**body, "stream": True}), previous if isinstance(previous, str) else None
+    )
 
 
 def _value(members: _Members, name: str) -> Any:  # noqa: ANN401 - decoded JSON

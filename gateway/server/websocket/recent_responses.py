@@ -52,17 +52,17 @@ class RecentResponses:
         """Return the history up to a response; None if it is not kept."""
         return next((chain for known, chain in self._latest.values() if known == id), None)
 
-    def add(self, lane: StreamId, id: str, chain: ResponseChain) -> None:
+    def add(self, stream_id: StreamId, id: str, chain: ResponseChain) -> None:
         """Keep the latest response of a stream."""
-        self._latest.pop(lane, None)
-        self._latest[lane] = id, chain
+        self._latest.pop(stream_id, None)
+        self._latest[stream_id] = id, chain
         while sum(chain.size for _, chain in self._latest.values()) > self._most_bytes:
             del self._latest[next(iter(self._latest))]
 
-    def forget(self, lane: StreamId, id: str | None) -> None:
+    def forget(self, stream_id: StreamId, id: str | None) -> None:
         """Forget the response that a failed one continued in its own stream."""
-        if lane in self._latest and self._latest[lane][0] == id:
-            del self._latest[lane]
+        if stream_id in self._latest and self._latest[stream_id][0] == id:
+            del self._latest[stream_id]
 
 
 class ConnectionContext(StoredContext):
@@ -70,9 +70,9 @@ class ConnectionContext(StoredContext):
 
     can_store = True
 
-    def __init__(self, store: Database, tenant: str, recent: RecentResponses, lane: StreamId) -> None:
+    def __init__(self, store: Database, tenant: str, recent: RecentResponses, stream_id: StreamId) -> None:
         super().__init__(store, tenant)
-        self._recent, self._lane = recent, lane
+        self._recent, self._stream_id = recent, stream_id
         self._chain = ResponseChain()
 
     async def save_response(
@@ -99,4 +99,4 @@ class ConnectionContext(StoredContext):
         """Keep a response, unless it belongs to a conversation, which continues in the store."""
         if record["status"] in _WELL and not origin.conversation:
             turn = json.encode([*await input_items(draft, origin), *record["output"]])
-            self._recent.add(self._lane, record["id"], replace(self._chain, turns=(*self._chain.turns, turn)))
+            self._recent.add(self._stream_id, record["id"], replace(self._chain, turns=(*self._chain.turns, turn)))

@@ -48,11 +48,11 @@ class ResponseTask:
     """Run one response.  tell: sends a message to the client."""
 
     def __init__(
-        self, asking: ModelRequestHandler, client: WebSocketClient, asked: CreateMessage, tell: SendText
+        self, handler: ModelRequestHandler, client: WebSocketClient, create: CreateMessage, tell: SendText
     ) -> None:
-        self._asking, self._client, self._asked, self._tell = asking, client, asked, tell
+        self._handler, self._client, self._create, self._tell = handler, client, create, tell
         self._whole = False  # all events have been sent
-        self._seen = asking.telemetry.begin(new_id("req_"), RESPONSES, client.http.scope["headers"])
+        self._record = handler.telemetry.begin(new_id("req_"), RESPONSES, client.http.scope["headers"])
 
     async def run(self) -> Problem | None:
         """Run the response; return a problem that its events have not reported, else None."""
@@ -62,43 +62,45 @@ class ResponseTask:
         finally:
             self._end(problem)
         if not well:
-            self._client.recent.forget(self._asked.lane, self._asked.previous)
+            self._client.recent.forget(self._create.stream_id, self._create.previous)
         return problem
 
     async def _answered(self) -> tuple[bool, Problem | None]:
         """Return whether the response ended well, and a problem that the client does not know yet."""
         try:
-            ask = IncomingRequest(self._request(), self._asked.body, self._client.key)
-            with self._asking.acquire_concurrency():
-                well = await self._asking.handle(ask, self._read, Responder, tee_send(self._send, self._seen.recorder))
+            ask = IncomingRequest(self._request(), self._create.body, self._client.key)
+            with self._handler.acquire_concurrency():
+                well = await self._handler.handle(
+                    ask, self._read, Responder, tee_send(self._send, self._record.recorder)
+                )
         except GatewayError as error:
             return False, error.problem
         except Exception as error:  # noqa: BLE001 - the last place that can send the client an error
-            return False, error_responses.internal_error(self._seen.id, error)
+            return False, error_responses.internal_error(self._record.id, error)
         return well, None if self._whole else _CUT
 
     def _request(self) -> HttpRequest:
         """Return a request for this response alone, with a record of its own."""
-        http, seen = self._client.http, self._seen
+        http, record = self._client.http, self._record
 
         async def receive() -> Message:
             message = await http.receive()
-            seen.left = True
+            record.left = True
             return message
 
         scope = {**http.scope}
-        set_record(scope, seen)
-        seen.key, seen.received = self._client.key.name if self._client.key else "", len(self._asked.body)
+        set_record(scope, record)
+        record.key, record.received = self._client.key.name if self._client.key else "", len(self._create.body)
         return HttpRequest(scope, receive)
 
     def _end(self, problem: Problem | None) -> None:
-        seen = self._seen
-        seen.left = seen.left and seen.is_last_holder
-        seen.status, seen.problem = 200, seen.problem or (None if seen.left else problem)
-        seen.release()
+        record = self._record
+        record.left = record.left and record.is_last_holder
+        record.status, record.problem = 200, record.problem or (None if record.left else problem)
+        record.release()
 
     def _read(self, reader: RequestParser, raw: bytes, tenant: str, held: Held) -> Awaitable[ModelRequest]:
-        state = ConnectionContext(reader.store, tenant, self._client.recent, self._asked.lane)
+        state = ConnectionContext(reader.store, tenant, self._client.recent, self._create.stream_id)
         return reader.response_in_context(state, raw, held)
 
     async def _send(self, message: Message) -> None:
@@ -107,14 +109,14 @@ class ResponseTask:
             items = [value.decode() for name, value in message["headers"] if name == _WARNINGS]
             await self._warn([entry for entries in items for entry in entries.split(", ")])
             return
-        data, lane = message["body"], self._asked.lane
-        self._seen.sent += len(data)
+        data, stream_id = message["body"], self._create.stream_id
+        self._record.sent += len(data)
         await self._warn(event_stream.warning_comments(data))
-        for event in event_messages(data, lane):
+        for event in event_messages(data, stream_id):
             await self._tell(event)
         self._whole = self._whole or data.endswith(event_stream.DONE)
 
     async def _warn(self, entries: list[str]) -> None:
         """Send warnings as a message if the client wants it, as other clients may not know it."""
         if entries and self._client.debugs:
-            await self._tell(warnings_message(entries, self._asked.lane))
+            await self._tell(warnings_message(entries, self._create.stream_id))

@@ -146,7 +146,7 @@ def test_subscriber_gets_each_later_event_once(tmp_path_factory, known, sizes, f
         await store.close()
 
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
-        patch.setattr("gateway.server.jobs.log_tail._MOST", most)
+        patch.setattr("gateway.server.jobs.log_tail._MAX", most)
         runner.run(run())
 
 
@@ -184,7 +184,7 @@ async def test_subscriber_waits_for_a_failed_store_only_while_the_job_runs(tmp_p
 
 
 def test_job_tail_keeps_the_newest_rows(monkeypatch):
-    monkeypatch.setattr("gateway.server.jobs.log_tail._MOST", 1000)
+    monkeypatch.setattr("gateway.server.jobs.log_tail._MAX", 1000)
     asyncio.run(_check_tail())
 
 
@@ -208,7 +208,7 @@ async def _check_tail():
 
 async def test_job_log_loses_events_if_the_store_fails_for_long(tmp_path, monkeypatch, caplog):
     """A subscriber from before gets all events; a later one gets those behind the gap."""
-    monkeypatch.setattr("gateway.server.jobs.log_writer._MOST_LATE", 1000)
+    monkeypatch.setattr("gateway.server.jobs.log_writer._MAX_LATE", 1000)
     monkeypatch.setattr("gateway.server.jobs.log_writer._AGAIN", 0.05)
     script, gates = slowly(*SAID)
     url = f"sqlite:///{tmp_path}/a.db"

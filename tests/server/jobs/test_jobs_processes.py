@@ -923,9 +923,9 @@ async def test_job_that_was_not_stored_is_taken_up_by_its_own_process(gateways, 
 @asynccontextmanager
 async def desk_of(store, scribes="a"):
     """Start the desk of the process `a`; scribes: the holder that it writes logs as."""
-    scribe = LogWriter(store, Lease(scribes))
-    writing = asyncio.create_task(scribe.run())
-    yield JobContext(store, Lease("a"), scribe, 60, 1000)
+    log_writer = LogWriter(store, Lease(scribes))
+    writing = asyncio.create_task(log_writer.run())
+    yield JobContext(store, Lease("a"), log_writer, 60, 1000)
     writing.cancel()
 
 
@@ -943,10 +943,10 @@ async def test_subscriber_behind_a_packed_log_gets_each_event_once(store):
     frames = [b"event: e\ndata: %d\n\n" % number for number in range(5)]
     async with desk_of(store) as desk:
         await open_response(store, "a")
-        await desk.scribe.write("r", LogTail(), LogRow(0, 1, b"".join(frames[:2])))
+        await desk.log_writer.write("r", LogTail(), LogRow(0, 1, b"".join(frames[:2])))
         watch = RemoteLog(desk, "r", -1)
         await until(lambda: watch.tail.last, 1)
-        await desk.scribe.write("r", LogTail(), LogRow(2, 4, b"".join(frames[2:])), last=True)
+        await desk.log_writer.write("r", LogTail(), LogRow(2, 4, b"".join(frames[2:])), last=True)
         await event_logs.pack(store, "r")
         watch.check_now()
         await until(lambda: watch.tail.over)
@@ -959,8 +959,8 @@ async def test_job_log_keeps_a_row_whose_writer_was_cancelled(store):
     async with desk_of(store) as desk:
         await open_response(store, "a")
         tail = LogTail()
-        saying = asyncio.create_task(desk.scribe.write("r", tail, LogRow(0, 1, b"said")))
-        while not desk.scribe._waiting:  # noqa: ASYNC110 - for one turn of the event loop only
+        saying = asyncio.create_task(desk.log_writer.write("r", tail, LogRow(0, 1, b"said")))
+        while not desk.log_writer._waiting:  # noqa: ASYNC110 - for one turn of the event loop only
             await asyncio.sleep(0)
         saying.cancel()
         await until(lambda: tail.last, 1)

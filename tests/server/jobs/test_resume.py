@@ -631,7 +631,7 @@ async def test_job_log_of_one_byte_keeps_no_events(store_url, store):
 
 async def test_subscriber_that_reads_too_slowly_is_disconnected(store_url, monkeypatch):
     """The next event is not kept any more: the stream has no end, and the client may resume."""
-    monkeypatch.setattr("gateway.server.jobs.log_tail._MOST", 2_000)
+    monkeypatch.setattr("gateway.server.jobs.log_tail._MAX", 2_000)
     script, gates = slowly(*tool_call_chunks(100))
     async with gateway(script, responses={"log_bytes": 80_000}, **where(store_url)) as site:
         id = await left_alone(site)

@@ -121,7 +121,7 @@ async def test_limit_batch_writes_nothing_if_all_requests_are_refused(held, coun
 
 
 async def test_limit_batch_has_a_maximum_size(held, counter, store, monkeypatch):
-    monkeypatch.setattr(counters, "_MOST", 4)
+    monkeypatch.setattr(counters, "_MAX", 4)
     first = await start_transaction(held, counter)
     rest = [take(counter) for _ in range(10)]
     assert (await run(held, first, *rest))[-1] == {ONE: 11}

@@ -217,7 +217,7 @@ async def over_socket(site, line, *headers, body=b"{}"):
 def closed(endpoints=None):
     """Return an application without a backend, with a key for these endpoints."""
     auth = auth_of(RIGHT, **({"endpoints": endpoints} if endpoints else {}))
-    return create_app(settings("http://127.0.0.1:1", auth=auth), strangers=AuthThrottle(sleep=at_once))
+    return create_app(settings("http://127.0.0.1:1", auth=auth), throttle=AuthThrottle(sleep=at_once))
 
 
 async def at_once(seconds):
@@ -352,7 +352,7 @@ async def guarded(**auth):
     time = Time()
     async with Upstream([HELLO], ()).serving() as upstream:
         known = settings(upstream.url, auth=auth or auth_of(RIGHT))
-        app = create_app(known, strangers=AuthThrottle(lambda: time.now, time.wait))
+        app = create_app(known, throttle=AuthThrottle(lambda: time.now, time.wait))
 
         async def ask(key, address="192.0.2.1"):
             transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=address and (address, 7))
@@ -469,7 +469,7 @@ async def test_api_key_delay_survives_a_new_config():
     strangers = AuthThrottle(lambda: time.now, time.wait)
     headers = [("authorization", f"Bearer {WRONG}")]
     for _ in range(6):
-        app = create_app(settings("http://127.0.0.1:1", auth=auth_of(RIGHT)), strangers=strangers)
+        app = create_app(settings("http://127.0.0.1:1", auth=auth_of(RIGHT)), throttle=strangers)
         assert (await status_and_code(app, scope_of("/v1/models", "GET", headers=headers)))[0] == 401
     assert time.delays == pytest.approx([0] * 5 + [0.1])
 

@@ -278,7 +278,7 @@ async def test_recording_inspector_keeps_32_without_files(tmp_path):
 
 
 async def test_recording_inspector_keeps_a_limited_size(monkeypatch):
-    monkeypatch.setattr(recorder, "_MOST_RECENT", 3000)
+    monkeypatch.setattr(recorder, "_MAX_RECENT", 3000)
     async with gateway(HELLO, inspector={"enabled": True}) as site:
         for _ in range(9):
             await site.chat()
@@ -322,7 +322,7 @@ async def test_recording_error_loses_one_recording_and_logs_no_content(tmp_path,
 async def test_recording_is_dropped_if_the_writer_is_too_slow(tmp_path, caplog, monkeypatch):
     async with gateway(HELLO, **recorded(tmp_path)) as site:
         await site.chat(headers={"x-request-id": "a"})
-        monkeypatch.setattr(recorder_module, "_MOST", 1)
+        monkeypatch.setattr(recorder_module, "_MAX", 1)
         assert (await site.chat(headers={"x-request-id": "b"})).status_code == 200
     assert warnings_of(caplog) == ["a recording is lost: more come than can be written"]
     assert [one.id for one in recordings(tmp_path)] == ["a"]

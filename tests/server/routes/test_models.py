@@ -216,7 +216,7 @@ async def test_model_metadata_of_loaded_models_is_refreshed_sooner():
 
 
 async def test_model_metadata_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr(model_metadata, "_MOST", 2)
+    monkeypatch.setattr(model_metadata, "_MAX", 2)
     server = Server()
     for model in "abc":
         assert (await server.learner.metadata_of(model)).window == 4096

@@ -168,7 +168,7 @@ def aging(monkeypatch):
     old, pause = asyncio.Event(), asyncio.sleep
 
     async def wait(seconds, *result):
-        return await (old.wait() if seconds == connection._MOST_SECONDS else pause(seconds, *result))
+        return await (old.wait() if seconds == connection._MAX_SECONDS else pause(seconds, *result))
 
     monkeypatch.setattr(asyncio, "sleep", wait)
     return old
@@ -198,7 +198,7 @@ async def test_websocket_connection_at_its_age_limit_refuses_new_requests(monkey
 
 
 async def test_websocket_connection_idle_at_its_age_limit_is_closed(monkeypatch):
-    monkeypatch.setattr(connection, "_MOST_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "_MAX_SECONDS", 0.05)
     async with listening(HELLO) as site, connected(site) as socket:
         with pytest.raises(ConnectionClosed) as info:
             await socket.event()

@@ -19,7 +19,7 @@ def encoded(**members):
 def test_websocket_create_has_the_body_of_a_posted_request(form):
     message = encoded(type="response.create", model="m", input=[{"role": "user", "content": "grüß"}], n=1.50)
     create = parse_message(form(message))
-    assert (create.lane, create.previous) == (None, None)
+    assert (create.stream_id, create.previous) == (None, None)
     assert json.loads(create.body) == {
         "model": "m", "input": [{"role": "user", "content": "grüß"}], "n": 1.5, "stream": True,
     }  # fmt: skip
@@ -34,7 +34,7 @@ def test_websocket_create_keeps_the_input_byte_for_byte():
 
 def test_websocket_create_reads_the_lane_and_the_previous_response():
     create = parse_message(encoded(type="response.create", stream_id="a.B_c-1", previous_response_id="resp_1"))
-    assert (create.lane, create.previous) == ("a.B_c-1", "resp_1")
+    assert (create.stream_id, create.previous) == ("a.B_c-1", "resp_1")
     assert json.loads(create.body) == {"previous_response_id": "resp_1", "stream": True}
     assert parse_message(encoded(type="response.create", previous_response_id=1)).previous is None
 
@@ -46,7 +46,7 @@ def test_websocket_create_reads_the_lane_and_the_previous_response():
 )  # fmt: skip
 def test_websocket_create_accepts_fields_that_state_the_default(more):
     create = parse_message(encoded(type="response.create", **more))
-    assert isinstance(create, CreateMessage) and create.lane is None
+    assert isinstance(create, CreateMessage) and create.stream_id is None
     kept = {name: value for name, value in more.items() if name != "stream_id"}
     assert json.loads(create.body) == {**kept, "stream": True}
 
@@ -54,7 +54,7 @@ def test_websocket_create_accepts_fields_that_state_the_default(more):
 @pytest.mark.parametrize(("name", "value"), [("stream", False), ("stream", 1), ("background", True), ("background", 0)])
 def test_websocket_create_refuses_stream_false_and_background_true(name, value):
     refused = parse_message(encoded(type="response.create", stream_id="a", **{name: value}))
-    assert (refused.lane, refused.body) == ("a", b"")
+    assert (refused.stream_id, refused.body) == ("a", b"")
     assert (refused.problem.status, refused.problem.type, refused.problem.param) == (400, BAD, name)
 
 
@@ -62,7 +62,7 @@ def test_websocket_create_refuses_stream_false_and_background_true(name, value):
 @pytest.mark.parametrize("type", ["response.create", "response.steer", "other"])
 def test_websocket_lane_with_a_bad_name_is_refused(name, type):
     refused = parse_message(encoded(type=type, stream_id=name))
-    assert (refused.lane, refused.problem.status) == (None, 400)
+    assert (refused.stream_id, refused.problem.status) == (None, 400)
     assert (refused.problem.code, refused.problem.param) == ("invalid_stream_id", "stream_id")
 
 
@@ -74,7 +74,7 @@ def test_websocket_lane_with_a_bad_name_is_refused(name, type):
 def test_websocket_message_that_is_not_a_json_object_is_refused(data):
     refused = parse_message(data)
     assert isinstance(refused, InvalidMessage)
-    assert (refused.lane, refused.problem.status, refused.problem.type) == (None, 400, BAD)
+    assert (refused.stream_id, refused.problem.status, refused.problem.type) == (None, 400, BAD)
     assert refused.problem.message.startswith("We could not parse the JSON object of your message.")
 
 
@@ -85,14 +85,14 @@ def test_websocket_message_that_is_not_a_json_object_is_refused(data):
 )  # fmt: skip
 def test_websocket_message_of_unknown_type_is_refused(members, code):
     refused = parse_message(encoded(stream_id="a", **members))
-    assert (refused.lane, refused.problem.status) == ("a", 400)
+    assert (refused.stream_id, refused.problem.status) == ("a", 400)
     assert (refused.problem.code, refused.problem.param) == (code, "type")
 
 
 def test_websocket_steer_keeps_the_whole_event():
     event = {"type": "response.steer", "previous_response_id": "resp_1", "input": "Stop."}
     assert parse_message(encoded(**event)) == SteerMessage(None, event)
-    assert parse_message(encoded(stream_id="a", **event)).lane == "a"
+    assert parse_message(encoded(stream_id="a", **event)).stream_id == "a"
 
 
 def test_websocket_processed_event_is_ignored():

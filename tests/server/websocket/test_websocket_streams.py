@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import Problem
 from gateway.server.websocket.messages import CreateMessage, InvalidMessage
-from gateway.server.websocket.stream_scheduler import MOST_NAMED, MOST_RUNNING, MOST_WAITING, StreamScheduler
+from gateway.server.websocket.stream_scheduler import MAX_NAMED, MAX_RUNNING, MAX_WAITING, StreamScheduler
 
 LIMIT = 1000
 
@@ -42,18 +42,18 @@ def test_websocket_lanes_run_concurrently():
 
 
 def test_websocket_lanes_limit_running_requests():
-    entries = [create(str(n)) for n in range(MOST_RUNNING + 2)]
+    entries = [create(str(n)) for n in range(MAX_RUNNING + 2)]
     made = lanes(*entries)
-    assert made.begun() == entries[:MOST_RUNNING]
+    assert made.begun() == entries[:MAX_RUNNING]
     made.over("3")
-    assert made.begun() == [entries[MOST_RUNNING]]
+    assert made.begun() == [entries[MAX_RUNNING]]
     made.over("no such lane")
     assert made.begun() == []
 
 
 def test_websocket_lanes_limit_lane_names():
-    made = lanes(create(), *(create(str(n)) for n in range(MOST_NAMED)))
-    for n in range(MOST_NAMED):
+    made = lanes(create(), *(create(str(n)) for n in range(MAX_NAMED)))
+    for n in range(MAX_NAMED):
         made.begun()
         made.over(str(n))
     problem = made.add(create("another"))
@@ -64,7 +64,7 @@ def test_websocket_lanes_limit_lane_names():
 def test_websocket_lanes_limit_waiting_requests():
     made = lanes(create())
     made.begun()
-    for _ in range(MOST_WAITING):
+    for _ in range(MAX_WAITING):
         assert made.add(create()) is None
     problem = made.add(create())
     assert (problem.status, problem.type, problem.code) == (429, "rate_limit_error", "rate_limit_exceeded")
@@ -76,11 +76,11 @@ def test_websocket_lanes_limit_waiting_requests():
 def test_websocket_lane_name_is_not_taken_by_a_refused_request():
     made = lanes(create("a"))
     made.begun()
-    for _ in range(MOST_WAITING):
+    for _ in range(MAX_WAITING):
         assert made.add(create("a")) is None
-    for n in range(MOST_RUNNING - 1):
+    for n in range(MAX_RUNNING - 1):
         assert made.add(create(f"r{n}")) is None and made.begun()
-    for n in range(MOST_NAMED):
+    for n in range(MAX_NAMED):
         assert made.add(create(f"w{n}")).status == 429
 
 
@@ -126,10 +126,10 @@ def test_websocket_lanes_begin_every_request_in_the_order_of_its_lane(data):
 def _begin(made, waiting, running):
     """Begin every request that may run, and check its order and the limit."""
     for entry in made.begun():
-        assert entry == next(one for one in waiting if one.lane == entry.lane), "the first of its lane"
-        assert entry.lane not in running
+        assert entry == next(one for one in waiting if one.stream_id == entry.stream_id), "the first of its lane"
+        assert entry.stream_id not in running
         waiting.remove(entry)
-        running.add(entry.lane)
-    assert len(running) <= MOST_RUNNING
-    free = [one for one in waiting if one.lane not in running]
-    assert not free or len(running) == MOST_RUNNING, "nothing waits for nothing"
+        running.add(entry.stream_id)
+    assert len(running) <= MAX_RUNNING
+    free = [one for one in waiting if one.stream_id not in running]
+    assert not free or len(running) == MAX_RUNNING, "nothing waits for nothing"
