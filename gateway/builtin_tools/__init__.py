@@ -1,7 +1,7 @@
-"""Define the tools that run at the gateway: the model's calls in, items and calls to be run out.
+"""Define the tools that run at the gateway: model tool calls in, output items and pending runs out.
 
-Pure.  `ToolLoop` reads the rounds with a backend, as the last of their filters.  `ToolRoundSource` is the source of the
-rounds between them, in which tools run.  They do not know the tools, nor the code that runs them.
+Pure.  `ToolLoop` is the last filter of each round with a backend.  `ToolRoundSource` is the event source of the rounds
+between them, in which tools run.  Neither knows the tools, nor the code that runs them.
 """
 
 from gateway.builtin_tools.citations import Sources

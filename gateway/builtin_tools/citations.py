@@ -1,4 +1,7 @@
-"""Where an answer has what it says from: the sources that the model was given, by number, and where it cites them."""
+"""Find citations in the text of a response, and report each one as an annotation.
+
+The model receives numbered sources.  It cites them by number or by link.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,16 +12,17 @@ from msgspec import Struct
 from gateway.builtin_tools.tool_calls import encode_item
 from gateway.events import Annotation, Event, ExtraField, TextDelta, Usage
 
-_BESIDE = (Annotation, Usage, ExtraField)  # between two of these and a text the text goes on
-_LONGEST = 2400  # characters of one citation
-# A number in brackets, in those that some models were taught as well; a link; and where code begins or ends.
+_BESIDE = (Annotation, Usage, ExtraField)  # events that may come between two deltas of one text
+_LONGEST = 2400  # characters of one citation, at most
+# Matches a number in brackets, in the square ones or in those that some models are trained on; a link; and the backtick
+# that begins or ends code.
 _MARKS = re.compile(
     r"`|\[(\d{1,4})\]|【(\d{1,4})(?:†[^】\n`]{0,80})?】|\[[^\[\]\n`]{1,300}\]\((https?://[^\s()\[\]`]{1,2000})\)"
 )
 
 
 class CitedSource(Struct, frozen=True):
-    """A page, or a file if it has an id as such."""
+    """A source that the model may cite: a file if it has a `file_id`, else a page."""
 
     title: str
     url: str = ""
@@ -26,37 +30,43 @@ class CitedSource(Struct, frozen=True):
 
 
 class Sources:
-    """The sources of one response."""
+    """The numbered sources of one response."""
 
     def __init__(self) -> None:
         self._numbers: dict[CitedSource, int] = {}
         self._pages: dict[str, CitedSource] = {}
 
     def number_of(self, source: CitedSource) -> int:
-        """From 1; a page and a file have one only, whatever it is called the next time."""
+        """Return the number of a source, from 1.
+
+        A page or a file keeps its first number, even if it has another title the next time.
+        """
         known = self._pages.setdefault(source.file_id or source.url, source)
         return self._numbers.setdefault(known, len(self._numbers) + 1)
 
     def by_number(self, number: int) -> CitedSource | None:
+        """Return the source with this number, or None."""
         return next((source for source, its in self._numbers.items() if its == number), None)
 
     def by_url(self, url: str) -> CitedSource | None:
+        """Return the page with this URL, or None."""
         return self._pages.get(url)
 
 
 class CitationMarker:
-    """Hears what a client is told, and adds where a source is cited: however the text came, the same.
+    """A filter that adds an annotation behind each citation; the chunking of the text does not matter.
 
-    Places are counted in the part of an item that the text is in; a text in code is no citation.
+    Positions count from the beginning of the content part that has the text.  Brackets in code are no citations.
     """
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._said = 0  # characters
-        self._tail = ""  # of them, what may be the beginning of a citation
+        self._said = 0  # characters of the part so far
+        self._tail = ""  # the end of them, which may be the beginning of a citation
         self._code = False
 
     def annotate(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Yield the events, with an Annotation behind each text that completes a citation."""
         for event in events:
             yield event
             if type(event) is TextDelta:
@@ -65,7 +75,7 @@ class CitationMarker:
                 self._apart()
 
     def _apart(self) -> None:
-        """The next text is of another part."""
+        """Start a new content part."""
         self._said, self._tail, self._code = 0, "", False
 
     def _cited(self, text: str) -> Sequence[Annotation]:
@@ -95,7 +105,7 @@ class CitationMarker:
 
 
 class ChatCitationMarker(CitationMarker):
-    """Of an answer that is one text, as a chat completion has them."""
+    """A citation marker for a response that is one text, as in a chat completion."""
 
     def _apart(self) -> None:
         pass

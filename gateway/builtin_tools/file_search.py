@@ -1,4 +1,4 @@
-"""Search in files, in the terms of the Responses API: vector stores that a server of the operator's has."""
+"""File search in the terms of the Responses API, over the vector stores of a server of the operator."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from gateway.request import Tool
 
 NAMESPACE = "file_search"
 _PREFIX = "fs_"
-_MOST = 10  # results, where the client does not say
+_MOST = 10  # results, if the client sets no limit
 _PASSED = ("filters", "ranking_options")
 _DEFINITION = {
     "name": "search",
@@ -28,7 +28,7 @@ _DEFINITION = {
 
 
 class FilePassage(Struct, frozen=True):
-    """Of a file; attributes: that were given to the file."""
+    """A passage of a file; attributes: the attributes of the file in the vector store."""
 
     file_id: str
     filename: str
@@ -38,12 +38,13 @@ class FilePassage(Struct, frozen=True):
 
 
 def file_search_tool() -> BuiltinTool:
+    """Return the file search tool, as a model is offered it."""
     item: OutputItemDict = {"type": "file_search_call", "status": "in_progress", "queries": [], "results": None}
     return BuiltinTool(Tool("search", _DEFINITION, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed_search_item)
 
 
 def store_queries(definition: Mapping[str, Any], query: str) -> Iterator[SearchRequest]:
-    """One for each store."""
+    """Yield one search request per vector store of the tool definition."""
     given = {name: definition[name] for name in _PASSED if definition.get(name) is not None}
     for id in definition["vector_store_ids"]:
         yield SearchRequest(
@@ -52,12 +53,13 @@ def store_queries(definition: Mapping[str, Any], query: str) -> Iterator[SearchR
 
 
 def max_results(definition: Mapping[str, Any]) -> int:
+    """Return the upper bound for results: the client's, else the default."""
     number: int = definition.get("max_num_results") or _MOST
     return number
 
 
 def read_passages(data: Any) -> Iterator[FilePassage]:  # noqa: ANN401 - decoded JSON
-    """Of one store; what does not fit is none."""
+    """Yield the passages in a search response of one store.  Malformed entries are skipped."""
     listed = data.get("data") if isinstance(data, dict) else None
     for one in listed if isinstance(listed, list) else ():
         if isinstance(one, dict) and isinstance(id := one.get("file_id"), str):
@@ -72,7 +74,7 @@ def read_passages(data: Any) -> Iterator[FilePassage]:  # noqa: ANN401 - decoded
 
 
 def passages_result(found: Iterable[FilePassage], number: int, sources: Sources) -> tuple[str, list[OutputItemDict]]:
-    """The best of them: for the model, and the results of the item."""
+    """Return the best passages, as text for the model and as results of the output item."""
     best: Sequence[FilePassage] = sorted(found, key=lambda one: -one.score)[:number]
     parts = []
     for one in best:

@@ -1,4 +1,4 @@
-"""Convert messages of the Model Context Protocol to items of the Responses API: tool lists and results of calls."""
+"""Convert messages of the Model Context Protocol to items of the Responses API: tool lists and tool results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from gateway.request import Tool
 Definition = Mapping[str, Any]
 
 _PREFIX = "mcp_"
-_INTERNAL = -32603  # JSON-RPC's own code
+_INTERNAL = -32603  # internal error, as JSON-RPC defines it
 _NOTHING = {"type": "object", "properties": {}}
 _OF_A_TOOL = ("name", "description", "input_schema", "annotations")
 
@@ -21,7 +21,8 @@ _OF_A_TOOL = ("name", "description", "input_schema", "annotations")
 class McpServerDefinition(Struct, frozen=True):
     """An MCP server as the request and the operator describe it.
 
-    allowed: names of tools that the operator allows; None: all.  approval: where the request says nothing of that.
+    allowed: the names of the tools that the operator allows; None: all.
+    approval: the approval policy if the request has none.
     """
 
     definition: Definition
@@ -30,14 +31,16 @@ class McpServerDefinition(Struct, frozen=True):
 
     @property
     def label(self) -> str:
+        """The `server_label` of the request."""
         label: str = self.definition["server_label"]
         return label
 
     def tools(self, listed: Iterable[OutputItemDict]) -> list[OutputItemDict]:
-        """Return the tools of a list that may be called."""
+        """Return the tools of a list that the model may call."""
         return [tool for tool in listed if self._allows(tool)]
 
     def ours(self, tool: OutputItemDict) -> BuiltinTool:
+        """Return a listed tool as a built-in tool, with its output item and, if needed, its approval request."""
         named = {"server_label": self.label, "name": tool["name"]}
         call = {"type": "mcp_call", "status": "in_progress", "approval_request_id": None, **named, "arguments": ""}
         request = {"type": "mcp_approval_request", **named} if self._asks(tool) else None
@@ -50,7 +53,10 @@ class McpServerDefinition(Struct, frozen=True):
         return (wanted is None or _fits(wanted, tool)) and (self.allowed is None or tool["name"] in self.allowed)
 
     def _asks(self, tool: OutputItemDict) -> bool:
-        """A filter says of the tools that fit it; of the others the opposite, where there is only that one."""
+        """Return True if a call of the tool needs approval.
+
+        A filter decides for the tools that match it.  If there is only one filter, the other tools get the opposite.
+        """
         data = self.definition.get("require_approval") or self.approval
         if isinstance(data, str):
             return data == "always"
@@ -67,7 +73,7 @@ def _fits(wanted: Mapping[str, Any], tool: OutputItemDict) -> bool:
 
 
 def _function(tool: OutputItemDict) -> dict[str, Any]:
-    """A server may say anything of its tool; what is no schema of an object is none."""
+    """Return the function definition of a tool.  A schema that is no object schema is replaced by an empty one."""
     schema = tool.get("input_schema")
     fit = isinstance(schema, dict) and schema.get("type") == "object"
     described = {"description": tool["description"]} if tool.get("description") else {}
@@ -76,7 +82,7 @@ def _function(tool: OutputItemDict) -> dict[str, Any]:
 
 
 def _unmarked(data: dict[str, Any]) -> dict[str, Any]:
-    """In JSON all that is broken stands within strings."""
+    """Strip template tokens.  They only occur inside strings, so the encoded JSON can be searched as a whole."""
     text = json.encode(data).decode()
     right = untrusted_text.strip_template_tokens(text)
     return data if right == text else json.decode(right, type=dict[str, Any])
@@ -86,7 +92,7 @@ def _unmarked(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_events(id: str, label: str, tools: Sequence[OutputItemDict], error: str | None = None) -> list[Event]:
-    """Return the item of a tool list, or of the failed listing."""
+    """Return the events of the `mcp_list_tools` item; `error` says why the listing failed."""
     item: OutputItemDict = {"id": id, "type": "mcp_list_tools", "server_label": label, "tools": [], "error": None}
     items = [{name: tool.get(name) for name in _OF_A_TOOL} for tool in tools]
     end = {"tools": items, "error": error, "status": "failed" if error else "completed"}
@@ -97,7 +103,10 @@ def list_events(id: str, label: str, tools: Sequence[OutputItemDict], error: str
 
 
 def call_result(data: Mapping[str, Any], most: int) -> tuple[Content, OutputItemDict, bool]:
-    """For the model, and for the item; True if it was cut to so many bytes."""
+    """Return the result of a tool call: content for the model, and members of the output item; True if truncated.
+
+    most: bytes of text, at most.
+    """
     blocks: list[dict[str, Any]] = data.get("content") or []
     if not blocks and data.get("structuredContent") is not None:
         blocks = [{"type": "text", "text": json.encode(data["structuredContent"]).decode()}]
@@ -111,6 +120,7 @@ def call_result(data: Mapping[str, Any], most: int) -> tuple[Content, OutputItem
 
 
 def failed_item(why: str, code: int = _INTERNAL) -> OutputItemDict:
+    """Return the members of the output item of a failed tool call; `code` is a JSON-RPC error code."""
     return {"status": "failed", "error": {"type": "mcp_protocol_error", "code": code, "message": why}}
 
 

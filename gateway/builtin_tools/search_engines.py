@@ -12,7 +12,12 @@ _MOST_TITLE = 300  # characters
 
 
 class SearchQuery(Struct, frozen=True):
-    """most: results; domains: that they may be of, with all below them; () for all.  country: as ISO 3166 has it."""
+    """A web search.
+
+    max_results: the upper bound for results.
+    domains: the domains that results may belong to, subdomains included; () for all.
+    country: an ISO 3166 code.
+    """
 
     text: str
     max_results: int
@@ -21,19 +26,21 @@ class SearchQuery(Struct, frozen=True):
 
     @property
     def narrowed(self) -> str:
-        """In the words that engines know."""
+        """The search text with `site:` operators for the domains."""
         sites = " OR ".join(f"site:{domain}" for domain in self.domains)
         return f"{self.text} ({sites})" if sites else self.text
 
 
 class SearchHit(Struct, frozen=True):
+    """One result of a web search."""
+
     url: str
     title: str
     text: str
 
 
 class SearchRequest(Struct, frozen=True):
-    """A request.  json: the body of a POST; None: it is a GET."""
+    """A request to a search service.  json: the body of a POST; None for a GET."""
 
     path: str
     params: Mapping[str, Any] = {}
@@ -41,9 +48,13 @@ class SearchRequest(Struct, frozen=True):
 
 
 class SearchEngine(Struct, frozen=True):
-    """root: where it is, unless the operator says; head: the header that its key goes into, and what is before it.
+    """A search service.
 
-    ask: what it is asked; within: where the list of its results is; text: the member of each that has its text.
+    root: the base URL, unless the operator sets one.
+    auth_header: the header for the API key, and the prefix of its value.
+    ask: builds the request for a query.
+    results_path: the path to the list of results in the response.
+    text: the member of a result that has its text.
     """
 
     root: str
@@ -53,7 +64,7 @@ class SearchEngine(Struct, frozen=True):
     text: str
 
     def read_hits(self, data: Any, query: SearchQuery) -> list[SearchHit]:  # noqa: ANN401 - decoded JSON
-        """Return the hits that fit; other members of the response are no hits."""
+        """Return the hits within the query's domains, up to its limit.  Malformed results are skipped."""
         for name in self.results_path:
             data = data.get(name) if isinstance(data, dict) else None
         found = self._hits(data if isinstance(data, list) else ())
@@ -66,18 +77,18 @@ class SearchEngine(Struct, frozen=True):
 
 
 def make_hit(url: str, title: object, text: object) -> SearchHit:
-    """Build a hit from a service's members."""
+    """Build a hit from members of a response; unsafe characters are removed, and the title is shortened."""
     message = sanitize(title) if isinstance(title, str) else ""
     return SearchHit(url, " ".join(message.split())[:_MOST_TITLE], sanitize(text) if isinstance(text, str) else "")
 
 
 def is_page(url: str) -> bool:
-    """An address of the web in which nothing can be hidden."""
+    """Return True for an http or https URL without spaces and invisible characters."""
     return url.startswith(("http://", "https://")) and url.isprintable() and " " not in url and _host(url) != ""
 
 
 def is_within(url: str, domains: Iterable[str]) -> bool:
-    """Of one of these domains, or below it; of none, every page is."""
+    """Return True if the URL's host is one of the domains or below one; without domains, for every URL."""
     wanted = [domain.lower().strip(".") for domain in domains]
     host = _host(url)
     return not wanted or any(host == domain or host.endswith(f".{domain}") for domain in wanted)

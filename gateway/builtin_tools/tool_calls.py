@@ -1,6 +1,6 @@
-"""Track the built-in tool calls of one round: each knows its items for the client and its output for the model.
+"""Track the built-in tool calls of one round: their items for the client, and their output for the model.
 
-The tools are added to the request once they are known.
+`with_builtin_tools` adds the tools to a request once they are known.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -33,9 +33,10 @@ ToolChoiceResult = tuple[ToolChoice | None, frozenset[ToolName] | None]
 class BuiltinTool(Struct, frozen=True):
     """A tool that runs at the gateway.
 
-    item: of a call, as it begins, but for its id; prefix: what the id begins with.
-    failed: why a call came to nothing → the members of its item that say so.
-    request: the item that asks for approval, but for its id and the arguments; None: it need not be asked for.
+    item: the output item of a tool call when it begins, without its id.
+    prefix: the prefix of that id.
+    failed: an error text → the members of the item of a failed tool call.
+    request: the approval request item, without id and arguments; None: the tool needs no approval.
     """
 
     tool: Tool
@@ -46,7 +47,7 @@ class BuiltinTool(Struct, frozen=True):
 
 
 class BuiltinToolRun(Struct, frozen=True):
-    """A call that has to be made; the id is that of the model's call."""
+    """A pending run of a built-in tool; the id is that of the model's tool call."""
 
     id: str
     ours: BuiltinTool
@@ -54,7 +55,7 @@ class BuiltinToolRun(Struct, frozen=True):
 
 
 class BuiltinToolResult(Struct, frozen=True):
-    """The result of a call.  content: for the model; item: the members of its output item."""
+    """The result of a tool call.  content: for the model; item: the members of its output item."""
 
     id: str
     content: Content
@@ -62,31 +63,35 @@ class BuiltinToolResult(Struct, frozen=True):
 
 
 class ClientToolCall:
-    """A call that the client has to answer; `number`: as the client counts them."""
+    """A tool call that the client runs; `number`: its index among the client's tool calls."""
 
-    goes_on = False  # the client has to go on
+    goes_on = False  # the loop cannot continue without the client
 
     def __init__(self, start: ToolCallStart, number: int) -> None:
         self.start, self._number = start, number
         self.argument_chunks: list[str] = []
-        self.complete: bool | None = None  # None: it has not come to its end
+        self.complete: bool | None = None  # None: not ended yet
 
     @property
     def arguments(self) -> str:
+        """The arguments so far, as JSON."""
         return "".join(self.argument_chunks)
 
     def begin(self) -> Iterable[Event]:
+        """Return the events for the start of the call."""
         return (replace(self.start, call=self._number),)
 
     def on_arguments(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - ToolArgsDelta or ToolInputDelta
+        """Return the events for a piece of the arguments."""
         return (replace(event, call=self._number),)
 
     def end(self, event: ToolCallEnd) -> Iterable[Event]:
+        """Return the events for the end of the call."""
         return (replace(event, call=self._number),)
 
 
 class SkippedToolCall(ClientToolCall):
-    """A call beyond the limit: only the model learns of it."""
+    """A tool call beyond the limit.  The client sees nothing of it; the model gets `content` as its output."""
 
     goes_on = True
 
@@ -95,17 +100,20 @@ class SkippedToolCall(ClientToolCall):
         self.content: Content = content
 
     def begin(self) -> Iterable[Event]:
+        """Return no events."""
         return ()
 
     def on_arguments(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
+        """Return no events."""
         return ()
 
     def end(self, event: ToolCallEnd) -> Iterable[Event]:
+        """Return no events."""
         return ()
 
 
 class ApprovalToolCall(SkippedToolCall):
-    """One that the client has to approve first."""
+    """A tool call that the client has to approve first."""
 
     goes_on = False
 
@@ -114,11 +122,12 @@ class ApprovalToolCall(SkippedToolCall):
         self._item = item
 
     def end(self, event: ToolCallEnd) -> Iterable[Event]:
+        """Return the approval request."""
         return (BuiltinItem(0, encode_item({**self._item, "arguments": self.arguments})),)
 
 
 class BuiltinToolCall(ClientToolCall):
-    """One that is run here: its item is open until there is a result."""
+    """A tool call that runs at the gateway; its output item stays open until there is a result."""
 
     goes_on = True
 
@@ -129,32 +138,39 @@ class BuiltinToolCall(ClientToolCall):
 
     @property
     def content(self) -> Content:
+        """The output for the model; only for a tool call with a result."""
         assert self.result
         return self.result.content
 
     @property
     def run(self) -> BuiltinToolRun:
+        """The run of this tool call."""
         return BuiltinToolRun(self.start.id, self._ours, self.arguments)
 
     def fail(self, why: str) -> None:
+        """Set a failed result with this error text."""
         self.result = BuiltinToolResult(self.start.id, why, self._ours.failed(why))
 
     def begin(self) -> Iterable[Event]:
+        """Return the start of the output item."""
         return (BuiltinItemStart(0, encode_item(self._item)),)
 
     def on_arguments(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
+        """Return the arguments as a delta of the output item."""
         return (BuiltinArgsDelta(0, event.json),)
 
     def end(self, event: ToolCallEnd) -> Iterable[Event]:
+        """Return the start of the run, unless the arguments are incomplete."""
         return (BuiltinRunStart(0),) if event.complete else ()
 
     def close(self) -> Event:
+        """Return the end of the output item; only for a tool call with a result."""
         assert self.result
         return BuiltinItemEnd(0, encode_item(self.result.item))
 
 
 def message_tool_call(call: ClientToolCall) -> Message:
-    """The call in the message that made it."""
+    """Return the entry in `tool_calls` of the assistant message."""
     start = call.start
     namespace = {"namespace": start.namespace} if start.namespace else {}
     function = {"name": start.name, **namespace, "arguments": call.arguments}
@@ -162,12 +178,16 @@ def message_tool_call(call: ClientToolCall) -> Message:
 
 
 def encode_item(item: OutputItemDict) -> Raw:
-    """As events carry it."""
+    """Encode an output item as events carry it."""
     return Raw(json.encode(item))
 
 
 def with_builtin_tools(request: Request, tools: Sequence[Tool], ledger: Warnings) -> Request:
-    """A choice that names no tool of a namespace stands for all that are there."""
+    """Return the request with these tools added.
+
+    A choice that names a namespace without a tool stands for all its tools.  If no tool can satisfy the choice, it is
+    dropped with a warning.
+    """
     ours = [ToolName(tool.name, tool.namespace) for tool in tools]
     choice, allowed = _chosen(request, ours)
     known = {ToolName(tool.name, tool.namespace) for tool in request.tools}
@@ -192,7 +212,7 @@ def _each(named: Set[ToolName], ours: Iterable[ToolName]) -> Iterable[ToolName]:
 
 
 def _kept(choice: ToolChoice | None, callable: Sequence[Tool]) -> bool:
-    """False for a choice of what is not there, as its server is down."""
+    """Return False for a choice that no tool can satisfy, as when an MCP server is down."""
     if isinstance(choice, ToolName):
         return any(ToolName(tool.name, tool.namespace) == choice for tool in callable)
     return choice != "required" or bool(callable)

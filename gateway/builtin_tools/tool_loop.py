@@ -46,9 +46,11 @@ _decode = json.Decoder(list[BuiltinToolResult]).decode
 
 
 class ToolRound:
-    """calls: those that have begun, to be put in by who knows their kind; finish: how the round ended, once it has.
+    """The messages and tool calls of one round.
 
-    written: tokens of what was said.
+    calls: the tool calls that have begun, by index; the ToolLoop adds each as the right class.
+    finish: the end of the round; None until then.
+    written: the completion tokens of the round.
     """
 
     def __init__(self) -> None:
@@ -60,6 +62,7 @@ class ToolRound:
         self.written = 0
 
     def add_event(self, event: Event) -> None:
+        """Add an event of the round to the message and to its tool calls."""
         if type(event) is TextDelta:
             self._texts.append(event.text)
         elif type(event) is ReasoningDelta:
@@ -79,7 +82,7 @@ class ToolRound:
             self._signed.append(block)
 
     def _end(self, finish: Finish) -> None:
-        """Tools act on the world: nothing is run of a round that was cut."""
+        """End the round.  Tools have side effects, so no tool call of a truncated round runs."""
         self.finish = finish
         for call in self.running:
             if finish.reason not in _WELL:
@@ -96,30 +99,32 @@ class ToolRound:
 
     @property
     def running(self) -> list[BuiltinToolCall]:
+        """The tool calls of the round that run at the gateway."""
         return [call for call in self.calls.values() if isinstance(call, BuiltinToolCall)]
 
     @property
     def pending_runs(self) -> list[BuiltinToolRun]:
-        """The calls that have to be made now."""
+        """The tool calls to run now; empty until the round has ended."""
         return [call.run for call in self.running if not call.result] if self.finish else []
 
     @property
     def can_continue(self) -> bool:
-        """Return True if all its calls ran at the gateway."""
+        """True if the loop can continue without the client."""
         calls, finish = self.calls.values(), self.finish
         return bool(calls) and bool(finish and finish.reason in _WELL) and all(call.goes_on for call in calls)
 
     def left(self, most: int | None) -> int | None:
-        """Of so many tokens; where there are none, the one with which the model is told to end."""
+        """Return the tokens left of `most`, at least 1: the request after the round needs a valid limit."""
         return None if most is None else max(most - self.written, 1)
 
     def abort(self) -> None:
+        """Fail the complete tool calls that have no result."""
         for call in self.running:
             if call.complete and not call.result:
                 call.fail(_BROKE_OFF)
 
     def messages_after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages so far, once every call in them has its output."""
+        """Return the request's messages plus this round's assistant message and the outputs of its tool calls."""
         text, thought = "".join(self._texts), "".join(self._thoughts)
         fields = {"reasoning_content": thought, "thinking_blocks": self._signed}
         members: Message = {"role": "assistant", "content": text or None}
@@ -129,9 +134,10 @@ class ToolRound:
 
 
 class ApprovedToolRound(ToolRound):
-    """The calls that were approved: the messages have them, and want their outputs."""
+    """The round of the approved tool calls; their messages exist already and get their outputs here."""
 
     def messages_after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Return the messages with the outputs in their places."""
         outputs = {one["tool_call_id"]: one for one in _outputs(self.calls)}
         return tuple(outputs.get(message.get("tool_call_id", ""), message) for message in messages)
 
@@ -145,17 +151,22 @@ def _outputs(calls: Mapping[int, ClientToolCall]) -> list[Message]:
 
 
 class ToolLoopLimits(Struct, frozen=True):
-    """calls: of the tools in an answer, at most; rounds: that may call them."""
+    """Limits of a response.  calls: tool calls; max_rounds: rounds in which the model may call tools."""
 
     calls: int
     max_rounds: int
 
 
 class ToolLoop:
-    """A filter, the last one of each round; between the rounds its `ToolRoundSource` is the source of what is told.
+    """The last filter of each round; between the rounds, `ToolRoundSource` passes on its events.
 
-    new_id: a prefix → an id.  told: what the answer begins with.  sources: that it may cite; None: it is given none.
-    running: tools are to run next, or do; due: these calls; goes_on: the model is to be asked again after that.
+    new_id: a prefix → a new id.
+    told: the events at the beginning of the response.
+    approved: the tool calls that the client approved; they run first.
+    sources: the sources that the model may cite; None: the response gets no annotations.
+    running: True while tools run or are about to.
+    pending_runs: the tool calls to run now.
+    needs_another_round: True if the model gets a further request after the tools.
     """
 
     citations: ClassVar[type[CitationMarker]] = CitationMarker
@@ -173,10 +184,10 @@ class ToolLoop:
         self._tools = {ToolName(ours.tool.name, ours.tool.namespace): ours for ours in tools}
         self._new_id, self._prelude = new_id, told
         self._calls, self._rounds = limits.calls, limits.max_rounds
-        self._theirs = 0  # calls of the client's
+        self._theirs = 0  # number of the client's tool calls
         self._open: BuiltinToolCall | None = None
         self._held: list[Event] = []
-        self._ends_in_text = self._apart = False  # what was told; what is said next is of another round
+        self._ends_in_text = self._apart = False  # the last event was text; a text that comes next is of another round
         self._round = ToolRound()
         self.running = bool(approved)
         if approved:
@@ -184,19 +195,23 @@ class ToolLoop:
 
     @property
     def pending_runs(self) -> list[BuiltinToolRun]:
+        """The tool calls to run now."""
         return self._round.pending_runs
 
     @property
     def needs_another_round(self) -> bool:
+        """True if the loop can continue without the client."""
         return self._round.can_continue
 
-    # a round with a backend
+    # A round with a backend.
 
     def begin(self) -> None:
+        """Start a round with a backend."""
         self._round, self._open, self._held = ToolRound(), None, []
         self._apart = self._ends_in_text
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events for the client after one event of the round."""
         if isinstance(event, _APART):
             self._round.add_event(event)
             return (event,)
@@ -210,10 +225,11 @@ class ToolLoop:
         return self._shown([*self._begun(), *self._flow((event,)), *self._released()])
 
     def close(self) -> Iterable[Event]:
-        return ()  # what is held comes with the results
+        """Return no events at the end of the round's stream."""
+        return ()  # held events follow with the results of the tools
 
     def _broken(self, failure: Failure) -> Iterable[Event]:
-        """Yield the held output, then the failure."""
+        """Return the held events, then the failure."""
         self.running = False
         self._round.abort()
         return [*self._shown([*self._released()]), failure]
@@ -231,10 +247,10 @@ class ToolLoop:
     def _running(self, start: ToolCallStart, ours: BuiltinTool) -> BuiltinToolCall:
         return BuiltinToolCall(start, ours, {"id": self._new_id(ours.prefix), **ours.item})
 
-    # what is told
+    # Events for the client.
 
     def _shown(self, events: list[Event]) -> list[Event]:
-        """With a gap between the texts of two rounds, if there is nothing else between them."""
+        """Return the events with citations, and with a gap between texts of two rounds that nothing else separates."""
         shown: list[Event] = []
         for event in events:
             if type(event) is TextDelta and self._apart:
@@ -248,7 +264,7 @@ class ToolLoop:
         return prelude
 
     def _flow(self, events: Iterable[Event]) -> Iterator[Event]:
-        """As far as no open item is in the way."""
+        """Yield the events for the client; hold those of other tool calls while an output item is open."""
         for event in events:
             if self._open and getattr(event, "call", -1) != self._open.start.call:
                 self._held.append(event)
@@ -267,16 +283,17 @@ class ToolLoop:
         return () if type(event) is Finish and self.needs_another_round else (event,)
 
     def _released(self) -> Iterator[Event]:
-        """Yield the events that waited for results which have arrived."""
+        """Yield the held events whose output items have a result now."""
         while self._open and self._open.result:
             yield self._open.close()
             self._open = None
             held, self._held = self._held, []
             yield from self._flow(held)
 
-    # a round of tools
+    # A round of tools.
 
     def answered(self, results: Iterable[BuiltinToolResult]) -> list[Event]:
+        """Return the events for the client after results of tools."""
         found = {result.id: result for result in results}
         for call in self._round.running:
             call.result = call.result or found.get(call.start.id)
@@ -284,10 +301,15 @@ class ToolLoop:
         return self._shown([*self._begun(), *self._flow(held), *self._released()])
 
     def broken(self, problem: Problem) -> list[Event]:
+        """Return the events for the client after the tools failed as a whole."""
         return [*self._shown([*self._begun()]), *self._broken(Failure(problem))]
 
     def next_request(self, request: Request) -> Request:
-        """Return the request after the round.  A forced choice held for the round before only."""
+        """Return the request for the next round.
+
+        A forced tool choice applies to the first round only.  If a limit is reached, the built-in tools are not
+        callable.
+        """
         self._rounds -= 1
         messages, left = self._round.messages_after(request.messages), self._round.left(request.max_tokens)
         choice = request.tool_choice if request.tool_choice == "none" else None
@@ -298,7 +320,7 @@ class ToolLoop:
         return replace(request, allowed=frozenset(allowed))
 
     def _resume(self, approved: Sequence[ApprovedToolCall]) -> None:
-        """Calls that were approved, as if a round had made them."""
+        """Start with the approved tool calls, as if a round had made them."""
         self._round = ApprovedToolRound()
         for number, one in enumerate(approved):
             start = ToolCallStart(0, number, one.id, one.tool_name.name, namespace=one.tool_name.namespace)
@@ -318,7 +340,7 @@ class ToolLoop:
 
 
 class HiddenToolLoop(ToolLoop):
-    """Whose client has no place for what is run here."""
+    """A tool loop whose client has no place for the items of built-in tools."""
 
     citations: ClassVar[type[CitationMarker]] = ChatCitationMarker
 
@@ -327,7 +349,7 @@ class HiddenToolLoop(ToolLoop):
 
 
 class ToolRoundSource:
-    """A round of tools: results in, events out.  `feed` takes lists of Results as JSON."""
+    """The event source of a round of tools.  `feed` takes lists of BuiltinToolResult as JSON."""
 
     usage = Usage(0, 0)
     feed_one = None
@@ -337,14 +359,17 @@ class ToolRoundSource:
         self._loop = loop
 
     def answered(self, content_type: str) -> None:
-        """There is one type only."""
+        """Accept any content type: the results have only one."""
 
     def feed(self, data: bytes) -> list[Event]:
+        """Return the events for the client after these results."""
         return self._loop.answered(_decode(data)) if data else []
 
     def close(self) -> list[Event]:
+        """Return no events; the tools have ended."""
         self._loop.running = False
         return []
 
     def fail(self, problem: Problem) -> list[Event]:
+        """Return the events for the client after the tools failed as a whole."""
         return self._loop.broken(problem)

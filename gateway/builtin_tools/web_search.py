@@ -1,4 +1,4 @@
-"""Web search in the terms of the Responses API: the tools of the model, and the items for the client."""
+"""Web search in the terms of the Responses API: the tools for the model, and the output items for the client."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,48 +13,54 @@ from gateway.builtin_tools.tool_calls import BuiltinTool, OutputItemDict
 from gateway.builtin_tools.untrusted_text import fenced, sanitize
 from gateway.request import Tool
 
-NAMESPACE = "web_search"  # of the tools that a model gets for the one that a client names
+NAMESPACE = "web_search"  # of the tools that replace the client's one search tool
 _PREFIX = "ws_"
 _CITE = "Cite what you use by its number in brackets, like [1]."
 _NOTHING = "Nothing was found."
-_SIZES = {"low": (3, 4_000), "medium": (6, 10_000), "high": (10, 24_000)}  # results, and characters of a page at a time
-_AROUND = 300  # characters on both sides of what was found in a page
+_SIZES = {"low": (3, 4_000), "medium": (6, 10_000), "high": (10, 24_000)}  # results; characters of one page part
+_AROUND = 300  # characters on both sides of a match in a page
 _MOST_PLACES = 10
 _MOST_EXCERPT = 1_500  # characters
 
 
 class WebPage(Struct, frozen=True):
+    """A page of the web, or a part of one."""
+
     url: str
     title: str
     text: str
 
 
 class SearchScope(Struct, frozen=True):
-    """The client's settings of a search: the definition of the tool, or the `web_search_options` of a chat."""
+    """The client's search settings: the tool definition, or the `web_search_options` of a chat completion."""
 
     options: Mapping[str, Any]
 
     @property
     def domains(self) -> tuple[str, ...]:
+        """The domains that results may belong to; () for all."""
         return tuple((self.options.get("filters") or {}).get("allowed_domains") or ())
 
     @property
     def allows_fetching(self) -> bool:
-        """Pages may be fetched for it."""
+        """True if the model may open pages."""
         return self.options.get("external_web_access") is not False
 
     @property
     def result_limits(self) -> tuple[int, int]:
+        """The number of results, and the characters of one part of a page."""
         return _SIZES[self.options.get("search_context_size") or "medium"]
 
     def query(self, text: str) -> SearchQuery:
+        """Return the search for this text, within the client's settings."""
         return SearchQuery(text, self.result_limits[0], self.domains, self._where.get("country"))
 
     def allows(self, url: str) -> bool:
+        """Return True if the URL belongs to the allowed domains."""
         return is_within(url, self.domains)
 
     def prompt_note(self) -> str:
-        """For the model."""
+        """Return a note for the model about the user's location and the allowed domains; "" if there are none."""
         place = ", ".join(filter(None, (self._where.get(name) for name in ("city", "region", "country", "timezone"))))
         sites = ", ".join(self.domains)
         return "".join(
@@ -63,17 +69,21 @@ class SearchScope(Struct, frozen=True):
 
     @property
     def _where(self) -> Mapping[str, str]:
-        """Nested in a chat completion, flat in a response."""
+        """The user's location: nested in a chat completion, flat in a response."""
         data = self.options.get("user_location") or {}
         where: Mapping[str, str] = data.get("approximate") or data
         return where
 
 
-# What a model can do
+# Tools of the model
 
 
 class SearchAction(Struct, frozen=True):
-    """needs: what it is called with, and has to be; `item`: what it is called with → the action of the item."""
+    """A tool of the web search.
+
+    required: the arguments that a call needs.
+    item: the arguments → the action of the output item.
+    """
 
     description: str
     parameters: Mapping[str, Any]
@@ -81,7 +91,7 @@ class SearchAction(Struct, frozen=True):
     item: Callable[[Mapping[str, Any]], OutputItemDict]
 
     def missing_argument(self, arguments: Mapping[str, Any]) -> str | None:
-        """A text that it needs and has not."""
+        """Return the name of a required argument that is missing or empty; None if there is none."""
         return next(
             (name for name in self.required if not (isinstance(arguments.get(name), str) and arguments[name])), None
         )
@@ -116,6 +126,7 @@ ACTIONS: Mapping[str, SearchAction] = {
 
 
 def web_search_tools(scope: SearchScope, *, pages: bool) -> list[BuiltinTool]:
+    """Return the search tools for a request.  pages: the gateway can open pages."""
     return [_ours(name, scope) for name in ACTIONS if name == "search" or (pages and scope.allows_fetching)]
 
 
@@ -128,15 +139,15 @@ def _ours(name: str, scope: SearchScope) -> BuiltinTool:
 
 
 def failed_search_item(_: str) -> OutputItemDict:
-    """The API has no place for why."""
+    """Return the members of a failed output item; the API has no member for the error text."""
     return {"status": "failed"}
 
 
-# What comes of it
+# Results
 
 
 class SearchActionResult(Struct, frozen=True):
-    """text: for the model; action, results: of the item."""
+    """The result of a search tool.  text: for the model; action, results: members of the output item."""
 
     text: str
     action: OutputItemDict
@@ -144,6 +155,7 @@ class SearchActionResult(Struct, frozen=True):
 
 
 def search_result(hits: Sequence[SearchHit], data: Mapping[str, Any], sources: Sources) -> SearchActionResult:
+    """Return the result of a web search."""
     action = ACTIONS["search"].item(data) | {"sources": [{"type": "url", "url": hit.url} for hit in hits]}
     parts = [WebPage(hit.url, hit.title, hit.text[:_MOST_EXCERPT]) for hit in hits]
     return SearchActionResult(_numbered(parts, sources), action, _results(parts))
@@ -152,7 +164,7 @@ def search_result(hits: Sequence[SearchHit], data: Mapping[str, Any], sources: S
 def open_page_result(
     page: WebPage, data: Mapping[str, Any], scope: SearchScope, sources: Sources
 ) -> SearchActionResult:
-    """One part of it; what is behind the last one is that."""
+    """Return one part of a page; a part number beyond the end gives the last part."""
     size = scope.result_limits[1]
     last = max(-(-len(page.text) // size), 1)
     wanted = data.get("part")
@@ -164,6 +176,7 @@ def open_page_result(
 
 
 def find_in_page_result(page: WebPage, data: Mapping[str, Any], sources: Sources) -> SearchActionResult:
+    """Return the excerpts of a page around each match; letter case does not matter."""
     around = re.compile(f"(?s).{{0,{_AROUND}}}{re.escape(data['pattern'])}.{{0,{_AROUND}}}", re.IGNORECASE)
     places = [place[0].strip() for place in islice(around.finditer(page.text), _MOST_PLACES)]
     parts = [WebPage(page.url, page.title, "\n…\n".join(places))] if places else []
@@ -189,5 +202,5 @@ def _results(parts: Iterable[WebPage]) -> list[OutputItemDict]:
 
 
 def make_page(url: str, title: str, text: str) -> WebPage:
-    """Build a page from a service's members."""
+    """Build a page; unsafe characters are removed."""
     return WebPage(url, " ".join(sanitize(title).split()), sanitize(text).strip())
