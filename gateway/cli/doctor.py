@@ -1,4 +1,4 @@
-"""The command `gateway doctor`: whom to examine, and what becomes of what was found."""
+"""The command `gateway doctor`: choose the servers to examine, and report or write the findings."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config, identify
 from gateway.server.upstream.model_registry import BackendRoute
 
-_ANSWER_SECONDS = 120.0  # for one answer
+_ANSWER_SECONDS = 120.0  # for one response
 _NO_SUCH = "It lists no such model."
 _ONLY_EMBEDDINGS = frozenset(("embeddings",))
 
@@ -36,10 +36,14 @@ _ONLY_EMBEDDINGS = frozenset(("embeddings",))
 class DoctorOptions(Struct, frozen=True, kw_only=True):
     """The options of the command.
 
-    url: of the one server to examine; None: those of the file, or all on this machine.
-    kind: of it; models: by its names for them, empty for all; key: the environment variable that has its key.
-    file: a configuration; it may be missing if what is found is to be written there.
-    seconds: for all of it; only: the verdicts that count, empty for all.
+    url: the one server to examine; None: the backends of the file, or all servers on this machine.
+    kind: the kind of that server; None: detect it.
+    models: the model names at the server; empty: all.
+    key: the environment variable with the server's API key.
+    file: a configuration file; with `write` it may be missing.
+    write: write the findings to the file.
+    seconds: for the whole examination.
+    only: names of the verdicts that count; empty: all.
     """
 
     url: str | None = None
@@ -53,15 +57,21 @@ class DoctorOptions(Struct, frozen=True, kw_only=True):
 
 
 def examine_servers(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, KindName] = PORTS) -> list[ExaminedServer]:
-    """Return all that was found out; `out` is for a progress bar.  Raise ConfigError, or NoServerFound."""
-    logging.getLogger("gateway").addHandler(logging.NullHandler())  # what fails is told once, among the verdicts
+    """Examine the servers and return the findings.
+
+    out: the stream for the progress bar.
+    ports: the ports to search on this machine, with the kind of server at each.
+
+    Raises ConfigError or NoServerFound.
+    """
+    logging.getLogger("gateway").addHandler(logging.NullHandler())  # the verdicts report each failure once
     file = wanted.file
     known = read_config(file) if file and (file.exists() or not wanted.write) else Config()
     return asyncio.run(_consult(wanted, known, out, ports))
 
 
 def report_result(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, as_json: bool) -> int:
-    """Tell what was found, and write it if that is wanted; the exit code.  Raises a ConfigError."""
+    """Print the findings, write them to the file if wanted, and return the exit code.  Raises ConfigError."""
     typer.echo(_told(servers, as_json=as_json))
     if wanted.file and wanted.write:
         _write(wanted.file, servers)
@@ -70,7 +80,7 @@ def report_result(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, a
 
 
 def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
-    """Return the findings, and their configuration."""
+    """Return the findings and their configuration as text."""
     block = merge_config("", servers) if any(server.models for server in servers) else ""
     if as_json:
         return json.dumps({"servers": report_json(servers), "config": block}, ensure_ascii=False, indent=2)
@@ -79,7 +89,7 @@ def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
 
 
 def _write(file: Path, servers: Sequence[ExaminedServer]) -> None:
-    """Into the file, of which all else stays, unless the result were no configuration."""
+    """Merge the findings into the file.  Raises ConfigError if the result is no valid configuration."""
     text = merge_config(read_text(file) if file.exists() else "", servers, str(file))
     ConfigSource(file).config(text)
     try:
@@ -89,7 +99,7 @@ def _write(file: Path, servers: Sequence[ExaminedServer]) -> None:
 
 
 class _ServerToExamine(Struct, frozen=True):
-    """A server and the models to be asked about, as in Server; a problem where there are none."""
+    """A server and the models to examine, as in ExaminedServer; `problem`: why there are none."""
 
     backend: Backend
     settings: config.BackendSettings
@@ -152,7 +162,7 @@ async def _patients(
 async def _sought(
     wanted: DoctorOptions, known: Config, ports: Mapping[int, KindName]
 ) -> Mapping[str, config.BackendSettings]:
-    """The servers, by the names that they have or get in a configuration."""
+    """Return the servers to examine, by their names in a configuration."""
     if wanted.url is None and known.backends:
         return known.backends
     if wanted.url is not None:
@@ -165,7 +175,7 @@ async def _sought(
 
 
 async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str, config.BackendSettings]:
-    """The one server, as it is configured if it is."""
+    """Return the server at a URL: as it is configured, else with a new name and its detected kind."""
     key = os.environ.get(wanted.key) if wanted.key else None
     if wanted.key and not key:
         raise ConfigError([ConfigFault("--key-env", None, "", f"the variable {wanted.key} is not set")])
@@ -189,7 +199,7 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
 async def _patient(
     backend: Backend, settings: config.BackendSettings, wanted: DoctorOptions, known: Config
 ) -> _ServerToExamine:
-    """Of the models that are wanted, else configured, else listed."""
+    """Choose the models to examine: the wanted ones, else the configured ones, else the listed ones."""
     listed: list[str] = []
     name_one = f"Name one: gateway doctor {settings.url} --model NAME"
     try:
@@ -212,7 +222,7 @@ async def _patient(
 
 
 async def _embeds(backend: Backend, model: str) -> bool:
-    """True for a model that does nothing else."""
+    """Return True for a model that only makes embeddings."""
     return (
         await model_registry.metadata_of_route(BackendRoute(model, config.ModelSettings(), backend, model))
     ).abilities == _ONLY_EMBEDDINGS

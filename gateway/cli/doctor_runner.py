@@ -1,4 +1,4 @@
-"""Asks a model all that the doctor wants to know of it, one question at a time."""
+"""Send the doctor's probes to a model, one at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,14 +23,16 @@ from gateway.server.upstream.upstream_call import HttpUpstreamCall
 from gateway.warnings import Warnings
 
 _RESPONSES = "/v1/responses"
-_LIMIT = 1 << 20  # bytes of an answer there
+_LIMIT = 1 << 20  # bytes of a response of that endpoint
 
 
 class ModelExaminer:
-    """Of the models of one server.
+    """Examine models of one backend.
 
-    until: when there is no more time, by the clock of the loop; seconds: for one answer, at most.
-    tick: is called for each question.
+    said: the settings of the backend.
+    until: the end of the examination, in the time of the event loop.
+    seconds: for one response.
+    tick: called after each probe, for the progress bar.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class ModelExaminer:
         self._now = asyncio.get_running_loop().time
 
     async def examine(self, model: str) -> Findings:
-        """Where the first question gets no answer, no other is asked."""
+        """Send all probes to a model and return the findings.  If the first probe fails, the others are skipped."""
         chosen = await self._chosen(model)
         response: dict[str, ProbeResponse] = {}
         for name, question in QUESTIONS.items():
@@ -50,7 +52,7 @@ class ModelExaminer:
         responses = await self._responds(model) if self._seconds() else None
         known = await model_registry.metadata_of_route(
             self._route(model)
-        )  # last: some tell of it only when it is loaded
+        )  # asked last: some servers know them only once the model is loaded
         return Findings(
             kind=self._said.kind,
             probe_responses=response,
@@ -61,14 +63,17 @@ class ModelExaminer:
         )
 
     def _seconds(self) -> float:
-        """Return the seconds that a response may still take."""
+        """Return the seconds that a response may take, within both limits."""
         return max(min(self._most, self._until - self._now()), 0)
 
     def _route(self, model: str, format: str = "auto") -> BackendRoute:
         return BackendRoute(model, config.ModelSettings(format=format), self._backend, model)
 
     async def _chosen(self, model: str) -> FormatChoice:
-        """The format by name or template, and whether the prompt opens a thought, whoever parses it."""
+        """Choose the format by name or template, and learn if the prompt opens a thought.
+
+        The second choice names a format, so that the prompt is checked even if the server parses the reasoning.
+        """
         nothing = Request(model=model, messages=())
         chosen = await choose_format(self._route(model), nothing)
         named = await choose_format(self._route(model, "think" if chosen.format == "auto" else chosen.format), nothing)
@@ -102,7 +107,7 @@ class ModelExaminer:
             listener.feed(data, self._now() - begun)
 
     def _masked(self, response: ProbeResponse) -> ProbeResponse:
-        """A server may repeat its key in what it says of a failure."""
+        """Mask the API key in a problem; a server may repeat the key in its error message."""
         return replace(response, problem=self._backend.mask_problem(response.problem)) if response.problem else response
 
     async def _responds(self, model: str) -> bool | None:

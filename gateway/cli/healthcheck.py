@@ -1,17 +1,17 @@
-"""Asks a gateway whether it is alive, as a check of a container does: over and over, so it imports next to nothing."""
+"""Check if a gateway is alive, for the health check of a container.  It runs often, so it imports next to nothing."""
 
 import http.client
 import ssl
 from urllib.parse import urlsplit
 
 HERE = ("http://127.0.0.1:8900", "https://127.0.0.1:8900")
-_SECONDS = 2  # to connect, and for each piece of the answer
+_SECONDS = 2  # to connect, and for each read
 
 
 def is_alive(url: str) -> bool:
-    """Return True if /health of the gateway at this root says so; raise ValueError for an invalid URL.
+    """Return True if /health of the gateway at this root URL returns 200.  Raises ValueError for an invalid URL.
 
-    It is told nothing secret, so its certificate may be anybody's: the names in it are those that clients ask for.
+    The certificate is not verified: the request has no secrets, and the certificate names the public host.
     """
     connection = _connection(url)
     try:

@@ -1,6 +1,6 @@
-"""The command `gateway`.  Exit codes: 0 well, 1 found wanting, 2 wrong usage or configuration.
+"""The command `gateway`.  Exit codes: 0 success, 1 problems found, 2 usage or configuration error.
 
-What a command needs is imported when it runs, so that `--help` and `--version` answer at once.
+Each command imports its modules when it runs, so that `--help` and `--version` respond at once.
 """
 # ruff: noqa: PLC0415
 
@@ -31,6 +31,7 @@ ConfigFile = Annotated[
 
 
 def main() -> None:
+    """Run the command line."""
     app(prog_name="gateway")
 
 
@@ -48,7 +49,7 @@ def gateway(
 ) -> None:
     """An OpenAI-compatible gateway that repairs and completes what local model servers stream.
 
-    Exit codes: 0 well, 1 found wanting, 2 wrong usage or configuration.
+    Exit codes: 0 success, 1 problems found, 2 usage or configuration error.
     """
 
 
@@ -68,11 +69,11 @@ def serve(
 ) -> None:
     """Serve, until Ctrl-C.
 
-    With a configuration it serves what that says, and what is new in it as soon as it changes; the other options win
-    over it.  Without one it looks for model servers on this machine (Ollama 11434, vLLM 8000, llama.cpp 8080, LM Studio
-    1234, SGLang 30000) and serves those.
+    Serves the models of the configuration file and reloads it when it changes.  The other options override the file.
+    Without a file, it finds the model servers on this machine (Ollama 11434, vLLM 8000, llama.cpp 8080, LM Studio 1234,
+    SGLang 30000) and serves their models.
     """
-    gc.set_threshold(200_000)  # what is imported stays: to walk through it meanwhile took 0.05 s
+    gc.set_threshold(200_000)  # imported objects stay alive: collections among them took 0.05 s of the start
 
     from gateway.server.process.config_source import ConfigSource, resolve_config
     from gateway.server.process.supervisor import run_gateway
@@ -85,10 +86,10 @@ def serve(
 
 @app.command()
 def check(config: ConfigFile = None) -> None:
-    """Check a configuration and print what holds.
+    """Check a configuration and print its effective values.
 
-    Defaults are filled in and secrets masked; comments at the end say which format each model's name stands for.
-    What is wrong is told on standard error, one fault a line with its file, line and key; the exit code is 2 then.
+    Defaults are filled in and secrets masked; comments at the end name the format of each model. Errors go to standard
+    error, one a line with file, line and key; the exit code is 2 then.
     """
     from gateway.config import dump_effective
     from gateway.formats import canonical_name
@@ -119,8 +120,8 @@ def formats(
 ) -> None:
     """List the formats that a model may have.
 
-    A format is how a family of models writes thoughts and calls; its name goes to `models.*.format`.  An alias, the
-    name that another server has for it, may be written as well.
+    A format is how a family of models writes thoughts and tool calls; its name goes to `models.*.format`.  An alias is
+    the name that another server has for the format; the configuration accepts it as well.
     """
     from gateway.formats import FORMATS, canonical_name, docs_page
 
@@ -157,11 +158,11 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
         typer.Option("--write", help="Put what was found into the configuration, ./gateway.yaml without --config."),
     ] = False,
 ) -> None:
-    """Find out what a server can do, by asking its models.
+    """Find out which features a server has, by requests to its models.
 
-    Without a URL those of the configuration are asked, or else the servers on this machine.  Each model gets about 20
-    questions: what streams, which calls and thoughts the server finds, what it leaves out in silence.  The exit code
-    is 1 if anything was found wanting.
+    Without a URL, it examines the backends of the configuration, or else the servers on this machine.  Each model gets
+    about 20 requests.  They show what streams, which tool calls and thoughts the server parses, and which fields it
+    ignores.  The exit code is 1 if there are problems.
     """
     from gateway.cli.doctor import DoctorOptions, examine_servers, report_result
     from gateway.doctor.checks import PROBES
@@ -202,10 +203,10 @@ def replay(  # noqa: PLR0913, PLR0917 - its options
         bool, typer.Option("--timed", help="Let what was recorded come at the pace at which it came.")
     ] = False,
 ) -> None:
-    """Play recordings back: to this gateway, to compare the results, or to any client.
+    """Replay recordings: through this gateway, to compare the results, or as a model server for any client.
 
-    The difference is printed, and the exit code is 1 if there is any.  Where another format or endpoint is asked, what
-    was said, how it ended and how much it took are compared, and else all that the client got, but for ids and times.
+    The differences are printed; the exit code is 1 if there are any.  With another format or endpoint, only the
+    content, the end and the usage are compared.  Otherwise the whole response is compared, except for ids and times.
     """
     from gateway.cli import replay as replay_command
 
@@ -225,9 +226,9 @@ def health(
         str | None, typer.Argument(metavar="URL", help="Its root; default: http or https on port 8900 of this machine.")
     ] = None,
 ) -> None:
-    """Ask a gateway whether it is alive, for the health check of a container.
+    """Check if a gateway is alive, for the health check of a container.
 
-    The exit code is 1 if it is not, or if there is none.  Its certificate is not looked at.
+    The exit code is 1 if it is not alive or not there.  Its certificate is not verified.
     """
     from gateway.cli.healthcheck import HERE, is_alive
 
@@ -254,8 +255,8 @@ def top(
 ) -> None:
     """Watch a gateway at work: its backends, models, requests and errors.
 
-    `q` or Ctrl-C ends it.  Where the output is no terminal it is printed once.  The key is better in the environment:
-    others can see command lines.  The exit code is 1 if no gateway answers, 2 if it refuses the key.
+    `q` or Ctrl-C ends it.  If the output is no terminal, the overview is printed once.  Set the key in the environment:
+    others can see command lines.  The exit code is 1 if no gateway responds, 2 if it refuses the key.
     """
     from gateway.cli.top import OverviewClient, OverviewUnavailable, keyboard, make_console, show_once, watch
 
@@ -281,10 +282,10 @@ def key(
         bool, typer.Option("--hash", help="Print the digest of the key on standard input instead.")
     ] = False,
 ) -> None:
-    """Make a key for a client, and its digest for the configuration.
+    """Make an API key for a client, and its digest for the configuration.
 
-    The gateway needs the digest only, so that no file of it has to hold a key.  Keys of your own should be as long
-    and as random as these: a short one could be guessed from its digest.
+    The gateway needs the digest only, so no file of it has to hold a key.  Keys of your own should be as long and as
+    random as these: a short one could be guessed from its digest.
     """
     from gateway.config import parse_digest
 
@@ -304,7 +305,7 @@ def key(
 
 @contextmanager
 def _sound() -> Iterator[None]:
-    """Turns a wrong word, and a file that cannot be used, into wrong usage."""
+    """Convert a ValueError to a usage error, and an OSError to a message and exit code 2."""
     try:
         yield
     except ValueError as error:
@@ -316,7 +317,10 @@ def _sound() -> Iterator[None]:
 
 @contextmanager
 def exit_on_error(interrupted: int = 0) -> Iterator[None]:
-    """Turns what can go wrong into a message on standard error and an exit code; Ctrl-C has one, too."""
+    """Convert errors of a command to a message on standard error and an exit code.
+
+    interrupted: the exit code after Ctrl-C.
+    """
     from gateway.config import ConfigError
     from gateway.demo import DemoError, DemoNotInstalled
     from gateway.server.process.config_source import NoServerFound

@@ -1,4 +1,4 @@
-"""Files in, a report out: what `gateway replay` does."""
+"""The command `gateway replay`: recordings in, a report out."""
 
 import asyncio
 import re
@@ -25,11 +25,11 @@ from gateway.replay.outcome import Outcome, diff_outcomes, outcome_of
 from gateway.replay.runner import ENDPOINTS, ReplayOptions, replayed
 
 _ALL = ("status", "problem", "said", "usage", "ledger", "answer")
-_ELSEWHERE = ("problem", "said", "usage")  # what may be compared where another endpoint or format was asked
+_ELSEWHERE = ("problem", "said", "usage")  # to compare if the endpoint or the format differs
 
 
 def parse_options(format: str | None, endpoint: str | None, cut: str | None, *, timed: bool = False) -> ReplayOptions:
-    """Raises ValueError."""
+    """Return the options of a replay.  Raises ValueError for an unknown format, endpoint or size."""
     if format is not None and format not in format_names():
         raise ValueError(f"there is no format {format!r}; `gateway formats` lists them")
     if endpoint is not None and endpoint not in ENDPOINTS:
@@ -38,12 +38,15 @@ def parse_options(format: str | None, endpoint: str | None, cut: str | None, *, 
 
 
 def compare(paths: Sequence[Path], ways: ReplayOptions, out: TextIO) -> bool:
-    """Say of each what it means today; True if all is as it was."""
+    """Report the differences of each replay from its recording; True if there are none."""
     return all([_compared(file, ways, out) for file in _files(paths)])
 
 
 def save_golden(paths: Sequence[Path], folder: Path, out: TextIO) -> None:
-    """Copy each to a folder of tests, with what it means today.  Raises Unplayable or OSError."""
+    """Copy each recording to a folder of tests, with the outcome of its replay as the expected result.
+
+    Raises UnreadableRecording or OSError.
+    """
     for file in _files(paths):
         now = outcome_of(asyncio.run(replayed(parse_recording(file.read_bytes()))))
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +66,7 @@ def _cut(word: str) -> Rechunk:
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    """Files as they are, and all recordings of folders."""
+    """Return the files, with all recordings of a folder in its place."""
     return [file for path in paths for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
 
 
@@ -81,16 +84,20 @@ def _compared(file: Path, ways: ReplayOptions, out: TextIO) -> bool:
 
 
 def golden_path(file: Path) -> Path:
-    """Return the path of the expected result."""
+    """Return the path of the expected result of a recording."""
     return file.with_suffix(".golden.json")
 
 
 def load_golden(file: Path) -> Outcome:
+    """Read the expected result of a recording."""
     return json.decode(golden_path(file).read_bytes(), type=Outcome)
 
 
 def serve(paths: Sequence[Path], host: str, port: int, out: TextIO, *, timed: bool) -> None:
-    """Until Ctrl-C; raises Unplayable where nothing is to be played, and OSError."""
+    """Serve the recordings as models, until Ctrl-C.
+
+    Raises UnreadableRecording if no recording can be played, and OSError.
+    """
     tapes = dict(_tapes(_files(paths), out))
     if not tapes:
         raise UnreadableRecording("there is no recording that can be played")
@@ -99,7 +106,7 @@ def serve(paths: Sequence[Path], host: str, port: int, out: TextIO, *, timed: bo
 
 
 def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[RecordedCall]]]:
-    """Yield the recordings of each file, with a name for it."""
+    """Yield each file's recorded calls with a model name for it."""
     for file in files:
         try:
             if items := recorded_calls(parse_recording(file.read_bytes())):
@@ -117,7 +124,10 @@ async def _serve(tapes: dict[str, list[RecordedCall]], host: str, port: int, out
 
 
 class RecordingPicker:
-    """Gives a question what the recording of the model's name says next, or, by any other name, the next recording."""
+    """Choose a recorded call for each request.
+
+    A model name picks the next call of its recording.  With another name, the recordings take turns.
+    """
 
     def __init__(self, tapes: dict[str, list[RecordedCall]]) -> None:
         self._tapes, self._next = tapes, dict.fromkeys(tapes, 0)
@@ -125,6 +135,7 @@ class RecordingPicker:
         self._others = 0
 
     def choose(self, request: MockRequest) -> RecordedCall:
+        """Return the recorded call for a request."""
         name = request.model
         if name not in self._tapes:
             name = self._names[self._others % len(self._names)]

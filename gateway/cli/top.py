@@ -30,14 +30,14 @@ _NUMBERS = frozenset(
 )
 TableRow = Sequence[str | Text]
 _PATH = "/admin/overview"
-_SECONDS = 10.0  # for an answer
-_WIDE = 160  # columns, where it is no terminal that says how many it has
-ReadKey = Callable[[float], str]  # waits for a key for so many seconds; "" if there was none
+_SECONDS = 10.0  # for a response
+_WIDE = 160  # columns, if the output is no terminal
+ReadKey = Callable[[float], str]  # waits so many seconds for a key; "" if none was pressed
 _FORBIDDEN = "The gateway at {} takes a key of the scope admin, in --key or GATEWAY_KEY: HTTP {}."
 
 
 def render_tables(seen: Overview, root: str, problem: str = "") -> RenderableType:
-    """problem: why it is not as it is now."""
+    """Return the overview as tables.  problem: why the overview is out of date."""
     requests = "Recent requests" if seen.workers.heard == seen.workers.configured else "Recent requests of some workers"
     return Group(
         _head(seen, root),
@@ -54,7 +54,7 @@ def render_tables(seen: Overview, root: str, problem: str = "") -> RenderableTyp
 
 
 def strip_control_characters(text: str) -> str:
-    """Without what a terminal would obey."""
+    """Replace all characters that could control the terminal."""
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
@@ -134,7 +134,7 @@ class OverviewUnavailable(Exception):
 
 
 class OverviewClient:
-    """The one that is looked at."""
+    """An HTTP client for the overview of one gateway."""
 
     def __init__(self, root: str, key: str | None, transport: httpx.BaseTransport | None = None) -> None:
         self.root = root.rstrip("/").removesuffix("/v1")
@@ -142,7 +142,7 @@ class OverviewClient:
         self._http = httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False, transport=transport)
 
     def ask(self) -> Overview:
-        """Raises Unseen."""
+        """Fetch the overview.  Raises OverviewUnavailable."""
         try:
             answer = self._http.get(self.root + _PATH)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
@@ -166,16 +166,20 @@ class OverviewClient:
             ) from None
 
     def close(self) -> None:
+        """Close the connections."""
         self._http.close()
 
 
 def show_once(gateway: OverviewClient, console: Console) -> None:
-    """Once; raises Unseen."""
+    """Print the overview once.  Raises OverviewUnavailable."""
     console.print(render_tables(gateway.ask(), gateway.root))
 
 
 def watch(gateway: OverviewClient, console: Console, press: ReadKey, seconds: float) -> None:
-    """Until `q` is pressed; raises Unseen where it is so from the beginning, while later it waits for better times."""
+    """Show the overview until `q` is pressed.
+
+    Raises OverviewUnavailable if the first fetch fails.  Later failures are shown with the last overview.
+    """
     seen, problem = gateway.ask(), ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
@@ -189,13 +193,14 @@ def watch(gateway: OverviewClient, console: Console, press: ReadKey, seconds: fl
 
 
 def make_console() -> Console:
+    """Return a console that has a width even if the output is no terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=_WIDE)
 
 
 @contextmanager
 def keyboard() -> Iterator[ReadKey]:
-    """Keys are heard as they are pressed, until the block is over; where that is not to be had, none is."""
+    """Read single keys within the block; without a terminal the function only waits and returns ""."""
     try:
         import termios  # noqa: PLC0415 - Windows has none
         import tty  # noqa: PLC0415
@@ -213,7 +218,7 @@ def keyboard() -> Iterator[ReadKey]:
 
 
 def _pressed(file: int, seconds: float) -> str:
-    """A terminal that is gone is as good as a `q`."""
+    """Wait for a key.  The end of the input counts as `q`: the terminal is gone."""
     if not select.select([file], [], [], seconds)[0]:
         return ""
     return os.read(file, 1).decode(errors="replace") or "q"

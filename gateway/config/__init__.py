@@ -1,6 +1,6 @@
 """Parse the configuration.  Pure: text, file name, environment and the reader of files are arguments.
 
-document      YAML, variables and files: a text as plain data that knows its lines      ← start here
+document      YAML, variables and files: a text → plain data with line numbers      ← start here
 schema        every key with its type and default; tools.py has the built-in tools
 types         the types of single values
 validation    the links between sections; all errors at once, in words
@@ -97,9 +97,10 @@ def parse(
     formats: Collection[str],
     flags: Mapping[str, object] | None = None,
 ) -> Config:
-    """The config of a YAML text that needs no other file; raises a ConfigError with everything that is wrong.
+    """Return the configuration in a YAML text that needs no other file.  Raises a ConfigError with all faults.
 
-    `formats` are the names that `models.*.format` may have; `flags` are keys of `server` that win over the text.
+    formats: the valid names for `models.*.format`.
+    flags: keys of `server` that override the text.
     """
     return build_config(read_document(text, file, env), formats, flags)
 

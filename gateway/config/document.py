@@ -1,7 +1,7 @@
-"""A YAML text as plain data that still knows its lines.  It knows no key of ours.
+"""Read a YAML text as plain data, and keep the line of each value.  This module knows no configuration keys.
 
 `${VAR}`, `${VAR:-default}` and `${file:PATH}` are replaced inside string scalars, after parsing: no value can change
-the structure.  `$${` stands for a plain `${`.  As in a shell, the default also stands in for a variable that is set but
+the structure.  `$${` stands for a plain `${`.  As in a shell, the default also applies to a variable that is set but
 empty.
 """
 
@@ -17,29 +17,27 @@ from gateway.config.errors import ConfigFault, KeyPath, UnreadableFile, dotted_p
 
 _TAG = "tag:yaml.org,2002:"
 _TYPED = {_TAG + name for name in ("bool", "float", "int", "null")}
-_PLAIN = {_TAG + name for name in ("str", "timestamp", "merge")}  # a date is a text: no key of ours wants one
+_PLAIN = {_TAG + name for name in ("str", "timestamp", "merge")}  # a date stays a text: no key needs a date
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,4000}))?\}|file:([^}]{1,4000})\})?")
-_MOST = 100_000  # values; aliases of aliases can stand for any number
+_MOST = 100_000  # values; aliases of aliases can expand to any number
 _DIRECTIVE = re.compile(r"^\ufeff?%YAML(?! 1\.2\s)", re.M)
 _WRONG = "a variable is ${NAME} or ${NAME:-default}, a file ${file:PATH}; $${ is a plain ${"
 
-FileReader = Callable[[str], str]  # what `${file:PATH}` stands for; raises Unreadable
+FileReader = Callable[[str], str]  # reads the file of `${file:PATH}`; raises UnreadableFile
 
 
 class ConfigDocument(Struct):
-    """A configuration as it was read: its data, the line of each path, and the errors so far."""
+    """A configuration as it was read: its data, the line of each path, and the faults so far."""
 
     file: str
     data: object = field(default_factory=dict)
     lines: dict[KeyPath, int] = field(default_factory=dict)
-    written: dict[KeyPath, str] = field(
-        default_factory=dict
-    )  # texts that held a variable or a file, as they stand there
-    flags: dict[KeyPath, str] = field(default_factory=dict)  # paths that the command line set, and by which flag
+    written: dict[KeyPath, str] = field(default_factory=dict)  # the original texts with a variable or a file
+    flags: dict[KeyPath, str] = field(default_factory=dict)  # paths that the command line set → the flag
     faults: list[ConfigFault] = field(default_factory=list)
 
     def add_error(self, path: KeyPath, text: str, line: int | None = None) -> None:
-        """Notes what is wrong at a path; its line is that of the nearest part of the path that was written."""
+        """Add a fault at a path, with the line of the nearest part of the path that has one."""
         if path in self.flags:
             self.faults.append(ConfigFault(self.flags[path], None, dotted_path(path), text))
             return
@@ -48,18 +46,21 @@ class ConfigDocument(Struct):
 
 
 def no_files(path: str) -> str:
-    """For texts that are from nowhere."""
+    """Raise UnreadableFile: the reader for texts that may name no files."""
     raise UnreadableFile(f"{path} cannot be read: there are no files here")
 
 
 def read_document(text: str, file: str, env: Mapping[str, str], files: FileReader = no_files) -> ConfigDocument:
-    """The document of a text; syntax errors, duplicate keys, unset variables and lost files are among its faults."""
+    """Read a YAML text as a ConfigDocument.
+
+    Syntax errors, duplicate keys, unset variables and unreadable files are among its faults.
+    """
     document = ConfigDocument(file)
     if _DIRECTIVE.search(text):
         document.add_error((), "this is read as YAML 1.2; leave the %YAML line out")
         return document
     yaml = YAML(typ="safe", pure=True)
-    yaml.composer.warn_double_anchors = False  # the last one counts, as YAML has it
+    yaml.composer.warn_double_anchors = False  # the last anchor of a name counts, as YAML defines it
     try:
         root = yaml.compose(text)
         value = _NodeReader(document, yaml, env, files).value(root, ()) if root else None
@@ -81,11 +82,11 @@ def read_document(text: str, file: str, env: Mapping[str, str], files: FileReade
 
 
 class _TooManyValues(Exception):
-    """The values that a text stands for."""
+    """The document has more values than allowed."""
 
 
 class _NodeReader:
-    """Turns nodes into data, depth first, and fills the document's lines and faults on its way."""
+    """Convert nodes to data, depth first; the lines and faults go to the document."""
 
     def __init__(self, document: ConfigDocument, yaml: YAML, env: Mapping[str, str], files: FileReader) -> None:
         self._document = document
@@ -96,6 +97,7 @@ class _NodeReader:
         self._seen = 0
 
     def value(self, node: Node, path: KeyPath) -> object:
+        """Return the data of a node.  Raises _TooManyValues."""
         self._seen += 1
         if self._seen > _MOST:
             raise _TooManyValues
@@ -114,7 +116,7 @@ class _NodeReader:
             self._open.pop()
 
     def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, object]:
-        """Own keys first, so that they win over those that are merged in."""
+        """Convert the mapping's own keys first, so that they override merged ones."""
         found: dict[str, object] = {}
         merged: list[tuple[Node, int]] = []
         for key, value in node.value:
@@ -146,9 +148,9 @@ class _NodeReader:
         if node.tag in _TYPED:
             try:
                 value = self._yaml.constructor.construct_object(node)
-                str(value)  # a number that is too long to be told, and to be anything here
+                str(value)  # raises ValueError for a number with too many digits to be a setting
                 return value
-            except (ValueError, LookupError):  # the latter of `!!bool maybe` and `!!int ""`
+            except (ValueError, LookupError):  # LookupError: `!!bool maybe` and `!!int ""`
                 self._document.add_error(path, f"not a value of the type {node.tag.removeprefix(_TAG)}")
                 return None
         if node.tag not in _PLAIN:

@@ -8,7 +8,7 @@ KeyPath = tuple[str | int, ...]
 
 
 class ConfigFault(Struct, frozen=True):
-    """One thing that is wrong: where it stands, and what would be right."""
+    """One fault: its place, and a text that says what would be right."""
 
     file: str
     line: int | None
@@ -25,7 +25,7 @@ class UnreadableFile(Exception):
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; its text has one line per fault."""
+    """A configuration with faults; the text has one line per fault."""
 
     def __init__(self, faults: Sequence[ConfigFault]) -> None:
         super().__init__("\n".join(map(str, faults)))
@@ -33,5 +33,5 @@ class ConfigError(Exception):
 
 
 def dotted_path(path: KeyPath) -> str:
-    """`("models", "qwen", "backends", 0)` as `models.qwen.backends[0]`."""
+    """Return `("models", "qwen", "backends", 0)` as `models.qwen.backends[0]`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -1,7 +1,7 @@
 """Define all configuration keys with their defaults.  An attribute has the name of its key; every section is frozen.
 
-A key without a value counts as absent.  types.py defines the types of single values.  validation.py checks what links
-sections: a backend that is named but missing, a host that needs keys.
+A key without a value counts as absent.  types.py defines the types of single values.  validation.py checks the links
+between sections: a backend that is named but missing, a host that needs keys.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -41,10 +41,13 @@ IgnorableField = Literal[
 
 
 class RecordingSettings(SettingsSection):
-    """mode: which exchanges are written: those that fail, a share of all, those that ask for it by a header, or all.
+    """The recording of requests and responses.
 
-    directory: where to; the oldest go when there are more than `files`, or than `bytes` in all.
-    exchange_bytes: of one; what is beyond that is left out.  content: what clients and models say stays in it.
+    mode: which are recorded: none, failures, a share, those with the header that asks for it, or all.
+    directory: the folder for the recordings.
+    files, bytes: limits of the folder; the oldest recordings are deleted first.
+    exchange_bytes: the limit of one recording; the rest of it is left out.
+    content: keep the texts of clients and models.
     """
 
     mode: Literal["off", "errors", "sample", "header", "all"] = "off"
@@ -57,9 +60,11 @@ class RecordingSettings(SettingsSection):
 
 
 class TracingSettings(SettingsSection):
-    """url: where spans are sent, as OTLP over HTTP; None: as the environment says, else this machine's port 4318.
+    """Tracing.
 
-    headers: that go with them; they may be secrets.  share: of the requests whose client does not say.
+    url: the OTLP endpoint for spans, over HTTP; None: the one in the environment, else port 4318 of this machine.
+    headers: headers for that endpoint; values may be secrets.
+    share: the share of traced requests, if the client does not decide.
     """
 
     enabled: bool = False
@@ -69,7 +74,11 @@ class TracingSettings(SettingsSection):
 
 
 class TlsSettings(SettingsSection):
-    """PEM files; paths are relative to the configuration's.  certificate: with its chain; password: of the key."""
+    """TLS files in PEM; paths are relative to the configuration file.
+
+    certificate: with its chain.
+    password: of the key.
+    """
 
     certificate: Annotated[str, Field(min_length=1)]
     key: Annotated[str, Field(min_length=1)]
@@ -77,9 +86,10 @@ class TlsSettings(SettingsSection):
 
 
 class ServerSettings(SettingsSection):
-    """drain_delay_seconds: how long it goes on as before once it is told to stop, but for `/ready`, which says so.
+    """The process and its listening socket.
 
-    forwarded_allow_ips: proxies that are believed whom they ask for, and how they were asked.
+    drain_delay_seconds: after the signal to stop, how long the gateway accepts requests while `/ready` already fails.
+    forwarded_allow_ips: proxies whose forwarded headers for client address and scheme are trusted.
     """
 
     host: Host = "127.0.0.1"
@@ -87,16 +97,16 @@ class ServerSettings(SettingsSection):
     workers: Annotated[WholeNumber, Field(ge=1)] = 1
     drain_seconds: Seconds = 30
     drain_delay_seconds: Seconds = 0
-    watch_seconds: Seconds = 2  # between two looks at whether the file has changed; 0: SIGHUP alone makes it read again
+    watch_seconds: Seconds = 2  # between two checks for a changed file; 0: reload on SIGHUP only
     cors: tuple[Origin, ...] = ()
     tls: TlsSettings | None = None
     forwarded_allow_ips: tuple[Network, ...] = ()
 
 
 class TimeoutSettings(SettingsSection):
-    """Seconds; 0 is none.
+    """Timeouts in seconds; 0: none.
 
-    reused: how soon a kept connection has to turn out to be closed for its request to be sent again; 0: never.
+    reused: how soon after a request a kept connection has to fail for the request to be sent again; 0: never.
     """
 
     connect: Seconds = 5
@@ -107,17 +117,18 @@ class TimeoutSettings(SettingsSection):
 
 
 class QueueSettings(SettingsSection):
-    """The queue of a backend: its length, and the longest wait."""
+    """The queue of a backend: its length, and the maximum wait."""
 
     length: Annotated[WholeNumber, Field(ge=0)] = 100
     seconds: Seconds = 30
 
 
 class BackendSettings(SettingsSection):
-    """ignores: fields that this server takes without a word and does nothing about, whatever is known of its kind.
+    """A backend.
 
-    concurrent: requests at a time, of all workers together; 0: no limit.
-    probe_seconds: how often it is asked whether it is well, while it is not or where there are others in its place.
+    ignores: fields that this server ignores without an error, in addition to those known for its kind.
+    concurrent: the limit of concurrent requests, over all workers; 0: no limit.
+    probe_seconds: the interval of health probes, for a backend that is unhealthy or has alternatives.
     """
 
     kind: KindName = "openai"
@@ -132,9 +143,9 @@ class BackendSettings(SettingsSection):
 
 
 class TargetSettings(SettingsSection):
-    """A backend that serves a model; the bare name of one is short for it.
+    """A backend that serves a model.  A bare name is short for it.
 
-    upstream_model: what the model is called there; None: as the model's own key of that name says.
+    upstream_model: the model's name at this backend; None: the `upstream_model` of the model applies.
     """
 
     name: Name
@@ -149,6 +160,8 @@ class TargetSettings(SettingsSection):
 
 
 class ReasoningSettings(SettingsSection):
+    """The reasoning in responses: the field of chat completions, and the carrier in the Responses API."""
+
     field: Literal["reasoning_content", "reasoning", "both"] = "reasoning_content"
     carrier: Literal["summary", "text", "both", "hidden"] = Field(
         default="summary", validation_alias="as", serialization_alias="as"
@@ -156,16 +169,20 @@ class ReasoningSettings(SettingsSection):
 
 
 class RoleSettings(SettingsSection):
+    """The conversion of roles that chat templates do not accept."""
+
     developer: Literal["system", "native"] = "system"
     late_system: Literal["keep", "user", "merge"] = "user"
     alternate: bool = False
 
 
 class EnforceSettings(SettingsSection):
-    """The policy for a response that breaks a demand: report it, ask once more, or refuse it after that.
+    """The policy for a response that breaks a demand: report it, retry once, or refuse it after the retry.
 
-    tool_choice: of a call that is forced; response_format: of JSON.  empty: of a turn without text and calls, where
-    tools are offered.  arguments: of calls whose arguments are beyond repair.
+    tool_choice: a forced tool call is missing.
+    response_format: the text is not the demanded JSON.
+    empty: there is no text and no tool call, although tools are offered.
+    arguments: the arguments of a tool call are beyond repair.
     """
 
     tool_choice: Literal["warn", "retry", "refuse"] = "retry"
@@ -175,7 +192,7 @@ class EnforceSettings(SettingsSection):
 
 
 class RateLimitSettings(SettingsSection):
-    """Limits on usage; 0 is no limit.  A day is one of UTC."""
+    """Limits on usage; 0: no limit.  A day begins at midnight UTC."""
 
     requests_per_minute: Annotated[WholeNumber, Field(ge=0)] = 0
     tokens_per_minute: Annotated[WholeNumber, Field(ge=0)] = 0
@@ -184,9 +201,9 @@ class RateLimitSettings(SettingsSection):
 
 
 class FallbackSettings(SettingsSection):
-    """A model that answers in another's place; the bare name of one is short for it.
+    """A model that stands in for another.  A bare name is short for it.
 
-    when: no backend of that one can answer, or its context is too short for the request.
+    when: no backend of the other model is available, or the request is too long for its context.
     """
 
     model: ModelName
@@ -199,18 +216,19 @@ class FallbackSettings(SettingsSection):
 
 
 class ModelSettings(SettingsSection):
-    """sticky: what makes requests go to the same backend: a key that the client names, the beginning of the prompt.
+    """A model.
 
-    retries: further attempts, at other backends as long as there are any, until there is content for the client.
-    hedge_seconds: without content after so long another backend is asked as well; 0: never.
-    mcp: servers whose tools are offered in chat completions and run here.
-    web_search: chat completions with `web_search_options` are answered with a search that runs here.
+    sticky: what sends requests to the same backend: a key from the client, or the beginning of the prompt.
+    retries: further attempts until there is content for the client, at other backends if there are any.
+    hedge_seconds: without content after this time, another backend gets the request as well; 0: never.
+    mcp: MCP servers whose tools run at the gateway for chat completions.
+    web_search: run a web search for chat completions with `web_search_options`.
     """
 
     backends: tuple[TargetSettings, ...] = ()
     upstream_model: Annotated[str, Field(min_length=1)] | None = None  # None: the model's own name
     format: Format = "auto"
-    response_template: dict[str, Any] | None = None  # what the format of that name is
+    response_template: dict[str, Any] | None = None  # the template that defines the format
     thought: Literal["auto", "open", "closed"] = "auto"
     tools: Literal["native", "prompt"] = "native"
     enforce: EnforceSettings = EnforceSettings()
@@ -230,9 +248,9 @@ class ModelSettings(SettingsSection):
 class ApiKey(SettingsSection):
     """An API key.  The tenant is its name; `models` and `endpoints` None mean all of them.
 
-    key: the digests of all that are accepted, whether they were written as such or not.
-    endpoints: paths, each with all that is below it.
-    priority: who goes first where requests wait for a backend.
+    key: the digests of all accepted keys; a plain key in the file is converted to its digest.
+    endpoints: paths, each with all paths below it.
+    priority: the order in which requests that wait for a backend proceed.
     """
 
     name: Name
@@ -245,9 +263,9 @@ class ApiKey(SettingsSection):
 
 
 class AuthSettings(SettingsSection):
-    """Without keys everybody may come in, and then only on a loopback address unless `open`.
+    """The API keys.  Without keys any client has access, and a host that is no loopback address needs `open`.
 
-    A bare string is a key of both scopes; its name is that of its place, `key1` for the first.
+    A bare string is a key with both scopes; its name comes from its position, `key1` for the first.
     """
 
     keys: tuple[ApiKey, ...] = ()
@@ -283,6 +301,8 @@ class AuthSettings(SettingsSection):
 
 
 class StoreSettings(SettingsSection):
+    """The store of responses: its database, retention, size limit and encryption keys."""
+
     url: StoreUrl = SecretStr("sqlite:///./gateway.db")
     ttl_days: Annotated[WholeNumber, Field(ge=0)] = 30
     max_bytes: Annotated[WholeNumber, Field(ge=0)] = 10 << 30
@@ -290,13 +310,14 @@ class StoreSettings(SettingsSection):
 
 
 class ResponsesSettings(SettingsSection):
-    """min_output_tokens: the least that `max_output_tokens` may be.
+    """The Responses API.
 
-    repair_dangling_calls: a call whose output is missing gets one that says so, instead of an error.
-    reasoning_memory: the model gets back the reasoning that clients do not send, those of chat completions included.
-    resume_seconds: a stored stream goes on for so long without its client, and can be resumed so long after its end.
-    log_bytes: of a response's events; beyond that the oldest are forgotten.
-    websocket: clients may ask over a WebSocket as well.
+    min_output_tokens: the lower bound of `max_output_tokens`.
+    repair_dangling_calls: a tool call without output gets one that says so, instead of an error.
+    reasoning_memory: the model gets back the reasoning that clients leave out, in chat completions as well.
+    resume_seconds: how long a stored stream runs on without its client, and can be resumed after its end.
+    log_bytes: the limit of a response's event log; the oldest events are deleted first.
+    websocket: accept requests over a WebSocket.
     """
 
     min_output_tokens: Annotated[WholeNumber, Field(ge=1)] = 16
@@ -308,13 +329,13 @@ class ResponsesSettings(SettingsSection):
 
 
 class LimitSettings(SettingsSection):
-    """memory_bytes: that all bodies in one process may take; what is beyond waits, or is refused.
+    """Limits of requests.
 
-    items: messages or items of a request, and an eighth of all values in it; parts: of one of them.
-
-    concurrent: requests at a time in one process, beyond which they are refused unread; 0: no limit.
-
-    url: of the Redis that counts what keys and models use; None: the store does.
+    memory_bytes: memory for all request bodies in one process; requests beyond it wait or are refused.
+    items: messages or items of a request, and an eighth of all values in it.
+    parts: parts of one message or item.
+    concurrent: concurrent requests in one process; more are refused unread; 0: no limit.
+    url: the Redis that counts usage per key and model; None: the store counts it.
     """
 
     body_bytes: Annotated[WholeNumber, Field(ge=1)] = 32 << 20
@@ -327,7 +348,7 @@ class LimitSettings(SettingsSection):
 
 
 class StreamSettings(SettingsSection):
-    """client_seconds: how long a client may leave unread what it was sent, before it is cut off; 0: for ever."""
+    """Streams.  client_seconds: how long a client may read nothing before it is disconnected; 0: forever."""
 
     grace_seconds: Seconds = 10
     keepalive_seconds: Seconds = 15
@@ -335,9 +356,10 @@ class StreamSettings(SettingsSection):
 
 
 class LogSettings(SettingsSection):
-    """content: what clients, models and backends say is shown where it tells what went wrong.
+    """The logs.
 
-    requests: there is a line for each.
+    content: errors show the texts of clients, models and backends.
+    requests: log one line per request.
     """
 
     content: bool = False
@@ -345,17 +367,19 @@ class LogSettings(SettingsSection):
 
 
 class MetricsSettings(SettingsSection):
-    """open: any client may use them."""
+    """The metrics.  open: allow access to any client."""
 
     open: bool = False
 
 
 class InspectorSettings(SettingsSection):
+    """The inspector, a page that shows requests."""
+
     enabled: bool = False
 
 
 class Config(SettingsSection):
-    """One gateway.  An empty document is one, too."""
+    """A whole configuration.  An empty document is valid."""
 
     server: ServerSettings = ServerSettings()
     backends: dict[Name, BackendSettings] = Field(default_factory=dict)

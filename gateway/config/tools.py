@@ -20,9 +20,10 @@ from gateway.config.types import (
 
 
 class FetchSettings(SettingsSection):
-    """Limits for URLs in requests.  max_bytes, seconds: for all of a request.
+    """Limits for URLs in requests.  max_bytes, seconds: for all URLs of a request together.
 
-    ports: of public addresses; networks: may be fetched from as well, at any port.
+    ports: allowed ports of public addresses.
+    networks: further allowed networks, such as private ones, at any port.
     """
 
     fetch: bool = False
@@ -33,10 +34,11 @@ class FetchSettings(SettingsSection):
 
 
 class McpServerSettings(SettingsSection):
-    """One by its url, or a program that speaks over its own standard input and output.
+    """An MCP server: a URL, or a program that is run and speaks over standard input and output.
 
-    headers, env: what it is sent, or started with; they may be secrets.
-    allowed_tools: by name; None: all.  require_approval: the default for clients; chat completions never ask.
+    headers, env: headers of requests, or variables of the program; values may be secrets.
+    allowed_tools: names of tools; None: all.
+    require_approval: the default for clients; chat completions never ask for approval.
     """
 
     url: Url | None = None
@@ -55,11 +57,15 @@ class McpServerSettings(SettingsSection):
 
 
 class McpSettings(SettingsSection):
-    """servers: by the label that clients name them by; hosts: of servers that clients may name by a `server_url`.
+    """MCP servers.
 
-    per_request: servers, at most.
-    ports: of public addresses; networks: may be asked as well, at any port.
-    connect_seconds: to connect and to list; list_seconds: a list is as good as new.
+    servers: the servers by the labels that clients use.
+    hosts: hosts of servers that clients may name by a `server_url`.
+    per_request: the limit of servers in one request.
+    ports: allowed ports of public addresses.
+    networks: further allowed networks, such as private ones, at any port.
+    connect_seconds: to connect and to list the tools.
+    list_seconds: how long a tool list is cached.
     """
 
     servers: dict[Name, McpServerSettings] = Field(default_factory=dict)
@@ -80,15 +86,18 @@ class StaticSearchResult(SettingsSection):
 
 
 class PageSettings(FetchSettings):
-    """Each of them within these limits."""
+    """Limits for opened pages, each page by itself."""
 
     max_bytes: Annotated[WholeNumber, Field(ge=1)] = 2 << 20
 
 
 class WebSearchSettings(SettingsSection):
-    """service: what is asked; None: there is no search.  url: None: the service's own.  found: by `static`.
+    """Web search.
 
-    pages: that may be opened.
+    service: the search service; None: no web search.
+    url: its root; None: the service's own.
+    found: the pages of the service `static`.
+    pages: limits for the pages that a model opens.
     """
 
     service: Literal["searxng", "brave", "tavily", "static"] | None = None
@@ -107,14 +116,19 @@ class WebSearchSettings(SettingsSection):
 
 
 class FileSearchSettings(SettingsSection):
-    """url: of a server that has `/v1/vector_stores/ID/search`; None: there is no search."""
+    """File search.  url: a server that has `/v1/vector_stores/ID/search`; None: no file search."""
 
     url: Root | None = None
     api_key: OptionalSecret = None
 
 
 class ToolSettings(SettingsSection):
-    """seconds: of a call; calls, rounds: of an answer; result_bytes: of what the model is told of a call."""
+    """The tools that run at the gateway.
+
+    seconds: for one tool call.
+    calls, rounds: limits of one response.
+    result_bytes: the limit of a tool's output for the model.
+    """
 
     seconds: Annotated[Seconds, Field(gt=0)] = 60
     calls: Annotated[WholeNumber, Field(ge=1)] = 64

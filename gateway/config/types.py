@@ -25,12 +25,12 @@ _NOT_VISIBLE = "should be visible ASCII characters, at least one"
 
 
 def config_error(text: str) -> PydanticCustomError:
-    """A fault in our own words."""
+    """Return a validation error with this text."""
     return PydanticCustomError("wrong", "{text}", {"text": text})
 
 
 def pattern_validator(pattern: str, text: str) -> AfterValidator:
-    """Refuses a text that the pattern does not match as a whole, saying what it should be."""
+    """Return a validator that rejects a text which the pattern does not match as a whole; `text` is the error."""
 
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
@@ -57,15 +57,15 @@ def _visible(text: str) -> bool:
 
 
 def key_digest(key: str) -> str:
-    """Return the digest by which the gateway knows a key.
+    """Return the digest by which the gateway knows an API key.
 
-    It has no salt and is no slow hash: a key is too long to be guessed, and each request is hashed.
+    There is no salt and no slow hash: keys are too long to be guessed, and each request needs a digest.
     """
     return f"{_DIGEST}{sha256(key.encode()).hexdigest()}"
 
 
 def parse_digest(written: object) -> str:
-    """The digest of a key as it is written down, which may be the digest itself; raises a ValueError."""
+    """Return the digest of a key in the configuration, which may be a digest already.  Raises ValueError."""
     if not isinstance(written, str):
         raise config_error("should be a text; write it in quotes")
     if not _visible(written):
@@ -78,7 +78,7 @@ def parse_digest(written: object) -> str:
 
 
 def _digests(value: object) -> object:
-    """One is short for a list of it."""
+    """Convert a single key to a tuple of digests."""
     return value if isinstance(value, list | tuple) else [parse_digest(value)]
 
 
@@ -87,7 +87,7 @@ def _optional_secret(value: SecretStr | None) -> SecretStr | None:
 
 
 def _root(value: str) -> str:
-    """The root of a server: a trailing `/v1` or `/` is stripped."""
+    """Return the root URL of a server, without a trailing `/v1` or `/`."""
     parts = urlsplit(_url(value))
     if parts.query or parts.fragment:
         raise config_error("should have no user, query or fragment; a key goes to api_key")
@@ -185,7 +185,7 @@ Format = Annotated[str, AfterValidator(_format)]
 
 
 class SettingsSection(BaseModel):
-    """A mapping of the file; a key that it does not have is refused."""
+    """A section of the configuration; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, hide_input_in_errors=True)
 
@@ -198,5 +198,5 @@ class SettingsSection(BaseModel):
 
     @classmethod
     def known_keys(cls) -> list[str]:
-        """The keys that may be written here."""
+        """Return the keys of the section, as they are written in the file."""
         return [field.serialization_alias or name for name, field in cls.model_fields.items()]

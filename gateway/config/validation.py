@@ -41,15 +41,18 @@ _WORDS = {
 }
 _SHOWN = {"bool_parsing", "float_parsing", "greater_than_equal", "int_from_float", "int_parsing", "less_than_equal"}
 _MANY = 16
-BROUGHT = ("response_template", "hf", "beam")  # the names of the format that a template describes
-# What stands for a value that names files, and what is wrong in it, by the path below its key.
+BROUGHT = ("response_template", "hf", "beam")  # the names of the format that the model's own template describes
+# The value with the contents of the files that it names, and its faults by the path below its key.
 CheckedValue = tuple[object, Sequence[tuple[KeyPath, str]]]
 
 
 def explain_schema_error(
     detail: ErrorDetails, written: Mapping[KeyPath, str], formats: Iterable[str]
 ) -> tuple[KeyPath, str]:
-    """Where a fault of the schema is and what it means; `written` has the texts that held a variable."""
+    """Return the path of a schema error and its explanation.
+
+    written: the original texts of values with variables, which replace the values in the explanation.
+    """
     path = tuple(step for step in detail["loc"] if step != "[key]")
     value = written.get(path, detail["input"])
     kind = detail["type"]
@@ -64,7 +67,7 @@ def explain_schema_error(
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """The nearest of the known names, and the first of them."""
+    """Return a text that suggests the nearest known name and lists the known names."""
     names = list(known)
     if not names:
         return "there is none"
@@ -79,7 +82,7 @@ def _ordered(formats: Iterable[str]) -> list[str]:
 
 
 def _keys_beside(path: KeyPath) -> Collection[str]:
-    """The keys of the section in which the last step of a path stands."""
+    """Return the keys of the section that contains the last step of a path."""
     kind: object = Config
     for step in path[:-1]:
         if isinstance(kind, type) and issubclass(kind, SettingsSection):
@@ -91,27 +94,29 @@ def _keys_beside(path: KeyPath) -> Collection[str]:
 
 
 def _section(kind: object) -> type[SettingsSection]:
-    """The one that a type is, or that it is made of."""
+    """Return the section class that a type is or contains."""
     return next(arg for arg in (kind, *get_args(kind)) if isinstance(arg, type) and issubclass(arg, SettingsSection))
 
 
 class ConfigFiles(Protocol):
-    """The contents of the files that a configuration names.
+    """The contents of the files that a configuration names."""
 
-    template: of a model's `response_template`, which may be a path; tls: of the section in `server`, with its paths.
-    """
+    def template(self, given: object) -> CheckedValue:
+        """Return a model's `response_template`, read from its file if it is a path."""
 
-    def template(self, given: object) -> CheckedValue: ...
-    def tls(self, given: Mapping[str, Any]) -> CheckedValue: ...
+    def tls(self, given: Mapping[str, Any]) -> CheckedValue:
+        """Return the section `server.tls` with its paths resolved."""
 
 
 class _UncheckedFiles:
-    """Files of which nothing is known."""
+    """A ConfigFiles that reads no files and finds no faults."""
 
     def template(self, given: object) -> CheckedValue:
+        """Return the value as it is."""
         return given, ()
 
     def tls(self, given: Mapping[str, Any]) -> CheckedValue:
+        """Return the value as it is."""
         return given, ()
 
 
@@ -124,11 +129,13 @@ def build_config(
     flags: Mapping[str, object] | None = None,
     files: ConfigFiles = AS_WRITTEN,
 ) -> Config:
-    """The config of a document, where `formats` are the names that a model's `format` may have.
+    """Return the configuration in a document.
 
-    `flags` are keys of `server` that the command line sets (None: it does not); they win.  `templates` knows what
-    `models.*.response_template` stands for.  Raises a ConfigError with
-    all faults, those of the document too, in the order of their lines.
+    formats: the valid names for `models.*.format`.
+    flags: keys of `server` that the command line sets; they override the document.  None: not set.
+    files: reads the files that the configuration names.
+
+    Raises a ConfigError with all faults, those of the document included, in the order of their lines.
     """
     data = _with_flags(document, flags or {})
     for path, text in _links(data):
@@ -151,7 +158,7 @@ def is_exposed(server: ServerSettings, auth: AuthSettings) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine reaches an address.  A name other than localhost may mean anything."""
+    """Return True if only this machine reaches an address.  A name other than localhost may mean any address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -193,7 +200,7 @@ def _with_tls(document: ConfigDocument, data: dict[str, Any], files: ConfigFiles
 
 
 def _completed(data: dict[str, Any]) -> dict[str, Any]:
-    """A model that names no backend has the only one."""
+    """Fill in the only backend for models that name none."""
     backends, models = _mapping(data, "backends"), _mapping(data, "models")
     if len(backends) != 1 or not models:
         return data
@@ -203,7 +210,7 @@ def _completed(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _links(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """Yield errors between the sections.  The data may have any shape, as the schema has not checked it."""
+    """Yield errors between the sections.  The data may have any shape: the schema has not checked it yet."""
     models = _mapping(data, "models")
     backends = _mapping(data, "backends")
     servers = _mapping(_mapping(_mapping(data, "tools"), "mcp"), "servers")
@@ -268,7 +275,7 @@ def _exposure(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
         server = ServerSettings.model_validate({"host": _mapping(data, "server").get("host")})
         auth = AuthSettings.model_validate(data.get("auth"))
     except ValidationError:
-        return  # what is wrong in them is told with the rest
+        return  # the schema check reports their faults
     if is_exposed(server, auth):
         yield (
             ("server", "host"),
