@@ -1,6 +1,6 @@
-"""Start the demo: a small real model in an embedded llama.cpp, for a machine on which no model server runs.
+"""Start the demo: a small model in an embedded llama.cpp, for a machine without a model server.
 
-It never starts by itself.  The server is a child process, see llamacpp.py.
+The demo never starts by itself.  The server is a child process, see llamacpp.py.
 """
 
 import shlex
@@ -35,9 +35,15 @@ class DemoNotInstalled(DemoError):
 
 @contextmanager
 def start_demo(*options: str, out: TextIO | None = None, patience: float = 120) -> Iterator[str]:
-    """The URL of a running demo server; it ends with the block, with SIGTERM, and with this process.
+    """Start the demo server and yield its URL.
 
-    `options` are further ones of llamacpp.py; the progress goes to `out`, or to standard error.
+    The server ends with the block, with SIGTERM, and with this process.
+
+    options: further options of llamacpp.py.
+    out: the stream for the progress; default: standard error.
+    patience: seconds until the server has to be ready.
+
+    Raises DemoError, or DemoNotInstalled.
     """
     model = demo_model_file()
     url = f"http://127.0.0.1:{_free_port()}"
@@ -57,7 +63,10 @@ def start_demo(*options: str, out: TextIO | None = None, patience: float = 120) 
 
 
 def demo_model_file(needed: Mapping[str, str] = NEEDED) -> Path:
-    """The GGUF file in the last of the needed packages; raises DemoNotInstalled if one of them is not installed."""
+    """Return the GGUF file in the last of the needed packages.
+
+    Raises DemoNotInstalled if a package or the file is missing.
+    """
     missing = [command for package, command in needed.items() if find_spec(package) is None]
     if missing:
         raise DemoNotInstalled("the demo needs packages that are not installed; run:\n  " + "\n  ".join(missing))
@@ -73,9 +82,10 @@ def demo_model_file(needed: Mapping[str, str] = NEEDED) -> Path:
 
 @contextmanager
 def child_server(command: list[str], log: IO[bytes], patience: float = 5) -> Iterator[subprocess.Popen[bytes]]:
-    """A child that ends with the block: SIGTERM, and SIGKILL when that does not help in time.
+    """Run a child process that ends with the block: by SIGTERM, or by SIGKILL after `patience` seconds.
 
-    It has a session of its own, so that Ctrl-C reaches only us, and an open standard input, which closes if we die.
+    The child has a session of its own, so Ctrl-C reaches only this process.  Its standard input stays open, and closes
+    if this process dies.
     """
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
@@ -91,7 +101,7 @@ def child_server(command: list[str], log: IO[bytes], patience: float = 5) -> Ite
 
 
 class Progress:
-    """One line that says what is awaited: with the seconds that pass on a terminal, else as plain text."""
+    """A progress line: on a terminal it shows the passing seconds, else it is plain text."""
 
     def __init__(self, text: str, out: TextIO) -> None:
         self._text = text
@@ -102,13 +112,16 @@ class Progress:
 
     @property
     def seconds(self) -> float:
+        """The seconds since the start."""
         return time.monotonic() - self._began
 
     def tick(self) -> None:
+        """Update the line on a terminal."""
         if self._live:
             self._write(f"\r{self._text} … {self.seconds:.1f} s", "")
 
     def end(self, how: str) -> None:
+        """End the line with this result."""
         self._write(f"\r{self._text} … {how}\x1b[K" if self._live else f"demo: {how}", "\n")
 
     def _write(self, text: str, end: str) -> None:
@@ -142,7 +155,7 @@ def _healthy(url: str) -> bool:
 
 
 def _sigterm_unwinds() -> AbstractContextManager[None]:
-    """Within the block SIGTERM leaves through its end, so that the child is ended; only the main thread can do that."""
+    """Leave the block by SystemExit on SIGTERM, so that the child ends; without effect outside the main thread."""
     return _unwinding() if threading.current_thread() is threading.main_thread() else nullcontext()
 
 

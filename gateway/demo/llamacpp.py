@@ -1,7 +1,7 @@
 """The demo's child process: llama.cpp's own server in the foreground.
 
-`python -m gateway.demo.llamacpp --model FILE.gguf --port N …`; the options have the names of llama-server's.
-It lives as long as its standard input is open, so it does not outlive the process that holds the other end.
+Usage: `python -m gateway.demo.llamacpp --model FILE.gguf --port N …`; the options have the names of llama-server's. The
+process runs until its standard input closes, so it does not outlive the process at the other end.
 """
 
 import argparse
@@ -19,6 +19,7 @@ _REASONING = {
 
 
 def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="gateway.demo.llamacpp", description="llama.cpp's server in the foreground")
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1")
@@ -37,6 +38,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def server_params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
+    """Return the parameters of llama.cpp's server."""
     result = xllamacpp.CommonParams()
     result.model.path = chosen.model
     result.port = chosen.port
@@ -46,21 +48,21 @@ def server_params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
     result.cpuparams.n_threads = result.cpuparams_batch.n_threads = chosen.threads
     result.n_ctx = chosen.ctx_size
     result.n_parallel = chosen.parallel
-    result.n_predict = chosen.predict  # a model this small may never come to an end
+    result.n_predict = chosen.predict  # a model this small may never stop by itself
     result.sampling.temp = chosen.temp
     result.force_pure_content_parser = chosen.skip_chat_parsing
     result.use_jinja = not chosen.no_jinja
     result.reasoning_format = _REASONING[chosen.reasoning_format]
     if chosen.embeddings:
         result.embedding, result.pooling_type = True, xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
-    result.endpoint_props = False  # /props is readable all the same; this is the right to change it
+    result.endpoint_props = False  # forbids POST /props; GET works all the same
     result.ui = False
     result.verbosity = 1  # errors
     return result
 
 
 def main(argv: Sequence[str] | None = None, until: BinaryIO = sys.stdin.buffer) -> None:
-    """Serves until the end of a stream."""
+    """Serve until the end of a stream."""
     server = xllamacpp.Server(server_params(options(argv)))
     until.read()
     del server

@@ -2,8 +2,8 @@
 
 Reading order:
 
-    probe_requests   the requests, and the conversations that lead a model to calls and reasoning
-    probe_response   the bytes of an answer → its parts
+    probe_requests   the requests, and the conversations that lead a model to tool calls and reasoning
+    probe_response   the bytes of a response → its parts
     findings         the results for one model, and the format family of its texts
     checks           the verdicts, a row each, and their checks
     verdicts         findings → verdicts, with advice

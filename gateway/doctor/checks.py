@@ -1,6 +1,6 @@
 """List all probes of a model, a row each, and judge their responses.
 
-A model that does not call a tool is no fault of its server.
+A missing tool call is no fault of the server if the model made none.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -26,9 +26,9 @@ from gateway.doctor.verdicts import (
     unknown_verdict,
 )
 
-_WINDOW = 8192  # tokens that the prompt of an agent with its tools takes
-_GRACE = 1.0  # seconds that an answer may begin later than its like
-_TIMES = 2.0  # and how many times later
+_WINDOW = 8192  # tokens of an agent's prompt with its tools
+_GRACE = 1.0  # seconds that the next response may begin later than its reference
+_TIMES = 2.0  # and the factor by which it may
 _REPAIRS = {
     "repaired:tool_calls.index": "several calls have one index",
     "synthesised:tool_calls.id": "a call has no id of its own",
@@ -38,6 +38,7 @@ _FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 
 
 def check_chat(findings: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if the model responds with text."""
     if response.message.text:
         return passed_verdict("answers")
     if response.is_reasoning_only:
@@ -48,18 +49,21 @@ def check_chat(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_streaming(_: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if a stream comes in more than one piece."""
     if response.delta_count > 1:
         return passed_verdict(f"came in {response.delta_count} pieces")
     return failed_verdict("came in one piece") if response.delta_count else unknown_verdict("the model says nothing")
 
 
 def check_usage(_: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if a stream reports its usage."""
     if response.usage:
         return passed_verdict(f"{response.usage.prompt} tokens of prompt, {response.usage.completion} of answer")
     return failed_verdict("streams bring no counts", "the gateway estimates them")
 
 
 def check_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if the server separates reasoning from the text."""
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     if findings.observed_message("thinking").thought != response.message.thought:
@@ -70,6 +74,7 @@ def check_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_open_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if the reasoning is separated when the prompt opens it."""
     if findings.reading.thought_open:
         known = findings.chosen.thought_open
         words = "the prompt opens a thought, and its end comes as text"
@@ -84,6 +89,7 @@ def check_open_reasoning(findings: Findings, response: ProbeResponse) -> Verdict
 
 
 def check_json_schema(findings: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if the text matches the schema."""
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     try:
@@ -98,6 +104,7 @@ def check_json_schema(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_stop(findings: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if the text ends at the stop sequence."""
     plain = findings.probe_responses["plain"]
     if "=" not in plain.message.text:
         return unknown_verdict("the model did not say what it was to stop at")
@@ -108,6 +115,7 @@ def check_stop(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_n(_: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if the server returns two choices."""
     return (
         passed_verdict("2 answers to one question")
         if response.choices == 2
@@ -116,12 +124,14 @@ def check_n(_: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_logprobs(_: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if the text has log probabilities."""
     if not response.message.text:
         return unknown_verdict("the model says nothing")
     return passed_verdict("come with the text") if response.chances else ignored_field_verdict("do not come")
 
 
 def check_images(findings: Findings) -> Verdict:
+    """Judge if the model recognizes an image."""
     response, sees = findings.probe_responses.get("image"), "vision" in (findings.metadata.abilities or ())
     if response is None:
         return unknown_verdict("was not asked")
@@ -134,6 +144,7 @@ def check_images(findings: Findings) -> Verdict:
 
 
 def check_context_length(findings: Findings) -> Verdict:
+    """Judge if the context is long enough for agents."""
     tokens = findings.metadata.window
     if tokens is None:
         return unknown_verdict("the server does not tell")
@@ -146,7 +157,7 @@ def check_context_length(findings: Findings) -> Verdict:
 
 
 def check_cancellation(findings: Findings, response: ProbeResponse) -> Verdict:
-    """As far as that shows from outside: the next question is answered as soon as ever."""
+    """Judge if the server stops generating when the client disconnects: the next response then begins without delay."""
     endless, before = findings.probe_responses["endless"], findings.probe_responses["streamed"]
     if not endless.left or before.begun is None or response.begun is None:
         return unknown_verdict("no answer was long enough to leave")
@@ -157,6 +168,7 @@ def check_cancellation(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_responses_api(findings: Findings) -> Verdict:
+    """Report if the server has the Responses API itself."""
     words = {
         True: "has its own, which the gateway does not need",
         False: "has none; the gateway makes it of chat completions",
@@ -167,7 +179,7 @@ def check_responses_api(findings: Findings) -> Verdict:
 
 
 def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:
-    """The judge of an answer in which so many calls are due."""
+    """Return the check of a response in which at least so many tool calls are due."""
 
     def judge(findings: Findings, response: ProbeResponse) -> Verdict:
         found = findings.observed_message(question).calls
@@ -185,7 +197,7 @@ def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, Probe
 
 
 def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
-    """Judge parallel calls without a setting."""
+    """Judge if `parallel_tool_calls: false` works; unknown if the model makes one tool call even without it."""
     both = findings.probe_responses.get("parallel")
     if both is None or len(findings.observed_message("parallel").calls) < 2:
         return unknown_verdict("the model made no second call anyway")
@@ -194,19 +206,20 @@ def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
 
 
 def check_required_tool(findings: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if `tool_choice: required` leads to a tool call."""
     if findings.observed_message("required").calls:
         return passed_verdict("a call was made")
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     if response.cut and not response.message.text:
         return unknown_verdict(_missing(0, response))
-    if response.cut:  # it may be held to a call that it has not come to
+    if response.cut:  # the server may enforce a tool call that has not begun yet
         return failed_verdict("is not heeded: text until it was cut off")
     return ignored_field_verdict("is not heeded: no call")
 
 
 def check_named_tool(findings: Findings, response: ProbeResponse) -> Verdict:
-    """A server that heeds no name may still heed `required`, which counts."""
+    """Judge if the named tool is called.  A server that ignores the name may still support `required`."""
     names = [one.name for one in findings.observed_message("named").calls]
     if names == ["get_time"]:
         return passed_verdict("that tool was called")
@@ -218,6 +231,7 @@ def check_named_tool(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_no_tool(findings: Findings, response: ProbeResponse) -> Verdict:
+    """Judge if `tool_choice: none` prevents tool calls."""
     if response.message.calls:
         return failed_verdict("is not heeded: a call", "the gateway sends no tools then")
     if findings.observed_message("none").calls:
@@ -228,7 +242,7 @@ def check_no_tool(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def _repairs(kind: str) -> dict[str, str]:
-    """Ollama's API has no such reason."""
+    """Return the warnings that show a fault; Ollama's API has no finish reason for tool calls."""
     return _REPAIRS if KINDS[kind].dialect == "ollama" else _REPAIRS | _FINISH
 
 
@@ -249,7 +263,7 @@ PROBES: Mapping[str, Check] = MappingProxyType(
     {
         "chat": check_response("plain", check_chat),
         "streaming": check_response("streamed", check_streaming),
-        "usage": check_response("thinking", check_usage),  # Ollama does not count a prompt that it has read before
+        "usage": check_response("thinking", check_usage),  # Ollama counts no prompt that is in its cache
         "thoughts": check_response("thinking", check_reasoning),
         "thought_open": check_response("thinking", check_open_reasoning),
         "tools": check_response("tools", check_tool_calls("tools"), "calls"),
@@ -272,11 +286,11 @@ PROBES: Mapping[str, Check] = MappingProxyType(
 
 
 def run_checks(findings: Findings, names: Collection[str] = ()) -> dict[str, Verdict]:
-    """Return the verdicts of these names, or all of them."""
+    """Return the verdicts with these names, or all."""
     return {name: probe.judge(findings) for name, probe in PROBES.items() if not names or name in names}
 
 
 def newly_ignored_fields(findings: Findings) -> set[str]:
-    """The fields that the server takes and does nothing about, and of which the gateway is yet to be told that."""
+    """Return the fields that the server ignores, and that the gateway does not know it to ignore."""
     found = {probe.field for probe in PROBES.values() if probe.judge(findings).ignored}
     return {field for field in found if not findings.is_known_to_ignore(field)}

@@ -1,4 +1,4 @@
-"""Merge the verdicts into the text of a configuration.  All else in it stays, comments included."""
+"""Merge the findings into the text of a configuration.  All other text stays, comments included."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
@@ -11,22 +11,22 @@ from gateway.config import ConfigError, ConfigFault
 from gateway.doctor.report import ExaminedServer
 from gateway.formats import canonical_name
 
-_WIDTH = 1 << 16  # no line is broken that was none
+_WIDTH = 1 << 16  # no existing line is wrapped
 
 
 def merge_config(text: str, servers: Sequence[ExaminedServer], file: str = "") -> str:
-    """The text, a sound configuration, with the servers and models that it does not have, and what it leaves open.
+    """Return the text of a valid configuration with the servers and models added, and with missing settings filled in.
 
-    Where it has another value, that stays: a ConfigError has a fault for each of them.
+    Existing values stay.  Raises a ConfigError with a fault for each value that differs from the findings.
 
-    A model that one of these servers lists is named even if it was not examined: a backend of which any model is named
-    serves no others.
+    All listed models of a server are added, even those that were not examined: a backend that any model names serves
+    only the models that name it.
     """
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.width, yaml.preserve_quotes = _WIDTH, True
     document = yaml.load(text)
-    kept = "" if document else text  # which has no more than comments
+    kept = "" if document else text  # a document without data has comments at most
     document = document or CommentedMap()
     backends, models = _YamlMapping(document, "backends"), _YamlMapping(document, "models")
     conflicts = [one for server in servers if server.models for one in _add(server, backends, models)]
@@ -38,7 +38,10 @@ def merge_config(text: str, servers: Sequence[ExaminedServer], file: str = "") -
 
 
 class _YamlMapping:
-    """A mapping of the document.  New entries come first: a comment behind its last one may belong to what follows."""
+    """A mapping of the document.
+
+    New entries go first: a comment behind the last entry may belong to the next section.
+    """
 
     def __init__(self, document: CommentedMap, name: str) -> None:
         if document.get(name) is None:
@@ -47,12 +50,13 @@ class _YamlMapping:
         self._added = 0
 
     def add(self, key: str, entry: dict[str, Any]) -> None:
+        """Insert an entry behind those added before."""
         self.entries.insert(self._added, key, entry)
         self._added += 1
 
 
 def _add(server: ExaminedServer, backends: _YamlMapping, models: _YamlMapping) -> Iterator[tuple[str, str]]:
-    """Gives the conflicts: a key, and what is there."""
+    """Add a server and its models; yield the conflicts, as a key and the existing value."""
     if server.name in backends.entries:
         _ignore(backends.entries[server.name], server.ignores)
     else:
@@ -69,7 +73,7 @@ def _add(server: ExaminedServer, backends: _YamlMapping, models: _YamlMapping) -
 
 
 def _ignore(backend: CommentedMap, names: Sequence[str]) -> None:
-    """Add what is not listed yet."""
+    """Add the fields that are not listed yet."""
     there = backend.get("ignores")
     new = [name for name in names if name not in (there or ())]
     if there is not None:
@@ -79,7 +83,7 @@ def _ignore(backend: CommentedMap, names: Sequence[str]) -> None:
 
 
 def _settle(models: CommentedMap, only: str) -> None:
-    """Models that name no backend have the only one, which it will not be any more."""
+    """Write the only backend into the models that name none: it will not be the only one any more."""
     for key, data in [*models.items()]:
         if data is None:
             models[key] = {"backends": _flow(only)}
@@ -88,13 +92,13 @@ def _settle(models: CommentedMap, only: str) -> None:
 
 
 def _is(key: str, data: Mapping[str, Any], model: str, backend: str) -> bool:
-    """True for the entry of a model of this backend; one without backends has the only one there is."""
+    """Return True for the entry of a model at this backend.  An entry without backends belongs to the only one."""
     names = [one["name"] if isinstance(one, dict) else one for one in data.get("backends") or (backend,)]
     return (data.get("upstream_model") or key) == model and backend in names
 
 
 def _new(models: _YamlMapping, model: str, server: ExaminedServer) -> str:
-    """The key of a new entry: the model's name, if that is free."""
+    """Add an entry, and return its key: the model's name if that is free, else with the server's name before it."""
     name = server.names.get(model, model)
     key = name if name not in models.entries else f"{server.name}/{name}"
     upstream = {"upstream_model": model} if key != model else {}
@@ -103,7 +107,10 @@ def _new(models: _YamlMapping, model: str, server: ExaminedServer) -> str:
 
 
 def _learn(models: CommentedMap, key: str, found: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """Gives the conflicts; to name a family is none where the server has parsed all there was."""
+    """Fill in missing settings; yield the conflicts.
+
+    A configured format is no conflict if the server itself parsed everything.
+    """
     for name, value in found.items():
         there = canonical_name((models[key] or {}).get(name) or "auto")
         if value is None or there == value or (value == "native" and there != "auto"):
@@ -117,7 +124,7 @@ def _learn(models: CommentedMap, key: str, found: Mapping[str, str | None]) -> I
 
 
 def _flow(*entries: str) -> CommentedSeq:
-    """A list in one line."""
+    """Return a list in flow style, on one line."""
     flow = CommentedSeq(entries)
     flow.fa.set_flow_style()
     return flow

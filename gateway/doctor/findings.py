@@ -1,4 +1,4 @@
-"""Define the findings about one model, and detect the format family of its texts by reading them as each."""
+"""Define the findings about one model, and detect the format family of its texts by parsing them as each family."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -25,16 +25,18 @@ VerdictState = Literal["good", "wanting", "unknown"]
 
 
 class ObservedText(Struct, frozen=True):
-    """A text as it came.  `tools`: the lessons' were offered."""
+    """The text of a response.  tools: the request offered tools."""
 
     text: str
     tools: bool
 
 
 class DetectedFormat(Struct, frozen=True):
-    """How texts are to be read: `format` is "" where there is no thought and no call in any of them.
+    """The detected format of texts.
 
-    thought_open: one begins inside a thought; calls: there is a call in one, which tells more than a thought.
+    format: the name; "" if no text has a thought or a tool call.
+    thought_open: a text begins inside a thought.
+    calls: a text has a tool call, which is stronger evidence than a thought.
     """
 
     format: str = ""
@@ -43,9 +45,9 @@ class DetectedFormat(Struct, frozen=True):
 
 
 def detect_format(texts: Sequence[ObservedText], rows: Mapping[str, FormatSpec], likely: str) -> DetectedFormat:
-    """The format that leaves the least of all texts as plain text.
+    """Return the format that leaves the least plain text when it parses all texts.
 
-    Of several it is the `likely` one, or else the one that their tags are signs of.
+    A tie goes to the `likely` format, then to the format that the tags in the texts suggest.
     """
     best, least = DetectedFormat(), sum(len(one.text.strip()) for one in texts)
     signed = choice_by_template("".join(one.text for one in texts), rows)
@@ -59,7 +61,10 @@ def detect_format(texts: Sequence[ObservedText], rows: Mapping[str, FormatSpec],
 
 
 def parse_as(words: ObservedText, row: FormatSpec) -> tuple[ObservedMessage, bool]:
-    """The same in a format, and whether it begins inside a thought, as there is an end of one that never began."""
+    """Parse a text in a format; True if the text begins inside a thought.
+
+    Such a text has the end of a thought that never began.
+    """
     message = _parsed(words, row, thought_open=False)
     thoughts = [*row.parse.thoughts.values()] if isinstance(row.parse, Markup) else []
     if not any(close in message.text for closes in thoughts[:1] for close in closes):  # a prompt opens the first kind
@@ -75,9 +80,11 @@ def _parsed(words: ObservedText, row: FormatSpec, *, thought_open: bool) -> Obse
 
 
 class Verdict(Struct, frozen=True):
-    """`words` say what was seen; `advice` says what to do about it, "" where there is nothing.
+    """The verdict of one check.
 
-    ignored: the field that was asked about was taken, and nothing was done about it.
+    words: the observation.
+    advice: the remedy; "" if there is none.
+    ignored: the server accepted the field and ignored it.
     """
 
     state: VerdictState
@@ -87,12 +94,14 @@ class Verdict(Struct, frozen=True):
 
 
 class Findings(Struct, frozen=True, kw_only=True, dict=True):
-    """kind: of the server, a name; ignores: what its configuration says of that.
+    """The findings about one model.
 
-    heard: by question, as far as they were asked.
-    chosen: how the gateway reads the model by itself, going by its name, chat template and rendered prompt.
-    known: what the server tells of it.
-    responses: the server has /v1/responses itself; None if it did not say.
+    kind: the name of the server's kind.
+    probe_responses: the responses by name of the probe; skipped probes are missing.
+    chosen: the gateway's own choice of the format, by name, chat template and rendered prompt.
+    metadata: the server's metadata of the model.
+    responses: the server has /v1/responses itself; None: unknown.
+    ignores: the ignored fields in the server's configuration.
     """
 
     kind: str
@@ -104,22 +113,22 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def configured_kind(self) -> Kind:
-        """Return the server's kind as the gateway knows it without a probe, once the model has its format."""
+        """The server's kind as the gateway knows it without probes, with the model's detected format."""
         kind = with_ignored_fields(KINDS[self.kind], self.ignores)
         return kind if self.format in (None, "native") else kind.without_parsers()
 
     def is_known_to_ignore(self, field: str) -> bool:
-        """The gateway needs not be told that the server does nothing about this field of the API."""
+        """Return True if the gateway already knows that the server ignores this API field."""
         kind = self.configured_kind
         return is_known_to_ignore(kind, field) or kind.fields[field] == kind.unparsed.get(field)
 
     @cached_property
     def reading(self) -> DetectedFormat:
-        """Return the reasoning and the calls found in the text."""
+        """The format detected in the texts of all responses."""
         return detect_format([self._words(question) for question in self.probe_responses], FORMATS, self.chosen.format)
 
     def observed_message(self, question: str) -> ObservedMessage:
-        """Return the model's response to a probe, with its markup parsed."""
+        """Return the response to a probe, with its markup parsed."""
         message = self.probe_responses[question].message
         if not self.reading.format:
             return message
@@ -130,9 +139,10 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def format(self) -> str | None:
-        """The `format` of the model, if enough was seen to tell.
+        """The `format` setting for the model; None if the findings do not show it.
 
-        `native` where the server has found all thoughts and calls; where none may be called, no server looks for them.
+        The value is `native` if the server itself parsed all thoughts and tool calls.  The probe without tool choice
+        does not count: servers do not look for tool calls there.
         """
         message = {
             question: response.message for question, response in self.probe_responses.items() if question != "none"
@@ -147,7 +157,7 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def thought(self) -> Literal["open", "closed"] | None:
-        """The `thought` of the model, where the gateway would take it for another."""
+        """The `thought` setting for the model, if the gateway's own choice is wrong; else None."""
         known, seen = self.chosen.thought_open, self.reading.thought_open
         if known == seen or self.format == "native":
             return None

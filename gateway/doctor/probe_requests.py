@@ -1,7 +1,7 @@
 """Build the requests of probes, and their bodies.
 
-A probe drops no field, so that the answer shows what the server ignores.  Conversations have worked examples, so that
-small models call tools and think as well.
+A probe drops no field, so the response shows what the server ignores.  The conversations contain worked examples, so
+that small models call tools and think as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ _RED = (  # 64 × 64 pixels
     "QEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEDgsqnc8OJg6Ln3AAAAAElFTkSuQmCC"
 )
 
-_TOKENS = 512  # of an answer, thoughts included
-_FEW_TOKENS = 256  # of one that has to end in a call: a server may let a model talk on until it does
+_TOKENS = 512  # of a response, thoughts included
+_FEW_TOKENS = 256  # of a response that has to end in a tool call: a server may let a model generate text until then
 _ASKED_OF_ALL = ("logprobs", "n", "parallel_tool_calls", "response_format", "stop", "tool_choice", "top_logprobs")
 _COLOURS = ("blue", "green")
 _SCHEMA = {
@@ -54,28 +54,29 @@ TOOLS = (
 
 
 def user_message(text: str) -> Message:
+    """Return a user message."""
     return {"role": "user", "content": text}
 
 
 def one_tool_call_messages() -> tuple[Message, ...]:
-    """One call is due, of get_weather."""
+    """Return a conversation in which one call of get_weather is due."""
     return (*_lesson(Berlin=12), *_lesson(Rome=25), _asked(["Paris"]))
 
 
 def two_tool_calls_messages() -> tuple[Message, ...]:
-    """Two calls are due."""
+    """Return a conversation in which two tool calls are due."""
     single = (*_lesson(Berlin=12), *_lesson(Rome=25))
     return (*single, *_lesson(Oslo=3, Madrid=30), *_lesson(Cairo=35, Lima=19), _asked(["London", "Paris"]))
 
 
 def arithmetic_messages(*, thinking: bool) -> tuple[Message, ...]:
-    """`4 + 3 = 7.` is due, after a thought if `thinking`."""
+    """Return a conversation in which `4 + 3 = 7.` is due, after a thought if `thinking`."""
     items = [message for a, b in ((2, 2), (3, 5), (1, 6)) for message in _summed(a, b, thinking)]
     return (*items, user_message("What is 4 + 3?"))
 
 
 def image_messages() -> tuple[Message, ...]:
-    """A picture, of which the colour is due."""
+    """Return a conversation with a red image, in which its color is due."""
     picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_RED}"}}
     return ({"role": "user", "content": [{"type": "text", "text": "Which colour is this? One word."}, picture]},)
 
@@ -86,7 +87,7 @@ def _summed(a: int, b: int, thinking: bool) -> tuple[Message, Message]:
 
 
 def _lesson(**degrees: int) -> tuple[Message, ...]:
-    """A question about one city or more, the calls, their results, the answer."""
+    """Return an example: a question about one or more cities, the tool calls, their results, the final message."""
     calls = [_call(city) for city in degrees]
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": _written({"temperature": value})}
@@ -106,22 +107,22 @@ def _asked(cities: Sequence[str]) -> Message:
 
 
 def _call(city: str) -> dict[str, object]:
-    """With an id of nine letters, as some templates want it."""
+    """Return a tool call with an id of nine letters, as some chat templates require."""
     arguments = _written({"city": city, "unit": "celsius"})
     function = {"name": "get_weather", "arguments": arguments}
     return {"id": f"{city:x<9}", "type": "function", "function": function}
 
 
 def _written(value: object) -> str:
-    """With spaces, as models and templates write it."""
+    """Encode as JSON with spaces, as models and chat templates write it."""
     return json.format(json.encode(value), indent=0).decode()
 
 
 class ProbeRequest(Struct, frozen=True):
-    """request: without the name of a model.
+    """A probe.  request: without a model name.
 
-    shown: the tools are to be seen, and none may be called.
-    left: the probe ends before the response does.
+    shown: the request has tools, and none may be called.
+    left: the client disconnects before the response ends.
     """
 
     request: Request
@@ -160,7 +161,7 @@ _WEATHERS = _ask(two_tool_calls_messages(), tools=TOOLS)
 _NO_NEED = _ask(arithmetic_messages(thinking=False), tools=TOOLS, choice="required")
 _STREAMED = replace(_PLAIN, stream=True)
 
-# In the order in which they are asked; if the first gets no answer, no other is.
+# In the order in which they are sent; if the first fails, the others are skipped.
 QUESTIONS: Mapping[str, ProbeRequest] = MappingProxyType(
     {
         "plain": ProbeRequest(_PLAIN),
@@ -187,7 +188,7 @@ QUESTIONS: Mapping[str, ProbeRequest] = MappingProxyType(
 
 
 def matches_probe_schema(value: object) -> bool:
-    """True if decoded JSON is what the question `schema` asks for."""
+    """Return True if decoded JSON matches the schema of the probe `schema`."""
     match value:
         case {"colour": colour, "number": int(), **others}:
             return colour in _COLOURS and not others
@@ -197,13 +198,13 @@ def matches_probe_schema(value: object) -> bool:
 def build_probe_body(
     question: ProbeRequest, model: str, kind: Kind, special: bool, ledger: Warnings
 ) -> tuple[Request, bytes]:
-    """The request, and the body for it.
+    """Return the request of a probe, and its body for this kind of server.
 
-    special: the tags of the model's calls are special tokens, as far as is known.
+    special: the model's tool call tags are special tokens, as far as is known.
     """
     if kind.dialect == "openai":
         kind = replace(kind, fields={**kind.fields, **dict.fromkeys(_ASKED_OF_ALL, PASSED)})
-    if question.shown:  # tools that nobody may call are sent where they would be refused else
+    if question.shown:  # sends tools that may not be called, even where they would be left out
         kind = replace(kind, refuses_tools=True)
     request = replace(question.request, model=model)
     if request.is_tool_forced and isinstance(kind.fields["tool_choice"], EmulatedRule):
@@ -214,6 +215,6 @@ def build_probe_body(
 
 
 def omitted_fields(ledger: Warnings) -> frozenset[str]:
-    """The fields that the body for a question does not have."""
+    """Return the fields that a probe's body leaves out."""
     items = (entry.partition(":") for entry in ledger.entries())
     return frozenset(field for code, _, field in items if code in ("dropped", "unenforced"))

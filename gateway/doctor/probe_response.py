@@ -1,4 +1,4 @@
-"""Read the response to a probe: its bytes in, one ProbeResponse out.  Markup is not parsed here."""
+"""Read the response to a probe: bytes in, one ProbeResponse out.  Markup is not parsed here."""
 
 import re
 from collections.abc import Iterable
@@ -26,14 +26,14 @@ from gateway.pipeline.upstream_reader import UpstreamReader
 from gateway.request import Request, Tool
 from gateway.warnings import Warnings
 
-_LIMIT = 4 << 20  # bytes of an answer
+_LIMIT = 4 << 20  # bytes of a response
 _TOO_LONG = Problem(502, f"The answer has more than {_LIMIT} bytes.")
-# No text can look like these: a quote inside a text is escaped.
+# Texts cannot match: a quote inside a JSON string is escaped.
 _FIELDS = re.compile(rb'"(reasoning_content|reasoning|reasoning_text|thinking|thinking_blocks)"\s*:\s*(?:"[^"]|\[)')
 
 
 class ObservedToolCall(Struct, frozen=True):
-    """A call; `complete`: its arguments are JSON."""
+    """A tool call; complete: its arguments are complete JSON."""
 
     name: str
     arguments: str
@@ -41,7 +41,7 @@ class ObservedToolCall(Struct, frozen=True):
 
 
 class ObservedMessage(Struct, frozen=True):
-    """One choice, as a whole.  `finish`: why it ended, "" if it did not."""
+    """One choice, as a whole.  finish: its finish reason, "" if there is none."""
 
     text: str = ""
     thought: str = ""
@@ -50,14 +50,19 @@ class ObservedMessage(Struct, frozen=True):
 
 
 class ProbeResponse(Struct, frozen=True, kw_only=True):
-    """said: the first choice; problem: what went wrong, before or after what was said.
+    """The response to a probe.
 
-    choices: how many there are; pieces: those that its text and thought came in.
-    chances: some of the text had log-probabilities.
-    usage: the tokens, as far as the server has counted them.
-    field: in which a thought came, "" for none.
-    unasked: fields that were left out of the request; noted: the ledger of what had to be repaired in the answer.
-    begun: seconds until the first word, None if there was none; left: the probe ended before the response did.
+    message: the first choice.
+    problem: the error, before or after the message.
+    choices: the number of choices.
+    delta_count: the number of text and reasoning deltas.
+    chances: some text has log probabilities.
+    usage: the tokens, if the server counted them.
+    field: the field with the reasoning; "" for none.
+    omitted_fields: fields that the request left out.
+    warnings: the repairs that the response needed.
+    begun: seconds until the first content; None if there was none.
+    left: the client disconnected before the response ended.
     """
 
     message: ObservedMessage = ObservedMessage()
@@ -74,17 +79,17 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
 
     @property
     def cut(self) -> bool:
-        """True if it is not all that the model would have said."""
+        """True if the response was cut off before the model had finished."""
         return self.message.finish == "length" or self.left
 
     @property
     def is_reasoning_only(self) -> bool:
-        """True if the answer came to its end and is nothing but a thought."""
+        """True if the response is complete and has nothing but reasoning."""
         return bool(self.message.thought) and not (self.message.text or self.message.calls or self.cut)
 
 
 class ProbeResponseReader:
-    """Is told of an answer as an UpstreamReader is, and when its words came; then it gives what was `heard`."""
+    """Collect a response with the times of its parts; used like an UpstreamReader."""
 
     def __init__(self, question: ProbeRequest, request: Request, kind: Kind) -> None:
         self._ledger = Warnings()
@@ -98,28 +103,31 @@ class ProbeResponseReader:
 
     @property
     def done(self) -> bool:
-        """True if nothing more is to be listened to."""
+        """True if no more data is needed."""
         failed = bool(self._events) and type(self._events[-1]) is Failure
         return failed or (self._question.left and self._begun is not None)
 
     def answered(self, content_type: str) -> None:
+        """Note the content type of a response without an error."""
         self._upstream.answered(content_type)
 
     def feed(self, data: bytes, seconds: float) -> None:
-        """Take data that came so many seconds after the request."""
+        """Read data that arrived so many seconds after the request."""
         self._raw += data
         self._take(self._upstream.feed(data), seconds)
         if len(self._raw) > _LIMIT:
             self.fail(_TOO_LONG)
 
     def close(self, seconds: float) -> None:
-        """The answer came to its end."""
+        """Note the end of the response."""
         self._take(self._upstream.close(), seconds)
 
     def fail(self, problem: Problem) -> None:
+        """Note an error."""
         self._events += self._upstream.fail(problem)
 
     def response(self) -> ProbeResponse:
+        """Return what was read so far."""
         events, noted = self._events, frozenset(self._ledger.entries())
         words = [event for event in events if isinstance(event, TextDelta | ReasoningDelta) and event.text]
         counts = [event for event in events if isinstance(event, Usage)]
@@ -145,7 +153,7 @@ class ProbeResponseReader:
 
 
 def message_from_events(events: Iterable[Event]) -> ObservedMessage:
-    """The first choice of promised events."""
+    """Join the events of the first choice."""
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[ObservedToolCall] = []
@@ -168,5 +176,5 @@ def message_from_events(events: Iterable[Event]) -> ObservedMessage:
 
 
 def parameter_schemas(tools: Iterable[Tool]) -> dict[str, dict[str, object]]:
-    """The name of each tool and what its parameters may be."""
+    """Return the schema of each tool's parameters by its name."""
     return {tool.name: tool.definition["parameters"] for tool in tools}

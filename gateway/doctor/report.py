@@ -14,7 +14,7 @@ _WIDTH = 100  # characters of a line
 
 
 class ExaminedModel(Struct, frozen=True):
-    """A model, by the server's name for it."""
+    """An examined model, by the server's name for it."""
 
     model: str
     findings: Findings
@@ -22,10 +22,13 @@ class ExaminedModel(Struct, frozen=True):
 
 
 class ExaminedServer(Struct, frozen=True, kw_only=True):
-    """A server, its name in the configuration, and those of its models that were examined.
+    """A server and its examined models.
 
-    key: what stands for its key there; listed: all of its models; names: of those that have another name there.
-    problem: why none of them could be examined, "" where they were.
+    name: its name in the configuration.
+    key: the text for its API key in the configuration.
+    listed_models: all models that the server lists.
+    names: the server's model name → the name in the configuration.
+    problem: why no model could be examined; "" if some were.
     """
 
     name: str
@@ -39,22 +42,23 @@ class ExaminedServer(Struct, frozen=True, kw_only=True):
 
     @property
     def ignores(self) -> tuple[str, ...]:
-        """Fields that it takes and does nothing about, of which the gateway is yet to be told that."""
+        """The fields that the server ignores, and that the gateway does not know it to ignore."""
         return tuple(sorted({field for one in self.models for field in newly_ignored_fields(one.findings)}))
 
     @property
     def well(self) -> bool:
-        """True if nothing was found wanting."""
+        """True if there are no problems."""
         verdicts = [verdict for one in self.models for verdict in one.verdicts.values()]
         return not self.problem and all(verdict.state != "wanting" for verdict in verdicts)
 
 
 def report_table(servers: Sequence[ExaminedServer]) -> str:
+    """Return the verdicts as text."""
     return "\n\n".join("\n".join(_paragraph(server)) for server in servers)
 
 
 def report_json(servers: Sequence[ExaminedServer]) -> list[dict[str, Any]]:
-    """The same for programs."""
+    """Return the verdicts as data for JSON."""
     return [
         {
             "name": server.name,
@@ -89,7 +93,7 @@ def _paragraph(server: ExaminedServer) -> Iterator[str]:
 
 
 def _rows(verdicts: Mapping[str, Verdict]) -> Iterator[str]:
-    """The words beside their names, the advice below them, where it is given first."""
+    """Yield the lines of the verdicts; each advice is given once."""
     width, given = max(map(len, verdicts), default=0), {""}
     for name, verdict in verdicts.items():
         begin = f"  {name:{width}}  {verdict.state:7}  "
@@ -105,5 +109,5 @@ def _wrapped(text: str, begin: str) -> list[str]:
 
 
 def _shown(text: str) -> str:
-    """A server's words must not steer the terminal."""
+    """Remove control characters: text from a server must not control the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)

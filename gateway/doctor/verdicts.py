@@ -33,7 +33,7 @@ _REASONING_PARSERS = frozenset(
      "kimi_k3", "ling3", "mimo", "minicpmv", "minimax_m2", "minimax_m3", "mistral", "muse_glimmer", "nemotron_v3",
      "olmo3", "openai_gptoss", "plamo3", "poolside_v1", "qwen3", "seed_oss", "step3", "step3p5")
 )  # fmt: skip
-# SGLang's documentation of its tool parser
+# From SGLang's documentation of its tool parsers.
 _SGLANG = MappingProxyType(
     {
         "deepseek_v3": "deepseekv3",
@@ -92,11 +92,11 @@ ADVICE: Mapping[AdviceTopic, Mapping[str, str]] = MappingProxyType(
 
 FindingsCheck = Callable[[Findings], Verdict]
 ResponseCheck = Callable[[Findings, ProbeResponse], Verdict]
-_LONGEST = 160  # characters of a server's own words
+_LONGEST = 160  # characters of a server's error message
 
 
 def advice(topic: AdviceTopic, kind: str, format: str = "") -> str:
-    """For a server of this kind; `format`: the family that its model's text is of, if that is known."""
+    """Return the advice for a server of this kind; `format`: the family of the model's texts, if known."""
     row = FORMATS.get(format)
     names = (format, *row.aliases) if row else ()
     tools = next((name for name in names if name in _TOOL_PARSERS), "NAME")
@@ -105,31 +105,34 @@ def advice(topic: AdviceTopic, kind: str, format: str = "") -> str:
 
 
 class Check(Struct, frozen=True):
-    """A check of a model, and the function that judges it; `field`: of the API, if the check is about it."""
+    """A check of a model.  judge: returns its verdict; field: the API field, if the check is about one."""
 
     judge: FindingsCheck
     field: str = ""
 
 
 def passed_verdict(words: str) -> Verdict:
+    """Return the verdict for a feature that works."""
     return Verdict("good", words)
 
 
 def failed_verdict(words: str, advice: str = "") -> Verdict:
+    """Return the verdict for a feature that fails."""
     return Verdict("wanting", words, advice)
 
 
 def unknown_verdict(words: str, advice: str = "") -> Verdict:
+    """Return the verdict for a feature that could not be judged."""
     return Verdict("unknown", words, advice)
 
 
 def ignored_field_verdict(words: str, advice: str = "") -> Verdict:
-    """Of a field that was taken, and nothing done about it."""
+    """Return the verdict for a field that the server accepted and ignored."""
     return Verdict("wanting", words, advice, ignored=True)
 
 
 def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
-    """The judge of one question's answer, where there is one.  `topic`: of the advice if it was refused."""
+    """Return the check of one probe's response.  topic: the advice if the server refused the request."""
 
     def judged(findings: Findings) -> Verdict:
         response = findings.probe_responses.get(question)
@@ -143,7 +146,7 @@ def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | Non
 
 
 def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
-    """The same for whether a field of the API is heeded."""
+    """Return the check that a server supports an API field; its advice says what the gateway does about it."""
 
     def heard(findings: Findings, response: ProbeResponse) -> Verdict:
         if field in response.omitted_fields:
@@ -165,7 +168,7 @@ def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTo
 
 
 def advice_for(topic: AdviceTopic, findings: Findings) -> str:
-    """The advice; what is in the text may be left to the gateway as well."""
+    """Return the advice on a topic, with the format for parsing at the gateway as the alternative."""
     flag, format = advice(topic, findings.kind, findings.reading.format), findings.reading.format
     if topic not in ("calls", "thoughts") or not format:
         return flag
@@ -173,7 +176,7 @@ def advice_for(topic: AdviceTopic, findings: Findings) -> str:
 
 
 def reasoning_only_verdict(findings: Findings) -> Verdict:
-    """Of an answer that is nothing but a thought, by the server's word."""
+    """Return the verdict for a response that has nothing but reasoning, according to the server."""
     return failed_verdict("all of the answer is taken for a thought", advice_for("no_thoughts", findings))
 
 
@@ -183,7 +186,7 @@ def problem_text(problem: Problem) -> str:
 
 
 def _by_the_gateway(field: str, kind: Kind) -> str:
-    """Return how the gateway handles a field that this kind of server is known to ignore."""
+    """Return the description of how the gateway handles a field that this kind of server ignores."""
     match kind.fields[field]:
         case EmulatedRule(how=how):
             return f"the gateway sees to it: {how}"

@@ -1,5 +1,6 @@
-"""Define recordings: the steps of one request, to be viewed and replayed.  The format is described in
-docs/recordings.md.
+"""Define recordings: the steps of one request, to be viewed and replayed.
+
+docs/recordings.md describes the format.
 
 entries      the types of entries, and the list of them            ← start here
 jsonl        a recording as the lines of a file, and back

@@ -1,6 +1,6 @@
 """Define the entries of a recording, in the order in which they occur.
 
-The number of an entry is its place in the list.  What was read of a backend has its events with it.
+The number of an entry is its place in the list.  Each read from a backend contains the events that resulted from it.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gateway.errors import Problem
 
-ENTRY = 200  # bytes that one takes, besides what it says
+ENTRY = 200  # bytes of overhead of one entry
 
 
 class _TimedEntry(Struct, array_like=True, gc=False):
@@ -30,8 +30,11 @@ class RequestEntry(_TimedEntry, tag="asked"):
 class PreparedEntry(_TimedEntry, tag="prepared"):
     """The gateway is about to call a backend.
 
-    backend: its name; server: what it is and does (`kind`, `ignores`); settings: the model's.
-    format: the format of the response, and the reason; learned: the server's metadata of the model.
+    backend: its name.
+    server: its settings `kind` and `ignores`.
+    settings: those of the model.
+    format, reason: the format of the response, and the reason for the choice.
+    learned: the server's metadata of the model.
     """
 
     model: str
@@ -45,7 +48,7 @@ class PreparedEntry(_TimedEntry, tag="prepared"):
 
 
 class UpstreamRequestEntry(_TimedEntry, tag="put"):
-    """A question to a backend, which is number `call`."""
+    """An upstream call begins; `call` is its number."""
 
     call: int
     backend: str
@@ -61,7 +64,7 @@ class UpstreamHeadersEntry(_TimedEntry, tag="answered"):
 
 
 class UpstreamErrorEntry(_TimedEntry, tag="refused"):
-    """A call has an answer that is one."""
+    """An upstream call has an error response."""
 
     call: int
     status: int
@@ -71,7 +74,7 @@ class UpstreamErrorEntry(_TimedEntry, tag="refused"):
 
 
 class UpstreamDataEntry(_TimedEntry, tag="read"):
-    """The data of one read of the network, and its events: a JSON array, b"" for none."""
+    """The data of one read from the backend, and its events: a JSON array, b"" for none."""
 
     call: int
     data: bytes
@@ -79,27 +82,32 @@ class UpstreamDataEntry(_TimedEntry, tag="read"):
 
 
 class RoundEndEntry(_TimedEntry, tag="ended"):
-    """A round is over: well, or for this reason.  events: what that says, likewise."""
+    """A round has ended, without a problem or with this one.  events: the events at its end, as a JSON array."""
 
     problem: Problem | None = None
     events: bytes = b""
 
 
 class ResponseHeadersEntry(_TimedEntry, tag="began"):
-    """The head of the answer."""
+    """The response to the client begins."""
 
     status: int
     headers: dict[str, str] = {}
 
 
 class ResponseDataEntry(_TimedEntry, tag="wrote"):
-    """Data for the client.  It results from the reads since the entry before; see `cause_of`."""
+    """Data sent to the client.  It results from the reads since the entry before; see `cause_of`."""
 
     data: bytes
 
 
 class EndEntry(_TimedEntry, tag="over"):
-    """The end.  status: what it came to; cut: not all is here, as it was too long; line: what the log has of it."""
+    """The response has ended.
+
+    status: the final status.
+    cut: the recording was too long and is incomplete.
+    line: the fields of the access log line.
+    """
 
     status: int
     cut: bool
@@ -123,7 +131,7 @@ RecordingEntry = (
 
 
 def cause_of(entries: Sequence[RecordingEntry], n: int) -> int | None:
-    """The last entry that what the client was sent in this one came of; None: of nothing that was read."""
+    """Return the last entry from which the data of entry `n` resulted; None if it did not result from a read."""
     for place in range(n - 1, -1, -1):
         match entries[place]:
             case ResponseDataEntry():
@@ -134,10 +142,12 @@ def cause_of(entries: Sequence[RecordingEntry], n: int) -> int | None:
 
 
 class Recording:
-    """The list, to be followed while it grows: nothing in it changes after the step in which it was added.
+    """The list of entries, which can be read while it grows: existing entries never change.
 
-    started: when the request arrived, ISO 8601; most: bytes that it may take.  over: nothing more is added.
-    size: bytes as they are counted, also of what has been left out as there was too much.
+    started: the time of the request, in ISO 8601.
+    max_bytes: the limit of the size.
+    size: the counted bytes, those of left out entries included.
+    over: no more entries follow.
     """
 
     def __init__(self, id: str, started: str, most: int) -> None:
@@ -147,23 +157,23 @@ class Recording:
         self.over = False
 
     def add(self, entry: RecordingEntry, size: int = 0) -> None:
-        """size: bytes of what it says.  It is left out where that is too much."""
+        """Append an entry, unless the recording would be too long.  size: the bytes of its content."""
         self.size += size + ENTRY
         if self.size <= self.max_bytes:
             self.entries.append(entry)
 
     @property
     def cut(self) -> bool:
-        """There was more."""
+        """True if entries were left out."""
         return self.size > self.max_bytes
 
     def end(self, entry: EndEntry) -> None:
-        """Always added."""
+        """Append the last entry; the limit does not apply."""
         self.entries.append(entry)
         self.over = True
 
     @property
     def request_entry(self) -> RequestEntry | None:
-        """Return the client's request, if it is known."""
+        """The client's request, if it is known."""
         first = self.entries[0] if self.entries else None
         return first if isinstance(first, RequestEntry) else None

@@ -1,6 +1,6 @@
-"""A recording as the lines of a file, JSON objects, and back.
+"""Convert a recording to the lines of a file, JSON objects, and back.
 
-Bytes are {"text": …} where they are UTF-8, else {"base64": …}.
+Bytes are {"text": …} if they are UTF-8, else {"base64": …}.
 """
 
 from base64 import b64decode, b64encode
@@ -17,11 +17,11 @@ _KINDS: dict[str, type[RecordingEntry]] = {kind.__struct_config__.tag: kind for 
 
 
 class UnreadableRecording(ValueError):
-    """A file that is no recording, or none that can be read here."""
+    """A file that is no recording, or not replayable by this version."""
 
 
 class _FileHeader(Struct, kw_only=True, tag_field="schema", tag="gateway.recording"):
-    """The first line.  gateway: the version that wrote it; redacted: the contents have been taken out."""
+    """The first line.  gateway: the version that wrote the file; redacted: the contents are masked."""
 
     version: int
     gateway: str
@@ -31,7 +31,7 @@ class _FileHeader(Struct, kw_only=True, tag_field="schema", tag="gateway.recordi
 
 
 def write_lines(recording: Recording, gateway: str, *, redacted: bool) -> Iterator[bytes]:
-    """gateway: the version that writes it; redacted: the contents have been taken out."""
+    """Yield the lines of the file.  gateway: the version that writes it; redacted: the contents are masked."""
     head = _FileHeader(version=VERSION, gateway=gateway, id=recording.id, started=recording.started, redacted=redacted)
     yield json.encode(head) + b"\n"
     for n, entry in enumerate(recording.entries):
@@ -39,7 +39,7 @@ def write_lines(recording: Recording, gateway: str, *, redacted: bool) -> Iterat
 
 
 def parse_recording(data: bytes) -> Recording:
-    """Raises Unplayable."""
+    """Parse a file.  Raises UnreadableRecording."""
     try:
         first, *lines = data.splitlines() or [b""]
         head = json.decode(first, type=_FileHeader)
@@ -64,9 +64,9 @@ def _complete(recording: Recording) -> None:
 
 
 def entry_to_dict(n: int, entry: RecordingEntry, entries: Sequence[RecordingEntry]) -> dict[str, Any]:
-    """An entry as data.  n: its number, among these."""
+    """Return an entry as data.  n: its number in `entries`."""
     fields: dict[str, Any] = {"n": n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
-    for name in entry.__struct_fields__[1:]:  # behind the time
+    for name in entry.__struct_fields__[1:]:  # skips the time
         value = getattr(entry, name)
         if name == "events":
             value = json.decode(value or b"[]")

@@ -1,8 +1,8 @@
-"""Remove secrets and contents from a recording, so that everything stays where it was.
+"""Mask secrets and contents of a recording without moving a byte.
 
-Letters become x or X, digits 1, all else of a text stays; each character takes as many bytes as before, so that cuts,
-JSON and markup are what they were.  The pieces of one text are looked at as one, however they came.  Words that parsing
-and error mapping need stay.
+Letters become x or X, digits become 1, other characters stay.  Each character takes as many bytes as before, so chunk
+borders, JSON and markup stay the same.  All pieces of one text are masked together, however they are chunked.  Words
+that parsing and error mapping need stay.
 """
 
 import re
@@ -30,7 +30,7 @@ from gateway.recording.entries import (
 )
 
 _LINE = re.compile(r"[^\r\n]+")
-_FIELD = re.compile(r"(?:data|event|id|retry): ?|:")  # what a line of server-sent events begins with
+_FIELD = re.compile(r"(?:data|event|id|retry): ?|:")  # beginnings of a line of server-sent events
 _TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"?|([{}\[\],:])|[^\s"{}\[\],:]+', re.DOTALL)
 _TELLING = frozenset(
     (
@@ -40,8 +40,8 @@ _TELLING = frozenset(
 )  # fmt: skip
 
 _WORD = re.compile(r"[^\W\d]{2,}")
-_PROSE = re.compile(r"get_weather|Paris|(?i:it is sunny|let me see)|city|days")  # of the formats' examples
-_SAID = (  # by servers that cannot answer, and in JSON and calls
+_PROSE = re.compile(r"get_weather|Paris|(?i:it is sunny|let me see)|city|days")  # prose in the examples of the formats
+_SAID = (  # words of error messages, of JSON and of tool calls
     "maximum context prompt length longer exceeds exceeded exceed available model number tokens token input window "
     "size overflow greater requested inputs must less have limit reduce messages failed parse tools requires jinja "
     "not supported missing tool unable generate parser function initialize samplers invalid json schema grammar found "
@@ -49,7 +49,7 @@ _SAID = (  # by servers that cannot answer, and in JSON and calls
     "max_length max_tokens max_completion_tokens max_new_tokens max_seq_len completion requested passed output "
     "input_ids type data signature thinking redacted_thinking true false null True False None"
 )
-_KEPT = frozenset(  # strings that are no content
+_KEPT = frozenset(  # members whose strings are no content
     (
         "$ref", "call_id", "code", "const", "created_at", "detail", "done_reason", "effort", "encoding_format", "enum",
         "execution", "finish_reason", "format", "id", "include", "item_id", "mode", "model", "object", "param",
@@ -59,33 +59,40 @@ _KEPT = frozenset(  # strings that are no content
     )
 )  # fmt: skip
 _SECRET = frozenset(("authorization", "headers", "api_key", "password", "secret", "access_token"))
-_NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # or a letter of one, escaped
-_SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # where these may be names of the user
-_NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # that stand for a text
+_NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # a name, or an escaped letter of one
+_SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # below these, the names may be the user's
+_NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # their numbers encode a text
 _EVENTS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
-_DATA = re.compile(r"data:[^,]{0,100};base64,.{0,24}")  # what tells of which sort it is
+_DATA = re.compile(r"data:[^,]{0,100};base64,.{0,24}")  # the media type, and the first bytes that show the file type
 _UNIT = re.compile(r"\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
 _ALNUM = re.compile(r"[^\W_]")
 _ESCAPED = "\\u0078"
-_WIDE = {1: "x", 2: "ä", 3: "文", 4: "𠀀"}  # by bytes
+_WIDE = {1: "x", 2: "ä", 3: "文", 4: "𠀀"}  # by UTF-8 length
 Mask = Callable[[str], str]
-_Piece = tuple[int, str]  # the place of an entry, and the member of it
+_Piece = tuple[int, str]  # index of an entry, and the name of its member
 
 
 class JsonContainer(Struct, eq=False):
-    """An object or a list.  path: to it, by names; marks: members of an object that tell it from others beside it."""
+    """An object or a list in JSON.
+
+    path: the names that lead to it.
+    key: the name of the current member.
+    marks: members that distinguish it from others with the same path.
+    """
 
     path: tuple[str, ...]
     mapping: bool
-    key: str | None = None  # of the member that is being read
+    key: str | None = None  # of the current member
     marks: dict[str, str] = field(default_factory=dict)
 
 
 class JsonString(Struct, eq=False):
-    """A string, without its quotes; a number or another bare word; or a line that is no JSON, which is nowhere.
+    """A string without its quotes, a bare word such as a number, or a whole line that is no JSON.
 
-    name: of the member whose value it is; inside: the places around it, the innermost last.
+    name: the name of the member that has it as its value.
+    inside: the containers around it, the innermost last; empty for a line.
+    bare: a word without quotes.
     """
 
     start: int
@@ -96,17 +103,18 @@ class JsonString(Struct, eq=False):
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The names on the way to it; what stands in a list has the list's."""
+        """The names that lead to it; an entry of a list has the path of the list."""
         before = self.inside[-1].path if self.inside else ()
         return (*before, self.name) if self.name else before
 
     @property
     def channel(self) -> tuple[object, ...]:
-        """Return the key that the pieces of one text share; to be called at the end of the scan."""
+        """The key that all pieces of one text share; complete only at the end of the scan."""
         return (self.path, *(tuple(sorted(place.marks.items())) for place in self.inside if place.marks))
 
 
 def scan_strings(text: str) -> Iterator[JsonString]:
+    """Yield the strings in JSON, in server-sent events, or in lines of plain text."""
     if text.lstrip()[:1] in ("{", "["):
         yield from _json(text, 0, len(text))
         return
@@ -139,7 +147,7 @@ def _json(text: str, start: int, end: int) -> Iterator[JsonString]:
 
 
 def _plain(name: str) -> str:
-    """Without escapes."""
+    """Return a name without its escapes."""
     if "\\" not in name:
         return name
     try:
@@ -149,7 +157,7 @@ def _plain(name: str) -> str:
 
 
 def _path(here: JsonContainer | None) -> tuple[str, ...]:
-    """To what begins here."""
+    """Return the path of a value that begins here."""
     if here is None:
         return ()
     return (*here.path, here.key) if here.key else here.path
@@ -165,7 +173,7 @@ def _value(token: re.Match[str], here: JsonContainer | None, inside: tuple[JsonC
 
 @cache
 def markup_words() -> frozenset[str]:
-    """Return the words that models and servers write as markup."""
+    """Return the words that models and servers write as markup, in error messages and in JSON."""
     rows = FORMATS.values()
     signs = " ".join([*END_TOKENS, *(sign for row in rows for sign in (*row.signs, *row.first))])
     examples = _PROSE.sub(" ", " ".join(row.example for row in rows))
@@ -173,7 +181,7 @@ def markup_words() -> frozenset[str]:
 
 
 def names_in_request(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
-    """The names in a request: of tools, of what they are called with, and the values that these may have."""
+    """Yield the names in a request: of tools, of their parameters, and the values of enums."""
     if isinstance(body, list):
         for one in body:
             yield from names_in_request(one)
@@ -189,9 +197,9 @@ def names_in_request(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
 
 
 def redact(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> Recording:
-    """Return the recording, or a part of it, without secrets: known ones, and those in secret fields.
+    """Return a recording, or a part of one, with secrets masked: known ones, and those in secret fields.
 
-    contents: also without the contents.
+    contents: mask the contents as well.
     """
     entries = [*recording.entries]
     mask = _masking({*markup_words(), *_named(entries)}) if contents else None
@@ -214,20 +222,20 @@ def redact(recording: Recording, secrets: Collection[bytes], *, contents: bool) 
 
 
 def redact_stream(pieces: Sequence[bytes], secrets: Collection[bytes], mask: Mask | None) -> list[bytes]:
-    """The pieces of one stream.  mask: of contents; None: these stay."""
+    """Mask the pieces of one stream.  mask: masks contents; None: contents stay."""
     data = b"".join(pieces)
     for secret in secrets:
         data = data.replace(secret, b"*" * len(secret))
     text = data.decode(errors="surrogateescape")
     text = _CREDENTIALS.sub(lambda match: _starred(match[0]), text)
-    if mask or _NAMES.search(text):  # else there is nothing to be found
+    if mask or _NAMES.search(text):  # otherwise the text has no secret fields
         text = _replaced(text, mask)
     data = text.encode(errors="surrogateescape")
     return [data[a:b] for a, b in pairwise((0, *accumulate(map(len, pieces))))]
 
 
 def _streams(entries: Sequence[RecordingEntry]) -> list[list[_Piece]]:
-    """Return the pieces of each text, in their order."""
+    """Return the pieces of each stream, in their order."""
     streams: dict[object, list[_Piece]] = {}
     for place, entry in enumerate(entries):
         match entry:
@@ -241,7 +249,7 @@ def _streams(entries: Sequence[RecordingEntry]) -> list[list[_Piece]]:
 
 
 def _retold(entry: RecordingEntry, secrets: Collection[bytes], mask: Mask | None) -> RecordingEntry:
-    """Without what is said of a failure."""
+    """Mask the error message of an entry."""
     if not isinstance(entry, RoundEndEntry | EndEntry) or not entry.problem:
         return entry
     (message,) = redact_stream([entry.problem.message.encode()], secrets, mask)
@@ -254,13 +262,13 @@ def _named(entries: Sequence[RecordingEntry]) -> Iterator[str]:
             try:
                 yield from names_in_request(json.decode(entry.body))
             except (DecodeError, UnicodeDecodeError, RecursionError):
-                continue  # then it has no names that anybody could read
+                continue  # an unreadable body has no names
 
 
 def _replaced(text: str, mask: Mask | None) -> str:
     changes: list[tuple[int, int, str]] = []
     channels: dict[object, list[JsonString]] = {}
-    for one in [*scan_strings(text)]:  # all of it: only then they know what belongs together
+    for one in [*scan_strings(text)]:  # scans the whole text first: `channel` is complete only then
         path = frozenset(one.path)
         if one.bare:
             if mask and path & _NUMBERS:
@@ -277,14 +285,14 @@ def _replaced(text: str, mask: Mask | None) -> str:
 
 def _structural(one: JsonString, text: str) -> bool:
     if one.name == "name":
-        return not (one.inside and "role" in one.inside[-1].marks)  # that of who speaks is his own
+        return not (one.inside and "role" in one.inside[-1].marks)  # the name of a speaker is content
     if one.name == "event":
-        return text[one.start : one.end] in _EVENTS  # else it is a word of the user
+        return text[one.start : one.end] in _EVENTS  # else an event name of the user
     return bool(_KEPT.intersection(one.path[-1:]))
 
 
 def _joined(text: str, pieces: Sequence[JsonString], mask: Mask) -> Iterator[tuple[int, int, str]]:
-    """Each piece as it is where all of them together have been masked; escapes stay as long as they are."""
+    """Yield the masked pieces; they are masked as one text, and escapes keep their length."""
     units = [_UNIT.findall(text[one.start : one.end]) if one.inside else [*text[one.start : one.end]] for one in pieces]
     plain = "".join(_char(unit) for piece in units for unit in piece)
     items = iter(mask(plain))
@@ -294,7 +302,7 @@ def _joined(text: str, pieces: Sequence[JsonString], mask: Mask) -> Iterator[tup
 
 
 def _char(unit: str) -> str:
-    """Return the character that an escape stands for; of control characters any."""
+    """Return the character of an escape; a newline for any escaped control character."""
     if len(unit) == 6:
         return chr(int(unit[2:], 16))
     return "\n" if unit[-1].isalnum() and len(unit) == 2 else unit[-1]
@@ -315,7 +323,7 @@ def _changed(text: str, changes: list[tuple[int, int, str]]) -> str:
 
 
 def _masking(words: Collection[str]) -> Mask:
-    """Return a function that masks all of a text but these words and the syntax of JSON."""
+    """Return a function that masks everything except these words and the syntax of JSON."""
     known = "|".join(map(re.escape, sorted(filter(None, words), key=len, reverse=True)))
     sign = re.compile(rf"({known}|\\[^u]|(?<=\d)[eE](?=[+-]?\d))|\\u[0-9a-fA-F]{{4}}|[^\W_]", re.DOTALL)
 

@@ -1,6 +1,6 @@
-"""Play recordings back: to today's gateway, or to any client.
+"""Replay recordings: through the current gateway, or to any client.
 
-mock_backend   a model server that plays what backends sent           ← start here
-runner         a gateway in front of it, which is asked as the recorded one was
+mock_backend   a model server that plays the responses of backends     ← start here
+runner         a gateway in front of it, and the recorded request
 outcome        the result of a request, in a comparable form
 """

@@ -23,22 +23,23 @@ CallEnd = Literal["end", "break", "hang", "away"]
 _ENDS: dict[str | None, CallEnd] = {
     "upstream_timeout": "hang",
     "upstream_unreachable": "away",
-}  # by what was said of it
+}  # by the problem code of the round
 _HEAD_LIMIT = 64 << 10
 _GONE = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError, ValueError)
 
 
 class RecordedChunk(Struct, frozen=True):
-    """after: seconds, since the piece before it or since the question."""
+    """A piece of a response.  after: seconds since the piece before, or since the request."""
 
     after: float
     data: bytes
 
 
 class RecordedCall(Struct, frozen=True):
-    """One question to a backend, and its answer.  status: 0 where there was none, not even a head.
+    """One upstream call with its response.
 
-    end: how it ended: as it should, with a connection that broke or never was, or in silence.
+    status: 0 if there was not even a head.
+    end: the end of the response: complete, a broken connection, no connection at all ("away"), or a timeout ("hang").
     """
 
     backend: str
@@ -50,24 +51,24 @@ class RecordedCall(Struct, frozen=True):
     end: CallEnd
 
     def cut(self, cut: Rechunk) -> "RecordedCall":
-        """The same in other pieces, without their times."""
+        """Return the call with its bytes in other pieces, without delays."""
         pieces = [RecordedChunk(0, data) for data in cut([piece.data for piece in self.chunks])]
         return RecordedCall(self.backend, self.path, self.status, self.content_type, self.retry_after, pieces, self.end)
 
 
 def recorded_calls(recording: Recording) -> list[RecordedCall]:
-    """Return the calls to backends, in the order in which they were made."""
+    """Return the upstream calls in their order."""
     return [_call(recording.entries, entry) for entry in recording.entries if isinstance(entry, UpstreamRequestEntry)]
 
 
 def join_chunks(pieces: Sequence[bytes]) -> Sequence[bytes]:
-    """Return all in one piece."""
+    """Join all pieces to one."""
     data = b"".join(pieces)
     return [data] if data else []
 
 
 def split_every(size: int) -> Rechunk:
-    """Pieces of so many bytes."""
+    """Return a function that splits data into pieces of this many bytes."""
 
     def cut(pieces: Sequence[bytes]) -> Sequence[bytes]:
         data = b"".join(pieces)
@@ -103,7 +104,7 @@ def _pieces(put: UpstreamRequestEntry, reads: Sequence[UpstreamDataEntry]) -> It
 
 
 def _broken(entries: Sequence[RecordingEntry], put: UpstreamRequestEntry) -> CallEnd:
-    """How it was, by what was said of the round."""
+    """Return the end of an incomplete response, by the problem of its round."""
     ended = next(
         (entry for entry in dropwhile(lambda one: one is not put, entries) if isinstance(entry, RoundEndEntry)), None
     )
@@ -115,13 +116,15 @@ _NONE = RecordedCall("", "", 404, "application/json", None, (), "end")
 
 
 class MockRequest(Struct, frozen=True):
+    """A request to the mock backend."""
+
     method: str
     path: str
     body: bytes
 
     @property
     def model(self) -> str:
-        """The one that it names, "" if it names none."""
+        """The model in the body; "" if there is none."""
         try:
             data = json.decode(self.body)
         except (DecodeError, UnicodeDecodeError):
@@ -131,7 +134,12 @@ class MockRequest(Struct, frozen=True):
 
 
 class MockBackend:
-    """choose: the call whose answer a question gets; None: it is not found.  timed: at the pace of the recording."""
+    """A model server that plays recorded calls.
+
+    choose: returns the call for a request; None: respond with 404.
+    models: the names that /v1/models lists.
+    timed: play at the recorded pace.
+    """
 
     def __init__(self, choose: CallChooser, models: Iterable[str], *, timed: bool = False) -> None:
         self._choose, self._timed = choose, timed
@@ -141,7 +149,7 @@ class MockBackend:
 
     @asynccontextmanager
     async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-        """Serve in this block, and return the URL."""
+        """Serve within the block, and yield the root URL."""
         server = await asyncio.start_server(self._talk, host, port, limit=_HEAD_LIMIT)
         try:
             yield f"http://{host}:{server.sockets[0].getsockname()[1]}"
@@ -164,7 +172,7 @@ class MockBackend:
             writer.close()
 
     async def _answer(self, request: MockRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """True if the connection may be used again."""
+        """Respond to a request; return True if the connection stays usable."""
         if request.method == "GET":
             found = request.path.endswith("/v1/models")
             writer.write(_whole(200 if found else 404, self._list if found else b"{}"))
@@ -178,7 +186,7 @@ class MockBackend:
             writer.write(b"%x\r\n%b\r\n" % (len(piece.data), piece.data))
             await writer.drain()
         if call.end == "hang":
-            await reader.read(1)  # until the other side has had enough
+            await reader.read(1)  # waits until the client disconnects
         elif call.end == "end":
             writer.write(b"0\r\n\r\n")
             await writer.drain()

@@ -1,4 +1,4 @@
-"""Reduce a result to the part that matters: the same under any cut, and without ids and times."""
+"""Reduce a recording to a comparable result, independent of chunking, ids and times."""
 
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
@@ -8,7 +8,7 @@ from msgspec import Struct, json
 
 from gateway.recording import EndEntry, Recording, ResponseDataEntry, RoundEndEntry, UpstreamDataEntry
 
-# What another run says otherwise, or another request of the same meaning.
+# Members that differ between two runs, or between two requests of the same meaning.
 _OWN = frozenset(
     (
         "call_id", "completed_at", "created", "created_at", "encrypted_content", "id", "item_id", "obfuscation",
@@ -22,9 +22,13 @@ _ONCE = frozenset(("finish_reason", "model", "object", "role", "service_tier", "
 
 
 class Outcome(Struct, frozen=True):
-    """said: of each choice in order, each text as one; usage: of each round; answer: what the client got, put together.
+    """The comparable result of a request.
 
-    problem: its code, or its type where it has none.
+    problem: the code of the error, else its type.
+    said: the output of each choice in order; each text is one string.
+    usage: the usage of each round.
+    ledger: the warnings.
+    answer: the response to the client, its chunks merged.
     """
 
     status: int
@@ -36,7 +40,7 @@ class Outcome(Struct, frozen=True):
 
 
 def outcome_of(recording: Recording) -> Outcome:
-    """Of a recording that is over."""
+    """Return the outcome of a complete recording."""
     over = recording.entries[-1]
     assert isinstance(over, EndEntry)
     events = [
@@ -51,7 +55,7 @@ def outcome_of(recording: Recording) -> Outcome:
 
 
 def diff_outcomes(before: Outcome, now: Outcome, members: Sequence[str]) -> list[str]:
-    """Lines that show what of these is not what it was; none if all is."""
+    """Return lines that show the differences in these members; none if they are equal."""
     lines: list[str] = []
     for name in members:
         old, new = getattr(before, name), getattr(now, name)
@@ -66,7 +70,7 @@ def _lines(value: object) -> list[str]:
 
 
 def _usage(recording: Recording) -> Iterator[Any]:
-    """As it was told last in each round."""
+    """Yield the last usage of each round."""
     last = None
     for entry in recording.entries:
         if isinstance(entry, UpstreamDataEntry | RoundEndEntry):
@@ -77,12 +81,12 @@ def _usage(recording: Recording) -> Iterator[Any]:
 
 
 def _told(entry: UpstreamDataEntry | RoundEndEntry) -> list[dict[str, Any]]:
-    """Return its events as data."""
+    """Return the events of an entry as data."""
     return json.decode(entry.events, type=list[dict[str, Any]]) if entry.events else []
 
 
 def _said(events: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the output of each choice, without a trace of its chunks."""
+    """Return the output of each choice, independent of its chunks."""
     choices: dict[int, list[Any]] = {}
     for one in events:
         if one["event"] not in ("Usage", "Failure"):
@@ -116,7 +120,7 @@ def _answer(recording: Recording) -> Any:  # noqa: ANN401 - decoded JSON
 
 
 def _folded(before: Any, new: Any, name: str = "") -> Any:  # noqa: ANN401 - decoded JSON
-    """Return the value that deltas add up to."""
+    """Merge a chunk into the value of the chunks before it."""
     if isinstance(before, dict) and isinstance(new, dict):
         return {**before, **{key: _folded(before.get(key), value, key) for key, value in new.items()}}
     if isinstance(before, list) and isinstance(new, list):
@@ -127,7 +131,7 @@ def _folded(before: Any, new: Any, name: str = "") -> Any:  # noqa: ANN401 - dec
 
 
 def _united(before: list[Any], new: list[Any]) -> list[Any]:
-    """Members with an index are told apart by it."""
+    """Merge two lists; entries with the same index are merged."""
     result = [*before]
     for one in new:
         index = one.get("index") if isinstance(one, dict) else None
@@ -146,5 +150,5 @@ def _normal(value: Any) -> Any:  # noqa: ANN401 - decoded JSON
 
 
 def _worded(name: str, value: object) -> bool:
-    """Return True for the text of a failure, which may be worded otherwise."""
+    """Return True for an error message; its wording may change."""
     return name == "message" and isinstance(value, str)

@@ -1,6 +1,6 @@
-"""Replay a recording: ask a gateway in front of a mock backend as the recorded client asked.
+"""Replay a recording: send the recorded request to a gateway in front of a mock backend.
 
-The request is made stateless, as what it refers to does not exist any more.
+The request is made stateless, since the stored objects that it refers to do not exist any more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,15 +32,15 @@ ENDPOINTS: Mapping[str, str] = {
 }
 _REFERENCES = ("item_reference", "compaction")
 _GONE = ("previous_response_id", "conversation", "background", "prompt_cache_key")
-_HELLO = "Hello"  # the backend's answer is known already: what it was asked is no matter
+_HELLO = "Hello"  # any text: the backend's response is already recorded
 _COMMON = ("model", "stream", "temperature", "top_p", "parallel_tool_calls", "top_logprobs")
-_SOON = 0.5  # seconds for what was too late then
-_NOWHERE = "http://127.0.0.1:9"  # where no server listens
+_SOON = 0.5  # seconds for a timeout in the recording
+_NOWHERE = "http://127.0.0.1:9"  # an address without a server
 _ENOUGH = 1 << 40  # bytes
 
 
 def make_stateless(body: dict[str, Any]) -> dict[str, Any]:
-    """The same without what was stored, and without storing it."""
+    """Return the request without references to stored objects, and with `store` off."""
     fields = {name: value for name, value in body.items() if name not in _GONE}
     if isinstance(fields.get("input"), list):
         fields["input"] = _standing(fields["input"]) or _HELLO
@@ -48,7 +48,10 @@ def make_stateless(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def convert_to_endpoint(body: dict[str, Any], before: str, path: str) -> dict[str, Any]:
-    """For another endpoint a question that may be answered alike: with the tools of this one, in its own words."""
+    """Return a request to another endpoint that fits the recorded responses.
+
+    The request has the same tools, in the form of the other API.
+    """
     if before == path:
         return body
     fields = {name: body[name] for name in _COMMON if name in body}
@@ -63,14 +66,14 @@ def _choice(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool(tool: dict[str, Any], *, flat: bool) -> dict[str, Any]:
-    """As the endpoint has it: with its members in itself, or under the name of its type."""
+    """Return a tool in the form of an API: flat, or with its members under the name of its type."""
     kind = tool["type"]
     members = tool.get(kind) or {name: value for name, value in tool.items() if name != "type"}
     return {"type": kind, **members} if flat else {"type": kind, kind: members}
 
 
 def _standing(items: list[Any]) -> list[Any]:
-    """Return the items that need no others: no references, no outputs of calls elsewhere, nothing sealed."""
+    """Return the items that stand alone: no references, no outputs without their tool call, no encrypted content."""
     objects = [item for item in items if isinstance(item, dict)]
     called = {item.get("call_id") for item in objects if not str(item.get("type")).endswith("_output")}
     return [
@@ -81,7 +84,11 @@ def _standing(items: list[Any]) -> list[Any]:
 
 
 class ReplayOptions(Struct, frozen=True):
-    """Differences from the recorded request; None: none.  cut: of the backends' bytes; timed: at the recorded pace."""
+    """Differences from the recorded request; None: none.
+
+    cut: splits the backends' bytes into other pieces.
+    timed: play at the recorded pace.
+    """
 
     format: str | None = None
     endpoint: str | None = None
@@ -93,7 +100,7 @@ _AS_IT_WAS = ReplayOptions()
 
 
 async def replayed(recording: Recording, ways: ReplayOptions = _AS_IT_WAS) -> Recording:
-    """Return the recording of today's gateway; raise Unplayable."""
+    """Replay through the current gateway, and return the new recording.  Raises UnreadableRecording."""
     _check(recording, ways)
     script = [call.cut(ways.cut) if ways.cut else call for call in recorded_calls(recording)]
     prepared = [entry for entry in recording.entries if isinstance(entry, PreparedEntry)]
@@ -127,7 +134,7 @@ def _check(recording: Recording, ways: ReplayOptions) -> None:
 
 
 def _in_order(script: Sequence[RecordedCall]) -> CallChooser:
-    """Each backend says one thing after another."""
+    """Return a chooser that plays each backend's calls in their order."""
     left = [*script]
 
     def choose(request: MockRequest) -> RecordedCall | None:
@@ -142,7 +149,7 @@ def _in_order(script: Sequence[RecordedCall]) -> CallChooser:
 def _config(
     prepared: Sequence[PreparedEntry], script: Sequence[RecordedCall], root: str, folder: str, format: str | None
 ) -> Config:
-    """A gateway that has what this request met, and asks in the order in which it was done then."""
+    """Return a configuration with the recorded settings, in which backends are tried in the recorded order."""
     models: dict[str, Any] = {}
     for entry in reversed(prepared):
         settings = {**entry.settings, "hedge_seconds": 0, **({"format": format} if format else {})}

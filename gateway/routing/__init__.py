@@ -1,7 +1,8 @@
 """Choose backends, count retries and queue requests: pure state; time and randomness are arguments.
 
-The steps of a request: `Balancer.choose` names a BalancerMember.  `Health.begin` counts the request there at once.
-The member's FairQueue says when it begins.  The outcome goes back to `Health`.  A RetryBudget allows a retry or not.
+The steps of a request: `Balancer.choose` returns a BalancerMember.  `Health.begin` counts the request there at once.
+The member's FairQueue starts it when it has a slot.  The outcome goes back to `Health`.  A RetryBudget permits or
+denies a retry.
 """
 
 from gateway.routing.balancer import BackendLoad, Balancer, BalancerMember

@@ -1,11 +1,12 @@
-"""Choose the backend of a model that the next attempt asks.
+"""Choose the backend of a model for the next attempt.
 
-Members of the lowest priority that can answer are candidates: the least busy of them, or for a key the one that had it
-before.  Nothing here waits or asks: a member's Health and load decide.
+The members with the lowest priority number that admit requests are candidates.  Without a key the least busy one is
+chosen, with a key the one that the key prefers.  Nothing here waits or sends requests: a member's Health and load
+decide.
 
-Keys use weighted rendezvous hashing: for every key an order of names, the same in every process.  A name's score
-depends on nothing but itself, its weight and the key, so that a name that comes or goes takes or leaves its share of
-the keys, and moves no other.
+Keys use weighted rendezvous hashing: each key has an order of the names, the same in every process.  A name's score
+depends only on the name, its weight and the key.  A name that is added or removed therefore takes or leaves its share
+of the keys, and moves no other key.
 """
 
 from bisect import bisect
@@ -20,27 +21,30 @@ from msgspec import Struct
 
 from gateway.routing.health import Health
 
-_FIRST = 16  # places that are remembered; all of them fail a key only where hardly anybody is left
-_KEYS = 8192  # that are remembered, of some 400 bytes each
+_FIRST = 16  # cached places per key; they rarely fail all at once unless few members are left
+_KEYS = 8192  # cached keys, of some 400 bytes each
 _BITS = 64
 _MASK = (1 << _BITS) - 1
 _BITS_LN = _BITS * log(2)
 _DRAWN = 8  # members of a large group that are compared: hardly worse than all (Mitzenmacher's two choices)
-_DRAWS = 64  # until that many are found that can be asked
-_SURVEY = 0.0002  # seconds for each member, between two looks at all of a group: they cost less than a hundredth
-_SHARE = 0.5  # of failures, that makes an outlier
-_WEIGHT = 10  # outcomes, at least
+_DRAWS = 64  # draws, at most, until so many open members are found
+_SURVEY = 0.0002  # seconds per member between two surveys of a group: they cost less than a hundredth of the time
+_SHARE = 0.5  # share of failures of an outlier, at least
+_WEIGHT = 10  # outcomes of an outlier, at least
 
 
 class RendezvousRanking:
-    """names: with their weights, above 0."""
+    """An order of names for each key.  names: with their weights, above 0."""
 
     def __init__(self, names: Sequence[tuple[str, float]]) -> None:
         self._seeds = [(_digest(name), 1 / weight) for name, weight in names]
         self._known: OrderedDict[int, list[int]] = OrderedDict()
 
     def order(self, key: str) -> Iterator[Sequence[int]]:
-        """The names' places, best first, in two portions: the first 16, then, made only if asked for, all others."""
+        """Yield the indexes of the names, best first, in two portions.
+
+        The first portion has 16 of them.  The second has all others, and is computed only if the caller goes on.
+        """
         digest = _digest(key)
         yield self._first(digest)
         yield self._ranked(digest)[_FIRST:]
@@ -55,35 +59,40 @@ class RendezvousRanking:
         return first
 
     def _ranked(self, digest: int) -> list[int]:
-        """By -ln(u)/weight: the least of such numbers is each one's with the probability of its share of the weights.
+        """Return the indexes sorted by -ln(u)/weight.
 
-        u is uniform: the product of two digests, which is a universal hash of either.
+        Each name comes first with the probability of its share of the weights.  The number u is uniform: a product of
+        two digests is a universal hash of either.
         """
         scores = [(_BITS_LN - log((seed * digest & _MASK) + 1)) * share for seed, share in self._seeds]
         return sorted(range(len(scores)), key=scores.__getitem__)
 
 
 def _digest(text: str) -> int:
-    """Odd, so that no product is less random than its factors."""
+    """Return an odd digest, so that a product is as random as its factors."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=_BITS // 8).digest(), "little") | 1
 
 
 class BackendLoad(Protocol):
-    """The work of a member; a FairQueue is one."""
+    """The load of a member; a FairQueue is one."""
 
     @property
     def running(self) -> int:
-        """Requests at it, waiting ones included."""
+        """The requests at the member, waiting ones included."""
         ...
 
     @property
     def is_full(self) -> bool:
-        """True if the next one would have to wait."""
+        """True if the next request would have to wait."""
         ...
 
 
 class BalancerMember(Struct, frozen=True, eq=False):
-    """A backend as one that serves a model.  weight: its share, above 0; priority: of its group, 0 is asked first."""
+    """A backend of a model.
+
+    weight: its share of the requests, above 0.
+    priority: the number of its group; 0 comes first.
+    """
 
     name: str
     weight: float
@@ -93,10 +102,10 @@ class BalancerMember(Struct, frozen=True, eq=False):
 
 
 class Balancer:
-    """members: of one model, with different names.  random: draws from [0, 1).
+    """A load balancer for the backends of one model.  members: with different names; random: draws from [0, 1).
 
-    What it knows can be made again at any time: where members change, a new one takes its place, with the same Healths
-    and loads, and every key stays where it was unless its member is gone or a new one has taken it.
+    The state can be rebuilt at any time: if the members change, a new Balancer with the same Healths and loads replaces
+    this one.  A key keeps its member, unless the member is gone or a new member takes the key.
     """
 
     def __init__(self, members: Iterable[BalancerMember], random: Callable[[], float]) -> None:
@@ -108,9 +117,11 @@ class Balancer:
     def choose(self, now: float, key: str | None, tried: Collection[str]) -> BalancerMember | None:
         """Return the next member, or None if no untried one admits a request.
 
-        key: makes requests go to the same member.  tried: names that are left out.
-        One that is full is chosen only where everybody is.  One that is ejected is chosen only where there is nobody
-        else, and so is one whose circuit is half open, if others were tried.
+        key: sends requests to the same member.
+        tried: names that are left out.
+
+        A full member is chosen only if all are full.  An ejected one is chosen only if there is no other.  The same
+        holds for one with a half-open circuit, if others were tried.
         """
         busy = None
         for group in self._groups:
@@ -121,7 +132,7 @@ class Balancer:
         return busy or self._last(now, tried)
 
     def back_in(self, now: float) -> float:
-        """Seconds until one of them admits a request, as far as is known; 0 without members."""
+        """Return the seconds until a member admits a request, as far as is known; 0 without members."""
         return min((member.health.back_in(now) for member in self._members()), default=0.0)
 
     def _last(self, now: float, tried: Collection[str]) -> BalancerMember | None:
@@ -140,11 +151,11 @@ class _PriorityGroup:
         self._random = random
         self._bounds = [*accumulate(member.weight for member in members)]
         self._ranking = RendezvousRanking([(member.name, member.weight) for member in members])
-        self._bearable = 0.0  # running requests for each unit of weight
+        self._bearable = 0.0  # running requests per unit of weight
         self._next_survey: float | None = None
 
     def choose(self, now: float, key: str | None, tried: Collection[str]) -> BalancerMember | None:
-        """Return a full member only if all are full."""
+        """Return the group's member for a request, or None; a full one only if all are full."""
         if self._next_survey is None or now >= self._next_survey:
             self._survey(now)
         if key is None:
@@ -156,7 +167,7 @@ class _PriorityGroup:
         return other if other and not other.load.is_full else preferred
 
     def _preferred(self, now: float, key: str, tried: Collection[str]) -> BalancerMember | None:
-        """Return the first member for the key with little load, or else the first that admits it."""
+        """Return the first member for the key with a light load, else the first that admits the request."""
         busy = None
         for places in self._ranking.order(key):
             for place in places:
@@ -174,17 +185,17 @@ class _PriorityGroup:
         return not load.is_full and load.running <= self._bearable * member.weight
 
     def _least_busy(self, now: float, tried: Collection[str]) -> BalancerMember | None:
-        """Where several are, by chance, in proportion to their weights."""
+        """Return the least busy member; a tie is broken by chance, in proportion to the weights."""
         if len(self.members) > _DRAWN and (drawn := self._drawn(now, tried)):
             return min(drawn, key=lambda one: (one.load.is_full, _cost(one)))
         left = (member for member in self.members if _is_open(member, now, tried))
-        # The least of such logarithms is each one's with the probability of its share.
+        # The least of these values is each member's with the probability of its share of the weights.
         return min(
             left, key=lambda one: (one.load.is_full, _cost(one), -log(1 - self._random()) / one.weight), default=None
         )
 
     def _drawn(self, now: float, tried: Collection[str]) -> list[BalancerMember]:
-        """Return some open members, drawn by weight, perhaps more than once; none if there are few."""
+        """Return some open members, drawn by weight with repetition; none if open members are rare."""
         drawn: list[BalancerMember] = []
         for _ in range(_DRAWS):
             member = self.members[bisect(self._bounds, self._random() * self._bounds[-1], hi=len(self.members) - 1)]
@@ -195,10 +206,11 @@ class _PriorityGroup:
         return drawn
 
     def _survey(self, now: float) -> None:
-        """Work out now and then what depends on all members: the largest fair load, and the outliers.
+        """Update what depends on all members: the largest fair load, and the outliers.
 
-        1.5 times the mean and 2: never less than two standard deviations above the mean, if requests come by chance
-        (m/2 + 2 >= 2*sqrt(m) for every m), so that a key leaves its member for a reason.
+        The largest fair load is 1.5 times the mean and 2.  If requests come by chance, this is never less than two
+        standard deviations above the mean (m/2 + 2 >= 2*sqrt(m) for every m), so a key leaves its member only for a
+        reason.
         """
         self._next_survey = now + _SURVEY * len(self.members)
         present = [one for one in self.members if one.health.admits(now) and not one.health.ejected(now)]
@@ -208,7 +220,10 @@ class _PriorityGroup:
             self._eject(now, present)
 
     def _eject(self, now: float, present: Sequence[BalancerMember]) -> None:
-        """The worst first, of those whose share of failures is more than twice that of all others together."""
+        """Eject the worst members whose share of failures is more than twice that of all others together.
+
+        At most half of the members are ejected at a time.
+        """
         room = len(self.members) // 2 - sum(one.health.ejected(now) for one in self.members)
         counted = [(one.health.share, one.health.weight(now), one.health) for one in present]
         outcomes = sum(weight for _, weight, _ in counted)
@@ -223,7 +238,7 @@ class _PriorityGroup:
 
 
 def _is_open(member: BalancerMember, now: float, tried: Collection[str]) -> bool:
-    """Return True if a request may go to a member; a retry never probes a half-open circuit."""
+    """Return True if a request may go to a member; a retry never tests a half-open circuit."""
     health = member.health
     if member.name in tried or not health.admits(now) or health.ejected(now):
         return False
@@ -231,6 +246,6 @@ def _is_open(member: BalancerMember, now: float, tried: Collection[str]) -> bool
 
 
 def _cost(member: BalancerMember) -> float:
-    """Return the cost of one more request.  Idle members cost the same, so that shares are right under little load."""
+    """Return the cost of one more request.  Idle members cost the same, so light load follows the weights."""
     running = member.load.running
     return (running + 1) / member.weight if running else 0.0

@@ -1,7 +1,7 @@
 """Limit concurrent requests, with a queue that is fair to tenants.
 
-Self-clocked fair queueing (Golestani, INFOCOM 1994): the first of each tenant's line has a tag, 1/weight beyond that of
-who went in last; the least tag is next.  Nothing is to be remembered of a tenant that does not wait.
+Self-clocked fair queueing (Golestani, INFOCOM 1994): each tenant's queue has a tag, 1/weight above the tag of the entry
+that started last.  The queue with the least tag is next.  A tenant without waiting entries needs no state.
 """
 
 from collections import OrderedDict
@@ -11,11 +11,15 @@ from itertools import count
 
 from msgspec import Struct
 
-_SPARE = 16  # entries of lines that are gone, that are not worth the clearing
+_SPARE = 16  # stale heap entries that are not worth a cleanup
 
 
 class QueueEntry(Struct, eq=False):
-    """inside: its turn has come, and it has not left; on_turn: may be set as long as it waits."""
+    """A place in the queue.
+
+    on_turn: called when the slot is granted; may be replaced while the entry waits.
+    inside: the entry has a slot.
+    """
 
     tenant: str
     on_turn: Callable[[], object]
@@ -23,14 +27,20 @@ class QueueEntry(Struct, eq=False):
 
 
 class _TenantQueue(Struct, eq=False):
-    """A tenant's tickets, in the order in which they came; never empty while it has its place."""
+    """A tenant's waiting entries, in the order of their arrival; never empty while it is registered."""
 
     weight: float
     tickets: OrderedDict[QueueEntry, None]
 
 
 class FairQueue:
-    """limit: how many are inside at a time; 0: any number.  length: how many wait at most.  Both may be changed."""
+    """A limit of concurrent requests with a queue.
+
+    limit: entries with a slot at a time; 0: no limit.  It may be changed.
+    length: the maximum of waiting entries.  It may be changed.
+    inside: entries with a slot.
+    waiting: entries without one.
+    """
 
     def __init__(self, limit: int, length: int) -> None:
         self._limit = limit
@@ -38,12 +48,13 @@ class FairQueue:
         self.inside = 0
         self.waiting = 0
         self._lines: dict[str, _TenantQueue] = {}
-        self._order: list[tuple[float, int, _TenantQueue]] = []  # a heap; of a line that is gone an entry may be left
+        self._order: list[tuple[float, int, _TenantQueue]] = []  # a heap; it may have entries of ended queues
         self._numbers = count()
-        self._tag = 0.0  # of who went in last
+        self._tag = 0.0  # of the entry that started last
 
     @property
     def limit(self) -> int:
+        """The maximum of entries with a slot; 0: no limit."""
         return self._limit
 
     @limit.setter
@@ -54,19 +65,19 @@ class FairQueue:
 
     @property
     def running(self) -> int:
-        """How many are inside or wait."""
+        """The entries with a slot, and the waiting ones."""
         return self.inside + self.waiting
 
     @property
     def is_full(self) -> bool:
-        """True if the next one would have to wait."""
+        """True if the next entry would have to wait."""
         return 0 < self._limit <= self.inside
 
     def acquire(self, tenant: str, weight: float, on_turn: Callable[[], object]) -> QueueEntry | None:
-        """A ticket, inside or waiting; None if there is no place to wait, either.
+        """Return an entry with a slot or a waiting one; None if the queue is full.
 
-        weight: the tenant's share of the turns, above 0; it holds for all that it has waiting.
-        on_turn: called once for a ticket that had to wait, when it is inside.  Must not raise.
+        weight: the tenant's share of the slots, above 0; the first waiting entry sets it for all that wait.
+        on_turn: called once when a waiting entry gets its slot.  It must not raise.
         """
         if not self.waiting and not self.is_full:
             self.inside += 1
@@ -78,7 +89,7 @@ class FairQueue:
         return ticket
 
     def release(self, ticket: QueueEntry) -> None:
-        """From inside, which gives the next its turn, or from the queue.  One that has left may leave again."""
+        """Give back the slot of an entry, or take it out of the queue.  A second call has no effect."""
         if ticket.inside:
             ticket.inside = False
             self.inside -= 1
@@ -100,7 +111,7 @@ class FairQueue:
         heappush(self._order, (self._tag + 1 / line.weight, next(self._numbers), line))
 
     def _fill(self) -> None:
-        """A turn may end at once, and another begin in here: so the state is whole before each."""
+        """Start waiting entries.  The callback may release and acquire, so the state is consistent before each call."""
         while self.waiting and not self.is_full:
             self._next().on_turn()
 
@@ -124,7 +135,7 @@ class FairQueue:
             del self._lines[ticket.tenant]
 
     def _clear(self) -> None:
-        """Entries of lines that gave up go once they are most of them."""
+        """Remove stale heap entries once they are the majority."""
         if len(self._order) > 2 * len(self._lines) + _SPARE:
             self._order = [entry for entry in self._order if entry[2].tickets]
             heapify(self._order)

@@ -1,7 +1,8 @@
-"""How well one backend is, from what became of requests: a circuit breaker, and the share of failures of late.
+"""A circuit breaker and a recent failure rate for one backend.
 
-Times are seconds of a monotonic clock.  Closed: everything is let through.  Open: nothing.  Half open: one request, the
-trial, which closes the circuit or opens it again for twice as long; where it takes its time, another one may try.
+Times are seconds of a monotonic clock.  A closed circuit admits all requests, an open one none.  A half-open circuit
+admits one request, the trial.  The trial closes the circuit, or opens it again for twice as long.  If a trial takes
+long, another one may start.
 """
 
 from collections.abc import Callable
@@ -12,59 +13,60 @@ CircuitState = Literal["closed", "open", "half_open"]
 AttemptToken = NewType("AttemptToken", int)
 
 _STRAY = AttemptToken(0)
-_FAILURES = 5  # in a row, that open the circuit
-_LONGEST = 30.0  # seconds of a pause; the first is one
-_TRIAL = 2.0  # seconds until there is another: a whole answer may take minutes, and others shall not wait for it
-_JITTER = 0.2  # so that trials of many gateways do not come at once
-_REST = 60.0  # seconds that a server may ask for
+_FAILURES = 5  # consecutive failures that open the circuit
+_LONGEST = 30.0  # seconds of a pause, at most; the first is one
+_TRIAL = 2.0  # seconds until the next trial: a whole response may take minutes, too long for others to wait
+_JITTER = 0.2  # spreads the trials of many gateways
+_REST = 60.0  # seconds, at most, that a backend may ask for
 _HALF_LIFE = 10.0  # seconds, of an outcome's weight
-_MEMORY = 60.0  # seconds after which an ejection is the first one again
+_MEMORY = 60.0  # seconds after which an ejection counts as the first again
 
 
 class Health:
-    """Of one backend, whatever models it serves.  random: draws from [0, 1).
+    """The health of one backend, for all its models.  random: draws from [0, 1).
 
-    An Attempt is the circuit's generation in which a request began: an outcome of an older one tells of a time that is
-    over, and counts for nothing.
+    An AttemptToken is the generation of the circuit in which an attempt began.  Outcomes of an older generation are
+    outdated and do not count.
     """
 
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
         self._generation = AttemptToken(1)
-        self._failures = 0  # in a row, while closed
-        self._openings = 0  # in a row; 0: closed
+        self._failures = 0  # consecutive ones, while closed
+        self._openings = 0  # consecutive ones; 0: closed
         self._open_until = -inf
-        self._trials = 0  # on their way
-        self._alone_until = -inf  # the trial that began last; -inf: none is on its way
+        self._trials = 0  # trials in progress
+        self._alone_until = -inf  # end of the latest trial's exclusive time; -inf: no trial is in progress
         self._rest_until = -inf
         self._ejections = 0
         self._ejected_until = -inf
-        self._good = self._bad = 0.0  # outcomes, as they weighed at _counted_at
+        self._good = self._bad = 0.0  # outcomes, with their weights at _counted_at
         self._counted_at = -inf
 
     def state(self, now: float) -> CircuitState:
+        """Return the state of the circuit."""
         if not self._openings:
             return "closed"
         return "open" if now < self._open_until else "half_open"
 
     def admits(self, now: float) -> bool:
-        """True if a request may be put to it; whether it is ejected is another question."""
+        """Return True if a request may go to the backend; ejection is not considered."""
         return now >= self._open_until and now >= self._rest_until and now >= self._alone_until
 
     def ejected(self, now: float) -> bool:
-        """True while others should be asked in its place, if there are any."""
+        """Return True while other backends are preferred, if there are any."""
         return now < self._ejected_until
 
     def back_in(self, now: float) -> float:
-        """Seconds until it admits a request, as far as is known: 0 if it does."""
+        """Return the seconds until the backend admits a request, as far as is known; 0 if it does."""
         return max(self._open_until - now, self._rest_until - now, self._alone_until - now, 0.0)
 
     def begin(self, now: float) -> AttemptToken:
-        """A request is put to it: the trial, if the circuit is half open.
+        """Count a request that goes to the backend; it is the trial if the circuit is half open.
 
-        Has to follow the choice at once, before anything is awaited, and every attempt needs an outcome: `well`, `ill`,
-        `poor` or `dropped`.  After `well` there may be an `ill`, where an answer breaks off.  One that is put to it
-        though it does not admit any is let be: its outcome counts for nothing.
+        The caller calls this right after the choice, before any await.  It reports one outcome per attempt: `well`,
+        `ill`, `poor` or `record_no_outcome`.  An `ill` may follow a `well` if the response breaks off.  The outcome of
+        a request that the backend does not admit never counts.
         """
         if not self._openings:
             return self._generation
@@ -77,11 +79,11 @@ class Health:
         return self._generation
 
     def is_current(self, attempt: AttemptToken) -> bool:
-        """False if the circuit has changed since: one that waited for its turn should choose again then."""
+        """Return False if the circuit has changed since: a request that waited in a queue should choose again."""
         return attempt == self._generation
 
     def well(self, attempt: AttemptToken, now: float) -> bool:
-        """Note that a response began: content, or an end without any.  Return True if that has closed the circuit."""
+        """Count a response that began: content, or an end without any.  Return True if that closed the circuit."""
         if attempt != self._generation:
             return False
         self._failures = 0
@@ -93,7 +95,10 @@ class Health:
         return True
 
     def ill(self, attempt: AttemptToken, now: float) -> None:
-        """A failure that speaks of the server: it refused, timed out, was lost, said 502, 503 or 504, or no answer."""
+        """Count a failure of the server.
+
+        It refused or lost the connection, timed out, returned 502, 503 or 504, or no valid response.
+        """
         if not self.is_current(attempt):
             return
         self._failures += 1
@@ -103,16 +108,16 @@ class Health:
             self._open(now)
 
     def poor(self, attempt: AttemptToken, now: float) -> None:
-        """A failure that may be the request's fault, a 500: it is counted, but breaks no circuit, and mends none."""
+        """Count a failure that the request may have caused, a 500.  It neither opens nor closes the circuit."""
         if self.is_current(attempt):
             self._age(now)
             self._bad += 1
             self.record_no_outcome(attempt)
 
     def record_no_outcome(self, attempt: AttemptToken) -> None:
-        """There is no outcome, as the client left or the server asked for rest: another may be the trial.
+        """End an attempt without an outcome: the client disconnected, or the backend asked for a pause.
 
-        Where others are on their way it is theirs: one that takes its time is not forgotten for that.
+        Another request may be the trial then, unless other trials are in progress: those decide.
         """
         if self._openings and self.is_current(attempt):
             self._trials -= 1
@@ -121,20 +126,26 @@ class Health:
                 self._renew()
 
     def rest(self, now: float, seconds: float) -> None:
-        """Pause the backend for so long as it asked, at most 60 s; no failure, and no outcome of an attempt."""
+        """Pause the backend for the time that it asked for, at most 60 s.
+
+        The pause is no failure, and no outcome of an attempt.
+        """
         self._rest_until = max(self._rest_until, now + min(seconds, _REST))
 
     def probed(self, now: float, *, well: bool) -> None:
-        """Note the result of a probe.  A good one ends the pause, but closes no circuit; a bad one is like `ill`."""
+        """Count the result of a probe.
+
+        A good result ends the pause but does not close the circuit.  A bad one is like `ill`.
+        """
         if well and now < self._open_until:
             self._open_until = now
         elif not well and self._alone_until == -inf and now >= self._open_until:
             self.ill(self._generation, now)
 
     def eject(self, now: float) -> None:
-        """Pause an outlier for 1 s, and twice as long if the last time was not long ago.
+        """Pause an outlier for 1 s, and twice as long if the last ejection was recent.
 
-        What it did until now is forgotten, so that it is judged by what it does when it is back.
+        The outcomes so far are deleted, so that only new ones count when it is back.
         """
         recent = now - self._ejected_until < _MEMORY
         self._ejections = self._ejections + 1 if recent else 1
@@ -143,15 +154,15 @@ class Health:
 
     @property
     def share(self) -> float:
-        """Of failures among its outcomes, between 0 and 1; of late ones above all.  0 without any."""
+        """The share of failures among the outcomes, between 0 and 1; recent ones weigh more.  0 without outcomes."""
         return self._bad / (self._good + self._bad or 1.0)
 
     def weight(self, now: float) -> float:
-        """How many outcomes `share` is of; each counts half after 10 s."""
+        """Return the weighted number of outcomes in `share`; each counts half after 10 s."""
         return (self._good + self._bad) * self._decay(now)
 
     def _age(self, now: float) -> None:
-        """Let old counts lose their weight."""
+        """Reduce the weight of old outcomes."""
         decay = self._decay(now)
         self._good, self._bad, self._counted_at = self._good * decay, self._bad * decay, now
 
@@ -165,7 +176,7 @@ class Health:
         self._turn()
 
     def _close(self) -> None:
-        """As if it were new: what failed before says nothing of what it is now."""
+        """Close the circuit and forget all earlier failures."""
         self._openings = 0
         self._good = self._bad = 0.0
         self._turn()
@@ -176,7 +187,7 @@ class Health:
         self._renew()
 
     def _renew(self) -> None:
-        """Let attempts that have begun count no longer."""
+        """Start a new generation: outcomes of earlier attempts no longer count."""
         self._generation = AttemptToken(self._generation + 1)
 
     def _pause(self, times: int) -> float:
