@@ -7,23 +7,23 @@ Reading order:
     records             stored values without SQL
     database            transactions, and writes that share one
     engines             SQLite and PostgreSQL
-    item_lists          lists of items that grow and branch: all others are made of them
+    item_lists          lists of items that grow and branch; most others build on them
     conversations       a list with a name, and its lease
     responses           ranges of lists, and the response that each continues
     jobs                leases of responses that outlive the connection of their client
     event_logs          the events of jobs
     chat_completions    stored chat completions
-    idempotency_keys    requests that are sent twice and answered once
+    idempotency_keys    repeated requests that get one response
     reasoning_memory    reasoning that clients do not send back
-    usage_counts        use of keys and models, which may be limited
-    expiry              deletes rows that are old or surplus
+    usage_counts        usage of keys and models, for limits
+    expiry              deletes old and surplus rows
 
-All are functions over a connection (`async with database.writing() as db`), and look up per tenant: what another one
-has does not exist.  Jobs and logs are known by the id of their response, which is to be found first.  Times are
-arguments: Unix seconds, but for what has to do with leases, which is in milliseconds.
+All are functions over a connection (`async with database.writing() as db`).  Each lookup is for one tenant: the rows of
+other tenants do not exist for it.  Jobs and logs have the id of their response; the caller finds the response first.
+Times are arguments, in Unix seconds; those of leases are in milliseconds.
 
-Whoever locks several rows locks those of jobs first, then those of threads, then those of responses: so two of them
-never wait for each other.
+A transaction that locks several rows locks jobs first, then threads, then responses, so that no two transactions wait
+for each other.
 """
 
 import sys
@@ -33,7 +33,7 @@ from gateway.store.database import Database
 
 __all__ = ["Database"]
 
-# Run when something of them is used: a gateway that stores nothing does without SQLAlchemy (22 MB, 0.2 s).
+# Loaded at first use: without stored data the gateway needs no SQLAlchemy (22 MB, 0.2 s).
 _WITH_SQL = (
     "chat_completions", "conversations", "jobs", "idempotency_keys", "event_logs", "responses", "expiry",
     "reasoning_memory", "item_lists", "usage_counts",

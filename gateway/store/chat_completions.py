@@ -1,4 +1,4 @@
-"""Chat completions that are kept because their client asked for it, and the messages that they answer."""
+"""Stored chat completions with their input messages, for clients that send `store: true`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _SAVE, _LABEL = insert(completions), insert(labels)
 
 
 async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages: Sequence[Item], now: int) -> None:
-    """Keep a completion, with `metadata` in its body, and what it was asked."""
+    """Store a completion, with `metadata` in its body, and its input messages."""
     id, data = body["id"], encode(body)
     identified = [{**message, "id": f"{id}-{place}"} for place, message in enumerate(messages)]
     await item_lists.begin(db, ItemList(id, tenant, identified, now, extra_bytes=len(data)))
@@ -29,6 +29,7 @@ async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages:
 
 
 async def find(db: AsyncConnection, tenant: str, id: str) -> StoredCompletion | None:
+    """Return the completion of a tenant, or None."""
     row = (await db.execute(_FIND, {"this": id, "tenant": tenant})).one_or_none()
     return _completion(row) if row else None
 
@@ -42,7 +43,12 @@ async def page(
     newest_first: bool = False,
     behind: StoredCompletion | None = None,
 ) -> list[StoredCompletion]:
-    """At most so many of those that are wanted, by the time they were made, from behind one of them."""
+    """Return a page of matching completions, ordered by creation time.
+
+    wanted: the filter.
+    limit: the maximum of completions.
+    behind: the last completion of the page before.
+    """
     age = (completions.c.created_at, completions.c.id)
     query = _FOUND.where(completions.c.tenant == tenant, *_conditions(wanted))
     if behind:
@@ -66,7 +72,7 @@ _REMOVE = delete(all_threads).where(all_threads.c.id == bindparam("this"))
 
 
 async def set_metadata(db: AsyncConnection, completion: StoredCompletion, metadata: dict[str, str]) -> StoredCompletion:
-    """The same with other metadata in place of its own."""
+    """Replace the metadata, and return the changed completion."""
     changed = replace(completion, body={**completion.body, "metadata": metadata})
     await db.execute(_DESCRIBE, {"this": completion.id, "said": encode(changed.body)})
     await db.execute(_UNLABEL, {"this": completion.id})
@@ -75,7 +81,7 @@ async def set_metadata(db: AsyncConnection, completion: StoredCompletion, metada
 
 
 async def remove(db: AsyncConnection, id: str) -> None:
-    """Forget it and its messages, which nothing goes on from."""
+    """Delete a completion with its messages; no other list continues them."""
     await db.execute(_REMOVE, {"this": id})
 
 

@@ -1,4 +1,4 @@
-"""Conversations: lists of items that clients name, and that one response at a time goes on from."""
+"""Conversations: lists of items that clients name.  One response at a time continues a conversation."""
 
 from collections.abc import Sequence
 
@@ -21,6 +21,7 @@ _FIND = (
 
 
 async def find(db: AsyncConnection, tenant: str, id: str) -> StoredConversation | None:
+    """Return the conversation of a tenant, or None."""
     row = (await db.execute(_FIND, {"this": id, "tenant": tenant})).one_or_none()
     return StoredConversation(row.id, row.thread, row.created_at, decode(row.metadata), row.length) if row else None
 
@@ -31,6 +32,7 @@ _CREATE = insert(conversations)
 async def create(
     db: AsyncConnection, tenant: str, id: str, metadata: dict[str, str], items: Sequence[Item], now: int
 ) -> None:
+    """Create a conversation with its first items."""
     await item_lists.begin(db, ItemList(id, tenant, items, now))
     fields = {"created_at": now, "metadata": encode(metadata), "held_until": 0}
     await db.execute(_CREATE, {"id": id, "tenant": tenant, "thread": id, **fields})
@@ -39,15 +41,15 @@ async def create(
 async def append(
     db: AsyncConnection, conversation: StoredConversation, items: Sequence[Item], now: int
 ) -> ItemRange | None:
-    """Their range at its end, wherever that is by now; None if it was deleted for its age meanwhile."""
+    """Append items at the current end, and return their range; None if the conversation has expired meanwhile."""
     return await item_lists.extend(db, conversation.thread, items, now)
 
 
-_CHANGE = update(conversations).where(conversations.c.id == bindparam("this"))  # sets what it is executed with
+_CHANGE = update(conversations).where(conversations.c.id == bindparam("this"))  # sets the values of the execution
 
 
 async def set_metadata(db: AsyncConnection, id: str, metadata: dict[str, str]) -> None:
-    """Replace its metadata."""
+    """Replace the metadata."""
     await db.execute(_CHANGE, {"this": id, "metadata": encode(metadata)})
 
 
@@ -55,7 +57,7 @@ _REMOVE = delete(conversations).where(conversations.c.id == bindparam("this"))
 
 
 async def remove(db: AsyncConnection, id: str) -> None:
-    """Forget it; its items stay with the responses that were made in it."""
+    """Delete a conversation; its items stay with the responses that were made in it."""
     await db.execute(_REMOVE, {"this": id})
 
 
@@ -67,17 +69,17 @@ _HOLD = _CHANGE.where(
 
 
 async def acquire(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms: int) -> bool:
-    """Take it for a request, or take it for longer; False if another one is at work on it."""
+    """Acquire or extend the lease for a request; return False if another request has it."""
     fields = {"holder": holder, "held_until": now_ms + lease_ms}
     held = await db.execute(_HOLD, {"this": id, "mine": holder, "now": now_ms, **fields})
     return held.rowcount == 1
 
 
 async def renew(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms: int) -> None:
-    """Keep it for longer, if it was not let go and nobody else has taken it."""
+    """Extend the lease, if this holder still has it."""
     await db.execute(_HELD, {"this": id, "mine": holder, "held_until": now_ms + lease_ms})
 
 
 async def release(db: AsyncConnection, id: str, holder: str) -> None:
-    """Leave it to others, unless it is another one's already."""
+    """Release the lease, if this holder still has it."""
     await db.execute(_HELD, {"this": id, "mine": holder, "holder": None, "held_until": 0})

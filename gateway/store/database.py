@@ -1,6 +1,6 @@
 """Open a database by its URL: SQLite in one file, for one machine, or PostgreSQL, for a fleet.
 
-Small writes share a transaction, as its begin and end cost more than they do.
+Small writes share a transaction, since its begin and end cost more than the writes.
 """
 
 import asyncio
@@ -20,24 +20,27 @@ if TYPE_CHECKING:
 
 _One = TypeVar("_One")
 _Waiting = list[tuple[_One, asyncio.Future[None]]]
-_MOST = 100  # in a transaction: others wait for it, too
+_MOST = 100  # writes in a transaction, so that others do not wait long
 _NO_FILE = ("", ":memory:")
 _Write = Callable[["AsyncConnection", Sequence[_One]], Awaitable[object]]
 
 
 class GroupCommit(Generic[_One]):
-    """Things to be written: those that wait are written together, after those that came before them.
+    """Group writes: those that wait are written together, in one transaction, after all earlier ones.
 
-    write: all of them or nothing; raises StoreFailed where nothing can be written, anything else for a mistake in one.
+    write: writes all or nothing.  It raises StoreFailed if the database fails, any other error for an invalid value.
     """
 
     def __init__(self, write: Callable[[Sequence[_One]], Awaitable[object]]) -> None:
         self._write = write
         self._waiting: _Waiting[_One] = []
-        self._work: asyncio.Task[None] | None = None  # for as long as there is any
+        self._work: asyncio.Task[None] | None = None  # while there is any
 
     async def add(self, one: _One) -> None:
-        """Until it is written, which it is even if nobody waits any more; raises what `write` did."""
+        """Wait until the value is written.  It is written even if this call is cancelled.
+
+        Raises the error of `write`.
+        """
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, written))
         if not self._work or self._work.done():
@@ -45,7 +48,7 @@ class GroupCommit(Generic[_One]):
         await written
 
     async def close(self) -> None:
-        """Until all is written."""
+        """Wait until all values are written."""
         if self._work:
             await self._work
 
@@ -59,7 +62,7 @@ class GroupCommit(Generic[_One]):
             await self._write([one for one, _ in batch])
         except Exception as error:  # noqa: BLE001 - the waiting tasks get it
             if len(batch) > 1 and not isinstance(error, StoreFailed):
-                for alone in batch:  # so that only one gets it
+                for alone in batch:  # so that only the invalid one fails
                     await self._settle([alone])
             else:
                 _tell(batch, error)
@@ -69,7 +72,7 @@ class GroupCommit(Generic[_One]):
 
 def _tell(batch: _Waiting[_One], failure: Exception | None = None) -> None:
     for _, written in batch:
-        if written.done():  # nobody waits any more
+        if written.done():  # the waiting call was cancelled
             continue
         if failure:
             written.set_exception(failure)
@@ -78,11 +81,13 @@ def _tell(batch: _Waiting[_One], failure: Exception | None = None) -> None:
 
 
 class Database:
-    """Transactions; the schema is brought up to date before the first one.
+    """Transactions of a database; the schema is brought up to date before the first one.
 
-    `reading` sees one state of the data; `writing` is all or nothing.  Both raise StoreFailed for whatever a database
-    can fail with, so their blocks should do nothing else.  notifies: whether processes hear each other (`listening`).
-    failed: is told whenever one does.
+    A block of `reading` sees one state of the data; a block of `writing` is all or nothing.  Both raise StoreFailed for
+    any failure of the database, so their blocks should do nothing else.
+
+    notifies: processes can notify each other (`listen`).
+    failed: called at each StoreFailed.
     """
 
     def __init__(self, url: str, failed: Callable[[], None] = lambda: None) -> None:
@@ -95,6 +100,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> "AsyncIterator[AsyncConnection]":
+        """Open a transaction for reading.  Raises StoreFailed."""
         engines = await self._opened()
         with self._telling():
             async with engines.transaction(engines.reads) as db:
@@ -102,15 +108,16 @@ class Database:
 
     @asynccontextmanager
     async def writing(self) -> "AsyncIterator[AsyncConnection]":
+        """Open a transaction for writing.  Raises StoreFailed."""
         engines = await self._opened()
         with self._telling():
             async with engines.transaction(engines.writes) as db:
                 yield db
 
     async def write_grouped(self, write: _Write[_One], one: _One) -> None:
-        """`write` it, in a `writing` that it may share with what others give the same function meanwhile.
+        """Call `write` in a transaction that it may share with concurrent calls of the same function.
 
-        It has to be of new rows: two processes that lock the same ones, in another order each, would fail.
+        It has to write new rows only: two processes that lock the same rows in different orders would fail.
         """
         if write not in self._batches:
             self._batches[write] = GroupCommit(partial(self._write, write))
@@ -130,22 +137,23 @@ class Database:
 
     @property
     def lost(self) -> bool:
-        """Return True if its file was deleted or replaced while it was in use."""
+        """True if the database file was deleted or replaced while it was in use."""
         return self._engines is not None and self._engines.lost
 
     def exists(self) -> bool:
-        """Return True if the store may hold anything: the first write creates the file."""
+        """Return True if the store may have data: the first write creates the file."""
         return self._file in _NO_FILE or Path(self._file).exists()
 
     async def listen(self, channel: str, heard: Callable[[str], object]) -> None:
-        """Call it with whatever `notify` sends, until cancelled; with SQLite it returns at once.
+        """Call `heard` with each payload of `notify` until cancelled; with SQLite, return at once.
 
-        What is sent while there is no connection to the server is not heard.
+        Payloads sent while there is no connection to the server are lost.
         """
         if self.notifies:
             await (await self._opened()).listen(channel, heard)
 
     async def close(self) -> None:
+        """Write what waits, and close all connections."""
         for batches in self._batches.values():
             await batches.close()
         if self._engines:

@@ -1,7 +1,7 @@
 """Create SQLAlchemy engines from a URL, and hide the differences of SQLite and PostgreSQL.
 
-SQLite's driver has a thread for each connection.  A statement is one trip there, as a trip costs more than a statement;
-aiosqlite takes three or four: to make a cursor, to execute, to fetch, to close.
+SQLite's driver has a thread per connection, and a round trip to it costs more than a statement.  Here a statement is
+one round trip.  With aiosqlite's own cursors it is three or four: create a cursor, execute, fetch, close.
 """
 
 import asyncio
@@ -25,37 +25,38 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from gateway.errors import StoreFailed
 from gateway.store.migrations import upgrade
 
-_WAIT = 5  # seconds, for a connection, for a server to accept one
-_LOCKED = 30  # seconds for another process's transaction, as SQLite lets those who wait try at random
+_WAIT = 5  # seconds for a connection from the pool, and for a server to accept one
+_LOCKED = 30  # seconds for another process's transaction: SQLite lets waiting ones retry at random
 _QUEUE = 30  # seconds that a transaction may wait for others of this process
-_MOST_WAITING = 2000  # of these
-_WRITERS = 10  # at a time, where the database can do more than one
+_MOST_WAITING = 2000  # waiting transactions, at most
+_WRITERS = 10  # concurrent writing transactions, if the database supports it
 _ANSWER = 30  # seconds that a server may take for one statement
-_AGAIN = 1.0  # seconds until a connection that listens is tried, or made, again
-_LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that is always the same
+_AGAIN = 1.0  # seconds between checks of a listening connection, and before a new one
+_LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that never changes
 _CLOSED = "The gateway's store is closed."
 _LOST = "The gateway's database file was deleted or replaced while it was in use: restart the gateway."
 _NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
-_PRIVATE = True  # an error goes to the log, and what clients and models say does not
-_MOST = 500  # values in a statement; SQLite takes 32766
-_OURS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)  # no failure of the database, but a mistake here
+_PRIVATE = True  # errors go to the log, the contents of clients and models do not
+_MOST = 500  # values in a statement; SQLite accepts 32766
+_OURS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)  # faults of this code, no failures of the database
 _FAILURES = (
     exc.DBAPIError, exc.TimeoutError, OSError, sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # of a connection that the server is just closing
+    asyncpg.InternalClientError,  # while the server closes the connection
 )  # fmt: skip
 _Engines = tuple[AsyncEngine, AsyncEngine]  # for reading, for writing
 
 
 class SqliteConnection(aiosqlite.Connection):
-    """One whose cursors are as SQLAlchemy uses them: each for one statement, all of whose rows are wanted."""
+    """A connection whose cursors are used once: for one statement and all its rows, as SQLAlchemy does."""
 
     _stopped: asyncio.Future[Any] | None = None
 
     def cursor(self) -> Any:  # noqa: ANN401 - of another class than aiosqlite's
+        """Return a new cursor."""
         return _SqliteCursor(self)
 
     def stop(self) -> asyncio.Future[Any] | None:
-        """Done when the thread has nothing more to do, however often it is told to stop; aiosqlite's own is, once."""
+        """Stop the thread, and return a future of its end.  Unlike aiosqlite's, it may be called more than once."""
         self._stopped = self._stopped or super().stop()
         return self._stopped
 
@@ -82,22 +83,26 @@ class _SqliteCursor:
         await self._connection._execute(self._run, *what)  # type: ignore[no-untyped-call]  # as aiosqlite's cursors do
 
     def _run(self, execute: Callable[..., object], sql: str, parameters: Sequence[Any]) -> None:
-        """In the connection's thread.  What is closed there holds no lock any more, whoever remembers this one."""
+        """Run a statement in the connection's thread.
+
+        The cursor is closed there: then it holds no lock, even if it is still referenced.
+        """
         with closing(self._connection._conn.cursor()) as cursor:
             execute(cursor, sql, parameters)
-            self._rows = cursor.fetchall()  # first, as rows that are returned count when they are fetched
+            self._rows = cursor.fetchall()  # fetches first: returned rows count as affected only when they are fetched
             self.description, self.rowcount, self.lastrowid = cursor.description, cursor.rowcount, cursor.lastrowid
 
     async def fetchall(self) -> list[Any]:
         return self._rows
 
     async def close(self) -> None:
-        """Do nothing: it is closed already."""
+        """Do nothing: the cursor is closed already."""
 
 
 def connect(file: str, **options: Any) -> SqliteConnection:  # noqa: ANN401 - sqlite3's
+    """Open an SQLite database; used by SQLAlchemy's engine."""
     connection = SqliteConnection(partial(sqlite3.connect, file, **options), iter_chunk_size=0)
-    connection._thread.daemon = True  # nobody waits for it when the process ends
+    connection._thread.daemon = True  # the process may end without waiting for the thread
     return connection
 
 
@@ -109,7 +114,7 @@ class Writers:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Raise StoreFailed at once where too many wait, and after half a minute."""
+        """Wait for a turn.  Raises StoreFailed at once if too many wait, and after half a minute."""
         if self._waiting >= _MOST_WAITING:
             raise StoreFailed("The gateway's store has too much to do: try again soon.", retry_after="1")
         self._waiting += 1
@@ -127,7 +132,7 @@ class Writers:
 
 
 class Engines:
-    """Of one database; the schema is brought up to date before the first transaction."""
+    """The engines of one database; the schema is brought up to date before the first transaction."""
 
     def __init__(self, url: str) -> None:
         scheme, _, rest = url.partition("://")
@@ -141,12 +146,12 @@ class Engines:
 
     @property
     def lost(self) -> bool:
-        """Return True if the file that was opened is no longer in its place, which nothing must be written to then."""
+        """True if the opened file is no longer in its place; nothing must be written to it then."""
         return self._identity is not None and _identity(self.writes.url.database) != self._identity
 
     @asynccontextmanager
     async def transaction(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-        """Raises StoreFailed."""
+        """Open a transaction.  Raises StoreFailed."""
         with self._counted():
             async with self._begin(engine) as db:
                 yield db
@@ -170,14 +175,14 @@ class Engines:
             raise StoreFailed("The gateway's store cannot be used at the moment.") from error
 
     async def listen(self, channel: str, heard: Callable[[str], object]) -> None:
-        """To PostgreSQL, for ever."""
+        """Listen to a channel of PostgreSQL forever, over a new connection after each failure."""
         while True:
             with suppress(*_FAILURES):
                 await self._listen(channel, heard)
             await asyncio.sleep(_AGAIN)
 
     async def _listen(self, channel: str, heard: Callable[[str], object]) -> None:
-        """Until the connection fails, which is found out by using it."""
+        """Listen until the connection fails; a statement per second detects that."""
         connection = await self._connect()
         try:
             await connection.add_listener(channel, lambda *data: heard(data[-1]))
@@ -188,7 +193,7 @@ class Engines:
             connection.terminate()
 
     async def dispose(self) -> None:
-        """Close all connections, once the open transactions have returned theirs; wait 5 seconds for these."""
+        """Close all connections.  Wait up to 5 seconds for open transactions to return theirs."""
         self._closed = True
         with suppress(TimeoutError):
             async with asyncio.timeout(_WAIT):
@@ -210,7 +215,7 @@ class Engines:
             self._idle.set()
 
     async def _migrate(self) -> None:
-        """One process at a time; SQLite's transaction is a lock by itself."""
+        """Migrate the schema, one process at a time; SQLite's transaction is a lock already."""
         async with self._migrating:
             if self._ready:
                 return
@@ -224,11 +229,11 @@ class Engines:
 
 
 def _sqlite(rest: str) -> _Engines:
-    """Create engines of which one connection writes, so that turns are in order; SQLite would try at random."""
+    """Create engines with a single connection for writing, which keeps the order; SQLite would retry at random."""
     url, one = f"sqlite+aiosqlite://{rest}", {"pool_size": 1, "max_overflow": 0}
-    # A transaction that begins by reading and then writes fails at once where another one wrote in between.
+    # A transaction that reads first and then writes would fail at once if another one wrote in between.
     writes = _file(url, "BEGIN IMMEDIATE", **one)
-    in_memory = rest in ("", "/", "/:memory:")  # each connection would have a database of its own
+    in_memory = rest in ("", "/", "/:memory:")  # each connection would have its own database
     return (writes if in_memory else _file(url, "BEGIN")), writes
 
 
@@ -242,7 +247,7 @@ def _file(url: str, begin: str, **pool: int) -> AsyncEngine:
         **pool,
     )
     event.listen(engine.sync_engine, "connect", _prepare)
-    # Of a cancelled transaction: closed as it is, it would stay locked for as long as anybody remembers its cursors.
+    # Ends a cancelled transaction: a closed connection stays locked as long as its cursors are referenced.
     event.listen(engine.sync_engine, "invalidate", lambda connection, *_: connection.rollback())
     event.listen(engine.sync_engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     event.listen(engine.sync_engine, "handle_error", _distrust)
@@ -250,18 +255,19 @@ def _file(url: str, begin: str, **pool: int) -> AsyncEngine:
 
 
 def _distrust(failure: ExceptionContext) -> None:
-    """Connections that have read a damaged file remember it, even when it is whole again."""
+    """Drop a connection that read a damaged file: it would report the damage even after a repair."""
     if type(failure.original_exception) is sqlite3.DatabaseError:
         failure.is_disconnect = True
 
 
 def _write_ahead(file: str) -> None:
-    """Once for all: readers and the writer do not wait for each other.  What is stored is its owner's alone.
+    """Create the database file, readable by its owner only, and switch it to write-ahead logging.
 
-    Where another process is just doing the same, SQLite does not wait as it does elsewhere.
+    Readers and the writer do not block each other then.  The loop waits for another process that does the same, since
+    SQLite's own timeout does not apply here.
     """
-    with suppress(OSError):  # where it cannot be made, SQLite says why
-        os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))  # SQLite gives its other files the same mode
+    with suppress(OSError):  # SQLite reports the error if the file cannot be created
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))  # SQLite creates its other files with the same mode
     until = time.monotonic() + _LOCKED
     with closing(sqlite3.connect(file, timeout=0)) as connection:
         while True:
@@ -269,14 +275,14 @@ def _write_ahead(file: str) -> None:
                 connection.execute("PRAGMA journal_mode=WAL")
                 return
             except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # of any sort
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # any kind of busy error
                 if not busy or time.monotonic() > until:
                     raise
             time.sleep(0.01)
 
 
 def _identity(file: str | None) -> tuple[int, int] | None:
-    """Return what tells a file from another one of its name; None if there is none."""
+    """Return device and inode, which distinguish files with the same name; None if there is no file."""
     try:
         found = Path(file).stat() if file and file not in _NO_FILE else None
     except OSError:
@@ -285,13 +291,13 @@ def _identity(file: str | None) -> tuple[int, int] | None:
 
 
 def _prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - of the driver
-    connection.isolation_level = None  # transactions are begun by `_file`
+    connection.isolation_level = None  # `_file` begins the transactions
     cursor = connection.cursor()
     try:
         for pragma in (f"busy_timeout={int(_LOCKED * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
             cursor.execute(f"PRAGMA {pragma}")
-    except BaseException:  # a request that is cancelled among them
-        connection.terminate()  # it has a thread, and nobody else knows it
+    except BaseException:  # a request may be cancelled meanwhile
+        connection.terminate()  # ends its thread, which nothing else refers to
         raise
     cursor.close()
 
@@ -300,7 +306,7 @@ def _postgresql(rest: str) -> _Engines:
     engine = create_async_engine(
         "postgresql+asyncpg://",
         async_creator=_driver(rest),
-        pool_pre_ping=True,  # a server that was restarted is no failure
+        pool_pre_ping=True,  # reconnects after a restart of the server
         pool_timeout=_WAIT,
         hide_parameters=_PRIVATE,
     )
@@ -308,17 +314,20 @@ def _postgresql(rest: str) -> _Engines:
 
 
 def _driver(rest: str) -> partial[Any]:
-    """Return the connect function.  It reads the URL itself, so the URL may have all options of PostgreSQL."""
+    """Return the connect function.  It parses the URL itself, so the URL may have all options of PostgreSQL."""
     return partial(asyncpg.connect, f"postgresql://{rest}", timeout=_WAIT, command_timeout=_ANSWER)
 
 
 def upserts(table: Table, said: Callable[[Any], Any]) -> dict[str, Any]:
-    """INSERT … ON CONFLICT for each dialect by its name, as each has a class of its own for it; said: what follows."""
+    """Return INSERT … ON CONFLICT by the name of the dialect, since each has its own class.
+
+    said: adds the conflict clause.
+    """
     return {"sqlite": said(sqlite.insert(table)), "postgresql": said(postgresql.insert(table))}
 
 
 def chunked(values: Collection[str]) -> Iterator[list[str]]:
-    """Values that a client may send many of, as many at a time as a statement takes."""
+    """Yield values in chunks that fit into one statement, for values that a client may send many of."""
     left = iter(values)
     while some := list(islice(left, _MOST)):
         yield some

@@ -1,6 +1,6 @@
-"""Event logs: all that the followers of a response are told, in rows as it came, and after its end in a single one.
+"""Event logs: the events of a response for its subscribers, in rows as they came, after its end in a single row.
 
-Events are known by the API's sequence numbers.
+The API's sequence numbers identify the events.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from gateway.store.records import LogRow
 from gateway.store.tables import events
 from gateway.store.tables import threads as all_threads
 
-_MUCH = 1 << 20  # bytes that are read at once
+_MUCH = 1 << 20  # bytes of one read
 _LOOSE = ~events.c.packed
 
 _OF = events.c.response == bindparam("this")
@@ -27,7 +27,7 @@ _APPEND = upserts(events, lambda insert: insert.on_conflict_do_nothing())
 
 
 async def append(db: AsyncConnection, rows: Sequence[tuple[str, LogRow]]) -> None:
-    """Add rows of any responses; existing rows stay as they are, so that a repetition is harmless."""
+    """Add rows of any responses; existing rows stay as they are, so a repetition is harmless."""
     items = [
         {"response": id, "first": row.first, "last": row.last, "data": row.data, "packed": False} for id, row in rows
     ]
@@ -36,7 +36,7 @@ async def append(db: AsyncConnection, rows: Sequence[tuple[str, LogRow]]) -> Non
 
 
 def _behind() -> ColumnElement[bool]:
-    """From the row with the next event, which is found by where it begins, as the index knows of nothing else."""
+    """Match rows from the next event on; the first is found by its beginning, since only that is indexed."""
     older, after = events.alias(), bindparam("after", type_=Integer)
     mine = select(func.max(older.c.first)).where(older.c.response == bindparam("this"), older.c.first <= after + 1)
     begin = func.coalesce(mine.scalar_subquery(), 0)
@@ -57,9 +57,9 @@ _READ = (
 
 
 async def read(db: AsyncConnection, id: str, after: int, most: int) -> list[LogRow]:
-    """The rows with events behind this one: so many at most, and not much more than 1 MiB, but at least one.
+    """Return the rows with events after this one: at most `most`, and not much more than 1 MiB, but at least one.
 
-    The first of them may begin with events up to this one.  Only `reading` sees one state of the log throughout.
+    The first row may begin with earlier events.  Only a transaction of `reading` sees one state of the log throughout.
     """
     sizes = await db.execute(_SIZES, {"this": id, "after": after, "most": most})
     if not (chosen := [*_some(sizes)]):
@@ -72,7 +72,7 @@ async def read(db: AsyncConnection, id: str, after: int, most: int) -> list[LogR
 
 
 def _some(sizes: Iterable[Any]) -> Iterator[int]:
-    """The first rows, as many as are read at once."""
+    """Yield the first rows, up to the bytes of one read."""
     size = 0
     for first, length in sizes:
         yield first
@@ -90,7 +90,7 @@ _NEWEST = (
 
 
 async def newest_event(db: AsyncConnection, id: str, now: int) -> int | None:
-    """The number of the last event; None if there is no log, or it has expired."""
+    """Return the number of the last event; None if there is no log, or it has expired."""
     last: int | None = await db.scalar(_NEWEST, {"this": id, "now": now})
     return last
 
@@ -106,9 +106,10 @@ _WEIGH = (
 
 
 async def pack(database: Database, id: str) -> None:
-    """Make one row of a log that is complete, which lasts as long as the response and is part of its thread's bytes.
+    """Replace the rows of a complete log by one compressed row.
 
-    Nothing happens to one that changes meanwhile, has been packed, or has lost something in between.
+    That row lasts as long as the response, and counts as bytes of its thread.  Nothing happens if the log changes
+    meanwhile, is packed already, or has a gap.
     """
     async with database.reading() as db:
         rows = (await db.execute(_ROWS, {"this": id})).all()
@@ -130,7 +131,7 @@ _EXPIRE = update(events).where(_LOOSE, _OF).values(valid_until=bindparam("until"
 
 
 async def expire(db: AsyncConnection, id: str, valid_until: int) -> None:
-    """A log that is complete lasts until then, unless it is packed."""
+    """Set the expiry time of a complete log, unless it is packed."""
     await db.execute(_EXPIRE, {"this": id, "until": valid_until})
 
 
@@ -145,5 +146,5 @@ _TRIM = _trimming()
 
 
 async def trim(db: AsyncConnection, id: str, keep_bytes: int) -> None:
-    """Forget the oldest rows of a log that is not packed: what is left is the newest, and at most so much."""
+    """Delete the oldest rows of a log that is not packed, until at most `keep_bytes` are left."""
     await db.execute(_TRIM, {"this": id, "most": keep_bytes})

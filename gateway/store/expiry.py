@@ -1,4 +1,4 @@
-"""Deletes what was not used for long, or is too much: a little at a time, as SQLite has one writer."""
+"""Delete rows that are unused for long or exceed the size limit, a few per transaction: SQLite has one writer."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,11 +11,17 @@ from gateway.store.database import Database
 from gateway.store.reasoning_memory import MOST
 from gateway.store.tables import events, jobs, keys, thoughts, threads, uses
 
-_ROWS = 1000  # deleted in a transaction, or one thread of more
+_ROWS = 1000  # rows deleted in a transaction, or one larger thread
 
 
 class _ExpiringTable(Struct, frozen=True):
-    """Something that may be deleted: where it is, since when it is unused, its size, and the rows that go with one."""
+    """A kind of rows that may be deleted.
+
+    used: the time of the last use.
+    size: the size that counts against the limit.
+    rows: the number of rows that are deleted with one.
+    only: further conditions.
+    """
 
     table: Table
     used: ColumnElement[int]
@@ -43,10 +49,13 @@ _USES = _ExpiringTable(uses, uses.c.valid_until, literal(1))
 
 
 async def expire(database: Database, now: int, ttl_seconds: int, max_bytes: int) -> None:
-    """Delete what was not used for so long, and what was not used for longest if all of it is too much; 0: neither.
+    """Delete rows that expired, and the longest unused ones if the store is too large.
 
-    A thread goes with all that is of it, once no other one goes on from it and nobody is at work on it.  Several
-    processes may do this at once.
+    ttl_seconds: time without use until a row expires; 0: never.
+    max_bytes: the size limit; 0: none.
+
+    A thread is deleted with all its rows, but only if no other thread continues it and it has no job.  Several
+    processes may do this at the same time.
     """
     await _delete(database, [_KEYS, _EVENTS, _USES], now)
     for kind, surplus in await _crowds(database):
@@ -58,7 +67,7 @@ async def expire(database: Database, now: int, ttl_seconds: int, max_bytes: int)
 
 
 async def _crowds(database: Database) -> list[tuple[_ExpiringTable, int]]:
-    """Each tenant's thoughts that are more than they may be, and how many that is too much."""
+    """Return each tenant with too many thoughts, as a table to delete from, and the surplus."""
     count = func.count()
     async with database.reading() as db:
         rows = await db.execute(select(thoughts.c.tenant, count).group_by(thoughts.c.tenant).having(count > MOST))
@@ -74,7 +83,7 @@ async def _size(database: Database) -> int:
 
 
 async def _delete(database: Database, kinds: Sequence[_ExpiringTable], before: int, surplus: float = math.inf) -> None:
-    """Delete what was not used since, the longest unused first, until so much of it is gone."""
+    """Delete rows unused since `before`, the longest unused first, until the surplus is gone."""
     while surplus > 0:
         async with database.writing() as db:
             found = [one for kind in kinds for one in await _unused(db, kind, before)]
@@ -88,7 +97,7 @@ async def _delete(database: Database, kinds: Sequence[_ExpiringTable], before: i
 
 
 async def _unused(db: AsyncConnection, kind: _ExpiringTable, before: int) -> list[_UnusedRow]:
-    """The longest unused ones; without what another process is just using or deleting."""
+    """Return the longest unused rows, without those that another process locks."""
     columns = (kind.used.label("used"), kind.size.label("size"), kind.rows.label("rows"))
     rows = await db.execute(
         select(*columns, *kind.table.primary_key)
@@ -101,7 +110,7 @@ async def _unused(db: AsyncConnection, kind: _ExpiringTable, before: int) -> lis
 
 
 def _some(found: Iterable[_UnusedRow], surplus: float) -> Iterator[_UnusedRow]:
-    """The first of them: as many as are needed, and as one transaction should delete."""
+    """Yield the first rows: as many as the surplus needs and one transaction should delete."""
     rows = 0
     for one in found:
         if surplus <= 0 or rows >= _ROWS:

@@ -1,4 +1,4 @@
-"""Idempotency keys: a request that is sent twice is answered once, and both get the same."""
+"""Idempotency keys: a repeated request gets the response of the first one."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from gateway.store.records import IdempotencyState, StoredAnswer
 from gateway.store.tables import keys, lease_ended
 
 _VALID = 600  # seconds from the beginning of the first request
-_LEASE = 60  # seconds after which a request that was not renewed counts as dead
+_LEASE = 60  # seconds until a request that is not renewed counts as dead
 
 _THIS = and_(keys.c.tenant == bindparam("of"), keys.c.key == bindparam("this"))
 _HELD = and_(_THIS, keys.c.holder == bindparam("mine"))
@@ -30,7 +30,11 @@ _BEGIN = upserts(keys, _beginning)
 async def begin(
     db: AsyncConnection, tenant: str, key: str, digest: str, holder: str, now: int
 ) -> IdempotencyState | StoredAnswer:
-    """Return whether this holder has to answer the request of this key; digest: of the request."""
+    """Claim a key for a request, or return the state of the key or its stored response.
+
+    digest: the digest of the request.
+    holder: the id of this attempt.
+    """
     await db.execute(_FORGET, {"of": tenant, "this": key, "now": now})
     fields = {"digest": digest, "holder": holder, "held_until": now + _LEASE, "valid_until": now + _VALID}
     row = (await db.execute(_BEGIN[db.dialect.name], {"tenant": tenant, "key": key, **fields})).one()
@@ -41,7 +45,7 @@ async def begin(
     return IdempotencyState.RUNNING if row.status is None else StoredAnswer(row.status, row.type, row.body)
 
 
-_CHANGE = update(keys).where(_HELD)  # sets what it is executed with
+_CHANGE = update(keys).where(_HELD)  # sets the values of the execution
 _GIVE_UP = delete(keys).where(_HELD)
 
 
@@ -57,7 +61,7 @@ async def finish(db: AsyncConnection, tenant: str, key: str, holder: str, answer
 
 
 async def give_up(db: AsyncConnection, tenant: str, key: str, holder: str) -> None:
-    """There was no answer worth keeping: whoever sends it again begins anew."""
+    """Delete a key without a storable response: the next request with the key begins again."""
     await db.execute(_GIVE_UP, _held(tenant, key, holder))
 
 

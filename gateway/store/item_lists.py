@@ -1,4 +1,4 @@
-"""Lists of items that grow at their end and branch: reading and extending them (`tables.py` says what they are)."""
+"""Read and extend lists of items that grow at their end and branch; `tables.py` describes them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice
@@ -17,7 +17,7 @@ _USE = update(threads).where(threads.c.id == bindparam("this")).values(used_at=b
 
 
 async def begin(db: AsyncConnection, *new: ItemList) -> None:
-    """Each of its items, and in use is what it goes on from."""
+    """Create threads with their items, and mark the threads that they continue as used."""
     rows, of_items = [], []
     for thread in new:
         bodies = [*map(encode, thread.added)]
@@ -49,18 +49,19 @@ _GROW = (
 _GROW_BEHIND = _GROW.where(
     threads.c.length == bindparam("end"),
     ~exists().where(conversations.c.thread == bindparam("this")),
-    ~exists().where(jobs.c.id == bindparam("this")),  # it is not finished
+    ~exists().where(jobs.c.id == bindparam("this")),  # its response is not finished
 )
 
 
 async def append(
     db: AsyncConnection, at: ListPosition, added: Sequence[Item], now: int, beside: int = 0
 ) -> ItemRange | None:
-    """The items' range behind this place, if it is the end of a thread that grows: None means to begin another one.
+    """Append items at this position, and return their range; None if the caller has to create a new thread.
 
-    It is not the end where something else stands behind it already.  A conversation grows by `extend` only, and so does
-    the thread of a response that is not finished.
-    beside: how many bytes are kept along with the items.
+    The position has to be the end of its thread.  A conversation and the thread of an unfinished response grow by
+    `extend` only.
+
+    beside: bytes that are stored along with the items.
     """
     return await _grow(db, _GROW_BEHIND, {"this": at.thread, "end": at.end}, added, now, beside)
 
@@ -68,7 +69,7 @@ async def append(
 async def extend(
     db: AsyncConnection, thread: str, added: Sequence[Item], now: int, beside: int = 0
 ) -> ItemRange | None:
-    """The items' range at the end of a thread, wherever that is by now; None if there is no such thread any more."""
+    """Append items at the current end of a thread, and return their range; None if the thread was deleted."""
     return await _grow(db, _GROW, {"this": thread}, added, now, beside)
 
 
@@ -90,17 +91,17 @@ async def _grow(
 
 
 _PUT = insert(items)
-_ROWS = 500  # in one statement, so that others have their turn behind it
+_ROWS = 500  # rows in one statement, so that other transactions do not wait long
 
 
 async def _put(db: AsyncConnection, rows: Iterator[dict[str, Any]]) -> None:
-    """Items that their threads count already."""
+    """Insert the rows of items that their threads already count."""
     while some := [*islice(rows, _ROWS)]:
         await db.execute(_PUT, some)
 
 
 def _rows(tenant: str, at: ListPosition, added: Sequence[Item], bodies: Sequence[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of items behind this place."""
+    """Yield the rows of items from this position on."""
     for place, (item, body) in enumerate(zip(added, bodies, strict=True), at.end):
         yield {"thread": at.thread, "place": place, "tenant": tenant, "id": item.get("id"), "body": body}
 
@@ -115,7 +116,7 @@ async def parent_position(db: AsyncConnection, id: str) -> ListPosition | None:
 
 
 def _line() -> Select[str, int, str | None]:
-    """A thread and those it goes on from, the oldest first, each with the place up to which it counts."""
+    """Select a thread and its ancestors, the oldest first, each with the end of the part that belongs to the list."""
     end, up = bindparam("end", type_=Integer).label("end"), literal(0).label("up")
     start = select(threads.c.id, end, threads.c.parent, threads.c.parent_end, up)
     line = start.where(threads.c.id == bindparam("this")).cte("line", recursive=True)
@@ -132,9 +133,9 @@ _LINE = _line()
 
 
 async def ranges(db: AsyncConnection, at: ListPosition) -> list[ItemRange]:
-    """Return all ranges before a place, the oldest first: of its thread, and of its ancestors.
+    """Return all ranges before a position, the oldest first: of its thread, and of its ancestors.
 
-    Raises Broken where one of them was deleted.
+    Raises ItemsMissing if an ancestor was deleted.
     """
     rows = (await db.execute(_LINE, {"this": at.thread, "end": at.end})).all()
     if not rows or rows[0].parent:
@@ -155,7 +156,7 @@ def _within(one: ItemRange) -> dict[str, Any]:
 
 
 async def read(db: AsyncConnection, of: Sequence[ItemRange]) -> list[Item]:
-    """Their items; raises Broken where one of them is gone."""
+    """Return the items of the ranges.  Raises ItemsMissing if one was deleted."""
     found: list[Item] = []
     for one in of:
         bodies = (await db.execute(_READ, _within(one))).scalars().all()
@@ -173,9 +174,9 @@ _FIND = select(items.c.thread, items.c.place).where(
 async def find(
     db: AsyncConnection, tenant: str, of: Sequence[ItemRange], id: str, *, newest_first: bool = True
 ) -> ListPosition | None:
-    """Where in these ranges an item of this id stands: behind the place.
+    """Return the position of the item with this id in the ranges, or None.
 
-    If there are several it is the one that comes last in this order, so that paging behind it never goes in circles.
+    If several items have the id, the last one in this order counts, so that paging behind it never repeats items.
     """
     ends = {one.thread: one for one in of}
     places: dict[str, list[int]] = {}
@@ -196,7 +197,10 @@ _OLDEST, _NEWEST = _PAGE.order_by(items.c.place), _PAGE.order_by(items.c.place.d
 async def page(
     db: AsyncConnection, of: Sequence[ItemRange], limit: int, *, newest_first: bool, behind: ListPosition | None = None
 ) -> list[Item]:
-    """At most so many of their items, in either order, from behind the one that `find` found; reads no others."""
+    """Return at most `limit` items in either order; reads no other items.
+
+    behind: the position that `find` returned for the last item of the page before.
+    """
     found: list[Item] = []
     for one in _rest(of, newest_first, behind):
         some = {**_within(one), "most": limit - len(found)}
@@ -208,7 +212,7 @@ async def page(
 
 
 def _rest(of: Sequence[ItemRange], newest_first: bool, behind: ListPosition | None) -> list[ItemRange]:
-    """The ranges in this order, without what comes before an item, and without the item."""
+    """Return the ranges in this order, without the items up to the position."""
     ordered = [*reversed(of)] if newest_first else [*of]
     if behind is None:
         return ordered
@@ -230,13 +234,13 @@ _LIGHTEN = (
 
 
 async def erase(db: AsyncConnection, one: ItemRange, beside: int = 0) -> None:
-    """Delete what stands there, and bytes beside it; that something stood there remains."""
+    """Delete the items of a range, and bytes beside them; their places stay taken."""
     await _lighten(db, one, beside)
     await db.execute(_ERASE, _within(one))
 
 
 async def remove(db: AsyncConnection, at: ListPosition) -> None:
-    """Delete one item of a conversation, without a trace."""
+    """Delete one item of a conversation, with its place."""
     one = ItemRange(at.thread, at.end, at.end + 1)
     await _lighten(db, one, 0)
     await db.execute(_REMOVE, _within(one))
@@ -255,7 +259,7 @@ _BY_ID = (
 
 
 async def by_id(db: AsyncConnection, tenant: str, ids: Collection[str]) -> dict[str, Item]:
-    """The items of these ids that there are, the newest where an id was given twice."""
+    """Return the existing items with these ids; the newest if an id is used twice."""
     found: dict[str, Item] = {}
     for some in chunked(ids):
         rows = await db.execute(_BY_ID, {"tenant": tenant, "ids": some})

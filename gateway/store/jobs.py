@@ -1,7 +1,7 @@
-"""Jobs: the responses that are being answered, and which process is at work on each.
+"""Jobs: unfinished responses, each with the lease of the process that works on it.
 
-All times are Unix milliseconds.  A process holds a job for the length of a lease, and again with everything that it
-writes of it; when the lease is over, any other may take it.
+All times are Unix milliseconds.  Each write for a job also renews its lease.  When the lease has ended, any other
+process may claim the job.
 """
 
 from collections.abc import Collection
@@ -14,14 +14,14 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from gateway.store.records import JobLeaseState, JobState, StoredJob
 from gateway.store.tables import LONGEST_MS, jobs, requests
 
-LAST = 1 << 15  # an attempt that none follows
+LAST = 1 << 15  # the last allowed attempt
 
 
 _BEGIN, _REQUEST = insert(jobs), insert(requests)
-_CHANGE = update(jobs).where(jobs.c.id == bindparam("this"))  # sets what it is executed with
+_CHANGE = update(jobs).where(jobs.c.id == bindparam("this"))  # sets the values of the execution
 
 
-async def begin(  # noqa: PLR0913, PLR0917 - it is a row
+async def begin(  # noqa: PLR0913, PLR0917 - fields of a row
     db: AsyncConnection,
     tenant: str,
     id: str,
@@ -31,14 +31,17 @@ async def begin(  # noqa: PLR0913, PLR0917 - it is a row
     lease_ms: int,
     wanted_until: int | None = None,
 ) -> None:
-    """The job of a response that was just opened."""
+    """Create the job of a response that was just opened.
+
+    wanted_until: when the job ends without a subscriber; None: never.
+    """
     fields = {"attempts": 1, "cancelled": False, "wanted_until": wanted_until}
     await db.execute(_BEGIN, {"id": id, "tenant": tenant, **fields, **_lease(holder, now_ms, lease_ms)})
     await db.execute(_REQUEST, {"job": id, "body": request})
 
 
 async def mark_acting(db: AsyncConnection, id: str) -> None:
-    """Mark a job that has effects, so that no other process begins it again."""
+    """Mark a job that has side effects, so that no other process begins it again."""
     await db.execute(_CHANGE, {"this": id, "attempts": LAST})
 
 
@@ -62,9 +65,9 @@ _HOLD_ALL, _HOLD = _renewal(_MINE), _renewal(_SOME)
 async def renew_leases(
     db: AsyncConnection, holder: str, now_ms: int, lease_ms: int, ids: Collection[str] | None = None
 ) -> dict[str, JobLeaseState]:
-    """Renew the leases of all jobs of a holder, or of those of them; only what is returned is still its.
+    """Renew the leases of a holder's jobs, of all or of these ids, and return those that it still has.
 
-    What is written of them in the same transaction is written while nobody else can take, cancel or remove them.
+    Writes for them in the same transaction are safe: no other process can claim, cancel or remove them before its end.
     """
     fields = {"mine": holder, "until": now_ms + lease_ms}
     rows = await db.execute(_HOLD_ALL, fields) if ids is None else await db.execute(_HOLD, {**fields, "ids": [*ids]})
@@ -77,9 +80,10 @@ _WANTED = _CHANGE.where(jobs.c.wanted_until < bindparam("until")).values(wanted_
 async def extend_wanted_until(db: AsyncConnection, ids: Collection[str], until_ms: int) -> None:
     """Keep these jobs until then for their subscribers; never shorten the time.
 
-    In a transaction of its own: the next one that it locks may be held by a process that waits for the last one.
+    This needs a transaction of its own: a process that holds one job's lock may wait for the lock of another.  All
+    processes lock jobs in the same order.
     """
-    if rows := [{"this": id, "until": until_ms} for id in sorted(ids)]:  # two processes in the same order
+    if rows := [{"this": id, "until": until_ms} for id in sorted(ids)]:
         await db.execute(_WANTED, rows)
 
 
@@ -89,7 +93,10 @@ _END = delete(jobs).where(_OF)
 
 
 async def release(db: AsyncConnection, id: str, holder: str) -> None:
-    """Leave it to whoever takes it first, as if this one had not tried; unless another one has taken it already."""
+    """Release a job for any process, without counting this attempt.
+
+    The call has no effect if this holder does not have the job any more.
+    """
     await db.execute(_LET_GO, {"this": id, "mine": holder})
 
 
@@ -102,12 +109,12 @@ _CANCEL = _CHANGE.where(jobs.c.tenant == bindparam("of")).values(cancelled=True)
 
 
 async def cancel(db: AsyncConnection, tenant: str, id: str) -> bool:
-    """Tell its holder to stop; False if there is no such job."""
+    """Mark a job as cancelled for its holder; return False if there is no such job."""
     return (await db.execute(_CANCEL, {"this": id, "of": tenant})).rowcount == 1
 
 
 async def has_due(db: AsyncConnection, now_ms: int) -> bool:
-    """Return True if there is a job to take."""
+    """Return True if there is a job to claim."""
     free, strange = exists().where(jobs.c.held_until <= now_ms), exists().where(jobs.c.held_until > now_ms + LONGEST_MS)
     return bool(await db.scalar(select(or_(free, strange))))
 
@@ -115,8 +122,8 @@ async def has_due(db: AsyncConnection, now_ms: int) -> bool:
 async def claim(
     db: AsyncConnection, holder: str, now_ms: int, lease_ms: int, most: int, ids: Collection[str] | None = None
 ) -> list[StoredJob]:
-    """At most so many jobs, of all or of these, that nobody has or whose lease is over; no two takers get the same."""
-    strange = update(jobs).where(jobs.c.held_until > now_ms + LONGEST_MS)  # on its own: with an "or" no index serves
+    """Claim at most `most` jobs whose lease has ended, of all or of these ids.  No two processes get the same job."""
+    strange = update(jobs).where(jobs.c.held_until > now_ms + LONGEST_MS)  # separate: with an "or", no index applies
     await db.execute(strange.values(held_until=now_ms))
     due = select(jobs.c.id).where(jobs.c.held_until <= now_ms)
     if ids is not None:
@@ -137,7 +144,7 @@ _STATE = select(jobs.c.holder).where(jobs.c.id == bindparam("this"))
 
 
 async def job_state(db: AsyncConnection, id: str) -> JobState | None:
-    """None if there is no such job (any more)."""
+    """Return the state of a job; None if there is no such job."""
     found = (await db.execute(_STATE, {"this": id})).one_or_none()
     if found is None:
         return None

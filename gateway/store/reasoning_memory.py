@@ -1,4 +1,4 @@
-"""Reasoning memory: the thoughts behind what clients send back without them, by whatever key tells one from another."""
+"""Reasoning memory: thoughts that clients do not send back, by a key of the message that they belong to."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.store.engines import chunked, upserts
 from gateway.store.tables import as_stored, thoughts
 
-MOST = 10_000  # of a tenant; `sweep` deletes those that were not used for longest
-_RECENT = 3600  # seconds: what was used that recently is not marked as used once more
+MOST = 10_000  # per tenant; `expiry` deletes the longest unused ones beyond it
+_RECENT = 3600  # seconds between two updates of the time of last use
 
 
 def _saving(insert: Any) -> Any:  # noqa: ANN401 - of a dialect
@@ -22,8 +22,8 @@ _SAVE = upserts(thoughts, _saving)
 
 
 async def save(db: AsyncConnection, tenant: str, items: Sequence[tuple[str, str]], now: int) -> None:
-    """Keep thoughts by their keys; the newest counts."""
-    texts = sorted({as_stored(key): text.encode() for key, text in items}.items())  # two processes in the same order
+    """Store thoughts by their keys; a later thought replaces an earlier one."""
+    texts = sorted({as_stored(key): text.encode() for key, text in items}.items())  # against deadlocks
     rows = [{"tenant": tenant, "key": key, "text": text, "bytes": len(text), "used_at": now} for key, text in texts]
     if rows:
         await db.execute(_SAVE[db.dialect.name], rows)
@@ -35,7 +35,7 @@ _FIND = select(thoughts.c.key, thoughts.c.text).where(
 
 
 async def find(db: AsyncConnection, tenant: str, keys: Collection[str]) -> dict[str, str]:
-    """The thoughts of these keys, as far as there are any."""
+    """Return the stored thoughts of these keys."""
     found: dict[str, str] = {}
     for some in chunked(keys):
         fields = {as_stored(key): key for key in some}
@@ -44,7 +44,7 @@ async def find(db: AsyncConnection, tenant: str, keys: Collection[str]) -> dict[
     return found
 
 
-_FREE = (  # others are being touched as well
+_FREE = (  # without rows that others are updating
     select(thoughts.c.key)
     .where(thoughts.c.tenant == bindparam("of"), thoughts.c.key.in_(bindparam("keys")))
     .where(thoughts.c.used_at < bindparam("before"))
@@ -54,6 +54,6 @@ _TOUCH = update(thoughts).where(thoughts.c.tenant == bindparam("of"), thoughts.c
 
 
 async def touch(db: AsyncConnection, tenant: str, keys: Collection[str], now: int) -> None:
-    """They are in use; writes only what was not touched for an hour."""
+    """Mark thoughts as used, unless they were marked within the last hour."""
     for some in chunked(keys):
         await db.execute(_TOUCH, {"of": tenant, "keys": some, "before": now - _RECENT, "used_at": now})

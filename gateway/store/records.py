@@ -1,4 +1,4 @@
-"""Define the values that the store returns and takes; they know nothing of a database."""
+"""Define the values that the store accepts and returns; they contain no SQL."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -10,14 +10,14 @@ Item = dict[str, Any]
 
 
 class ListPosition(Struct, frozen=True):
-    """A place in a thread: behind its first `end` items."""
+    """A position in a thread: behind its first `end` items."""
 
     thread: str
     end: int
 
 
 class ItemRange(Struct, frozen=True):
-    """Some items of a thread: from `first` up to `end`, exclusively."""
+    """A range of items of a thread: from `first` up to `end`, exclusively."""
 
     thread: str
     first: int
@@ -25,9 +25,10 @@ class ItemRange(Struct, frozen=True):
 
 
 class ItemList(Struct, frozen=True):
-    """One that begins with these items, perhaps going on from another one; now: Unix seconds.
+    """A new thread with its items; now: Unix seconds.
 
-    beside: how many bytes are kept along with the items.
+    parent: the position that it continues.
+    extra_bytes: bytes that are stored along with the items.
     """
 
     id: str
@@ -39,7 +40,12 @@ class ItemList(Struct, frozen=True):
 
 
 class NewResponse(Struct, frozen=True):
-    """A Response object to be kept, with what it was asked, in a thread of its own; parent: what it goes on from."""
+    """A Response object to store in a thread of its own.
+
+    input: its input items.
+    now: Unix seconds.
+    parent: the position that it continues.
+    """
 
     tenant: str
     body: dict[str, Any]
@@ -49,11 +55,11 @@ class NewResponse(Struct, frozen=True):
 
 
 class ItemsMissing(Exception):
-    """Items that a chain needs were deleted."""
+    """Items that a chain of responses needs were deleted."""
 
 
 class StoredConversation(Struct, frozen=True):
-    """A conversation as it was when it was looked up; end: the place behind its last item."""
+    """A conversation at the time of its lookup; end: the position behind its last item."""
 
     id: str
     thread: str
@@ -63,14 +69,16 @@ class StoredConversation(Struct, frozen=True):
 
     @property
     def items(self) -> ItemRange:
+        """The range of its items."""
         return ItemRange(self.thread, 0, self.end)
 
     @property
     def behind(self) -> ListPosition:
-        """Where a response goes on from it that is no part of it."""
+        """The position that a response outside the conversation continues."""
         return ListPosition(self.thread, self.end)
 
     def shown(self) -> dict[str, Any]:
+        """Return the conversation object of the API."""
         return {"id": self.id, "object": "conversation", "created_at": self.created_at, "metadata": self.metadata}
 
 
@@ -86,27 +94,30 @@ class StoredResponse(Struct, frozen=True):
 
     @property
     def start_position(self) -> ListPosition:
-        """Where its own input begins."""
+        """The position of its first input item."""
         return ListPosition(self.thread, self.first)
 
     @property
     def behind(self) -> ListPosition:
-        """Where another response goes on."""
+        """The position that the next response continues."""
         return ListPosition(self.thread, self.end)
 
     @property
     def input(self) -> ItemRange:
+        """The range of its input items."""
         return ItemRange(self.thread, self.first, self.output)
 
     @property
     def own(self) -> ItemRange:
+        """The range of its input and output items."""
         return ItemRange(self.thread, self.first, self.end)
 
 
 class StoredJob(Struct, frozen=True):
-    """A job as it was taken; request: the body as it was sent.
+    """A claimed job.
 
-    attempts: how often a process has begun it, this time included.
+    request: the body as the client sent it.
+    attempts: how many times a process has begun the job, this time included.
     """
 
     id: str
@@ -117,19 +128,21 @@ class StoredJob(Struct, frozen=True):
 
 
 class JobLeaseState(Struct, frozen=True):
-    """The changes of a job by other processes; wanted_until: None is for ever."""
+    """The changes of a job by other processes; wanted_until: None means forever."""
 
     cancelled: bool
     wanted_until: int | None
 
 
 class JobState(Enum):
+    """The state of a job."""
+
     QUEUED = "no process works on it"
     RUNNING = "a process works on it, or did and has not reported its end"
 
 
 class LogRow(Struct, frozen=True):
-    """Some events that follow each other: the numbers of the first and of the last one, and what they are."""
+    """Consecutive events: the numbers of the first and of the last one, and their data."""
 
     first: int
     last: int
@@ -137,7 +150,7 @@ class LogRow(Struct, frozen=True):
 
 
 class StoredCompletion(Struct, frozen=True):
-    """A stored ChatCompletion object; asked: how many messages it answers."""
+    """A stored ChatCompletion object; message_count: the number of its input messages."""
 
     id: str
     created_at: int
@@ -146,12 +159,12 @@ class StoredCompletion(Struct, frozen=True):
 
     @property
     def messages(self) -> ItemRange:
-        """Return the range of its input messages; each has an id."""
+        """The range of its input messages; each has an id."""
         return ItemRange(self.id, 0, self.message_count)
 
 
 class CompletionFilter(Struct, frozen=True):
-    """Which completions a page is of: those of a model, if it is given, that have all of this metadata."""
+    """A filter of completions: by model, if given, and by all of this metadata."""
 
     model: str | None = None
     metadata: dict[str, str] = {}
@@ -166,13 +179,15 @@ class StoredAnswer(Struct, frozen=True):
 
 
 class IdempotencyState(Enum):
+    """The state of an idempotency key without a stored response."""
+
     NEW = "it is for the asker to answer"
     RUNNING = "somebody is answering it"
     OTHER = "the key is that of another request"
 
 
 class UsageSlot(Struct, frozen=True, order=True):
-    """The count of one thing in one window; start, until: Unix seconds, `until` is when nobody asks for it any more."""
+    """The count of one key in one time window; start, until: Unix seconds, `until` is when it expires."""
 
     key: str
     start: int

@@ -1,4 +1,4 @@
-"""Responses that are kept, and what they go on from."""
+"""Stored responses, and the positions that they continue."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,22 +35,23 @@ _WARNINGS = "gateway_warnings"  # a member of the stored object that clients do 
 
 
 def warned(body: dict[str, Any], warnings: str) -> dict[str, Any]:
-    """Return a Response object to be stored with the warnings of its answer, a comma list."""
+    """Return a Response object to store together with the warnings of its response, a comma-separated list."""
     return {**body, _WARNINGS: warnings} if warnings else body
 
 
 def warnings(kept: StoredResponse) -> str:
-    """Return the warnings that a response was stored with; "" if there were none."""
+    """Return the warnings that were stored with a response; "" if there were none."""
     found: str = kept.body.get(_WARNINGS, "")
     return found
 
 
 async def find(db: AsyncConnection, tenant: str, id: str) -> StoredResponse | None:
+    """Return the response of a tenant, or None."""
     return await _find(db, _FIND_OF_TENANT, {"this": id, "tenant": tenant})
 
 
 async def find_locked(db: AsyncConnection, id: str) -> StoredResponse | None:
-    """One that nobody is at work on; its thread is nobody else's until the end of the transaction."""
+    """Return a response that is not in progress, and lock its thread until the end of the transaction."""
     await db.execute(_LOCK, {"this": id})
     return await _find(db, _FIND, {"this": id})
 
@@ -61,13 +62,16 @@ async def _find(db: AsyncConnection, finding: Select[*tuple[Any, ...]], which: d
 
 
 async def response_object(db: AsyncConnection, kept: StoredResponse) -> dict[str, Any]:
-    """The Response object as its client got it."""
+    """Return the Response object as its client received it."""
     output = await item_lists.read(db, [ItemRange(kept.thread, kept.output, kept.end)])
     return {name: value for name, value in kept.body.items() if name != _WARNINGS} | {"output": output}
 
 
 async def effective_input(db: AsyncConnection, kept: StoredResponse) -> list[ItemRange]:
-    """Return the whole input of the model: the chain before, and its own input; raise ItemsMissing as `ranges` does."""
+    """Return the whole input of the model: the chain before, and the response's own input.
+
+    Raises ItemsMissing as `ranges` does.
+    """
     return await item_lists.ranges(db, ListPosition(kept.thread, kept.output))
 
 
@@ -75,7 +79,7 @@ _SAVE = insert(responses)
 
 
 async def begin(db: AsyncConnection, new: Sequence[NewResponse]) -> None:
-    """Keep responses in threads of their own."""
+    """Store responses in threads of their own."""
     rests = [_rest(one.body) for one in new]
     await item_lists.begin(db, *map(_thread, new, rests))
     await db.execute(_SAVE, [_new_row(one, rest) for one, rest in zip(new, rests, strict=True)])
@@ -100,7 +104,7 @@ async def save(
     behind: ListPosition | StoredConversation | None,
     now: int,
 ) -> None:
-    """Keep a response and what it was asked, behind what it goes on from, or as a part of a conversation."""
+    """Store a response and its input.  It continues a position, or is a part of a conversation."""
     rest = _rest(body)
     if own := await _grow(db, behind, [*input, *body["output"]], now, len(rest)):
         await db.execute(_SAVE, {"id": body["id"], "tenant": tenant, **_row(own, len(input), rest)})
@@ -112,9 +116,9 @@ async def save(
 async def open(
     db: AsyncConnection, tenant: str, body: dict[str, Any], input: Sequence[Item], parent: ListPosition | None, now: int
 ) -> None:
-    """Keep a response without an output, in a thread of its own; then its job begins, in the same transaction.
+    """Store a response without output in a thread of its own; the caller creates its job in the same transaction.
 
-    It can be shown and removed, and no other one may go on from it before it is finished.
+    The response can be shown and removed.  No other response can continue it before it is finished.
     """
     await begin(db, [NewResponse(tenant, body, input, now, parent)])
 
@@ -126,9 +130,9 @@ _REMOVE_THREAD = delete(all_threads).where(all_threads.c.id == bindparam("this")
 async def finish(
     db: AsyncConnection, tenant: str, body: dict[str, Any], conversation: StoredConversation | None, now: int
 ) -> bool:
-    """Keep the whole of one that was opened, where `save` would have put it; False if it was removed meanwhile.
+    """Store a finished response where `save` would have stored it; return False if it was removed meanwhile.
 
-    Its job has to be held in the same transaction, so that nobody removes it now.
+    The caller has to hold its job in the same transaction, so that no other process removes the response now.
     """
     kept = await find(db, tenant, body["id"])
     if kept is None:
@@ -153,7 +157,7 @@ _FORGET = delete(all_threads).where(
 
 
 async def forget(db: AsyncConnection, id: str) -> None:
-    """Leave no trace of one that was opened, and that nobody has heard of; its job has to be held, likewise."""
+    """Delete a response that was opened but not announced to its client; the caller has to hold its job."""
     await db.execute(_FORGET, {"this": id})
 
 
@@ -162,14 +166,14 @@ def _rest(body: dict[str, Any]) -> bytes:
 
 
 def _row(own: ItemRange, asked: int, rest: bytes) -> dict[str, Any]:
-    """asked: how many items the input is."""
+    """Return the columns of a response.  asked: the number of input items."""
     return {"thread": own.thread, "first": own.first, "output": own.first + asked, "end": own.end, "body": rest}
 
 
 async def _grow(
     db: AsyncConnection, behind: ListPosition | StoredConversation | None, added: Sequence[Item], now: int, beside: int
 ) -> ItemRange | None:
-    """The items' range in the thread that it goes on from, if that can grow."""
+    """Append items to the thread of the position, if it can grow, and return their range."""
     if isinstance(behind, StoredConversation):
         return await item_lists.extend(db, behind.thread, added, now, beside)
     return await item_lists.append(db, behind, added, now, beside) if behind else None
@@ -184,11 +188,11 @@ _LOG = select(func.coalesce(func.sum(func.length(events.c.data)), 0)).where(
 
 
 async def remove(db: AsyncConnection, kept: StoredResponse) -> None:
-    """Forget it and its items, which no chain goes on from any more; those of a conversation are its own and stay.
+    """Delete a response and its items, so that no chain can continue it.  Items of a conversation stay.
 
-    Whoever is at work on it has lost it.
+    A process that works on the response loses its job.
     """
-    await db.execute(_REMOVE_JOB, {"this": kept.id})  # and may just have finished it
+    await db.execute(_REMOVE_JOB, {"this": kept.id})  # a job that may have just finished the response
     if now := await find_locked(db, kept.id):
         owned = await db.scalar(_OWNED, {"this": now.thread})
         gone = ItemRange(now.thread, now.end, now.end) if owned else now.own
@@ -197,5 +201,5 @@ async def remove(db: AsyncConnection, kept: StoredResponse) -> None:
 
 
 async def _log(db: AsyncConnection, id: str) -> int:
-    """The bytes of its packed log."""
+    """Return the bytes of the packed log."""
     return await db.scalar(_LOG, {"this": id}) or 0

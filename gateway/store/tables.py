@@ -1,14 +1,14 @@
-"""The tables.
+"""Define the tables.
 
 A *thread* is a list of items that grows at its end: the input and output of a chain of responses, the items of a
-conversation, the messages of a chat completion.  A response is a range of a thread: its input, then its output.  Where
-two responses go on from the same one, the second begins a thread of its own, whose parent is the first one's up to that
-place.  So each item is kept once, extending a chain costs what is added, and a page of it is a range of an index.
+conversation, the messages of a chat completion.  A response is a range of a thread: its input, then its output.  If two
+responses continue the same one, the second begins a thread of its own, whose parent is the first thread up to that
+position.  So each item is stored once, extending a chain costs only the new items, and a page is a range of an index.
 
-A response that is not finished has a thread of its own, and a *job* with its lease: all three have
-the same id.  What its followers are told is a log: rows of *events*, each of them some that follow each other.
+An unfinished response has a thread of its own, and a *job* with its lease: all three have the same id.  The *events*
+for its subscribers form a log; each row has consecutive events.
 
-A body is JSON in UTF-8, as bytes: so its length is what it takes, and PostgreSQL does not mind a NUL in it.
+A body is JSON in UTF-8, as bytes: its length is its size, and PostgreSQL accepts a NUL in it.
 """
 
 from hashlib import sha256
@@ -31,12 +31,15 @@ from sqlalchemy import (
     or_,
 )
 
-_LONGEST = 3600  # seconds; no lease is as long, so one that ends later was written by a clock that was ahead
+_LONGEST = 3600  # seconds; all leases are shorter, so a later end comes from a clock that was ahead
 LONGEST_MS = _LONGEST * 1000
 
 
 def lease_ended(until: Column[int], now: int | ColumnElement[int], second: int = 1) -> ColumnElement[bool]:
-    """Match rows whose lease has ended, few without this condition; `second`: units of time in a second."""
+    """Match rows whose lease has ended.  second: units of time in a second.
+
+    An end too far in the future counts as ended as well.
+    """
     return or_(until <= now, until > now + _LONGEST * second)
 
 
@@ -45,17 +48,18 @@ encode, decode = json.Encoder().encode, json.Decoder().decode
 
 
 def as_stored(id: str) -> str:
-    """A text that is compared, and may be a client's: one that a database may not take stands there as its hash."""
+    """Return a text as it is stored and compared; a text that databases may reject is replaced by its hash."""
     return id if len(id) <= ID_LENGTH and "\0" not in id else sha256(id.encode()).hexdigest()
 
 
 class IdType(TypeDecorator[str]):
-    """A text as `as_stored` says."""
+    """A text column with the conversion of `as_stored`."""
 
     impl = String(ID_LENGTH)
     cache_ok = True
 
     def process_bind_param(self, value: str | None, _: Dialect) -> str | None:
+        """Convert a value; called by SQLAlchemy."""
         return None if value is None else as_stored(value)
 
 
@@ -66,11 +70,11 @@ threads = Table(
     metadata,
     Column("id", IdType, primary_key=True),
     Column("tenant", IdType, nullable=False),
-    Column("parent", IdType),  # the thread it goes on from,
-    Column("parent_end", Integer),  # up to there, exclusively
+    Column("parent", IdType),  # the thread that it continues,
+    Column("parent_end", Integer),  # up to this place, exclusively
     Column("length", Integer, nullable=False),  # the place of the next item
-    Column("bytes", BigInteger, nullable=False),  # of its items, and of what is kept beside them
-    Column("used_at", BigInteger, nullable=False),  # when something was put into it, or went on from it
+    Column("bytes", BigInteger, nullable=False),  # of its items, and of data stored along with them
+    Column("used_at", BigInteger, nullable=False),  # time of the last addition or continuation
     Index("threads_by_use", "used_at"),
     Index("threads_by_parent", "parent"),
 )
@@ -81,7 +85,7 @@ items = Table(
     Column("place", Integer, primary_key=True),
     Column("tenant", IdType, nullable=False),
     Column("id", IdType),
-    Column("body", LargeBinary),  # null: it was deleted with its response
+    Column("body", LargeBinary),  # null: deleted with its response
     Index("items_by_id", "tenant", "id", "thread"),
 )
 responses = Table(
@@ -90,9 +94,9 @@ responses = Table(
     Column("id", IdType, primary_key=True),
     Column("tenant", IdType, nullable=False),
     Column("thread", IdType, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
-    Column("first", Integer, nullable=False),  # the place of its first input item,
+    Column("first", Integer, nullable=False),  # place of its first input item,
     Column("output", Integer, nullable=False),  # of its first output item,
-    Column("end", Integer, nullable=False),  # and behind its last one
+    Column("end", Integer, nullable=False),  # and behind its last item
     Column("body", LargeBinary, nullable=False),  # the Response object without its output
     Index("responses_by_thread", "thread"),
 )
@@ -101,15 +105,15 @@ jobs = Table(
     metadata,
     Column("id", IdType, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
     Column("tenant", IdType, nullable=False),
-    Column("holder", IdType),  # the process that is at work on it; null: nobody is,
-    Column("held_until", BigInteger, nullable=False),  # and until then nobody else is: Unix milliseconds
+    Column("holder", IdType),  # the process that works on it; null: none
+    Column("held_until", BigInteger, nullable=False),  # end of its lease, Unix milliseconds
     Column("attempts", Integer, nullable=False),
     Column("cancelled", Boolean, nullable=False),
-    Column("wanted_until", BigInteger),  # Unix milliseconds; null: always
+    Column("wanted_until", BigInteger),  # Unix milliseconds; null: forever
     Index("jobs_by_lease", "held_until"),
     Index("jobs_by_holder", "holder"),
 )
-requests = Table(  # of jobs: a lease is renewed often, and SQLite writes, or compares, the whole of a row
+requests = Table(  # of jobs; separate, since SQLite rewrites or compares whole rows, and leases are renewed often
     "requests",
     metadata,
     Column("job", IdType, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
@@ -119,10 +123,10 @@ events = Table(
     "events",
     metadata,
     Column("response", IdType, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
-    Column("first", Integer, primary_key=True),  # the numbers of its first event
+    Column("first", Integer, primary_key=True),  # number of its first event
     Column("last", Integer, nullable=False),  # and of its last one
     Column("data", LargeBinary, nullable=False),
-    Column("packed", Boolean, nullable=False),  # the whole log in one row, compressed, and part of its thread's bytes
+    Column("packed", Boolean, nullable=False),  # the whole log in one compressed row, counted in its thread's bytes
     Column("valid_until", BigInteger),  # null: as long as the response
     Index("events_by_validity", "valid_until"),
 )
@@ -134,8 +138,8 @@ conversations = Table(
     Column("thread", IdType, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("metadata", LargeBinary, nullable=False),  # JSON
-    Column("holder", IdType),  # the request that is at work on it,
-    Column("held_until", BigInteger, nullable=False),  # until then at the latest: Unix milliseconds
+    Column("holder", IdType),  # the request that has the lease,
+    Column("held_until", BigInteger, nullable=False),  # until then, Unix milliseconds
     Index("conversations_by_thread", "thread"),
 )
 completions = Table(
@@ -150,7 +154,7 @@ completions = Table(
     Column("body", LargeBinary, nullable=False),  # the ChatCompletion object
     Index("completions_by_age", "tenant", "created_at", "id"),
 )
-labels = Table(  # the metadata of completions once more, to find them by
+labels = Table(  # the metadata of completions once more, as an index
     "labels",
     metadata,
     Column("completion", IdType, ForeignKey("completions.id", ondelete="CASCADE"), primary_key=True),
@@ -163,10 +167,10 @@ keys = Table(
     Column("tenant", IdType, primary_key=True),
     Column("key", IdType, primary_key=True),
     Column("digest", IdType, nullable=False),  # of the request
-    Column("holder", IdType, nullable=False),  # the holder of its lease,
-    Column("held_until", BigInteger, nullable=False),  # and until when nobody else does
+    Column("holder", IdType, nullable=False),  # the request that has the lease,
+    Column("held_until", BigInteger, nullable=False),  # until then
     Column("valid_until", BigInteger, nullable=False),
-    Column("status", Integer),  # null: it is being answered
+    Column("status", Integer),  # null: in progress
     Column("type", String(256)),
     Column("body", LargeBinary),
     Index("keys_by_validity", "valid_until"),
@@ -181,7 +185,7 @@ thoughts = Table(
     Column("used_at", BigInteger, nullable=False),
     Index("thoughts_by_use", "used_at"),
 )
-uses = Table(  # of what has limits, in the window of time that begins then
+uses = Table(  # usage of limited keys and models, in the time window that begins at `start`
     "uses",
     metadata,
     Column("key", IdType, primary_key=True),

@@ -1,4 +1,4 @@
-"""Count the usage of keys and models by windows of time, for all processes that share the store."""
+"""Count the usage of keys and models by time windows, for all processes that share the store."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,8 +20,8 @@ _ADD = upserts(uses, _adding)
 
 
 async def add_counts(db: AsyncConnection, amounts: Mapping[UsageSlot, int]) -> dict[UsageSlot, int]:
-    """Add to the counts, and give what they are now; nobody else changes them before the transaction ends."""
-    slots = sorted(amounts)  # two processes in the same order
+    """Add to the counts and return the new counts; no other process changes them before the transaction ends."""
+    slots = sorted(amounts)  # the same order in all processes, against deadlocks
     rows = [
         {"key": slot.key, "start": slot.start, "amount": amounts[slot], "valid_until": slot.until} for slot in slots
     ]

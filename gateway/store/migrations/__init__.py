@@ -1,4 +1,4 @@
-"""The database's schema, step by step; `gateway.store.tables` is what they come to, and a test compares the two."""
+"""Migrate the schema of the database step by step; a test compares the result with `gateway.store.tables`."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 def upgrade(connection: Connection) -> None:
     """Bring the database up to date, in the transaction of this connection.
 
-    One that a newer release has been at stays as it is: it has all that this one needs, as migrations only add.
+    A database of a newer release stays as it is: migrations only add, so it has everything that this release needs.
     """
     from alembic import command  # noqa: PLC0415 - 11 MB, once in the life of a process
     from alembic.config import Config  # noqa: PLC0415

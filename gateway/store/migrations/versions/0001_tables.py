@@ -10,6 +10,7 @@ _ID = sa.String(128)
 
 
 def upgrade() -> None:
+    """Create the tables and indexes."""
     _threads()
     _responses_and_conversations()
     _completions()

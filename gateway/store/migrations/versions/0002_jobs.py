@@ -1,4 +1,4 @@
-"""Responses that outlive the connection of their client, and what their followers are told."""
+"""Create the tables of jobs and of their events."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,6 +10,7 @@ _ID = sa.String(128)
 
 
 def upgrade() -> None:
+    """Create the tables and indexes."""
     _jobs()
     _events()
 

@@ -1,4 +1,4 @@
-"""Add the usage of keys and models by windows of time."""
+"""Create the table of usage counts."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,6 +8,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
+    """Create the table and its index."""
     op.create_table(
         "uses",
         sa.Column("key", sa.String(128), primary_key=True),
