@@ -185,7 +185,7 @@ def encode_item(item: OutputItemDict) -> Raw:
 def with_builtin_tools(request: Request, tools: Sequence[Tool], ledger: Warnings) -> Request:
     """Return the request with these tools added.
 
-    A choice that names a namespace without a tool stands for all its tools.  If no tool can satisfy the choice, it is
+    A choice that names a namespace without a tool means all its tools.  If no tool can satisfy the choice, it is
     dropped with a warning.
     """
     ours = [ToolName(tool.name, tool.namespace) for tool in tools]

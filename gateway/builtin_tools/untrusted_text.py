@@ -46,7 +46,7 @@ def fenced(text: str) -> str:
 
 
 def truncate(text: str, most: int) -> tuple[str, bool]:
-    """Return the text in at most so many bytes, with a note if it was truncated; True if it was."""
+    """Truncate a text to at most `most` bytes, with a note at its end; True if it was truncated."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= most:
         return text, False

@@ -91,7 +91,7 @@ class SearchAction(Struct, frozen=True):
     item: Callable[[Mapping[str, Any]], OutputItemDict]
 
     def missing_argument(self, arguments: Mapping[str, Any]) -> str | None:
-        """Return the name of a required argument that is missing or empty; None if there is none."""
+        """Return the name of a required argument that is missing or empty; None if all are there."""
         return next(
             (name for name in self.required if not (isinstance(arguments.get(name), str) and arguments[name])), None
         )

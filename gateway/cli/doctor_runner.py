@@ -52,7 +52,7 @@ class ModelExaminer:
         responses = await self._responds(model) if self._seconds() else None
         known = await model_registry.metadata_of_route(
             self._route(model)
-        )  # asked last: some servers know them only once the model is loaded
+        )  # comes last: some servers know them only once the model is loaded
         return Findings(
             kind=self._said.kind,
             probe_responses=response,

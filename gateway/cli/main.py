@@ -70,7 +70,7 @@ def serve(
     """Serve, until Ctrl-C.
 
     Serves the models of the configuration file and reloads it when it changes.  The other options override the file.
-    Without a file, it finds the model servers on this machine (Ollama 11434, vLLM 8000, llama.cpp 8080, LM Studio 1234,
+    Without one it looks for model servers on this machine (Ollama 11434, vLLM 8000, llama.cpp 8080, LM Studio 1234,
     SGLang 30000) and serves their models.
     """
     gc.set_threshold(200_000)  # imported objects stay alive: collections among them took 0.05 s of the start
@@ -86,7 +86,7 @@ def serve(
 
 @app.command()
 def check(config: ConfigFile = None) -> None:
-    """Check a configuration and print its effective values.
+    """Check a configuration and print what holds.
 
     Defaults are filled in and secrets masked; comments at the end name the format of each model. Errors go to standard
     error, one a line with file, line and key; the exit code is 2 then.
@@ -228,7 +228,7 @@ def health(
 ) -> None:
     """Check if a gateway is alive, for the health check of a container.
 
-    The exit code is 1 if it is not alive or not there.  Its certificate is not verified.
+    The exit code is 1 if it is not, or if there is none.  Its certificate is not verified.
     """
     from gateway.cli.healthcheck import HERE, is_alive
 
@@ -282,7 +282,7 @@ def key(
         bool, typer.Option("--hash", help="Print the digest of the key on standard input instead.")
     ] = False,
 ) -> None:
-    """Make an API key for a client, and its digest for the configuration.
+    """Make a key for a client, and its digest for the configuration.
 
     The gateway needs the digest only, so no file of it has to hold a key.  Keys of your own should be as long and as
     random as these: a short one could be guessed from its digest.

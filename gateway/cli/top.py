@@ -32,7 +32,7 @@ TableRow = Sequence[str | Text]
 _PATH = "/admin/overview"
 _SECONDS = 10.0  # for a response
 _WIDE = 160  # columns, if the output is no terminal
-ReadKey = Callable[[float], str]  # waits so many seconds for a key; "" if none was pressed
+ReadKey = Callable[[float], str]  # seconds → the key that was pressed meanwhile, or ""
 _FORBIDDEN = "The gateway at {} takes a key of the scope admin, in --key or GATEWAY_KEY: HTTP {}."
 
 

@@ -8,7 +8,7 @@ KeyPath = tuple[str | int, ...]
 
 
 class ConfigFault(Struct, frozen=True):
-    """One fault: its place, and a text that says what would be right."""
+    """One fault: its place, and a text that names the right value."""
 
     file: str
     line: int | None

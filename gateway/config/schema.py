@@ -106,7 +106,7 @@ class ServerSettings(SettingsSection):
 class TimeoutSettings(SettingsSection):
     """Timeouts in seconds; 0: none.
 
-    reused: how soon after a request a kept connection has to fail for the request to be sent again; 0: never.
+    reused: if a reused connection fails within this time, the request is sent again; 0: never.
     """
 
     connect: Seconds = 5
@@ -218,7 +218,7 @@ class FallbackSettings(SettingsSection):
 class ModelSettings(SettingsSection):
     """A model.
 
-    sticky: what sends requests to the same backend: a key from the client, or the beginning of the prompt.
+    sticky: requests with the same key from the client, or the same beginning of the prompt, go to the same backend.
     retries: further attempts until there is content for the client, at other backends if there are any.
     hedge_seconds: without content after this time, another backend gets the request as well; 0: never.
     mcp: MCP servers whose tools run at the gateway for chat completions.

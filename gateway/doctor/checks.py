@@ -179,7 +179,7 @@ def check_responses_api(findings: Findings) -> Verdict:
 
 
 def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:
-    """Return the check of a response in which at least so many tool calls are due."""
+    """Return the check of a response in which at least `least` tool calls are due."""
 
     def judge(findings: Findings, response: ProbeResponse) -> Verdict:
         found = findings.observed_message(question).calls

@@ -83,7 +83,7 @@ class Verdict(Struct, frozen=True):
     """The verdict of one check.
 
     words: the observation.
-    advice: the remedy; "" if there is none.
+    advice: the remedy, or "".
     ignored: the server accepted the field and ignored it.
     """
 

@@ -87,7 +87,7 @@ def _summed(a: int, b: int, thinking: bool) -> tuple[Message, Message]:
 
 
 def _lesson(**degrees: int) -> tuple[Message, ...]:
-    """Return an example: a question about one or more cities, the tool calls, their results, the final message."""
+    """Return an example: a message about one or more cities, the tool calls, their results, the final message."""
     calls = [_call(city) for city in degrees]
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": _written({"temperature": value})}

@@ -41,7 +41,7 @@ class ObservedToolCall(Struct, frozen=True):
 
 
 class ObservedMessage(Struct, frozen=True):
-    """One choice, as a whole.  finish: its finish reason, "" if there is none."""
+    """One choice, as a whole.  finish: its finish reason, or ""."""
 
     text: str = ""
     thought: str = ""
@@ -112,14 +112,14 @@ class ProbeResponseReader:
         self._upstream.answered(content_type)
 
     def feed(self, data: bytes, seconds: float) -> None:
-        """Read data that arrived so many seconds after the request."""
+        """Read data.  seconds: the time since the request."""
         self._raw += data
         self._take(self._upstream.feed(data), seconds)
         if len(self._raw) > _LIMIT:
             self.fail(_TOO_LONG)
 
     def close(self, seconds: float) -> None:
-        """Note the end of the response."""
+        """Note the end of the response.  seconds: the time since the request."""
         self._take(self._upstream.close(), seconds)
 
     def fail(self, problem: Problem) -> None:
@@ -127,7 +127,7 @@ class ProbeResponseReader:
         self._events += self._upstream.fail(problem)
 
     def response(self) -> ProbeResponse:
-        """Return what was read so far."""
+        """Return the response as read so far."""
         events, noted = self._events, frozenset(self._ledger.entries())
         words = [event for event in events if isinstance(event, TextDelta | ReasoningDelta) and event.text]
         counts = [event for event in events if isinstance(event, Usage)]

@@ -146,7 +146,7 @@ def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | Non
 
 
 def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
-    """Return the check that a server supports an API field; its advice says what the gateway does about it."""
+    """Return the check that a server supports an API field; its advice names the remedy of the gateway."""
 
     def heard(findings: Findings, response: ProbeResponse) -> Verdict:
         if field in response.omitted_fields:

@@ -14,7 +14,7 @@ ENTRY = 200  # bytes of overhead of one entry
 
 
 class _TimedEntry(Struct, array_like=True, gc=False):
-    """t: seconds since the request arrived."""
+    """An entry with its time.  t: seconds since the request arrived."""
 
     t: float
 

@@ -124,7 +124,7 @@ class MockRequest(Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The model in the body; "" if there is none."""
+        """The model in the body, or ""."""
         try:
             data = json.decode(self.body)
         except (DecodeError, UnicodeDecodeError):

@@ -27,7 +27,7 @@ _BITS = 64
 _MASK = (1 << _BITS) - 1
 _BITS_LN = _BITS * log(2)
 _DRAWN = 8  # members of a large group that are compared: hardly worse than all (Mitzenmacher's two choices)
-_DRAWS = 64  # draws, at most, until so many open members are found
+_DRAWS = 64  # draws, at most, to find these members
 _SURVEY = 0.0002  # seconds per member between two surveys of a group: they cost less than a hundredth of the time
 _SHARE = 0.5  # share of failures of an outlier, at least
 _WEIGHT = 10  # outcomes of an outlier, at least
@@ -43,7 +43,7 @@ class RendezvousRanking:
     def order(self, key: str) -> Iterator[Sequence[int]]:
         """Yield the indexes of the names, best first, in two portions.
 
-        The first portion has 16 of them.  The second has all others, and is computed only if the caller goes on.
+        The first portion has 16 of them.  The second has all others, and is computed only if it is needed.
         """
         digest = _digest(key)
         yield self._first(digest)
@@ -208,9 +208,8 @@ class _PriorityGroup:
     def _survey(self, now: float) -> None:
         """Update what depends on all members: the largest fair load, and the outliers.
 
-        The largest fair load is 1.5 times the mean and 2.  If requests come by chance, this is never less than two
-        standard deviations above the mean (m/2 + 2 >= 2*sqrt(m) for every m), so a key leaves its member only for a
-        reason.
+        The largest fair load is 1.5 times the mean and 2.  If requests come by chance, this is at least two standard
+        deviations above the mean: m/2 + 2 >= 2*sqrt(m) for every m.  So a key leaves its member only for a reason.
         """
         self._next_survey = now + _SURVEY * len(self.members)
         present = [one for one in self.members if one.health.admits(now) and not one.health.ejected(now)]

@@ -2,7 +2,7 @@
 
 Times are seconds of a monotonic clock.  A closed circuit admits all requests, an open one none.  A half-open circuit
 admits one request, the trial.  The trial closes the circuit, or opens it again for twice as long.  If a trial takes
-long, another one may start.
+long, a further one may start.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _FAILURES = 5  # consecutive failures that open the circuit
 _LONGEST = 30.0  # seconds of a pause, at most; the first is one
 _TRIAL = 2.0  # seconds until the next trial: a whole response may take minutes, too long for others to wait
 _JITTER = 0.2  # spreads the trials of many gateways
-_REST = 60.0  # seconds, at most, that a backend may ask for
+_REST = 60.0  # seconds, at most, of a pause that a backend requires
 _HALF_LIFE = 10.0  # seconds, of an outcome's weight
 _MEMORY = 60.0  # seconds after which an ejection counts as the first again
 
@@ -115,7 +115,7 @@ class Health:
             self.record_no_outcome(attempt)
 
     def record_no_outcome(self, attempt: AttemptToken) -> None:
-        """End an attempt without an outcome: the client disconnected, or the backend asked for a pause.
+        """End an attempt without an outcome: the client disconnected, or the backend required a pause.
 
         Another request may be the trial then, unless other trials are in progress: those decide.
         """
@@ -126,7 +126,7 @@ class Health:
                 self._renew()
 
     def rest(self, now: float, seconds: float) -> None:
-        """Pause the backend for the time that it asked for, at most 60 s.
+        """Pause the backend for the time that it requires, at most 60 s.
 
         The pause is no failure, and no outcome of an attempt.
         """

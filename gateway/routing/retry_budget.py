@@ -16,7 +16,7 @@ class RetryBudget:
             self._saved += 1
 
     def again(self) -> bool:
-        """Spend a retry and return True; return False if there is none left."""
+        """Spend a retry and return True; return False if the budget is used up."""
         if self._saved < _PRICE:
             return False
         self._saved -= _PRICE

@@ -153,7 +153,7 @@ class Database:
             await (await self._opened()).listen(channel, heard)
 
     async def close(self) -> None:
-        """Write what waits, and close all connections."""
+        """Write all waiting values, and close all connections."""
         for batches in self._batches.values():
             await batches.close()
         if self._engines:

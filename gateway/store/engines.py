@@ -193,7 +193,7 @@ class Engines:
             connection.terminate()
 
     async def dispose(self) -> None:
-        """Close all connections.  Wait up to 5 seconds for open transactions to return theirs."""
+        """Close all connections.  Wait up to 5 seconds for open transactions to end."""
         self._closed = True
         with suppress(TimeoutError):
             async with asyncio.timeout(_WAIT):
@@ -231,7 +231,7 @@ class Engines:
 def _sqlite(rest: str) -> _Engines:
     """Create engines with a single connection for writing, which keeps the order; SQLite would retry at random."""
     url, one = f"sqlite+aiosqlite://{rest}", {"pool_size": 1, "max_overflow": 0}
-    # A transaction that reads first and then writes would fail at once if another one wrote in between.
+    # A transaction that reads first and then writes would fail at once after a write of another transaction in between.
     writes = _file(url, "BEGIN IMMEDIATE", **one)
     in_memory = rest in ("", "/", "/:memory:")  # each connection would have its own database
     return (writes if in_memory else _file(url, "BEGIN")), writes
