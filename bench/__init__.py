@@ -1,1 +1,1 @@
-"""What the gateway costs: `python -m bench` prints one table.  README.md says how to read it."""
+"""Measure the cost of the gateway: `python -m bench` prints one table, which README.md explains."""

@@ -1,4 +1,4 @@
-"""`python -m bench`: what the gateway costs on this machine, as one table."""
+"""`python -m bench`: print the cost of the gateway on this machine as one table."""
 
 import argparse
 import json
@@ -21,11 +21,11 @@ from bench.rounds import GATEWAY, Track, Wrong, measure
 from bench.scenarios import scenarios
 
 _GROUPS = ("whole", "burst", "paced", "first", "streams", "responses", "arguments", "core", "formats", "store")
-_GROWTH, _INSTRUCTIONS = "growth", "instructions"  # only when they are asked for
+_GROWTH, _INSTRUCTIONS = "growth", "instructions"  # run only on request
 
 
 class Found(Struct):
-    """All that was measured, what failed, and where the machine was busy."""
+    """The figures, the failures, and the times when the machine was busy."""
 
     figures: list[Figure] = []
     growths: list[growth.Growth] = []
@@ -34,9 +34,9 @@ class Found(Struct):
 
 
 def main() -> int:
-    """0: measured; 1: something failed, and what it was; `over` in the table is no failure."""
+    """Run the benchmarks.  Returns 0 if all were measured, else 1; `over` in the table is no failure."""
     options = _options()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all is ended as at Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends all processes as at Ctrl-C
     raise_file_limit()
     groups = options.only or _GROUPS
     try:

@@ -1,8 +1,10 @@
-"""`python -m bench.clients`: our upstream client beside aiohttp and httpx, as one table.
+"""`python -m bench.clients`: compare the gateway's upstream client with aiohttp and httpx, as one table.
 
-CPU µs of the client alone, in this process under uvloop, against the mock upstream on another core; the median of
-rounds in which the clients take turns.  The first row is no speed: how many of 100 events that a backend had sent
-before it died reach a reader that is 200 ms late.  It needs aiohttp and gcc.
+The unit is CPU µs of the client alone.  It runs in this process under uvloop, against the mock upstream on another
+core.  Each value is the median of rounds in which the clients take turns.
+
+The first row is no speed.  A backend sends 100 events and dies; the row counts the events that reach a reader which is
+200 ms late.  The program needs aiohttp and gcc.
 """
 
 import asyncio
@@ -28,11 +30,11 @@ ROUNDS = 5
 LINES = 200
 PATH = "/v1/chat/completions"
 JSON = {"content-type": "application/json"}
-FIRST_BYTE, IDLE = 600.0, 120.0  # limits as in use; to keep them is part of the cost
+FIRST_BYTE, IDLE = 600.0, 120.0  # timeouts as in production; they are part of the cost
 
 Parts = AsyncIterator[bytes]
 Post = Callable[[bytes], Parts]
-Client = Callable[[str], AbstractAsyncContextManager[Post]]  # takes the url of a backend
+Client = Callable[[str], AbstractAsyncContextManager[Post]]  # takes the URL of a backend
 
 
 def _body(chunks: int, *, stream: bool) -> bytes:
@@ -89,7 +91,7 @@ CLIENTS: dict[str, Client] = {"ours": _ours, "aiohttp": _aiohttp, "httpx": _http
 
 
 async def _cpu(post: Post, body: bytes, requests: int, at_once: int) -> float:
-    """CPU seconds per request, with so many requests under way all the time."""
+    """Return CPU seconds per request, with `at_once` concurrent requests."""
     left = iter(range(requests))
 
     async def work() -> None:
@@ -115,20 +117,20 @@ async def _round(post: Post) -> dict[str, float]:
 
 
 async def _die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer with one event, then 99 and half of another one, and reset the connection."""
+    """Send one event, then 99 and half of a further one, and reset the connection."""
     await reader.readuntil(b"\r\n\r\n")
     first, *rest = [b"9\r\ndata: %d\n\n\r\n" % (number % 10) for number in range(100)]
     writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + first)
     await asyncio.sleep(0.05)
     writer.write(b"".join(rest) + b"ff\r\nhalf")
     await asyncio.sleep(0.05)
-    linger = struct.pack("ii", 1, 0)  # close with a RST
+    linger = struct.pack("ii", 1, 0)  # closes with a RST
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     writer.transport.abort()
 
 
 async def _rescued(client: Client) -> float:
-    """Events that a reader gets who is busy for 200 ms after the first one while the backend dies."""
+    """Return the number of events for a reader that is busy for 200 ms after the first one, while the backend dies."""
     server = await asyncio.start_server(_die, "127.0.0.1", 0)
     data = b""
     async with client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as post:
@@ -142,7 +144,7 @@ async def _rescued(client: Client) -> float:
 
 
 async def _measure(url: str) -> dict[str, dict[str, float]]:
-    """A row for each figure, with a value for each client."""
+    """Return a row per figure, with a value per client."""
     rows: dict[str, dict[str, list[float]]] = {}
     for _ in range(ROUNDS):
         for name, client in CLIENTS.items():
@@ -154,6 +156,7 @@ async def _measure(url: str) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
+    """Print the table."""
     first, *_, last = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {last})
     port = free_port()

@@ -1,4 +1,4 @@
-"""The two C programs and the gateway's bytecode, compiled when they are older than their sources."""
+"""Compile the two C programs and the gateway's bytecode if they are older than their sources."""
 
 import subprocess
 from compileall import compile_dir
@@ -12,17 +12,17 @@ _FLAGS = ("-O2", "-Wall", "-Wextra")
 
 
 def mock() -> Path:
-    """The mock upstream."""
+    """Return the path of the mock upstream."""
     return _program("mock", "mock.c", "answers.c", "answers.h")
 
 
 def load() -> Path:
-    """The load generator."""
+    """Return the path of the load generator."""
     return _program("load", "load.c")
 
 
 def gateway() -> None:
-    """Where it is installed pip has done so; here each start would do it where nothing may write bytecode."""
+    """Compile the gateway's bytecode, as pip does; otherwise each start compiles it if it cannot write bytecode."""
     compile_dir(Path(package.__file__).parent, quiet=1)
 
 

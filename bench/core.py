@@ -1,6 +1,6 @@
-"""The pure core without sockets: microseconds per chunk from the upstream's bytes to the client's.
+"""Measure the pure core without sockets: microseconds per chunk from the upstream's bytes to the client's.
 
-`python -m bench --only core` prints them.  `new_turn` alone knows how a turn is put together.
+`python -m bench --only core` prints them.  Only `new_turn` knows how a pipeline is put together.
 """
 
 import gc
@@ -32,14 +32,14 @@ from gateway.warnings import Warnings
 Feed = Callable[[bytes], object]
 
 _HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "mock"}
-_READ = 65536  # bytes that a busy upstream's socket gives at once
+_READ = 65536  # bytes of one read from the socket of a busy upstream
 _ASKED = chat.parse_chat(body(Traffic("mock", "", 1, 1, tools=True)))
 _MOST_PER_DELTA = 4  # µs, of an encoder
-_FLAT = 1.3  # the last quarter may cost this much of the first: the rest is noise
+_FLAT = 1.3  # limit for the last quarter against the first; the difference to 1 is noise
 
 
 def offering(tools: int) -> Request:
-    """The request with so many tools, of which the one that is called is the last."""
+    """Return the request with this many tools; the last of them is called."""
     (called,) = _ASKED.request.tools
     others = (replace(called, name=f"tool_{number}") for number in range(tools - 1))
     return replace(_ASKED.request, tools=(*others, called))
@@ -67,7 +67,7 @@ def _encode(new: Callable[[Warnings], ResponseEncoder]) -> Callable[[Event], byt
 def new_turn(
     format: str, endpoint: str = "chat", request: Request = _ASKED.request, tape: RequestRecorder | None = None
 ) -> Feed:
-    """A fresh turn of a streamed answer, by default with one tool offered: what takes the upstream's bytes."""
+    """Return `feed` of a new pipeline for a streamed response; by default the request offers one tool."""
     setting = _setting(format, request)
     encoder = _ENCODERS[endpoint](setting.ledger)
     rounds = record_rounds(lambda _: UpstreamReader(ChatDecoder(setting.ledger), setting, lambda: 0), tape)
@@ -83,6 +83,7 @@ def _chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
 
 
 def text(said: str) -> bytes:
+    """Return a chunk with this text."""
     return _chunk({"content": said})
 
 
@@ -100,7 +101,7 @@ def _native_call() -> bytes:
 
 
 class Stream(Struct, frozen=True):
-    """What an upstream sends: a beginning, words over and over, an end."""
+    """The chunks of an upstream: a beginning, repeated words, an end."""
 
     format: str
     what: str
@@ -109,7 +110,7 @@ class Stream(Struct, frozen=True):
     after: tuple[bytes, ...] = ()
 
     def chunks(self, words: int) -> list[bytes]:
-        """The chunks, with so many words."""
+        """Return the chunks, with this many words."""
         role, end = _chunk({"role": "assistant", "content": ""}), _chunk({}, "stop")
         return [role, *self.before, *islice(cycle(self.words), words), *self.after, end, b"data: [DONE]\n\n"]
 
@@ -119,7 +120,7 @@ def _texts(*texts: str) -> tuple[bytes, ...]:
 
 
 _WORDS = (" the", " fast", " gate", " way")
-_CODE = (" let", " x =", "\\n  ", "a[i]")  # four characters each, as they stand inside JSON
+_CODE = (" let", " x =", "\\n  ", "a[i]")  # four characters each, as they occur inside JSON
 HERMES = ("<tool_call>", '\n{"name": "get_weather", ', '"arguments": {"city": "')
 NATIVE_TEXT = Stream("native", "text", _texts(*_WORDS))
 _NATIVE_CALL = Stream(
@@ -154,7 +155,7 @@ _STREAMS = (
 
 
 class Stretch(Struct, frozen=True):
-    """One and the same chunk of text over and over, behind those that open a thought or a call."""
+    """One chunk of text, repeated, behind those that open a thought or a tool call."""
 
     format: str
     word: str
@@ -162,7 +163,7 @@ class Stretch(Struct, frozen=True):
     endpoint: str = "chat"
 
     def begin(self, request: Request = _ASKED.request) -> Callable[[], object]:
-        """What feeds it to a fresh turn once more."""
+        """Return a function that feeds the chunk to a new pipeline once more."""
         feed = new_turn(self.format, self.endpoint, request)
         for piece in self.before:
             feed(text(piece))
@@ -185,7 +186,7 @@ _DELTAS: dict[str, tuple[list[Event], Event]] = {
 
 
 def figures(quick: bool) -> Iterator[Figure]:
-    """A yardstick of the machine, each format's cost per chunk, and a call of 1 MB."""
+    """Yield a yardstick of the machine, each format's cost per chunk, and a tool call of 1 MB."""
     yield _yardstick()
     for stream in _STREAMS:
         chunks = stream.chunks(500 if quick else 2000)
@@ -213,7 +214,7 @@ def _seconds(format: str, reads: Sequence[bytes]) -> float:
 
 
 def _quarters(feed: Callable[[Any], object], pieces: Sequence[Any]) -> list[float]:
-    """CPU seconds of each quarter of the pieces."""
+    """Return the CPU seconds of each quarter of the pieces."""
     gc.collect()
     times = []
     for part in range(4):
@@ -226,7 +227,7 @@ def _quarters(feed: Callable[[Any], object], pieces: Sequence[Any]) -> list[floa
 
 
 def _encoding(deltas: int) -> Iterator[Figure]:
-    """What a delta costs from the event to the client's bytes."""
+    """Yield the cost of a delta, from the event to the client's bytes."""
     for endpoint, new in _ENCODERS.items():
         for what, (before, delta) in _DELTAS.items():
             best = _best(partial(_encode, new), [*before, *[delta] * deltas])
@@ -235,9 +236,9 @@ def _encoding(deltas: int) -> Iterator[Figure]:
 
 
 def _long_call(stream: Stream, quick: bool) -> Iterator[Figure]:
-    """The cost of one call's arguments as a whole, and that of its end against its beginning.
+    """Yield the cost of one tool call's arguments as a whole, and the cost of its end against its beginning.
 
-    What is wanted is about finding the arguments; decoding and encoding as many frames is shown beside it.
+    The limit applies to finding the arguments.  The cost of decoding and encoding as many frames is shown beside it.
     """
     size, deltas, wanted = ("100 kB", 25_000, 0.05) if quick else ("1 MB", 250_000, 0.5)
     chunks = stream.chunks(deltas)
@@ -253,7 +254,7 @@ def _long_call(stream: Stream, quick: bool) -> Iterator[Figure]:
 
 
 def _best(new: Callable[[], Callable[[Any], object]], pieces: Sequence[Any]) -> list[float]:
-    """Each quarter's best time of three runs."""
+    """Return each quarter's best time of three runs."""
     runs = [_quarters(new(), pieces) for _ in range(3)]
     return [min(quarter) for quarter in zip(*runs, strict=True)]
 

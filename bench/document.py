@@ -1,4 +1,4 @@
-"""docs/performance.md, whose tables are those of the last run: what stands between two marks is put in anew."""
+"""Update the tables in docs/performance.md: a run replaces the text between two marks."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ _DOCUMENT = DOCS / "performance.md"
 
 
 def put(name: str, text: str) -> None:
-    """Puts a text between the marks of this name."""
+    """Replace the text between the marks with this name."""
     _DOCUMENT.write_text(replaced(_DOCUMENT.read_text(), name, text))
 
 
 def replaced(document: str, name: str, text: str) -> str:
-    """The document with this between the marks; ValueError without them."""
+    """Return the document with the new text between the marks.  Raises ValueError without them."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, _, rest = document.partition(begin)
     _, found, after = rest.partition(end)

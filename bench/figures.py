@@ -1,4 +1,4 @@
-"""Figures and the one table of them."""
+"""Format figures as one table."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Figure(Struct, frozen=True):
-    """One row: the values of all rounds, what the direct way gives, and the most that is wanted."""
+    """One row: the values of all rounds, the values without the gateway, and the upper limit."""
 
     group: str
     name: str
@@ -18,22 +18,25 @@ class Figure(Struct, frozen=True):
 
     @property
     def value(self) -> float:
+        """The median of the rounds."""
         return median(self.values)
 
     @property
     def verdict(self) -> str:
+        """The result: "ok" or "over", or "" without a limit."""
         if self.wanted is None:
             return ""
         return "ok" if self.value <= self.wanted else "over"
 
     def as_json(self) -> dict[str, object]:
+        """Return the row as data."""
         row: dict[str, object] = {"group": self.group, "name": self.name, "unit": self.unit, "value": self.value}
         row |= {"values": self.values, "direct": median(self.direct) if self.direct else None}
         return row | {"wanted": self.wanted, "verdict": self.verdict}
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """The rows under one head, with a line between groups."""
+    """Return the rows under one header, with a line between groups."""
     rows = [("figure", "unit", "measured", "direct", "wanted", "")]
     last = ""
     for figure in figures:
@@ -45,7 +48,7 @@ def table(figures: Iterable[Figure]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], sides: str) -> str:
-    """The cells in columns, each on its side: l or r."""
+    """Return the cells in columns; sides: l or r for each."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths, sides).rstrip() for row in rows)
 
@@ -62,7 +65,7 @@ def _line(row: Sequence[str], widths: Sequence[int], sides: str) -> str:
 
 
 def number(value: float) -> str:
-    """As many digits as say something."""
+    """Return a number with its significant digits."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if value >= 100 else f"{value:.2f}"

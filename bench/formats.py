@@ -1,6 +1,6 @@
-"""Every format at work on one long call: microseconds per delta of four characters, with nothing around the parser.
+"""Measure each format's parser alone on one long tool call: microseconds per delta of four characters.
 
-`python -m bench --only formats` prints them.  A text is the row's own example with a long string in place of the city.
+`python -m bench --only formats` prints them.  The text is the example of the format, with a long string as the city.
 """
 
 import gc
@@ -15,18 +15,18 @@ from gateway.formats.markup import Markup
 from gateway.formats.parser import FormatParser, ParseContext, ParserOutput
 from gateway.formats.reader import TextReader
 
-_DELTA = 4  # characters, a token's
+_DELTA = 4  # characters, about a token
 _CITY = "Paris"
 _CODE = 'for (i = 0; i < n; i++) {\n  a[i] = "x" + b;\n}, '
 _OFFERED = ParseContext({"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}})
 _SIZES = {"4 kB": 4 << 10, "64 kB": 64 << 10, "1 MB": 1 << 20}
-_PLAIN = ("think", "hermes_json", "qwen_xml", "harmony", "gemma4")  # shown with texts and thoughts too
-_PASSES = 3  # over all formats, so that a moment in which the machine is busy is not that of one of them
+_PLAIN = ("think", "hermes_json", "qwen_xml", "harmony", "gemma4")  # also measured with texts and thoughts
+_PASSES = 3  # over all formats, so that a busy moment of the machine does not hit a single one
 _MEDIAN, _WORST, _FLAT = 3.0, 6.0, 1.3
 
 
 class _Silent:
-    """An Emit for which nothing is worth keeping."""
+    """A ParserOutput that keeps nothing."""
 
     def text(self, text: str) -> None: ...
     def reasoning(self, text: str) -> None: ...
@@ -38,7 +38,7 @@ class _Silent:
 
 
 class _Arguments(_Silent):
-    """An Emit for which only arguments are."""
+    """A ParserOutput that keeps only arguments."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []
@@ -48,7 +48,7 @@ class _Arguments(_Silent):
 
 
 def figures(quick: bool) -> Iterator[Figure]:
-    """What all formats come to, then each of them, then texts and thoughts."""
+    """Yield a summary of all formats, then each of them, then texts and thoughts."""
     sizes = dict(list(_SIZES.items())[: 2 if quick else 3])
     names = [name for name, row in FORMATS.items() if _CITY in row.example and row.parse]
     passes = [[_costs(name, sizes) for name in names] for _ in range(_PASSES)]
@@ -79,12 +79,12 @@ def _figure(name: str, cost: float, wanted: float | None = None) -> Figure:
 
 
 def _costs(name: str, sizes: dict[str, int]) -> list[float]:
-    """The cost of a delta for arguments of each size; the shorter are tried the more often."""
+    """Return the cost of a delta for arguments of each size; shorter ones run more often."""
     return [_cost(name, _call(name, size), max(1, min(8, (128 << 10) // size))) for size in sizes.values()]
 
 
 def _call(name: str, size: int) -> str:
-    """The format's example with so many characters of code in place of the city, escaped as they have to be."""
+    """Return the format's example with `size` characters of code as the city, escaped as the format requires."""
     before, _, after = FORMATS[name].example.rpartition(_CITY)
     for code in (_CODE, json.dumps(_CODE)[1:-1]):
         if _city(name, before + code + after) == _CODE:
@@ -102,7 +102,7 @@ def _city(name: str, text: str) -> object:
 
 
 def _plain(name: str) -> Iterator[tuple[str, str]]:
-    """Text, and a thought with the tag that opens it."""
+    """Yield the beginnings of a text and of a thought."""
     yield "text", ""
     markup = FORMATS[name].parse if name in FORMATS else None
     if isinstance(markup, Markup):
@@ -110,14 +110,14 @@ def _plain(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _cost(name: str, text: str, times: int) -> float:
-    """Microseconds per delta, the best of so many times."""
+    """Return microseconds per delta, the best of several runs."""
     deltas = [text[begin : begin + _DELTA] for begin in range(0, len(text), _DELTA)]
     best = min(_run(name, deltas, _Silent()) for _ in range(times))
     return best / len(deltas) * 1e6
 
 
 def _run(name: str, deltas: Sequence[str], emit: ParserOutput) -> float:
-    """CPU seconds for a text in these pieces."""
+    """Return the CPU seconds for a text in these pieces."""
     format = FORMATS[name].parse
     assert format
     gc.collect()

@@ -1,7 +1,7 @@
-"""How the cost grows: each thing at several sizes, and the power of the size that it grows by.
+"""Measure how costs grow: each at several sizes, and as the power of the size.
 
-`python -m bench --only growth` prints it.  0 is flat, 1 linear; a logarithm is near 0.  The power of the last step
-counts, as a fixed cost hides the others.
+`python -m bench --only growth` prints it.  0 is flat, 1 is linear; a logarithm is near 0.  The power of the last step
+counts, since a fixed cost hides the others.
 """
 
 import gc
@@ -23,14 +23,14 @@ from bench.processes import Peak, cpu_seconds, resident_bytes
 from bench.rounds import Server, Track, say
 from bench.traffic import CHAT, KEY, RESPONSES, Traffic
 
-FLAT, LINEAR = 0.15, 1.15  # powers: what is above is noise no more
+FLAT, LINEAR = 0.15, 1.15  # powers; more than this is not noise
 
-_WINDOW, _WINDOWS = 500, 8  # chunks that are timed together, and how often at one place
+_WINDOW, _WINDOWS = 500, 8  # chunks that are timed together, and the number of timings at one place
 _REQUESTS = 5
 
 
 class Growth(Struct, frozen=True):
-    """What a thing costs at some sizes, and whether that may grow with them: "flat" or "linear" """
+    """The costs at some sizes; may: the allowed growth, "flat" or "linear"."""
 
     name: str
     unit: str
@@ -40,29 +40,31 @@ class Growth(Struct, frozen=True):
 
     @property
     def powers(self) -> list[float]:
-        """Of each step, from one size to the next."""
+        """The power of each step from one size to the next."""
         points = itertools.pairwise(zip(self.sizes, self.costs, strict=True))
         return [math.log(after / before) / math.log(larger / size) for (size, before), (larger, after) in points]
 
     @property
     def power(self) -> float:
-        """Of them all: the slope of the line through the points, in logarithms."""
+        """The power over all sizes: the slope of the line through the points, in logarithms."""
         xs, ys = [*map(math.log, self.sizes)], [*map(math.log, self.costs)]
         x, y = sum(xs) / len(xs), sum(ys) / len(ys)
         return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
 
     @property
     def verdict(self) -> str:
+        """The result: "ok" or "over"."""
         most = FLAT if self.may == "flat" else LINEAR
         return "ok" if self.powers[-1] <= most else "over"
 
     def as_json(self) -> dict[str, object]:
+        """Return the row as data."""
         row: dict[str, object] = {"name": self.name, "unit": self.unit, "sizes": self.sizes, "costs": self.costs}
         return row | {"power": self.power, "last": self.powers[-1], "may": self.may, "verdict": self.verdict}
 
 
 def growths(quick: bool, track: Track) -> Iterator[Growth]:
-    """All of them; quick: a tenth of the largest sizes."""
+    """Yield all growths; quick: only up to a tenth of the largest sizes."""
     yield from _lengths((1000, 10_000, 100_000) if quick else (1000, 10_000, 100_000, 1_000_000))
     yield from _tools_of_a_chunk((1, 10, 100, 500))
     with track.mock() as mock:
@@ -73,12 +75,12 @@ def growths(quick: bool, track: Track) -> Iterator[Growth]:
 
 
 def table(found: Iterable[Growth]) -> str:
-    """For a terminal."""
+    """Return a table for a terminal."""
     return aligned([_HEAD, *map(_cells, found)], "lllrrll")
 
 
 def markdown(found: Iterable[Growth]) -> str:
-    """For a document."""
+    """Return a table for a document."""
     rows = [_HEAD, ("---", "---", "---", "---:", "---:", "---", "---"), *map(_cells, found)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -92,7 +94,7 @@ def _cells(row: Growth) -> tuple[str, ...]:
 
 
 def _power(value: float) -> str:
-    return f"{round(value, 2) + 0:.2f}"  # which is never -0.00
+    return f"{round(value, 2) + 0:.2f}"  # never -0.00
 
 
 # In process: chunks
@@ -105,7 +107,7 @@ def _lengths(sizes: Sequence[int]) -> Iterator[Growth]:
 
 
 def _along(feed: Callable[[], object], sizes: Sequence[int]) -> tuple[float, ...]:
-    """Of a chunk when so many have come."""
+    """Return the cost of a chunk after this many chunks."""
     fed, costs = 0, []
     for size in sizes:
         for _ in range(size - fed):
@@ -116,7 +118,7 @@ def _along(feed: Callable[[], object], sizes: Sequence[int]) -> tuple[float, ...
 
 
 def _per_chunk(feed: Callable[[], object]) -> float:
-    """Microseconds; the middle of some windows, so that neither a busy moment nor a lucky one counts."""
+    """Return microseconds per chunk: the median of some windows, without busy and lucky moments."""
     gc.collect()
     times = []
     for _ in range(_WINDOWS):
@@ -138,7 +140,7 @@ def _tools_of_a_chunk(counts: Sequence[int]) -> Iterator[Growth]:
 
 
 def _requests(gateway: Server, sizes: Sequence[int]) -> Iterator[Growth]:
-    tools = (1, 16, 128)  # the API takes no more
+    tools = (1, 16, 128)  # the limit of the API
     for path, name in ((CHAT, "chat"), (RESPONSES, "responses")):
         say(f"growth: requests, {name}")
         bodies = [_question(path, size, 0) for size in sizes]
@@ -153,7 +155,7 @@ def _requests(gateway: Server, sizes: Sequence[int]) -> Iterator[Growth]:
 
 
 def _question(path: str, items: int, tools: int, **more: object) -> bytes:
-    """A conversation of so many messages, with so many tools offered, about to be answered shortly."""
+    """Return a request with this many messages and tools, for a short response."""
     said = [{"role": ("user", "assistant")[i % 2], "content": f"message {i}, of some words"} for i in range(items - 1)]
     said.append({"role": "user", "content": "@@m=plain,n=5@@"})
     functions = [{**_FUNCTION, "name": f"tool_{i}"} for i in range(tools)]
@@ -172,7 +174,7 @@ _FUNCTION = {
 
 
 def _follow_up(gateway: Server, items: int) -> bytes:
-    """A request that goes on from a stored conversation of so many."""
+    """Return a request that continues a stored conversation of this many items."""
     first = json.loads(_post(gateway, RESPONSES, _question(RESPONSES, items, 0, store=True)))
     return _question(RESPONSES, 1, 0, previous_response_id=first["id"], store=True)
 
@@ -182,7 +184,7 @@ def _each(gateway: Server, path: str, bodies: Sequence[bytes]) -> tuple[float, .
 
 
 def _cpu(gateway: Server, path: str, body: bytes) -> float:
-    """CPU milliseconds of a request, the middle of some."""
+    """Return CPU milliseconds per request, the median of some."""
     costs = []
     for _ in range(_REQUESTS):
         begun = cpu_seconds(gateway.pid)
@@ -205,7 +207,7 @@ def _post(gateway: Server, path: str, body: bytes) -> bytes:
 
 
 def _open_streams(track: Track, mock: Server, counts: Sequence[int]) -> Iterator[Growth]:
-    """All at one chunk a second, each number on a gateway just started."""
+    """Yield the cost of open streams at one chunk a second, each number with a new gateway."""
     cpu, memory = [], []
     for count in counts:
         say(f"growth: {count} open streams")

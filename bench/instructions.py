@@ -1,7 +1,7 @@
-"""Instructions per chunk of the pure core, as callgrind counts them: the same on a busy machine as on an idle one.
+"""Count instructions per chunk of the pure core with callgrind: the figures do not depend on the load of the machine.
 
-`python -m bench --only instructions` prints them.  It needs valgrind, and a Python whose functions have names in the
-binary: the one that asks for the parent's process id tells callgrind where a stretch begins and ends.
+`python -m bench --only instructions` prints them.  It needs valgrind, and a Python with symbols in its binary: a call
+of getppid marks the beginning and the end of a stretch for callgrind.
 """
 
 import gc
@@ -22,7 +22,7 @@ _SECONDS = 900
 
 
 def figures() -> Iterator[Figure]:
-    """One for each stretch."""
+    """Yield one figure per stretch."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         out = Path(folder) / "out"
         subprocess.run(_command(out), env=_environment(), check=True, timeout=_SECONDS, capture_output=True)
@@ -40,12 +40,12 @@ def _command(out: Path) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """As little as possible, as its size moves the stack, and no chance in the hashes."""
+    """Return a minimal environment, since its size moves the stack, with fixed hashes."""
     return {"PATH": os.defpath, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def _run() -> None:
-    """What is counted."""
+    """Run the code that callgrind counts."""
     for stretch in core.STRETCHES.values():
         feed = stretch.begin()
         for _ in range(_WARM):

@@ -1,4 +1,4 @@
-"""Programs under measurement: started on one core, watched through /proc, ended by their own id."""
+"""Run the measured programs: start them on one core, read /proc, and end them by their process id."""
 
 import http.client
 import os
@@ -24,7 +24,7 @@ class NotReady(Exception):
 
 
 def raise_file_limit() -> None:
-    """Lets this program and all that it starts hold as many sockets as are measured, where that is allowed."""
+    """Raise the limit of open files for this program and its children, as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard > soft:
         most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
@@ -32,14 +32,14 @@ def raise_file_limit() -> None:
 
 
 def machine() -> str:
-    """Processor, cores and Python."""
+    """Return processor, cores and Python version."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     name = models[0].partition(":")[2].strip() if models else platform.machine()
     return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
+    """Return a free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -48,7 +48,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(command: Sequence[str], core: int, log: Path) -> Iterator[int]:
-    """Runs the command on one core and yields its process id; at the end no process of it is left."""
+    """Run the command on one core, and yield its process id; afterwards no process of it is left."""
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
@@ -65,12 +65,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(_STOP_SECONDS)
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # its session is its own, so these are its children
+        os.killpg(process.pid, signal.SIGKILL)  # the children in its own session
     process.wait()
 
 
 def wait_until_ready(pid: int, port: int, path: str, log: Path, seconds: float = _START_SECONDS) -> None:
-    """Returns when the program answers 200; NotReady with the end of its log otherwise."""
+    """Wait until the program responds with 200.  Raises NotReady with the end of its log."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up and not _has_ended(pid):
         if _answers(port, path):
@@ -80,13 +80,13 @@ def wait_until_ready(pid: int, port: int, path: str, log: Path, seconds: float =
 
 
 def last_lines(log: Path) -> str:
-    """The end of a program's log, for a person who must find out why it failed."""
+    """Return the end of a program's log, which helps to find the cause of a failure."""
     lines = log.read_text(errors="replace").splitlines()
     return "\n".join(["the end of its log:", *lines[-15:]])
 
 
 def _has_ended(pid: int) -> bool:
-    # A child that has ended stays in the table as Z until it is waited for.
+    # A child that has ended stays in the table as Z until a wait for it.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
@@ -102,12 +102,12 @@ def _answers(port: int, path: str) -> bool:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of the process and its living children, threads that have ended included."""
+    """Return the CPU time of the process and its living children, ended threads included."""
     return sum(map(_cpu, _family(pid)))
 
 
 def waited_seconds(pid: int) -> float:
-    """How long the process was ready to run while others had its core; 0 where the kernel does not count it."""
+    """Return how long the process was ready to run while others had its core; 0 if the kernel does not count it."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except OSError:
@@ -115,7 +115,7 @@ def waited_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory in use by the process and its living children."""
+    """Return the resident memory of the process and its living children."""
     return sum(map(_resident, _family(pid)))
 
 
@@ -127,7 +127,7 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _cpu(pid: int) -> float:
-    # The clock that clock_getcpuclockid(3) names: nanoseconds, where /proc/PID/stat counts in ticks of 10 ms.
+    # The clock of clock_getcpuclockid(3) counts nanoseconds; /proc/PID/stat counts ticks of 10 ms.
     try:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
@@ -142,7 +142,7 @@ def _resident(pid: int) -> int:
 
 
 class Peak:
-    """The most memory that a process holds while the block runs."""
+    """The peak of a process's memory while the block runs."""
 
     def __init__(self, pid: int) -> None:
         self.bytes = 0

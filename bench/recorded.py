@@ -1,4 +1,4 @@
-"""What it costs to write a chunk down, one that comes alone and is sent alone: more than without."""
+"""Measure the extra cost of recording a chunk that arrives alone and is sent alone."""
 
 import gc
 import json
@@ -13,7 +13,7 @@ from bench.figures import Figure
 from gateway.server.observability.recording_writer import RecordingFolder, WriteOrder, packed
 from gateway.server.observability.request_recorder import RequestRecorder, tee_send
 
-_MOST = 0.4  # of a decoding: 1 µs where that takes 2.5
+_MOST = 0.4  # times a decoding: 1 µs if that takes 2.5
 _NAME = "core, a recorded chunk: more by"
 _DECODED = 1000
 _BYTES = 64 << 20
@@ -21,7 +21,7 @@ _FOLDER = RecordingFolder("recordings", 1, 1, content=True)
 
 
 def figures(quick: bool) -> Iterator[Figure]:
-    """All that this process does of it, up to the message to the one that writes."""
+    """Yield the cost in this process, up to the message to the process that writes."""
     chunks = NATIVE_TEXT.chunks(200)
     rounds = range(100 if quick else 500)
     off, on = (min(_seconds(chunks, recorded=recorded) for _ in rounds) for recorded in (False, True))
@@ -33,15 +33,15 @@ def figures(quick: bool) -> Iterator[Figure]:
 
 
 def _seconds(chunks: Sequence[bytes], *, recorded: bool) -> float:
-    """CPU of an answer."""
+    """Return the CPU seconds of a response."""
     tape = RequestRecorder("req_1", _BYTES, chosen=True) if recorded else None
     line = tape.record_call("mock", "/v1/chat/completions", b"{}") if tape else None
     feed, send = new_turn("native", recorder=tape), tee_send(_send, tape)
     gc.collect()
-    gc.disable()  # a gateway collects far more seldom than this process
+    gc.disable()  # a gateway collects much less often than this process
     begin = time.thread_time()
     for chunk in chunks:
-        if line and line.recorder.speaks != line.call:  # as a call does
+        if line and line.recorder.speaks != line.call:  # as an upstream call does
             line.read(chunk)
         if said := feed(chunk):
             send({"type": "http.response.body", "body": said, "more_body": True}).close()

@@ -1,4 +1,4 @@
-"""Rounds of scenarios: directly to the mock and through the gateway, in turn."""
+"""Run rounds of scenarios: directly to the mock and through the gateway, in turn."""
 
 import os
 import shlex
@@ -42,27 +42,29 @@ _MARKUP = (b"<tool_call>", b"<think>")
 
 
 class Wrong(Exception):
-    """An answer through the gateway is not what is to be measured."""
+    """The response through the gateway is not the one to measure."""
 
 
 class Program(Struct, frozen=True):
-    """What can be started in front of the mock.  Words in braces are filled in: see `Track.started`."""
+    """A program in front of the mock.  Words in braces are filled in: see `Track.started`."""
 
     command: str
     config: str = ""
-    ready: str = "/health"  # answers 200 when it serves
-    seconds: float = 20.0  # that its start may take
+    ready: str = "/health"  # responds with 200 once it serves
+    seconds: float = 20.0  # for its start, at most
 
 
 class Server(Struct, frozen=True):
+    """A running program."""
+
     pid: int
     port: int
-    idle: int  # bytes resident after the start
+    idle: int  # resident bytes after the start
     start: float = 0.0  # seconds until it was ready
 
 
 class Track:
-    """Where things run: the gateway has one core, the mock, the load and this program the other."""
+    """The cores of the machine: the gateway has one, the mock, the load generator and this program have the other."""
 
     def __init__(self, folder: Path, command: str, store: str) -> None:
         cores = sorted(os.sched_getaffinity(0))
@@ -73,7 +75,7 @@ class Track:
 
     @contextmanager
     def mock(self) -> Iterator[Server]:
-        """The mock upstream, listening."""
+        """Run the mock upstream within the block."""
         port, log = free_port(), self._folder / "mock.log"
         with running([str(compiled.mock()), str(port)], self._core, log) as pid:
             wait_until_ready(pid, port, "/health", log)
@@ -81,13 +83,13 @@ class Track:
 
     @contextmanager
     def gateway(self, mock: Server) -> Iterator[Server]:
-        """A gateway in front of the mock, listening."""
+        """Run a gateway in front of the mock within the block."""
         with self.started(Program(self._command, CONFIG), mock) as server:
             yield server
 
     @contextmanager
     def started(self, program: Program, mock: Server) -> Iterator[Server]:
-        """A program on the gateway's core, listening."""
+        """Run a program on the gateway's core within the block."""
         port = free_port()
         config, log = self._folder / f"{port}.yaml", self._folder / f"{port}.log"
         store = self._store or f"sqlite:///{self._folder}/{port}.db"
@@ -114,7 +116,7 @@ class Results:
         self._through: list[Run] = []
 
     def measure(self, track: Track, mock: Server, gateway: Server) -> None:
-        """One round: directly, then through the gateway."""
+        """Run one round: directly, then through the gateway."""
         self._direct.append(Run(traffic.run(self.scenario.traffic.direct(), mock.port)))
         if self.scenario.fresh:
             with track.gateway(mock) as own:
@@ -123,6 +125,7 @@ class Results:
             self._through.append(through(self.scenario, gateway))
 
     def figures(self) -> Iterator[Figure]:
+        """Yield the rows of the scenario."""
         for row in self.scenario.rows:
             values = tuple(map(row.value, self._through))
             direct = tuple(map(row.value, self._direct)) if row.direct else ()
@@ -130,7 +133,7 @@ class Results:
             yield Figure(self.scenario.group, name, row.unit, values, direct, row.wanted)
 
     def problems(self) -> Iterator[str]:
-        """Requests that failed: their figures are of no use."""
+        """Yield failed requests, which make their figures useless."""
         wanted = self.scenario.traffic.requests
         for way, runs in (("direct", self._direct), ("gateway", self._through)):
             for report in (run.report for run in runs):
@@ -139,14 +142,14 @@ class Results:
                     yield f"{self.scenario.name}, {way}: {ended} of {wanted} ended well; {report.err}"
 
     def doubts(self) -> Iterator[str]:
-        """Why the times may be of no use, though nothing failed."""
+        """Yield reasons to doubt the times, even without failures."""
         share = median(run.waiting for run in self._through)
         if share > CROWDED:
             yield f"{self.scenario.name}: others had the gateway's core for {share:.0%} of the time; read CPU only"
 
 
 def through(scenario: Scenario, gateway: Server) -> Run:
-    """One run through what listens there, after a look at what it answers."""
+    """Run a scenario through a program, after a check of its response."""
     check(scenario, gateway.port)
     memory = resident_bytes(gateway.pid)
     cpu, waited = cpu_seconds(gateway.pid), waited_seconds(gateway.pid)
@@ -157,7 +160,7 @@ def through(scenario: Scenario, gateway: Server) -> Run:
 
 
 def check(scenario: Scenario, port: int) -> None:
-    """Wrong unless a short answer of this sort is what it must be; it also warms the path up."""
+    """Raise Wrong unless a short response is as expected; this also warms up the path."""
     knobs = ",".join(knob for knob in scenario.traffic.knobs.split(",") if knob[:2] in ("m=", "at"))
     try:
         answers = [traffic.ask(scenario.traffic, port, f"{knobs},n=40") for _ in range(20)]
@@ -170,7 +173,7 @@ def check(scenario: Scenario, port: int) -> None:
 
 
 def measure(chosen: Sequence[Scenario], rounds: int, track: Track) -> list[Results]:
-    """Every scenario once per round, so that a change of the machine's mood meets them all."""
+    """Run every scenario once per round, so that all share the busy moments of the machine."""
     results = [Results(scenario) for scenario in chosen]
     with track.mock() as mock, track.gateway(mock) as gateway:
         for number in range(1, rounds + 1):
@@ -182,6 +185,6 @@ def measure(chosen: Sequence[Scenario], rounds: int, track: Track) -> list[Resul
 
 
 def say(progress: str) -> None:
-    """What is under way, over what was said before; only to a person."""
+    """Print the progress over the last one; only on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{progress}", end="", file=sys.stderr, flush=True)

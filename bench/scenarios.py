@@ -1,4 +1,4 @@
-"""What is measured over sockets: each scenario is one sort of traffic and the rows that it gives."""
+"""Define the scenarios over sockets: each has one sort of traffic, and its rows."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,39 +7,43 @@ from msgspec.structs import replace
 
 from bench.traffic import RESPONSES, Report, Traffic
 
-CROWDED = 0.05  # of the time: what waits longer for its core looks slower than it is
+CROWDED = 0.05  # share of the time; a program that waits longer for its core looks slower than it is
 
 
 class Run(Struct, frozen=True):
-    """One run of a scenario; directly to the mock there is no gateway to watch."""
+    """One run of a scenario; a direct one has no figures of the gateway."""
 
     report: Report
     cpu: float = 0.0  # seconds of the gateway
-    waited: float = 0.0  # seconds in which it was ready and others had its core
-    idle: int = 0  # bytes resident after the start, before any request
-    growth: int = 0  # bytes resident at the peak, above those before the run
+    waited: float = 0.0  # seconds in which it was ready while others had its core
+    idle: int = 0  # resident bytes after the start, before any request
+    growth: int = 0  # resident bytes at the peak, above those before the run
 
     @property
     def waiting(self) -> float:
-        """Its share of the time."""
+        """The share of the time in which the gateway waited for its core."""
         return self.waited / self.report.s
 
 
 class Row(Struct, frozen=True):
+    """A row of a scenario."""
+
     name: str
     unit: str
     value: Callable[[Run], float]
     wanted: float | None = None
-    direct: bool = True  # the same figure makes sense without the gateway
+    direct: bool = True  # the figure exists without the gateway
 
 
 class Scenario(Struct, frozen=True):
+    """A scenario: its traffic, and its rows."""
+
     group: str
     name: str
     traffic: Traffic
     rows: tuple[Row, ...]
-    shows: bytes  # what a right answer through the gateway contains
-    fresh: bool = False  # wants a gateway that has served nothing yet
+    shows: bytes  # the expected content of a response through the gateway
+    fresh: bool = False  # needs a gateway that has served nothing yet
 
 
 _DELAY = (
@@ -64,7 +68,7 @@ def _first_byte(wanted: float | None = None) -> tuple[Row, Row]:
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    """All of them, in the order of the table."""
+    """Return all scenarios, in the order of the table."""
     parts = (*_whole(quick), *_burst(quick), _paced(quick), *_first(quick), _many(quick))
     return [*parts, *_responses(quick), *_arguments(quick)]
 
@@ -127,7 +131,7 @@ def _crowd(quick: bool) -> Traffic:
 
 
 def crowded(traffic: Traffic) -> tuple[Row, ...]:
-    """What is measured of many streams at a time."""
+    """Return the rows of a scenario with many concurrent streams."""
     return (
         Row("not ended well", "streams", lambda run: traffic.requests - run.report.dones, 0),
         *_first_byte(5),

@@ -1,6 +1,6 @@
-"""The store without a gateway around it: milliseconds per stored turn, and whether they grow with what is not read.
+"""Measure the store without a gateway: milliseconds per stored turn, and their growth with rows that are not read.
 
-`python -m bench --only store` prints them, of an SQLite file.
+`python -m bench --only store` prints them for an SQLite file.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from bench.figures import Figure
 from gateway.store import Database, item_lists, responses
 from gateway.store.records import ListPosition, StoredResponse
 
-_TIMES = 50  # each thing is done so often, and the median shown
+_TIMES = 50  # measurements; the median is shown
 _SIZES = (10, 100, 1000, 10_000)  # items of a chain
-_FEW = 1000  # chains that are shorter would grow much by being used so often, so there are as many of them
-_ITEMS = 2  # of a question, and of its answer
-_FILL = 1_000_000  # rows of others
+_FEW = 1000  # shorter chains would grow much by the measurements, so there is one for each
+_ITEMS = 2  # of a request, and of its response
+_FILL = 1_000_000  # other rows
 _OF_A_THREAD = 100
 _MOST, _FLAT = 10.0, 1.5
 
@@ -30,23 +30,24 @@ _TEXT = "the fast gateway " * 30
 _NUMBERS = itertools.count()
 
 Clock = Callable[[], float]
-# Takes the id of a chain's last response, and returns that of the new one.
+# Takes the id of a chain's last response, and returns the id of the new one.
 Job = Callable[[Database, str], Awaitable[str]]
 
 
 def figures(quick: bool) -> Iterator[Figure]:
+    """Yield the figures of a new SQLite file."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         yield from asyncio.run(measured(f"sqlite:///{folder}/gateway.db", quick))
 
 
 def turn_beside(url: str, rows: int) -> float:
-    """CPU milliseconds of a turn behind ten items, in an empty database that so many rows of others were put into."""
+    """Return CPU milliseconds of a turn behind ten items, in an empty database with this many other rows."""
     return asyncio.run(_turn_beside(url, rows))
 
 
 async def _turn_beside(url: str, rows: int) -> float:
     database = Database(url)
-    await _chain(database, _SIZES[0])  # the first one makes the tables
+    await _chain(database, _SIZES[0])  # the first one creates the tables
     await _fill(database, rows)
     (cost,) = await _costs(database, _turn, _SIZES[:1], time.process_time)
     await database.close()
@@ -54,7 +55,7 @@ async def _turn_beside(url: str, rows: int) -> float:
 
 
 async def measured(url: str, quick: bool) -> list[Figure]:
-    """The figures of a database, which has to be empty."""
+    """Return the figures of an empty database."""
     sizes, rows = (_SIZES[:3], _FILL // 10) if quick else (_SIZES, _FILL)
     found: list[Figure] = []
     for beside in ("", f", {rows:,} rows of others"):
@@ -77,7 +78,7 @@ async def _figures(database: Database, sizes: Sequence[int], beside: str) -> Asy
 
 
 async def _costs(database: Database, job: Job, sizes: Sequence[int], clock: Clock = time.perf_counter) -> list[float]:
-    """Milliseconds of a job on chains of these sizes, in turn, so that a busy moment of the machine is that of all."""
+    """Return milliseconds of a job on chains of these sizes; they take turns to share the machine's busy moments."""
     costs: list[list[float]] = [[] for _ in sizes]
     chains = [[await _chain(database, size) for _ in range(_TIMES if size < _FEW else 1)] for size in sizes]
     for turn in range(_TIMES):
@@ -94,7 +95,7 @@ async def _chain(database: Database, size: int) -> str:
 
 
 async def _save(database: Database, given: int, behind: ListPosition | None) -> str:
-    """Store a response with so many items of input, and return its id."""
+    """Store a response with this many input items, and return its id."""
     id, now = f"resp_{next(_NUMBERS):048}", int(time.time())
     items = [{"id": f"msg_{next(_NUMBERS):048}", "type": "message", "content": _TEXT} for _ in range(given + _ITEMS)]
     body = {"id": id, "object": "response", "instructions": _TEXT, "output": items[given:]}
@@ -110,7 +111,7 @@ async def _found(db: AsyncConnection, id: str) -> StoredResponse:
 
 
 async def _turn(database: Database, last: str) -> str:
-    """What a request does: find what it goes on from, and store the answer behind it."""
+    """Do the work of a request: find the response that it continues, and store the new one behind it."""
     async with database.reading() as db:
         behind = (await _found(db, last)).behind
     return await _save(database, _ITEMS, behind)
@@ -137,7 +138,7 @@ _READS: dict[str, Job] = {
 
 
 async def _fill(database: Database, rows: int) -> None:
-    """So many items of other chains of the same tenant."""
+    """Insert items of other chains of the same tenant."""
     async with database.writing() as db:
         for statement in _FILLING:
             last = rows // _OF_A_THREAD if "INTO items" not in statement else rows

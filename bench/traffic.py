@@ -1,4 +1,4 @@
-"""Requests as the load generator sends them, and what it reports."""
+"""Send requests with the load generator, and read its report."""
 
 import http.client
 import json
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bench import compiled
 
-KEY = "sk-1234"  # that load.c shows
+KEY = "sk-1234"  # as load.c sends it
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 _TOOL = {
@@ -21,11 +21,11 @@ _TOOL = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
 }
-_TO_FINISH = 20.0  # seconds that requests may take beyond the time in which they are started
+_TO_FINISH = 20.0  # seconds that requests may take after the last one has started
 
 
 class Traffic(Struct, frozen=True):
-    """One sort of request, so many at a time."""
+    """One sort of request, with `streams` of them at a time."""
 
     model: str
     knobs: str  # for the mock: see mock.c
@@ -40,12 +40,12 @@ class Traffic(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
     def direct(self) -> "Traffic":
-        """The same as the mock knows it."""
+        """Return the same traffic in the API of the mock."""
         return replace(self, path=CHAT)
 
 
 class Report(Struct, frozen=True):
-    """What load.c prints: its head explains the names; times are milliseconds."""
+    """The report of load.c: its head explains the names; times are milliseconds."""
 
     ok: int
     errs: int
@@ -65,7 +65,7 @@ class Report(Struct, frozen=True):
 
 
 def body(traffic: Traffic, knobs: str = "") -> bytes:
-    """The request's body; other knobs than the traffic's may be given."""
+    """Return the request's body; knobs: instead of those of the traffic."""
     question = f"What is the weather in Paris? @@{knobs or traffic.knobs}@@"
     request: dict[str, object] = {"model": traffic.model, "stream": traffic.stream}
     if traffic.path == RESPONSES:
@@ -80,7 +80,7 @@ def body(traffic: Traffic, knobs: str = "") -> bytes:
 
 
 def run(traffic: Traffic, port: int) -> Report:
-    """Sends it all and waits for the end, which is bounded in time."""
+    """Send all requests, and wait for the end or a timeout."""
     command = [str(compiled.load()), "-u", f"127.0.0.1:{port}{traffic.path}", "-b", body(traffic).decode()]
     command += ["-c", str(traffic.streams), "-n", str(traffic.requests), "-r", str(traffic.ramp_ms)]
     command += ["-t", str(traffic.seconds), "-g", str(_TO_FINISH)]
@@ -91,7 +91,7 @@ def run(traffic: Traffic, port: int) -> Report:
 
 
 def ask(traffic: Traffic, port: int, knobs: str) -> bytes:
-    """The answer to one such request with other knobs."""
+    """Return the response to one such request with other knobs."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}", **dict(traffic.headers)}
     try:

@@ -1,1 +1,1 @@
-"""The gateway beside others, in front of the same mock: `python -m bench.peers` prints one table."""
+"""Compare the gateway with other programs in front of the same mock: `python -m bench.peers` prints one table."""

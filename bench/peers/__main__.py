@@ -1,4 +1,4 @@
-"""`python -m bench.peers`: the gateway beside others on this machine, as one table."""
+"""`python -m bench.peers`: compare the gateway with other programs on this machine, as one table."""
 
 import argparse
 import signal
@@ -21,9 +21,9 @@ _NAMES = [peer.name for peer in PEERS]
 
 
 def main() -> int:
-    """0: measured, whoever was missing; 1: even the mock did not start."""
+    """Run the comparison.  Returns 0 if it ran, even without some programs; 1 if the mock did not start."""
     options = _options()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all is ended as at Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends all processes as at Ctrl-C
     raise_file_limit()
     peers = [peer for peer in PEERS if peer.name in (options.peer or _NAMES)]
     chosen = [heat for heat in heats(options.quick) if options.only in heat.scenario.name]
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _write(found: Outcome) -> None:
-    """Into docs: the run as it is, its table, its picture."""
+    """Write the run, its table and its picture into docs."""
     plot.RUN.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     document.put("peers", markdown(found))
     plot.draw(found)

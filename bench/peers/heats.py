@@ -1,7 +1,7 @@
-"""What all are measured at, and what is wanted of the gateway.
+"""Define the traffic for all programs, and the limits for the gateway.
 
-The traffic is that of the scenarios of `python -m bench`; a heat says who takes part.  Rows are named as figures are:
-scenario, colon, row.
+The traffic is that of the scenarios of `python -m bench`; a heat names the abilities that it needs.  Rows have the
+names of figures: scenario, colon, row.
 """
 
 from collections.abc import Iterator
@@ -26,13 +26,19 @@ _CROWD, _HUGE_CROWD = "1000 streams × 10 chunks/s", "5000 streams × 1 chunk/s"
 
 
 class Heat(Struct, frozen=True):
+    """A scenario for the programs that have the ability for it."""
+
     scenario: Scenario
-    needs: frozenset[str] = frozenset({"chat"})  # any of it
-    once: bool = False  # however many rounds
+    needs: frozenset[str] = frozenset({"chat"})  # one of these
+    once: bool = False  # in the first round only
 
 
 class Want(Struct, frozen=True):
-    """The most that is wanted of the gateway: a number, or so many times what another measures."""
+    """An upper limit for the gateway: a number, or a factor for the value of another program.
+
+    of: the other program; "": the limit is a number.
+    row: the row of the other program; "": the same.
+    """
 
     most: float
     of: str = ""
@@ -66,7 +72,7 @@ WANTS = {
 
 
 def heats(quick: bool) -> Iterator[Heat]:
-    """All of them, in the order of the table."""
+    """Return all heats, in the order of the table."""
     known = {scenario.name: scenario for scenario in scenarios(quick)}
     yield Heat(known[ONE_AT_A_TIME])
     yield Heat(known[MANY_AT_A_TIME], frozenset({"chat", "workers"}))
@@ -81,12 +87,12 @@ def heats(quick: bool) -> Iterator[Heat]:
 
 
 def _plain(scenario: Scenario) -> Scenario:
-    """Without a text format and tools, of which the others know nothing."""
+    """Return the scenario without a text format and tools, which the other programs do not support."""
     return replace(scenario, traffic=replace(scenario.traffic, model="mock", tools=False))
 
 
 def _shorter(scenario: Scenario, quick: bool) -> Scenario:
-    """So that the slowest comes to its end in the time that a run may take."""
+    """Return a shorter scenario, which the slowest program finishes in the time of a run."""
     knobs = f"m=plain,n={10 if quick else 20},p=100,ts=1"
     return replace(scenario, traffic=replace(scenario.traffic, knobs=knobs))
 

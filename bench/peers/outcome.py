@@ -1,4 +1,4 @@
-"""What a race comes to: rows with a value for each, what is wanted, and whether it is reached."""
+"""Summarize a race: rows with a value per program, the limits of the gateway, and the results."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -16,7 +16,7 @@ _LAST = (ADDED, START, IDLE, TWO)
 
 
 class Line(Struct, frozen=True):
-    """One row: the median of each, and what is wanted of the gateway."""
+    """One row: the median per program, and the limit for the gateway."""
 
     name: str
     unit: str
@@ -26,6 +26,8 @@ class Line(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
+    """The summary of a race."""
+
     date: str
     machine: str
     versions: dict[str, str]
@@ -34,12 +36,12 @@ class Outcome(Struct, frozen=True):
 
     @property
     def columns(self) -> list[str]:
-        """Who was measured, in the order of the table."""
+        """The measured programs, in the order of the table."""
         return [name for name in (*self.versions, DIRECT) if name != TWO_WORKERS]
 
 
 def outcome(race: Race) -> Outcome:
-    """The whole of it."""
+    """Return the summary of a race."""
     medians = {title: _medians(values) for title, values in race.rows.items()}
     derived = _derived(medians)
     units = {**race.units, ADDED: "ms", TWO: "×"}
@@ -52,7 +54,7 @@ def _medians(values: Values) -> dict[str, float]:
 
 
 def _derived(medians: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Rows that come of others."""
+    """Return the rows that are computed from others."""
     latency, cpu = medians.get(LATENCY, {}), medians.get(CPU, {})
     rows = {}
     if DIRECT in latency:
@@ -71,7 +73,7 @@ def _line(title: str, unit: str, medians: dict[str, dict[str, float]]) -> Line:
 
 
 def _verdict(values: dict[str, float], want: Want, others: dict[str, float]) -> str:
-    """ok or over, with the factor where it is one."""
+    """Return "ok" or "over", with the factor if the limit is one."""
     if GATEWAY_NAME not in values or (want.of and want.of not in others):
         return "not measured"
     reached = values[GATEWAY_NAME] / (others[want.of] if want.of else 1)
@@ -80,12 +82,12 @@ def _verdict(values: dict[str, float], want: Want, others: dict[str, float]) -> 
 
 
 def _place(line: Line) -> int:
-    """Scenarios in their order, then what is derived or of the start."""
+    """Return the sort key of a row: scenarios keep their order, the other rows follow."""
     return _LAST.index(line.name) if line.name in _LAST else -1
 
 
 def text(found: Outcome) -> str:
-    """The table for a terminal, and below it what it is of."""
+    """Return the table for a terminal, with date, machine, versions and notes."""
     rows = [("", "unit", *found.columns, "wanted", ""), *_cells(found)]
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items() if name != TWO_WORKERS)
     table = aligned(rows, "ll" + "r" * len(found.columns) + "ll")
@@ -93,7 +95,7 @@ def text(found: Outcome) -> str:
 
 
 def markdown(found: Outcome) -> str:
-    """The same for a document."""
+    """Return the summary for a document."""
     rows: Sequence[tuple[str, ...]] = [
         ("", "unit", *found.columns, "wanted", "reached"),
         ("---", "---", *["---:"] * len(found.columns), "---", "---"),

@@ -1,6 +1,6 @@
-"""`python -m bench.peers.plot`: docs/performance.svg from docs/performance.json, the CPU of each on a logarithmic axis.
+"""`python -m bench.peers.plot`: draw docs/performance.svg from docs/performance.json, CPU on a logarithmic axis.
 
-It is readable on a light page and on a dark one.
+The picture is readable on a light page and on a dark one.
 """
 
 import math
@@ -24,7 +24,7 @@ _ROWS = {
     "20 streams × 50 chunks/s: CPU": "20 streams, 50 chunks/s, µs/line",
     "1000 streams × 10 chunks/s: CPU": "1000 streams, 10 chunks/s, µs/line",
 }
-_COLOURS = ("#d9480f", "#1c7ed6", "#9c36b5", "#2b8a3e", "#868e96")  # the gateway's first
+_COLOURS = ("#d9480f", "#1c7ed6", "#9c36b5", "#2b8a3e", "#868e96")  # the gateway's is the first
 _LEFT, _RIGHT, _TOP, _STEP, _WIDTH = 290, 40, 76, 38, 880
 _STYLE = """\
 text { font: 13px system-ui, sans-serif; fill: #343a40 }
@@ -35,7 +35,7 @@ line { stroke: #adb5bd; stroke-width: 1 }
 
 
 def svg(run: Outcome) -> str:
-    """The picture of a run: a row for each sort of traffic, a dot for each program."""
+    """Return the picture of a run: a row per sort of traffic, a dot per program."""
     lines = [line for line in run.lines if line.name in _ROWS and line.values]
     names = [name for name in run.columns if any(name in line.values for line in lines)]
     colours = dict(zip(names, _COLOURS, strict=False))
@@ -79,7 +79,7 @@ def _dots(lines: list[Line], colours: dict[str, str], scale: _Scale) -> Iterator
         y = _TOP + _STEP * place + 6
         yield f'<text x="{_LEFT - 14}" y="{y + 4}" text-anchor="end">{escape(_ROWS[line.name])}</text>'
         yield f'<line x1="{_LEFT}" y1="{y}" x2="{_WIDTH - _RIGHT}" y2="{y}"/>'
-        for name, colour in reversed(colours.items()):  # ours above the others
+        for name, colour in reversed(colours.items()):  # the gateway's dot above the others
             if name in line.values:
                 value = line.values[name]
                 said = f"{escape(name)}: {number(value)} µs"
@@ -90,7 +90,7 @@ def _dots(lines: list[Line], colours: dict[str, str], scale: _Scale) -> Iterator
 
 
 def draw(run: Outcome) -> None:
-    """Writes the picture."""
+    """Write the picture."""
     PLOT.write_text(svg(run))
 
 

@@ -1,4 +1,4 @@
-"""Who is compared, as data: how each is installed, how it is started, and what it can do."""
+"""Define the compared programs as data: installation, start and abilities."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from bench.rounds import CONFIG, GATEWAY, Program
 from bench.traffic import KEY, Traffic
 from gateway import __version__
 
-HOME = Path(__file__).parents[2] / "build" / "peers"  # each has a folder of its own in it
+HOME = Path(__file__).parents[2] / "build" / "peers"  # with a folder per program
 GATEWAY_NAME, TWO_WORKERS, SMG, LITELLM = "gateway", "two workers", "smg", "LiteLLM"
 
 _INSTALL_SECONDS = 900
@@ -23,25 +23,26 @@ _NGINX = shutil.which("nginx")
 class Peer(Struct, frozen=True):
     """A program that forwards chat completions.
 
-    version: "" is asked for with -v.  slow: it gets so many times fewer requests where only their cost is measured.
+    version: "": the program prints it for -v.
+    slow: the divisor for the number of requests where only their cost is measured.
     """
 
     name: str
     version: str
     program: Program
-    install: tuple[str, ...] = ()  # run in its folder
+    install: tuple[str, ...] = ()  # run in the folder of the program
     can: frozenset[str] = frozenset({"chat"})
     headers: tuple[tuple[str, str], ...] = ()
     slow: int = 1
 
     def asks(self, traffic: Traffic, mock: int) -> Traffic:
-        """The traffic as it takes it, with the mock on this port."""
+        """Return the traffic for this program, with the mock on this port."""
         headers = tuple((name, value.format(mock=mock)) for name, value in self.headers)
         return replace(traffic, headers=headers, requests=max(traffic.streams, traffic.requests // self.slow))
 
 
 def prepare(peer: Peer, home: Path = HOME) -> str:
-    """Installs it unless it is there, and returns its version."""
+    """Install the program unless it is there, and return its version."""
     folder = home / peer.name
     done, wanted = folder / "installed", "\n".join(peer.install)
     if peer.install and (not done.exists() or done.read_text() != wanted):
@@ -135,7 +136,7 @@ PEERS = (
             ready="/",
         ),
         (
-            # A later server of hono gives it headers that it cannot change, and no stream comes through.
+            # A later server of hono passes headers that it cannot change, and then no stream arrives.
             """echo '{"overrides": {"@hono/node-server": "1.13.8"}}' > package.json""",
             "npm install --no-audit --no-fund --prefix . @portkey-ai/gateway@1.15.2",
         ),

@@ -1,5 +1,7 @@
-"""All of them at all heats, in turn: every peer runs once in each round of each heat, so that a mood of the machine
-meets them all."""
+"""Run all programs at all heats, in turn.
+
+Every program runs once in each round of each heat, so that all share the busy moments of the machine.
+"""
 
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -19,11 +21,11 @@ DIRECT = "direct"
 _HELLO = Traffic("mock", "m=plain,n=2", 1, 1, stream=False)
 _LEFT_OUT = ("rate", "latency, p99", "delay of a chunk, p50", "delay of a chunk, p99", "idle gateway, memory")
 
-Values = dict[str, list[float]]  # by peer
+Values = dict[str, list[float]]  # by program
 
 
 class Race:
-    """What was measured so far, as rows of figures by peer, and what went wrong."""
+    """The results so far, as rows of figures by program, with notes about failures."""
 
     def __init__(self, track: Track) -> None:
         self.rows: dict[str, Values] = {START: {}, IDLE: {}}
@@ -34,7 +36,7 @@ class Race:
         self._busy: list[str] = []
 
     def run(self, peers: Sequence[Peer], heats: Sequence[Heat], rounds: int) -> None:
-        """Installs, starts and measures them all."""
+        """Install, start and measure all programs."""
         ready = [peer for peer in peers if self._prepared(peer)]
         with ExitStack() as stack:
             mock = stack.enter_context(self._track.mock())
@@ -72,7 +74,7 @@ class Race:
         return server
 
     def _began(self, peer: Peer, server: Server, mock: Server) -> None:
-        """Until the first answer, and the memory then."""
+        """Measure the time until the first response, and the memory then."""
         answer = traffic.run(peer.asks(_HELLO, mock.port), server.port)
         self._add(START, peer.name, server.start + answer.tot50 / 1000)
         self._add(IDLE, peer.name, server.idle / 1e6)

@@ -1,4 +1,4 @@
-"""A gateway in this process, in front of a scripted upstream, and a client of it.
+"""A gateway in this process, in front of a scripted upstream, with a client.
 
     async with gateway([*head(), chunk("Hi"), chunk(finish="stop"), DONE, END]) as site:
         answer = await site.chat(stream=True)
@@ -27,14 +27,14 @@ from gateway.server.limits import counters
 from support.upstream import KEY, Upstream
 from support.wait import DEADLINE, until
 
-# A deadline only ends what hangs: on a busy machine a store is opened later, and a limit holds nevertheless.
+# A deadline only ends tests that hang.  On a busy machine a store opens later, and a limit still holds.
 counters._PATIENCE = counters._LONGEST = DEADLINE
 STORES, NUMBERS = tempfile.TemporaryDirectory(), itertools.count()
 atexit.register(STORES.cleanup)
 
 
 def settings(url, *, backend=None, model=None, more_backends=None, more_models=None, store=None, **sections):
-    """A config with the backend `up`, the model `m` on it unless `model` is False, and a new store."""
+    """Return a config with the backend `up`, the model `m` on it unless `model` is False, and a new store."""
     models = {} if model is False else {"m": {"backends": ["up"], **(model or {})}}
     backends = {"up": {"url": url, "api_key": KEY, **(backend or {})}, **(more_backends or {})}
     url = f"sqlite:///{STORES.name}/{next(NUMBERS)}.db"
@@ -52,7 +52,7 @@ def bearer(key):
 
 
 class Site:
-    """A gateway with one upstream, and a client of it."""
+    """A gateway with one upstream, and a client."""
 
     def __init__(self, upstream, client, app=None):
         self.upstream, self.client, self.app = upstream, client, app
@@ -64,7 +64,7 @@ class Site:
         return await self._post("/v1/chat/completions", body, headers)
 
     async def respond(self, body=None, *, headers=None, **fields):
-        """POST a response, likewise."""
+        """POST a request for a response: `body` as it is, or the smallest one with these fields."""
         if body is None:
             body = json.dumps({"model": "m", "input": "Hello", **fields}).encode()
         return await self._post("/v1/responses", body, headers)
@@ -74,9 +74,9 @@ class Site:
         return await self.client.post(path, content=body, headers=said)
 
     async def respond_slowly(self, gate, waits=2, **fields):
-        """Stream a response, and set the gate after so many further `response.in_progress` events.
+        """Stream a response, and set the gate after `waits` further `response.in_progress` events.
 
-        Return the answer, and its text.
+        Return the response, and its text.
         """
         body, text = json.dumps({"model": "m", "input": "Hello", "stream": True, **fields}).encode(), ""
         async with self.client.stream("POST", "/v1/responses", content=body) as answer:
@@ -94,7 +94,7 @@ class Site:
 
 @asynccontextmanager
 async def gateway(*scripts, models=(), **said):
-    """A Site without a socket in front: its client calls the application itself."""
+    """Yield a Site without a socket in front: its client calls the application itself."""
     async with Upstream(scripts, models).serving() as upstream:
         app = create_app(settings(upstream.url, **said))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -112,7 +112,7 @@ def streaming(site, path="/v1/chat/completions", **fields):
 
 
 async def overheard(site, take, body, headers=None, path="/v1/chat/completions"):
-    """POST a chat completion, or to another path; `take` is given each message of the answer before the client is."""
+    """POST a chat completion, or to another path; `take` gets each message of the response before the client does."""
     app = site.client._transport.app
 
     async def watched(scope, receive, send):
@@ -130,7 +130,7 @@ async def overheard(site, take, body, headers=None, path="/v1/chat/completions")
 
 @asynccontextmanager
 async def listening(*scripts, models=(), **said):
-    """A Site behind a real socket, at `site.client.base_url`."""
+    """Yield a Site behind a real socket, at `site.client.base_url`."""
     async with Upstream(scripts, models).serving() as upstream:
         known = settings(upstream.url, **said)
         app = create_app(known)
@@ -140,9 +140,10 @@ async def listening(*scripts, models=(), **said):
 
 @asynccontextmanager
 async def running(app, said=None, request_seconds=60, idle_seconds=5):
-    """The url of a gateway that runs in this loop as it runs in production; said: its config.
+    """Run an application in this loop as in production, and yield its URL; said: its config.
 
-    request_seconds: without a byte of a request that has no end yet; idle_seconds: between two.
+    request_seconds: the timeout between two pieces of an unfinished request.
+    idle_seconds: the timeout between two requests.
     """
     sock = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(ServerConfig(app, said or config.Config()))
@@ -150,7 +151,7 @@ async def running(app, said=None, request_seconds=60, idle_seconds=5):
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
     await server.startup([sock])
-    server.lifespan.state.setdefault(STOPPING, lambda: None)  # an application that is no gateway does not mind
+    server.lifespan.state.setdefault(STOPPING, lambda: None)  # for applications other than the gateway
     try:
         yield f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
@@ -165,7 +166,7 @@ async def running(app, said=None, request_seconds=60, idle_seconds=5):
 
 
 def problem(answer):
-    """Status, type, code and param of an answer that is an error in the shape of the API."""
+    """Return status, type, code and param of an error response in the shape of the API."""
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     return answer.status_code, error["type"], error["code"], error["param"]
@@ -175,7 +176,7 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def on_both_loops(test):
-    """Turn an async test into a plain one that runs on a new loop of either kind, for 60 seconds at most."""
+    """Turn an async test into a plain one that runs on a new loop of each kind, for 60 seconds at most."""
 
     async def bounded(arguments):
         async with asyncio.timeout(60):

@@ -1,22 +1,22 @@
-"""What each kind of backend is asked: for requests of real clients, for all that messages hold, for each field.
+"""The requests to each kind of backend: for requests of real clients, for all sorts of messages, for each field.
 
-The requests are in tests/backends/requests/.  What becomes of them is in kinds/, one file a kind, so that a new kind adds
-a file.  A body is told by how it differs from another one: for the requests of clients/ and messages.json from that
-of the kind `openai`, which is there as a whole; for fields.json and responses.json from the same kind's body for a
-request without these fields.
+The requests are in tests/backends/requests/.  Their outcomes are in kinds/, one file a kind, so that a new kind adds a
+file.  A file has the body as the difference to another one: for the requests of clients/ and messages.json to that of
+the kind `openai`, which is stored as a whole; for fields.json and responses.json to the same kind's body for a request
+without these fields.
 
 A request:
-    asks      the client's request, or the fields that it has besides a question
-    path      where it is sent to; by default chat completions, in responses.json Responses
-    model     how the model is configured, where that matters
-    before    a response that this one goes on from
+    asks      the client's request, or the fields that it has besides its message
+    path      the endpoint; by default chat completions, in responses.json Responses
+    model     the settings of the model, if they matter
+    before    a response that this one continues
 
-What becomes of it:
-    body      what the backend is asked, but for the model's name
-    says      the members of the body that are others or more, by their paths
-    lacks     the paths of those that are missing
+An outcome:
+    body      the request to the backend, without the model's name
+    says      the members of the body that are new or differ, by their paths
+    lacks     the paths of missing members
     listed    the warnings
-    refused   status, code and param of the error; the backend is asked nothing
+    refused   status, code and param of the error; the backend gets no request
 """
 
 import asyncio
@@ -41,23 +41,26 @@ FIELDS = REQUESTS / "fields.json"
 BY_FIELD = {FIELDS: CHAT, REQUESTS / "responses.json": RESPONSES}
 _BARE = {CHAT: {"messages": HELLO_MESSAGES}, RESPONSES: {"input": "Hello"}}
 _FORMATS = {"format", "guided_json", "json_schema", "response_format", "structured_outputs", "text"}
-_OBJECT = '{"city": "", "days": 0}'  # as every schema in the files has it
+_OBJECT = '{"city": "", "days": 0}'  # fits every schema in the files
 _WIDTH = 140
 
 
 @cache
 def cases(file):
-    """By name; one without a name is called by its fields, and by its model if that matters."""
+    """Return the cases of a file by name.
+
+    The name of an unnamed case consists of its fields, and its model if that matters.
+    """
     said = json.loads(file.read_text("utf-8"))
     return said if isinstance(said, dict) else {json.dumps([*map(case.get, ("asks", "model"))]): case for case in said}
 
 
-# What is asked
+# Requests to the backends
 
 
 @cache
 def outcomes(file):
-    """Name → kind → what is asked and listed, or the refusal; "" is the name of what asks nothing but a question."""
+    """Return name → kind → the request and the warnings, or the error; "" is the name of the plain request."""
     return asyncio.run(_outcomes({"": {"asks": {}}, **cases(file)}, BY_FIELD.get(file, CHAT)))
 
 
@@ -77,7 +80,7 @@ async def _outcomes(cases, path):
 
 
 def _model(case, kind):
-    """A name that says nothing of a model's family."""
+    """Return a name that does not suggest a model family."""
     return sha256(f"{kind}{case.get('model')}".encode()).hexdigest()
 
 
@@ -102,7 +105,7 @@ async def _outcome(site, kind, case, servers):
 
 
 class _Servers:
-    """An Ollama, and one for all other kinds.  What they answer is what was asked for, so nothing is listed of it."""
+    """An Ollama, and one server for all other kinds.  Their responses fulfil the request, so they cause no warnings."""
 
     def __init__(self):
         self._turn, self._asked = _Obliging([says("Hi")]), []
@@ -110,22 +113,25 @@ class _Servers:
 
     @asynccontextmanager
     async def serving(self):
+        """Run the servers within the block."""
         async with ollama(self._turn) as self._ollama, self._other.serving():
             self._turn.asked = self._ollama.asked
             yield self
 
     def url(self, kind):
+        """Return the URL of the server for a kind."""
         return self._ollama.url if kind == "ollama" else self._other.url
 
     def bodies(self, kind):
-        """What it was asked so far."""
+        """Return the bodies that the server received so far."""
         return self._ollama.asked if kind == "ollama" else self._asked
 
     def say(self, text):
+        """Set the text of the next responses."""
         self._turn.lines = [says(text)]
 
     async def _answer(self, writer):
-        """So many choices, and a call where there has to be one."""
+        """Send the requested number of choices, with a tool call if one is required."""
         self._asked.append(body := self._other.posts[-1].json)
         answer = said(_demanded(body) or self._turn.lines[0]["message"]["content"])
         choice = answer["choices"][0]
@@ -137,11 +143,12 @@ class _Servers:
 
 
 class _Obliging(Turn):
-    """Of a model that calls when it is told to."""
+    """A turn of a model that calls a tool when the messages demand it."""
 
     asked: list[Any] = field(default_factory=list)
 
     def answers(self, model=NAME):
+        """Return the response to the last request."""
         call = _demanded(self.asked[-1])
         return Turn([says(call)] if call else self.lines).answers(model)
 
@@ -150,7 +157,7 @@ _LEAST: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": Fa
 
 
 def _demanded(body):
-    """The call that the messages demand, as a model writes it; None if they do not."""
+    """Return the tool call that the messages demand, as a model writes it; None if they do not."""
     if not any("Answer with a call of" in str(message.get("content")) for message in body["messages"]):
         return None
     called = _call(body["tools"][0]["function"])["function"]
@@ -158,34 +165,35 @@ def _demanded(body):
 
 
 def _call(function):
-    """Return a call with the least that fits the function."""
+    """Return a call with the least arguments that fit the function."""
     known, required = function["parameters"].get("properties", {}), function["parameters"].get("required", ())
     least = {name: _LEAST[known[name]["type"]] for name in required}
     called = {"name": function["name"], "arguments": json.dumps(least)}
     return {"id": "call_1", "type": "function", "function": called}
 
 
-# How it is told
+# Files of outcomes
 
 
 def golden_file(kind):
+    """Return the file of a kind."""
     return REQUESTS / "kinds" / f"{kind}.json"
 
 
 @cache
 def stored(kind):
-    """Return what is stored of a kind: file → name → outcome."""
+    """Return the stored outcomes of a kind: file → name → outcome."""
     file = golden_file(kind)
     return json.loads(file.read_text("utf-8")) if file.exists() else {}
 
 
 def goldens(kind):
-    """Return what becomes of all requests at a kind, as its file has it."""
+    """Return the outcomes of all requests at a kind, as its file has them."""
     return {file.stem: {name: golden(file, name, kind) for name in cases(file)} for file in (*WHOLE, *BY_FIELD)}
 
 
 def golden(file, name, kind):
-    """Return what becomes of one request at a kind."""
+    """Return the outcome of one request at a kind."""
     found = outcomes(file)[name]
     if file in BY_FIELD:
         return _by_difference(outcomes(file)[""][kind]["body"], found[kind])
@@ -201,7 +209,7 @@ def _by_difference(other, outcome):
 
 
 def difference(one, other, path=""):
-    """What has to be said, by its path, and what has to be left out to make one object, or list, the other."""
+    """Return the changes that make one object, or list, the other: new values by path, and missing paths."""
     says, lacks = {}, []
     before, after = _members(one), _members(other)
     for name in {**before, **after}:
@@ -217,7 +225,7 @@ def difference(one, other, path=""):
 
 
 def applied(says, lacks, one):
-    """The object that differs so from this one."""
+    """Return the object with these differences from `one`."""
     made = json.loads(json.dumps(one))
     for path in reversed(lacks):
         place, name = _place(made, path)
@@ -236,7 +244,7 @@ def _members(value):
 
 
 def _place(value, path):
-    """Where a path leads: the object or list, and the name or number in it."""
+    """Return the object or list that a path leads to, and the name or index in it."""
     *most, last = path.split(".")
     for name in most:
         value = value[int(name) if isinstance(value, list) else name]
@@ -244,7 +252,7 @@ def _place(value, path):
 
 
 def written(value, indent="", head=""):
-    """JSON, a value on one line if that is short, or if it is one of a list, like a message or a tool."""
+    """Return JSON with a value on one line if it is short, or if it is an entry of a list, like a message or a tool."""
     line = indent + head + json.dumps(value, ensure_ascii=False)
     if len(line) <= _WIDTH or (len(indent) > 1 and not head) or not value or not isinstance(value, dict | list):
         return line

@@ -1,10 +1,10 @@
-"""Several model servers that say what a test has written, and a gateway that has a model on all of them.
+"""Several scripted model servers, and a gateway with a model on all of them.
 
     async with fleet([whole("no", 503)], [HELLO]) as site:
         answer = await site.chat(stream=True)
         assert site.asked() == ["b0", "b1"]
 
-The backends are b0, b1, …, in groups of their own unless `together`: so b0 is asked first.
+The backends are b0, b1, …, in priority groups of their own unless `together`: so b0 comes first.
 """
 
 import asyncio
@@ -18,17 +18,18 @@ from support.upstream import KEY, Upstream
 
 
 class Fleet(Site):
-    """`upstreams` by the name of the backend; `order`: the names of those that were asked."""
+    """A Site with several upstreams; `upstreams`: by the name of the backend."""
 
     def __init__(self, upstreams, client, app):
         super().__init__(upstreams["b0"], client, app)
         self.upstreams = upstreams
 
     def posts(self):
-        """How many requests each has got."""
+        """Return the number of requests of each backend."""
         return [len(upstream.posts) for upstream in self.upstreams.values()]
 
     def backend(self, name):
+        """Return a backend of the gateway."""
         return self.app.state.directory.backends[name]
 
 
@@ -39,7 +40,7 @@ def circuit_state(site, name="b0"):
 
 @asynccontextmanager
 async def fleet(*scripts, together=False, backends=(), model=None, **said):
-    """`scripts`: of each server; `backends`: what is said of each, if anything."""
+    """Yield a Fleet.  scripts: per server; backends: settings per backend, if any."""
     async with AsyncExitStack() as stack:
         upstreams = {
             f"b{i}": await stack.enter_async_context(Upstream(one, ()).serving()) for i, one in enumerate(scripts)

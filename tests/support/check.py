@@ -19,6 +19,7 @@ PYTHON = (sys.executable, "-m")
 
 
 def main(files: list[str]) -> int:
+    """Check these files; return the exit code."""
     paths = [(ROOT / file).resolve() for file in files]
     if not paths or not all(path.is_file() for path in paths):
         say("make check FILE=gateway/store/jobs.py: names a module that is there")
@@ -53,7 +54,7 @@ def _tests_folder(path: Path) -> Path:
 
 
 def _names(imported: str, module: str) -> bool:
-    """Whether a dotted name is a module, or something in it."""
+    """Return whether a dotted name is a module, or a name in it."""
     return imported == module or imported.rpartition(".")[0] == module
 
 

@@ -12,15 +12,16 @@ RUNNER = CliRunner(env={"GATEWAY_CONFIG": None})
 
 
 def run(*words: str, **env: str | None) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error."""
+    """Return exit code, standard output and standard error."""
     done = RUNNER.invoke(main.app, words, env=env, prog_name="gateway")
     return done.exit_code, done.stdout, done.stderr
 
 
 class Terminal(io.StringIO):
-    """Output that takes itself for a terminal."""
+    """Output that claims to be a terminal."""
 
     def isatty(self) -> bool:
+        """Return True."""
         return True
 
 
@@ -33,5 +34,6 @@ def status_of(url: str) -> int | None:
 
 
 def free_port() -> int:
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]

@@ -39,4 +39,5 @@ def result(id, content="ok"):
 
 
 def conversation(input, instructions=None, ledger=None, **rules):
+    """Return the messages that the items of a response become."""
     return read_input(input, instructions, (), HistoryRules(SEALED.get, ledger or Warnings(), "m", **rules))

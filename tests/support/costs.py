@@ -1,13 +1,13 @@
-"""What a chunk and a request cost, counted: function calls, and bytes that a chunk holds while it passes.
+"""Count the cost of a chunk and of a request: function calls, and the memory peak of a chunk.
 
     make costs        counts again, and stores the figures in costs.json
 
-Counted are calls of Python and of C, of the gateway's own code and of the frameworks that it is served by; what the event
-loop and the test itself do is not.  Of the pure core each chunk is alone in its read; of the edge a chunk is sent when
-the one before it has come out, so no count depends on the machine.
+Counted are calls of Python and of C, made by the gateway's code and by the frameworks that serve it.  Calls of the
+event loop and of the test are not counted.  In the pure core, each chunk is alone in its read.  At the edge, a chunk is
+sent after the one before has arrived.  So no count depends on the machine.
 
-The stored figures are ceilings: one may be exceeded by 3 per cent of its calls.  They are written anew at the end of a
-change that moves them.
+The stored figures are ceilings: a figure may exceed its ceiling by 3 per cent of its calls.  A change that moves them
+writes them again at its end.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ from support.turns import make_turn
 from support.upstream import DONE, END, HELLO, head
 
 STORED = TESTS / "project" / "costs.json"
-SHARES = {"calls": 0.03, "bytes": 0.1}  # how far a figure may be above the stored one
-OTHER_PYTHON = 0.04  # how far 3.11, 3.12 and 3.13 are from each other
+SHARES = {"calls": 0.03, "bytes": 0.1}  # allowed excess over the stored figure
+OTHER_PYTHON = 0.04  # allowed difference between 3.11, 3.12 and 3.13
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 WARM, TIMES = 20, 100  # chunks
-REQUESTS = 8  # the cheapest is taken: the others may have met a timer
+REQUESTS = 8  # the cheapest counts: timers may run during the others
 OWN = tuple(str(Path(package.__file__).parent) for package in (gateway, fastapi, starlette, uvicorn))
 KEY = "sk-costs-0123456789"
 
@@ -50,15 +50,16 @@ KEY = "sk-costs-0123456789"
 
 @cache
 def is_own(code):
+    """Return True for code of the gateway or of its frameworks."""
     return code.co_filename.startswith(OWN)
 
 
 class Calls:
-    """Counts while the block runs."""
+    """Count calls while the block runs."""
 
     def __enter__(self):
         self.count = 0
-        gc.disable()  # whoever watches it would be counted
+        gc.disable()  # a profiler that watches it would be counted
         sys.setprofile(self._see)
         return self
 
@@ -72,7 +73,7 @@ class Calls:
 
 
 def held(feed, data):
-    """The most bytes that feeding takes while it runs."""
+    """Return the memory peak while `feed` runs."""
     tracemalloc.start()
     try:
         feed(data)
@@ -85,16 +86,18 @@ def held(feed, data):
 
 
 def chat_turn(format):
+    """Return a pipeline of a chat completion."""
     return make_turn(format=format)
 
 
 def responses_turn(format):
+    """Return a pipeline of a response."""
     request = Request(model="m", messages=(), stream=True)
     return Pipeline(request, lambda _: upstream(setting(format, ledger=Warnings())), new_encoder())
 
 
 def chunk_cost(new, format, before, data):
-    """Of one chunk like those before it."""
+    """Return the cost of one chunk like those before it."""
     turn = new(format)
     turn.start()
     turn.answered("text/event-stream")
@@ -107,10 +110,12 @@ def chunk_cost(new, format, before, data):
 
 
 def text(said):
+    """Return a chunk with this text."""
     return chunk(content=said)
 
 
 def core(new, format, data, *before):
+    """Return a function that measures a chunk in the pure core."""
     return partial(chunk_cost, new, format, before, data)
 
 
@@ -118,13 +123,14 @@ def core(new, format, data, *before):
 
 
 async def posted(served, path, body):
-    """A connection on which the request has been sent."""
+    """Open a connection and send the request."""
     reader, writer = await asyncio.open_connection(served.client.base_url.host, served.client.base_url.port)
     send(writer, path, body)
     return reader, writer
 
 
 def send(writer, path, body):
+    """Send a request."""
     data = json.dumps(body).encode()
     lines = (
         f"POST {path} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\n"
@@ -133,6 +139,7 @@ def send(writer, path, body):
 
 
 async def end_of_body(reader):
+    """Read until the end of the response."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     assert head.startswith(b"http/1.1 200"), head
     if b"chunked" in head:
@@ -142,11 +149,12 @@ async def end_of_body(reader):
 
 
 def site(script):
+    """Return the context of a gateway with an API key."""
     return listening(script, auth={"keys": [{"name": "a", "key": KEY}]})
 
 
 async def request_cost(path, body, script):
-    """Of one request, from its first byte to its last, on connections that are there."""
+    """Return the cost of one request, from its first byte to its last, on open connections."""
     counts = []
     async with site(script) as served:
         reader, writer = await posted(served, path, body)
@@ -161,7 +169,7 @@ async def request_cost(path, body, script):
 
 
 async def lone_chunk_cost(path, body):
-    """Of a chunk that comes alone: from the socket of the upstream to that of the client."""
+    """Return the cost of a chunk that arrives alone: from the upstream's socket to the client's."""
     turns = [asyncio.Event() for _ in range(WARM + TIMES)]
     steps = [step for turn in turns for step in (scripted.chunk(" word"), turn)]
     async with site([head(), *steps, scripted.chunk(finish="stop"), DONE, END]) as served:
@@ -179,6 +187,8 @@ async def lone_chunk_cost(path, body):
 
 
 def edge(cost, *arguments):
+    """Return a function that measures at the edge, on a loop of its own."""
+
     def run():
         with asyncio.Runner() as runner:
             return runner.run(cost(*arguments))
@@ -222,7 +232,7 @@ SORTS = {
 
 @untraced
 def cost(sort):
-    """The figures of one sort, by what is counted."""
+    """Return the figures of one sort, by unit."""
     return SORTS[sort]()
 
 
@@ -232,13 +242,13 @@ def stored():
 
 
 def ceiling(what, wanted, python=VERSION):
-    """Return how high a figure may be; other versions of Python than that of the stored ones are a little apart."""
+    """Return the ceiling of a figure; the figures of other Python versions differ a little."""
     share = SHARES[what] + (0 if python == json.loads(STORED.read_text())["python"] else OTHER_PYTHON)
     return max(wanted * (1 + share), wanted + 1)
 
 
 def judged(sort, found, wanted):
-    """Yield what is wrong with figures: those above their ceilings."""
+    """Yield the figures above their ceilings."""
     for what, value in found.items():
         if value > (most := ceiling(what, wanted[what])):
             yield f"{sort}: {what} {value:g}, stored {wanted[what]:g}, ceiling {most:.4g}; if it is worth that: make regenerate"

@@ -14,15 +14,17 @@ LABELS = {one.name: {*one.labels, "job", "instance"} | ({"le"} if one.buckets el
 
 
 def documents(text):
+    """Return the documents of a YAML text."""
     return [one for one in YAML(typ="safe").load_all(text) if one]
 
 
 def text_of(path):
+    """Return the text of a file."""
     return (ROOT / path).read_text()
 
 
 def config_of(text):
-    """Return the configuration and the files that it names, which get texts that fit anywhere."""
+    """Return the configuration, and the files that it names; each file has a text that fits anywhere."""
     named = set()
 
     def held(path):
@@ -40,7 +42,7 @@ def instructions(stage):
 
 
 def named(expr):
-    """Return the metrics of an expression; check that they have its labels."""
+    """Return the metrics of an expression, and check that it uses only their labels."""
     names = {name.removesuffix("_bucket") for name in re.findall(r"gateway_\w+", expr)}
     has = set().union(*(LABELS[name] for name in names))
     by = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", expr) for label in labels.split(",")}

@@ -1,4 +1,4 @@
-"""Schemas, values that fit them, and the dirty ways in which models write such values as arguments of a tool call."""
+"""Schemas, values that fit them, and the dirty forms in which models write such values as tool call arguments."""
 
 import json
 
@@ -24,7 +24,7 @@ JSON_ESCAPES = "\"\\/bfnrtu'"
 
 
 def leaves():
-    """Return schemas of values without parts."""
+    """Return a strategy for schemas of scalar values."""
     types = st.sampled_from(sorted(SCALARS))
     return st.one_of(
         types.map(lambda kind: {"type": kind}),
@@ -37,6 +37,7 @@ def leaves():
 
 
 def objects(inner):
+    """Return a strategy for schemas of objects."""
     return st.dictionaries(st.sampled_from(KEYS), inner, max_size=4).map(
         lambda members: {"type": "object", "properties": members}
     )
@@ -97,7 +98,7 @@ def clean(draw, value):
 
 @st.composite
 def dirty(draw, value, schema):
-    """Draw a dirty way to write a value of a schema, of which only one reading fits."""
+    """Draw a dirty form of a value that has only one reading which fits the schema."""
     types = types_of(schema)
     ways = [_PLAIN[type(value)]]
     if types and "string" not in types and not isinstance(value, str):
@@ -111,7 +112,7 @@ def dirty(draw, value, schema):
 
 @st.composite
 def arguments(draw, value, tool):
-    """Draw a dirty way to write all arguments of a call."""
+    """Draw a dirty form of all arguments of a call."""
     text = draw(_object(value, tool))
     ways = [
         text,
@@ -131,7 +132,7 @@ def arguments(draw, value, tool):
 
 @st.composite
 def _parameters(draw, value, tool):
-    """Write each member between tags, where a string is not read as another type and its white space stays."""
+    """Write each member between tags, if a string is not read as another type and its white space stays."""
     parts = []
     for key, member in value.items():
         types = types_of(tool["properties"][key])
@@ -189,7 +190,7 @@ def _string(draw, value, schema):
 
 
 def _raw(value):
-    """Leave control characters, and backslashes that begin no escape of JSON, as they are."""
+    """Keep control characters, and backslashes that begin no escape of JSON."""
     out = []
     for i, character in enumerate(value):
         following = value[i + 1 : i + 2]

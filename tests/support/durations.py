@@ -1,4 +1,4 @@
-"""Remember how long each test takes, to run the long ones first."""
+"""Remember the duration of each test, to run the long ones first."""
 
 import json
 from collections import Counter
@@ -8,7 +8,7 @@ from support.paths import TESTS
 from support.tiers import named_tests
 
 FILE = Path(__file__).with_name("durations.json")
-_LEAST = 0.02  # seconds; what takes less is not worth a line
+_LEAST = 0.02  # seconds; shorter tests get no line
 
 
 def function_of(nodeid: str) -> str:
@@ -17,7 +17,7 @@ def function_of(nodeid: str) -> str:
 
 
 def exists(function: str) -> bool:
-    """Return whether there is such a test function or class; one that was renamed is gone."""
+    """Return True if there is such a test function or class; a renamed one is gone."""
     path, name = function.split("::")[:2]
     file = TESTS / path
     return file.is_file() and name in named_tests(file)
@@ -44,10 +44,11 @@ class Durations:
         return self._known.get(function_of(nodeid), _LEAST)
 
     def add(self, nodeid: str, seconds: float) -> None:
+        """Add the duration of a test."""
         self._measured[function_of(nodeid)] += seconds
 
     def write(self, *, replace: bool = True) -> None:
-        """Write the times of the tests that have run; replace: also of those that are known."""
+        """Write the durations of the tests that ran; replace: update known ones, too."""
         known = {name: seconds for name, seconds in self._known.items() if exists(name)}
         both = {**known, **self._measured} if replace else {**self._measured, **known}
         lines = {name: round(seconds, 2) for name, seconds in sorted(both.items()) if seconds >= _LEAST}

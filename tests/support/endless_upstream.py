@@ -9,7 +9,7 @@ PIECE = "~" * 16_000
 
 
 class Pouring:
-    """An upstream that sends so many pieces as fast as it can; `over` when it has, or cannot any more."""
+    """An upstream that sends many pieces as fast as it can; `over` is set when it has sent or cannot send any more."""
 
     def __init__(self, pieces):
         self._pieces = pieces
@@ -29,7 +29,7 @@ class Pouring:
             self.over.set()
 
     async def stuck(self):
-        """Until nothing has moved for a while."""
+        """Wait until nothing has moved for a while."""
         with suppress(TimeoutError):
             while True:
                 self.moved.clear()

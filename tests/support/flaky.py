@@ -1,10 +1,10 @@
-"""Run tiers again and again in random order, and name the tests whose outcome was not always the same.
+"""Run tiers repeatedly in random order, and name the tests whose outcomes differ.
 
     make flaky ARGS="--tiers unit,edge --runs 20"
     make flaky ARGS="--tiers unit,edge,smoke --runs 5 --load 4"
 
 --one-core pins each run to one core; --load N keeps N processes busy beside it.  Results are in build/flaky, one file a
-run; a run that is there is not repeated, so that an ended call goes on.  Status 1: a test failed in some run.
+run.  An existing file is not repeated, so an interrupted call can continue.  Status 1: a test failed in some run.
 """
 
 import argparse
@@ -25,6 +25,7 @@ FOLDER = ROOT / "build" / "flaky"
 
 
 def main() -> int:
+    """Run the command."""
     options = _parser().parse_args()
     folder = options.folder / f"{options.tiers.replace(',', '+')}{'-one-core' * options.one_core}-load{options.load}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +47,7 @@ def main() -> int:
 
 
 def run(file: Path, options: argparse.Namespace, seed: int) -> None:
-    """Run the tiers once; the outcomes are in the file afterwards."""
+    """Run the tiers once, and write the outcomes to the file."""
     command = [sys.executable, "-m", "pytest", "-q", "--tiers", options.tiers, "--shuffle", str(seed)]
     command += [
         "--outcomes-file",
@@ -73,6 +74,7 @@ def differences(results: list[dict[str, str]]) -> dict[str, dict[str, list[int]]
 
 
 def counted(result: dict[str, str]) -> str:
+    """Return the number of each outcome."""
     outcomes = [*result.values()]
     return ", ".join(f"{outcomes.count(one)} {one}" for one in sorted(set(outcomes)))
 

@@ -1,4 +1,4 @@
-"""What a text means in a format, as data: the way from pieces of text to events that case files can hold."""
+"""Parse a text in a format as data: from pieces of text to events for case files."""
 
 import sys
 from functools import wraps
@@ -14,7 +14,7 @@ OFFERED = ParseContext(TOOLS)
 
 
 def untraced(test):
-    """A test that coverage does not see: its many texts reach nothing that cases do not, and would take four times as long."""
+    """Run a test without coverage: its many texts reach nothing new, and would take four times as long."""
 
     @wraps(test)
     def run(*args, **options):
@@ -29,14 +29,14 @@ def untraced(test):
 
 
 def said(pieces, format="hermes_json", context=OFFERED, finish="stop", ledger=None, limit=8 << 20):
-    """The events of a text that came in these pieces."""
+    """Return the events of a text in these pieces."""
     normaliser = Normalizer(replace(setting(format, ledger=ledger, limit=limit), context=context))
     events = [event for piece in pieces if piece for event in normaliser.feed(TextDelta(0, piece))]
     return merge([*events, *normaliser.feed(Finish(0, finish)), *normaliser.close()])
 
 
 def written(events):
-    """Events as a case file has them."""
+    """Return events as a case file has them."""
     out = []
     for event in events:
         match event:
@@ -52,10 +52,10 @@ def written(events):
 
 
 def strings(events, kind):
-    """All text, or all reasoning, of written events."""
+    """Return all text, or all reasoning, of written events."""
     return "".join(event[1] for event in events if event[0] == kind)
 
 
 def calls(events):
-    """Name and arguments of each call of written events."""
+    """Return name and arguments of each call of written events."""
     return [tuple(event[1:3]) for event in events if event[0] == "call"]

@@ -1,4 +1,4 @@
-"""The words that a format's code knows: tags, keys, separators, whatever its generator can reach.
+"""Collect the literals in a format's code: tags, keys, separators, everything that its generator can reach.
 
 So a new format brings its own pieces to the tests that build texts of them.
 """
@@ -13,12 +13,12 @@ from msgspec import Struct, structs
 from gateway.formats import FORMATS
 from gateway.formats.markers import EndTokens, Markers
 
-_LONGEST = 40  # what is longer is a sentence of ours
+_LONGEST = 40  # a longer text is a sentence in a message
 
 
 @cache
 def literals(name):
-    """All of one format, in a fixed order."""
+    """Return the literals of one format, in a fixed order."""
     found: set[str] = set()
     _collect(FORMATS[name].parse, found, {})
     return tuple(sorted(found))
@@ -26,12 +26,13 @@ def literals(name):
 
 @cache
 def tags(name):
-    """Those that are no single characters, words or spaces."""
+    """Return the literals that are no single characters, words or spaces."""
     return tuple(literal for literal in literals(name) if len(literal) > 1 and not re.fullmatch(r"[\w\s.-]+", literal))
 
 
 @cache
 def all_tags():
+    """Return the tags of all formats."""
     return tuple(sorted({tag for name in FORMATS for tag in tags(name)}))
 
 

@@ -1,4 +1,4 @@
-"""The command `gateway serve` as a process, on a store that it shares with others or that outlives it."""
+"""Run the command `gateway serve` as a process, on a store that it shares with others or that outlives it."""
 
 import asyncio
 import itertools
@@ -20,9 +20,11 @@ _NUMBERS = itertools.count()
 
 @asynccontextmanager
 async def process(url, store, folder, *, dies_at=None, eager=None, clean=True, port=0, code=_CODE, **sections):
-    """The process and a client of it; sections: of its config.
+    """Yield the process and a client; sections: of its config.
 
-    dies_at: a point that `dying_gateway.py` knows; eager: options of `eager_gateway.py`; clean: nothing goes wrong in it;
+    dies_at: a point that `dying_gateway.py` knows.
+    eager: options of `eager_gateway.py`.
+    clean: the process logs no traceback.
     code: the folder that its package is in.
     """
     file = folder / f"gateway{next(_NUMBERS)}.yaml"
@@ -34,12 +36,12 @@ async def process(url, store, folder, *, dies_at=None, eager=None, clean=True, p
     }
     file.write_text(json.dumps({**said, **sections}))
     where = {**os.environ, "PYTHONPATH": str(code)}
-    where.pop("COVERAGE_PROCESS_CONFIG", None)  # it starts in half the time where nobody watches what it runs
+    where.pop("COVERAGE_PROCESS_CONFIG", None)  # without coverage it starts in half the time
     command = [sys.executable, *_program(dies_at, eager), "serve", "--config", file, "--port", str(port)]
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*command, stdout=null, stderr=pipe, stdin=null, env=where)
     try:
-        greeting = (await child.stderr.readline()).decode()  # ends with the port, if it was free to choose one
+        greeting = (await child.stderr.readline()).decode()  # ends with the port, if the process chose a free one
         root = f"http://127.0.0.1:{port or greeting.rsplit(maxsplit=1)[-1]}"
         async with httpx.AsyncClient(base_url=root, timeout=20, verify=False) as client:
             yield child, client

@@ -1,4 +1,4 @@
-"""Write all pages and goldens that are generated: `make regenerate`, for the diff to be read.
+"""Write all generated pages and goldens: `make regenerate`, for the diff to be read.
 
 Tests compare the same files.  Costs are measured: support/costs.py writes them.
 """
@@ -36,10 +36,11 @@ def goldens() -> Iterator[tuple[Path, str]]:
 
 
 def main() -> None:
+    """Write all generated files that differ."""
     _write(goldens())
     known = {name: value for name, value in page.read()["recordings"].items() if name != "date"}
-    if known != recordings():  # compares the goldens
-        conformance.ran("recordings")  # with today's date
+    if known != recordings():  # this compares the goldens
+        conformance.ran("recordings")  # sets today's date
     _write(pages().items())
 
 

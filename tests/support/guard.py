@@ -1,6 +1,7 @@
 """Fail a unit test that opens a socket, starts a process, opens a store file or sleeps, and one that leaves a store open.
 
-CPython reports each of these to audit hooks, also where the code under test does it: https://docs.python.org/3/library/audit_events.html
+CPython reports each of these to audit hooks, also for the code under test:
+https://docs.python.org/3/library/audit_events.html
 """
 
 import asyncio
@@ -29,11 +30,11 @@ FORBIDDEN = {
 
 
 class NotPure(RuntimeError):
-    """A unit test did what a unit test does not do."""
+    """A unit test did something that is forbidden for unit tests."""
 
 
 class _Guard:
-    """Record what a test did, since code under test may catch the error that it is told by."""
+    """Record forbidden actions, since code under test may catch the error."""
 
     def __init__(self) -> None:
         self.on = False
@@ -66,7 +67,7 @@ async def _guarded_asyncio_sleep(delay, result=None):
 
 @contextmanager
 def pure(test: str) -> Iterator[None]:
-    """Raise NotPure if the block does what no unit test does, even where something catches the first error."""
+    """Raise NotPure if the block does something forbidden, even if code under test catches the first error."""
     _GUARD.on = True
     _GUARD.done.clear()
     try:
@@ -81,7 +82,7 @@ def pure(test: str) -> Iterator[None]:
 
 
 def assert_no_open_store(module: str) -> None:
-    """Fail in the module that left a connection to SQLite open, and not where it is collected as garbage."""
+    """Fail in the module that left a connection to SQLite open, instead of where it is collected as garbage."""
     for thread in threading.enumerate():
         if getattr(thread, "_target", None) is _CONNECTION:
             thread.join(DEADLINE)  # it ends soon after the connection is closed

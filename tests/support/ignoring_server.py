@@ -1,8 +1,8 @@
-"""A server that takes everything and listens to little: a real model behind it, and no word about the rest.
+"""A server that ignores most fields without an error, with a real model behind it.
 
     with deaf(url_of_a_llama_cpp) as url: ...
 
-It answers chats, and nothing else but the list of its models.
+It serves chat completions and the list of its models.
 """
 
 from starlette.applications import Starlette
@@ -19,13 +19,13 @@ CHAT = "/v1/chat/completions"
 
 
 def deaf(url):
-    """The context of a server in front of a llama.cpp; its value is the URL."""
+    """Return the context of a server in front of a llama.cpp; its value is the URL."""
     model = underneath(url)
 
     async def chat(http):
         body = await http.json()
         heeded = {there: body[name] for name, there in HEEDED.items() if name in body}
-        if heeded["messages"][-1]["role"] == "assistant":  # what it says is a message of its own, as with most servers
+        if heeded["messages"][-1]["role"] == "assistant":  # the response is a message of its own, as with most servers
             heeded["messages"].append({"role": "user", "content": ""})
         answer = await model.send(model.build_request("POST", CHAT, json=heeded), stream=True)
         type = answer.headers["content-type"]

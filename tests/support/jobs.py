@@ -1,4 +1,4 @@
-"""What the tests of responses that outlive their client share: answers that can be stopped anywhere, and what is left of them."""
+"""Helpers for tests of responses that outlive their client: scripts that stop anywhere, and checks of the leftovers."""
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
@@ -32,40 +32,43 @@ RESUMED = {"responses": {"resume_seconds": 60}}
 
 
 def where(store_url):
+    """Return the settings of a store."""
     return {"store": {"url": store_url}}
 
 
 def stopping(number, *then):
-    """An answer that says so many of its pieces, and then nothing, or goes on like this."""
+    """Return a script that sends this many pieces, and then nothing, or these."""
     return [head(), *SAID[:number], *(then or (HANG,))]
 
 
 def slowly(*pieces):
-    """An answer of these pieces, and what each of them, and its end, waits for."""
+    """Return a script of these pieces, and the gates that each of them and the end waits for."""
     gates = [asyncio.Event() for _ in range(len(pieces) + 1)]
     steps = [step for gate, piece in zip(gates, pieces, strict=False) for step in (gate, piece)]
     return [head(), *steps, gates[-1], DONE, END], gates
 
 
 async def get(site, path, **options):
+    """GET a path below /v1/responses."""
     return await site.client.get(f"/v1/responses/{path}", **options)
 
 
 async def cancelled(site, id, **options):
+    """Cancel a response, and return it."""
     answer = await site.client.post(f"/v1/responses/{id}/cancel", **options)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 async def accepted(site, **asked):
-    """The id of a response that goes on in the background."""
+    """Start a response in the background, and return its id."""
     answer = await site.respond(background=True, tools=F, **asked)
     assert (answer.status_code, answer.json()["status"]) == (200, "queued"), answer.text
     return answer.json()["id"]
 
 
 async def left_alone(site):
-    """The id of a stream in the background that nobody follows: its client leaves when it knows that."""
+    """Start a stream in the background, disconnect the client after the first event, and return the id."""
     body = b'{"model": "m", "input": "Hello", "stream": true, "background": true}'
     asked, got, leaving = [{"type": "http.request", "body": body, "more_body": False}], [], asyncio.Event()
 
@@ -86,7 +89,7 @@ async def left_alone(site):
 
 
 async def ended(site, id, **options):
-    """The response, when it has."""
+    """Wait until the response has ended, and return it."""
     found = []
 
     async def look():
@@ -111,10 +114,11 @@ class Follower:
             self._more.set()
 
     async def until(self, wanted):
+        """Wait until these bytes have arrived."""
         await until(lambda: wanted in self.data)
 
     async def reach(self, number, gates, seconds=0.5):
-        """Until this event has come; the answer goes on by a piece when nothing has come for so long."""
+        """Wait until this event has arrived; open a gate whenever nothing has arrived for `seconds`."""
         async with asyncio.timeout(60):
             while len(per_event(self.data)) <= number:
                 if gates:
@@ -125,12 +129,14 @@ class Follower:
                         await self._more.wait()
 
     async def all(self):
+        """Return the whole stream, once it has ended."""
         async with asyncio.timeout(60):
             await self.task
         return self.data
 
     @property
     def id(self):
+        """The id of the response."""
         return events(self.data.decode())[0]["response"]["id"]
 
 
@@ -147,19 +153,19 @@ async def _streamed(site, method, path, **asked):
 
 
 def asking(site, headers=None, **asked):
-    """A response that is streamed to its client."""
+    """Stream a response to its client, as a context manager."""
     body = {"model": "m", "input": "Hello", "stream": True, "tools": F, **asked}
     return _streamed(site, "POST", "", json=body, headers=headers)
 
 
 def following(site, id, after=None):
-    """A response that is streamed to somebody else, behind an event or from its beginning."""
+    """Stream a response to another client, behind an event or from its beginning."""
     behind = {} if after is None else {"starting_after": after}
     return _streamed(site, "GET", f"/{id}", params={"stream": True, **behind})
 
 
 async def rows(store):
-    """How many rows the tables have, of those that have any."""
+    """Return the number of rows of each table that has any."""
     async with store.reading() as db:
         counts = {
             table.name: await db.scalar(select(func.count()).select_from(table)) for table in metadata.sorted_tables
@@ -168,7 +174,7 @@ async def rows(store):
 
 
 def per_event(data):
-    """The whole frames of a stream, cut behind each event; of a whole stream the last piece is [DONE]."""
+    """Return the whole frames of a stream, cut behind each event; of a whole stream the last piece is [DONE]."""
     *frames, _ = data.split(b"\n\n")
     ends = [0, *(number for number, frame in enumerate(frames, 1) if not frame.startswith(b":"))]
     return [b"".join(frame + b"\n\n" for frame in frames[a:b]) for a, b in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""Keys with limits, and the check that they hold across gateways."""
+"""API keys with limits, and the check that they hold across gateways."""
 
 import asyncio
 
@@ -7,13 +7,13 @@ import httpx
 from support.app import HELLO_MESSAGES
 from support.wait import idle, now
 
-REQUESTS, TOKENS = 100, 1350  # a minute
+REQUESTS, TOKENS = 100, 1350  # per minute
 
-USED = 9  # tokens of a request, which may take up to 20
+USED = 9  # tokens of a request; it reserves up to 20
 
-CONNECTIONS = 8  # of each key
+CONNECTIONS = 8  # per key
 
-PATIENCE = 30  # refusals until a client gives up: 3 s; what one worker gives back another hears of within a second
+PATIENCE = 30  # refusals until a client gives up: 3 s; workers learn of returned tokens within a second
 
 ANN, BOB = ({"authorization": f"Bearer {name}-{'k' * 20}"} for name in ("ann", "bob"))
 
@@ -25,7 +25,7 @@ BODY = {"model": "m", "messages": HELLO_MESSAGES, "max_tokens": 17}
 
 
 async def ask_on(root, headers, admitted):
-    """Until it has been refused so often that nothing can be left; on new connections, so that all workers get some."""
+    """Send requests until so many are refused that nothing can be left; new connections reach all workers."""
     refused = 0
     anew = httpx.Limits(max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=root, headers=headers, timeout=20, verify=False, limits=anew) as client:
@@ -36,11 +36,14 @@ async def ask_on(root, headers, admitted):
             else:
                 assert answer.status_code == 429 and int(answer.headers["retry-after"]) <= 120
                 refused += 1
-                await idle(0.1)  # of a minute
+                await idle(0.1)  # per minute
 
 
 async def check(roots, who, cost, limit):
-    """All that may come in does, and nothing beyond; where a minute begins meanwhile, a part of it is free again."""
+    """Check that all allowed requests are admitted, and no more.
+
+    If a minute begins meanwhile, a part of the limit is free again.
+    """
     admitted, begun = [], now()
     await asyncio.gather(*(ask_on(root, who, admitted) for root in roots for _ in range(CONNECTIONS // len(roots))))
     ended, used = now(), len(admitted) * cost
@@ -50,5 +53,6 @@ async def check(roots, who, cost, limit):
 
 
 async def check_all(*roots):
+    """Check the limits of both keys."""
     async with asyncio.timeout(80):
         await asyncio.gather(check(roots, ANN, 1, REQUESTS), check(roots, BOB, USED, TOKENS))

@@ -8,11 +8,13 @@ import sys
 
 
 def burn() -> None:
+    """Use one core forever."""
     while True:
         pass
 
 
 def main() -> None:
+    """Keep the cores busy until standard input closes."""
     processes = [multiprocessing.Process(target=burn, daemon=True) for _ in range(int(sys.argv[1]))]
     for process in processes:
         process.start()

@@ -1,4 +1,4 @@
-"""Requests with tools of MCP servers, and models that call them."""
+"""Requests with tools of MCP servers, and scripts of models that call them."""
 
 import json
 
@@ -8,7 +8,7 @@ MCP = {"type": "mcp", "server_label": "toys"}
 
 
 def calling(*made, text=None):
-    """A model that calls these, each a name and its arguments."""
+    """Return the script of a model that makes these calls, each a name and its arguments."""
     said = [chunk(text)] if text else []
     for place, (name, arguments) in enumerate(made):
         said.append(chunk(tool_calls=call(name, json.dumps(arguments), place=place, id=f"call_{place}")))
@@ -19,6 +19,7 @@ ECHO, ADD = ("toys__echo", {"text": "a"}), ("toys__add", {"a": 1, "b": 2})
 
 
 def of_type(response, type):
+    """Return the output items of this type."""
     return [item for item in response["output"] if item["type"] == type]
 
 
