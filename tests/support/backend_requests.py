@@ -1,7 +1,7 @@
 """The requests to each kind of backend: for requests of real clients, for all sorts of messages, for each field.
 
 The requests are in tests/backends/requests/.  Their outcomes are in kinds/, one file a kind, so that a new kind adds a
-file.  A file has the body as the difference to another one: for the requests of clients/ and messages.json to that of
+file.  A file has the body as the difference to another body: for the requests of clients/ and messages.json to that of
 the kind `openai`, which is stored as a whole; for fields.json and responses.json to the same kind's body for a request
 without these fields.
 

@@ -54,7 +54,7 @@ def _tests_folder(path: Path) -> Path:
 
 
 def _names(imported: str, module: str) -> bool:
-    """Return whether a dotted name is a module, or a name in it."""
+    """Return True if a dotted name is a module, or a name in it."""
     return imported == module or imported.rpartition(".")[0] == module
 
 

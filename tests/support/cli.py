@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 
 
 def status_of(url: str) -> int | None:
-    """Return the status of a GET, or None if there is no answer."""
+    """Return the status of a GET, or None if there is no response."""
     try:
         return httpx.get(url, trust_env=False, timeout=5).status_code
     except httpx.TransportError:

@@ -65,7 +65,7 @@ def run(file: Path, options: argparse.Namespace, seed: int) -> None:
 
 
 def differences(results: list[dict[str, str]]) -> dict[str, dict[str, list[int]]]:
-    """Return the tests whose outcomes differ: test → outcome → numbers of runs; "" is the outcome of a test that is missing."""
+    """Return the tests whose outcomes differ: test → outcome → numbers of runs; "": a missing test."""
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for test in {test for result in results for test in result}:
         for number, result in enumerate(results, 1):

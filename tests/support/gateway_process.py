@@ -66,7 +66,7 @@ async def taking_connections(port):
 
 
 async def takes_connections(port):
-    """Return whether a server listens on a port of this machine."""
+    """Return True if a server listens on a port of this machine."""
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
     except ConnectionError:

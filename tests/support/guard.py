@@ -1,4 +1,4 @@
-"""Fail a unit test that opens a socket, starts a process, opens a store file or sleeps, and one that leaves a store open.
+"""Fail a unit test that opens a socket or a store file, starts a process, sleeps, or leaves a store open.
 
 CPython reports each of these to audit hooks, also for the code under test:
 https://docs.python.org/3/library/audit_events.html

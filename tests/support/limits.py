@@ -25,7 +25,7 @@ BODY = {"model": "m", "messages": HELLO_MESSAGES, "max_tokens": 17}
 
 
 async def ask_on(root, headers, admitted):
-    """Send requests until so many are refused that nothing can be left; new connections reach all workers."""
+    """Send requests until many refusals show that nothing is left; new connections reach all workers."""
     refused = 0
     anew = httpx.Limits(max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=root, headers=headers, timeout=20, verify=False, limits=anew) as client:

@@ -1,4 +1,4 @@
-"""A real server of the Model Context Protocol, the SDK's own, and what a test wants to know of it.
+"""A real server of the Model Context Protocol, made with the SDK, and observations for tests.
 
     async with toys() as server:
         async with gateway(..., tools=operators(server)) as site: ...
@@ -25,7 +25,13 @@ TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
 
 
 class Toys:
-    """begun, broken: calls of `wait` that have begun, and those that were broken off; heads: of all requests."""
+    """A server with tools for tests.  Docstrings of the tools would be their descriptions.
+
+    begun, broken: set when a call of `wait` has begun, and when it was cancelled.
+    go: lets `wait` end.
+    calls: the calls so far.
+    heads: the headers of all requests.
+    """
 
     def __init__(self):
         self.begun, self.broken, self.go = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -47,7 +53,7 @@ class Toys:
         raise ToolError("no such thing")
 
     async def wait(self, text: str = "") -> str:
-        """Until it is told to go on."""
+        """Wait until `go` is set."""
         self.begun.set()
         try:
             await self.go.wait()
@@ -73,7 +79,8 @@ class Toys:
 
     @asynccontextmanager
     async def listening(self, sse=False, **said):
-        AppStatus.should_exit = False  # of the whole process: another test's server has been told to stop
+        """Serve within the block, at `url`."""
+        AppStatus.should_exit = False  # a flag of the whole process: the server of another test was stopped
         app = self.server.sse_app() if sse else self.server.streamable_http_app(**said)
 
         async def heard(scope, receive, send):
@@ -87,10 +94,13 @@ class Toys:
 
 
 class Liar:
-    """A server that answers what a test wants: by method, a result, a Response, something to be awaited for one, or None: nothing.
+    """A server with the responses of a test.
 
-    asked: by method; begun, broken: it has been asked what it does not answer, and is not any more.
-    obeys: it ends a call that was cancelled, as it should; its client can always leave.
+    The responses are by method: a result, a Response, a coroutine function that returns one, or None for no response.
+
+    asked: the methods of the requests so far.
+    begun, broken: set when a request without a response has begun, and when it has ended.
+    obeys: the server ends a call that was cancelled; its client can disconnect in any case.
     """
 
     def __init__(self, *, obeys=False, **answers):
@@ -151,13 +161,14 @@ class Liar:
 
     @asynccontextmanager
     async def listening(self):
+        """Serve within the block, at `url`."""
         async with _running(self) as url:
             self.url = f"{url}/mcp"
             yield self
 
 
 def _running(app):
-    """Serve an application; as a program this module does without the gateway, which takes long to import."""
+    """Serve an application.  The import is here since the program needs no gateway, which takes long to import."""
     from support.app import running
 
     return running(app)
@@ -165,12 +176,13 @@ def _running(app):
 
 @asynccontextmanager
 async def toys(**said):
+    """Run Toys within the block."""
     async with Toys().listening(**said) as server:
         yield server
 
 
 def program():
-    """A server of the operator that is this module, run as a program."""
+    """Return the settings of a server that runs this module as a program."""
     return {
         "command": [sys.executable, "-m", "support.mcp_server"],
         "env": {"PYTHONPATH": ":".join(sys.path)},
@@ -179,7 +191,7 @@ def program():
 
 
 def operators(server, label="toys", **said):
-    """A section `tools` with the server of an operator who trusts it."""
+    """Return a section `tools` with this server; calls need no approval."""
     return {"mcp": {"servers": {label: {"url": server.url, "require_approval": "never", **said}}}}
 
 

@@ -1,10 +1,10 @@
-"""What a gateway says at /metrics, as Prometheus' own library reads it."""
+"""Read /metrics with Prometheus' own library."""
 
 from prometheus_client.parser import text_string_to_metric_families
 
 
 class Scraped:
-    """`all`: of each series the value, by its name and its labels."""
+    """The series of one response; `all`: their values by name and labels."""
 
     def __init__(self, text):
         self.families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -15,24 +15,25 @@ class Scraped:
         }
 
     def of(self, name, **labels):
-        """The value with these labels and no others; 0 where there is none."""
+        """Return the value with exactly these labels; 0 if it is missing."""
         return self.all.get((name, frozenset(labels.items())), 0)
 
     def sum(self, name, **labels):
-        """All with these labels, whatever others they have."""
+        """Return the sum of all values with these labels, among others."""
         return sum(
             value for (one, has), value in self.all.items() if one == name and labels.items() <= dict(has).items()
         )
 
     def labelled(self, name):
-        """The labels of all series with a value."""
+        """Return the labels of all series with a value."""
         return [dict(labels) for (one, labels), value in self.all.items() if one == name and value]
 
     def values(self, name, label):
+        """Return the values of a label."""
         return {labels[label] for labels in self.labelled(name)}
 
     def requests(self):
-        """How many there were: by endpoint, model, backend and status."""
+        """Return the number of requests by endpoint, model, backend and status."""
         names = ("endpoint", "model", "backend", "status")
         return {
             tuple(dict(labels)[name] for name in names): value
@@ -42,7 +43,7 @@ class Scraped:
 
 
 async def scrape(site, key=None, *, close=False):
-    """close: the connection behind it, so that the next one may be anybody's."""
+    """Return the metrics.  close: close the connection afterwards."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     if close:
         headers["connection"] = "close"

@@ -3,9 +3,10 @@
     make mutants ARGS="--count 40 --seed 1"
 
 Each mutant changes one place in a line of gateway/ that tests cover.  The tests of `make test` that cover the line run
-first, the fastest first, up to the first failure.  If all pass, the tests that only `make test-all` runs are tried: a
+first, the fastest first, up to the first failure.  If all pass, the tests that only `make test-all` runs are tried.  A
 mutant that they alone notice is named, and so is one that survives both.  The map of lines to tests is made once, by
-`make test-all ARGS=--contexts` or `make mutants ARGS=--map`.  All is kept in build/mutants, so an ended call goes on where it was.
+`make test-all ARGS=--contexts` or `make mutants ARGS=--map`.  All results are in build/mutants, so an interrupted call
+can continue.
 """
 
 import argparse
@@ -63,6 +64,7 @@ class Mutant(NamedTuple):
 
 
 def main() -> int:
+    """Run the command."""
     options = _parser().parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     if options.map or not MAP.exists():
@@ -81,7 +83,7 @@ def main() -> int:
 
 
 def report(results: dict[str, str]) -> int:
-    """Print the sums, and what `make test` does not notice.  Status 1: the whole suite notices more than it."""
+    """Print the sums, with the mutants that `make test` does not notice.  Status 1: the whole suite notices more."""
     missed = [key for key, result in results.items() if result.startswith("system")]
     survived = [key for key, result in results.items() if result.startswith("survived")]
     say(f"{len(results)} mutants: {len(results) - len(missed) - len(survived)} noticed by make test, ")
@@ -93,7 +95,7 @@ def report(results: dict[str, str]) -> int:
 
 
 def chosen(data: CoverageData, count: int, seed: int) -> list[Mutant]:
-    """Return so many mutants in covered lines, the same for the same map and seed."""
+    """Return `count` mutants in covered lines, the same for the same map and seed."""
     possible = [
         mutant for file in sorted(data.measured_files()) for mutant in _mutants_of(Path(file), covered(data, file))
     ]
@@ -168,7 +170,7 @@ def outcome(mutant: Mutant, data: CoverageData) -> str:
 
 
 def fails(tests: list[str], tiers: str) -> bool:
-    """Return whether one of these tests fails in the copy, within a bounded time: a mutant that hangs shows, too."""
+    """Return True if one of these tests fails in the copy, within a bounded time: a mutant that hangs shows, too."""
     command = [
         sys.executable,
         "-m",

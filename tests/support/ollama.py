@@ -1,11 +1,11 @@
-"""An Ollama without a model: what one says is written by the test.
+"""An Ollama without a model: a test scripts its responses.
 
     async with ollama(Turn([thinks("Hm"), says("Hi")])) as server:
         ...  # server.url, server.asked
 
-It follows Ollama's own source (api/types.go, server/routes.go, openai/openai.go): what is refused, with which words and
-which status; NDJSON and its `/v1`; what it leaves out of an answer; and how a prompt that is too long is cut in silence.
-Every request takes the next turn, and the last one is played again for ever.  A word is a token.
+It follows Ollama's own source (api/types.go, server/routes.go, openai/openai.go): the errors with their texts and
+statuses; NDJSON and its `/v1`; the fields that it ignores; and the silent truncation of a long prompt.  Every request
+takes the next turn; the last one is repeated.  A word is a token.
 """
 
 import base64
@@ -34,16 +34,17 @@ WORDS = {int: "integer", float: "float32", list: "array", bool: "boolean"}
 
 
 def says(text, **more):
-    """A line with content; `more` are members of the line, like logprobs."""
+    """Return a line with content; `more` are members of the line, like logprobs."""
     return {"message": {"role": "assistant", "content": text}, **more}
 
 
 def thinks(text, content="", **more):
+    """Return a line with a thought."""
     return {"message": {"role": "assistant", "content": content, "thinking": text}, **more}
 
 
 def calls(*called, content="", **members):
-    """A line with calls: (name, arguments) or (name, arguments, id), each with the index that parsers leave at 0."""
+    """Return a line with calls: (name, arguments) or (name, arguments, id), each with the index 0 of parsers."""
     made = [
         {**({"id": id[0]} if id else {}), "function": {"index": 0, "name": name, "arguments": arguments}}
         for name, arguments, *id in called
@@ -53,14 +54,15 @@ def calls(*called, content="", **members):
 
 @asynccontextmanager
 async def _lifespan(_):
-    yield {STOPPING: list}  # nothing has to be done then
+    yield {STOPPING: list}  # nothing to do at shutdown
 
 
 class Turn(msgspec.Struct):
-    """What the model says, and how it ends.
+    """The response of the model, and its end.
 
-    prompt, written: tokens; 0 is left out.  error: instead of the end, with its status where nothing was said before.
-    raw: lines as they go out, instead of all that.
+    prompt, written: tokens; 0 is left out.
+    error: replaces the end; its status applies if no line comes before.
+    raw: the bytes to send instead.
     """
 
     lines: list = []
@@ -72,11 +74,11 @@ class Turn(msgspec.Struct):
     raw: bytes | None = None
 
     def data(self, model=NAME):
-        """The body of a stream."""
+        """Return the body of a stream."""
         return self.raw if self.raw is not None else b"".join(map(written, self.answers(model)))
 
     def answers(self, model=NAME):
-        """The lines with all that Ollama puts into them."""
+        """Return the lines with all members that Ollama adds."""
         head = {"model": model, "created_at": MADE}
         lines = [{**head, **line, "done": False} for line in self.lines]
         if self.error:
@@ -88,7 +90,7 @@ class Turn(msgspec.Struct):
 
 
 def whole(lines, status=500):
-    """The last line, with all that the others brought; or the error that it is, with this status."""
+    """Return the last line with the content of all lines; or the error that it is, with this status."""
     *_, last = lines
     if "error" in last:
         return JSONResponse(last, status)
@@ -103,27 +105,33 @@ def whole(lines, status=500):
 
 
 def written(line):
-    """A line as Go writes it."""
+    """Return a line as Go writes it."""
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 class Refusal(Exception):
+    """A request that Ollama refuses."""
+
     def __init__(self, status, message):
         super().__init__(message)
         self.status, self.message = status, message
 
 
 class Ollama:
-    """asked: the bodies of the questions so far; shown: those of what it was asked about itself.
+    """The server.
 
-    able: what its model can do; window: the tokens of a prompt; pieces: how the bytes of an answer are cut.
+    asked: the bodies of the requests so far.
+    shown: the bodies of requests for metadata.
+    able: the abilities of the model.
+    window: the tokens of a prompt.
+    pieces: cuts the bytes of a response.
     """
 
     def __init__(self, turns, able=("completion", "tools", "thinking", "vision"), window=4096, pieces=None):
         self._turns = [*turns]
         self.able, self.window, self._pieces = able, window, pieces or (lambda data: [data])
         self.asked, self.paths, self.shown = [], [], []
-        self.seen = []  # the messages of the last question that reached the model
+        self.seen = []  # the messages of the last request that reached the model
         self.app = Starlette(
             routes=[
                 Route("/api/chat", self.native, methods=["POST"]),
@@ -138,6 +146,7 @@ class Ollama:
         )
 
     async def show(self, http):
+        """Return the metadata of the model."""
         self.shown.append(await http.json())
         if self.shown[-1]["model"] != NAME:
             return JSONResponse({"error": f"model '{self.shown[-1]['model']}' not found"}, 404)
@@ -146,13 +155,16 @@ class Ollama:
         return JSONResponse({"template": template, "model_info": info, "capabilities": [*self.able]})
 
     async def loaded(self, _):
+        """Return the loaded models."""
         return JSONResponse({"models": [{"name": NAME, "model": NAME, "context_length": self.window}]})
 
     async def models(self, _):
+        """Return the models in the form of `/v1`."""
         entry = {"id": NAME, "object": "model", "created": 3, "owned_by": "library"}
         return JSONResponse({"object": "list", "data": [entry]})
 
     async def native(self, http):
+        """Respond to a request of the native API."""
         self._note(http, body := await http.json())
         try:
             turn = self._turn(body)
@@ -166,7 +178,7 @@ class Ollama:
         return StreamingResponse(self._sent(turn.data(body["model"])), media_type="application/x-ndjson")
 
     async def compatible(self, http):
-        """The same through `/v1`, with what it loses."""
+        """Respond to a request of `/v1`, which loses fields."""
         self._note(http, body := await http.json())
         try:
             turn = self._turn(asked_natively(body))
@@ -186,7 +198,7 @@ class Ollama:
             yield piece
 
     def _turn(self, body):
-        """What is said to this question, if it is none to be refused."""
+        """Return the turn for this request, or refuse it."""
         self.check(body)
         self.seen = self._fitted(body)
         turn = self._turns.pop(0) if len(self._turns) > 1 else self._turns[0]
@@ -199,7 +211,7 @@ class Ollama:
         return turn
 
     def check(self, body):
-        """Refuse what is asked in a way that Ollama does not take."""
+        """Refuse a request that Ollama refuses."""
         if body.get("model") != NAME:
             raise Refusal(404, f"model '{body.get('model')}' not found")
         think = body.get("think")
@@ -218,7 +230,7 @@ class Ollama:
             check_message(message)
 
     def _fitted(self, body):
-        """The messages that the model sees: the oldest are left out without a word, unless that is forbidden."""
+        """Return the messages that the model sees; unless forbidden, the oldest are left out silently."""
         messages, window = body["messages"], (body.get("options") or {}).get("num_ctx", self.window)
         while sum(len(message["content"].split()) for message in messages) > window:
             if body.get("truncate") is False:
@@ -235,6 +247,7 @@ class Ollama:
 
 
 def check_options(options):
+    """Refuse options of a wrong type."""
     for name, value in options.items():
         if name in OPTIONS and value is not None and not isinstance(value, OPTIONS[name]):
             kind = OPTIONS[name] if isinstance(OPTIONS[name], type) else int
@@ -242,7 +255,7 @@ def check_options(options):
 
 
 def check_message(message):
-    """What Go's decoder makes of it."""
+    """Refuse a message that Go's decoder refuses."""
     fields = {
         "content": str,
         "thinking": str,
@@ -271,7 +284,7 @@ def check_message(message):
 
 
 def asked_natively(body):
-    """What Ollama makes of a chat completion: tool_choice, n and max_completion_tokens are nothing to it."""
+    """Return the native request for a chat completion: tool_choice, n and max_completion_tokens are ignored."""
     messages = []
     for message in body["messages"]:
         content = message.get("content")
@@ -291,7 +304,7 @@ def asked_natively(body):
 
 
 def chunks(lines, body):
-    """An event stream of these lines; the text of an error is lost, and the stream just ends."""
+    """Yield an event stream of these lines; at an error, its text is lost and the stream just ends."""
     head = {"id": "chatcmpl-7", "object": "chat.completion.chunk", "created": 1, "system_fingerprint": "fp_ollama"}
     called, role = False, {"role": "assistant"}
 
@@ -316,7 +329,7 @@ def chunks(lines, body):
 
 
 def deltas(message):
-    """A thought has a chunk of its own, calls come whole in one chunk."""
+    """Yield the deltas of a message: a thought has its own chunk, calls come whole in one chunk."""
     if thought := message.get("thinking"):
         yield {"content": "", "reasoning": thought}
     if made := message.get("tool_calls"):
@@ -330,12 +343,13 @@ def deltas(message):
 
 
 def frame(said):
+    """Return a frame of an event stream."""
     return b"data: " + json.dumps(said).encode() + b"\n\n"
 
 
 @asynccontextmanager
 async def ollama(*turns, **said):
-    """A server that listens, at `url`."""
+    """Run a server, at `url`."""
     server = Ollama(turns, **said)
     async with running(server.app) as server.url:
         yield server

@@ -1,4 +1,4 @@
-"""A gateway in front of a scripted Ollama, and what it is asked."""
+"""A gateway in front of a scripted Ollama, and requests for it."""
 
 from contextlib import asynccontextmanager
 
@@ -24,7 +24,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 
 @asynccontextmanager
 async def site(*turns, kind="ollama", model=None, pieces=None, able=None, window=4096, **said):
-    """A gateway before an Ollama; `site.server` is the Ollama."""
+    """Run a gateway in front of an Ollama; `site.server` is the Ollama."""
     able = able or ("completion", "tools", "thinking", "vision")
     async with ollama(*turns, able=able, window=window, pieces=pieces) as server:
         model = {"upstream_model": NAME, **(model or {})}

@@ -1,9 +1,9 @@
-"""An Ollama with a model: as the real one, it has llama.cpp's server underneath, which does the work.
+"""An Ollama with a model: as with the real one, llama.cpp's server does the work underneath.
 
     with live_ollama(url_of_a_llama_cpp) as url: ...
 
-What it takes, refuses and leaves out is as in ollama.py.  From the server underneath come thoughts and text as they are
-written, and all calls at the end, if their arguments are JSON.
+It accepts, refuses and ignores the same as ollama.py.  Thoughts and text come from the server underneath as they are
+generated; all calls come at the end, if their arguments are JSON.
 """
 
 import json
@@ -15,7 +15,7 @@ from gateway.backends.gbnf import schema_to_gbnf
 from support.ollama import MADE, Ollama, Refusal, whole, written
 from support.threaded_gateway import listening, underneath
 
-# Options by their names underneath.
+# Options → their names underneath.
 OPTIONS = {
     "num_predict": "max_tokens", "repeat_penalty": "repeat_penalty", "typical_p": "typical_p",
     **{name: name for name in ("frequency_penalty", "min_p", "presence_penalty", "repeat_last_n", "seed", "stop",
@@ -25,7 +25,7 @@ TOO_LONG = "exceed_context_size_error"
 
 
 class LiveOllama(Ollama):
-    """`url`: of the llama.cpp, which parses thoughts and calls itself."""
+    """The server; `url`: of the llama.cpp, which parses thoughts and calls itself."""
 
     def __init__(self, url, window):
         super().__init__([], able=("completion", "tools", "thinking"), window=window)
@@ -34,6 +34,7 @@ class LiveOllama(Ollama):
         self.app.add_route("/v1/embeddings", self.embeddings, methods=["POST"])
 
     async def native(self, http):
+        """Respond to a request of the native API."""
         body = await http.json()
         try:
             self.check(body)
@@ -46,7 +47,7 @@ class LiveOllama(Ollama):
         return StreamingResponse(self._stream(first, lines), media_type="application/x-ndjson")
 
     async def completions(self, http):
-        """A text, which is put into the template as what a user says."""
+        """Respond to a text completion; the prompt goes into the template as a user message."""
         body = await http.json()
         options = {"num_predict": body["max_tokens"]} if "max_tokens" in body else {}
         options |= {name: body[name] for name in ("stop", "temperature", "top_p", "seed") if name in body}
@@ -58,7 +59,7 @@ class LiveOllama(Ollama):
         return JSONResponse(completion(body, said, lines[-1]["done_reason"], usage=counts(lines[-1])))
 
     async def embeddings(self, http):
-        """The server underneath has been started without them."""
+        """Respond to a request for embeddings, which the server underneath refuses."""
         answer = await self._below.post("/v1/embeddings", json=await http.json())
         said = {"message": answer.json()["error"]["message"], "type": "api_error", "param": None, "code": None}
         return JSONResponse({"error": said}, 500)
@@ -69,7 +70,7 @@ class LiveOllama(Ollama):
             yield written(line)
 
     async def _lines(self, body):
-        """What the model says; the oldest messages are left out until the rest fits, unless that is forbidden."""
+        """Yield the lines of the response; unless forbidden, the oldest messages are left out until the rest fits."""
         head, asked = {"model": body["model"], "created_at": MADE}, below(body)
         try:
             async for line in self._said(asked):
@@ -102,21 +103,21 @@ class LiveOllama(Ollama):
 
 
 def below(body):
-    """What is asked of the server underneath."""
+    """Return the request to the server underneath."""
     options = {OPTIONS[name]: value for name, value in (body.get("options") or {}).items() if name in OPTIONS}
     if options.get("max_tokens", 0) < 0:
         del options["max_tokens"]
     said = {name: body[name] for name in ("tools", "logprobs", "top_logprobs") if name in body}
     if "think" in body:
         said["chat_template_kwargs"] = {"enable_thinking": bool(body["think"])}
-    if form := body.get("format"):  # a grammar from the first token on, whatever the model would rather begin with
+    if form := body.get("format"):  # a grammar from the first token on, even if the model would begin otherwise
         said |= {"grammar": schema_to_gbnf({"type": "object"} if form == "json" else form), "tool_choice": "none"}
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
     return {"messages": [*map(message, body["messages"])], **options, **said, **streamed}
 
 
 def message(said):
-    """A message as the server underneath takes it."""
+    """Return a message as the server underneath expects it."""
     given = {name: said[name] for name in ("role", "content", "tool_call_id") if name in said}
     if said.get("thinking"):
         given["reasoning_content"] = said["thinking"]
@@ -136,13 +137,14 @@ def message(said):
 
 
 async def chunks_of(answer):
+    """Yield the chunks of a response."""
     async for line in answer.aiter_lines():
         if line.startswith("data: {"):
             yield json.loads(line[6:])
 
 
 def collect(calls, delta):
-    """Calls in pieces: id, name and arguments by index."""
+    """Collect calls from pieces: id, name and arguments by index."""
     for piece in delta.get("tool_calls", ()):
         call = calls.setdefault(piece["index"], {"id": "", "name": "", "arguments": ""})
         call["id"] += piece.get("id", "")
@@ -151,7 +153,7 @@ def collect(calls, delta):
 
 
 def line_of(choice):
-    """A line with the text or thought of a chunk, None where it has neither."""
+    """Return a line with the text or thought of a chunk; None if it has neither."""
     delta, message = choice["delta"], {"role": "assistant", "content": choice["delta"].get("content") or ""}
     if thought := delta.get("reasoning_content"):
         message["thinking"] = thought
@@ -165,11 +167,12 @@ def line_of(choice):
 
 
 def token_of(chance):
+    """Return the log probability of a token as Ollama has it."""
     return {name: chance[name] for name in ("token", "logprob", "bytes")}
 
 
 def called(calls):
-    """A line with all calls; raises JSONDecodeError where arguments are none."""
+    """Return a line with all calls.  Raises JSONDecodeError for invalid arguments."""
     made = [
         {
             "id": call["id"],
@@ -181,7 +184,7 @@ def called(calls):
 
 
 def end(reason, usage):
-    """The last line; a model that calls has stopped."""
+    """Return the last line; the reason of tool calls is "stop"."""
     spent = {"total_duration": 5000, "load_duration": 1000, "prompt_eval_duration": 1, "eval_duration": 2}
     numbers = {"prompt_eval_count": usage["prompt_tokens"], "eval_count": usage["completion_tokens"]}
     message = {"role": "assistant", "content": ""}
@@ -198,17 +201,20 @@ def end(reason, usage):
 
 
 def counts(last):
+    """Return the usage of the last line."""
     prompt, written = last["prompt_eval_count"], last["eval_count"]
     return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
 
 def completion(body, text, finish, **more):
+    """Return a text completion."""
     choice = {"text": text, "index": 0, "finish_reason": finish}
     head = {"id": "cmpl-7", "object": "text_completion", "created": 1, "system_fingerprint": "fp_ollama"}
     return {**head, "model": body["model"], "choices": [choice], **more}
 
 
 async def completion_chunks(lines, body):
+    """Yield the frames of a streamed text completion."""
     said = [completion(body, line["message"]["content"], line.get("done_reason")) for line in lines]
     if (body.get("stream_options") or {}).get("include_usage"):
         said.append({**completion(body, "", None), "choices": [], "usage": counts(lines[-1])})
@@ -219,5 +225,6 @@ async def completion_chunks(lines, body):
 
 @contextmanager
 def live_ollama(url, window=4096):
+    """Run the server within the block, and yield its URL."""
     with listening(LiveOllama(url, window).app) as own:
         yield own

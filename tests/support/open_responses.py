@@ -1,4 +1,4 @@
-"""The compliance cases of Open Responses: requests, and the model behind them."""
+"""The compliance cases of Open Responses: requests, and scripts of the model behind them."""
 
 import json
 
@@ -26,11 +26,12 @@ EVENTS = {
 
 
 def user(*content):
-    """A message of text, or of parts."""
+    """Return a message of text, or of parts."""
     return {"type": "message", "role": "user", "content": content[0] if isinstance(content[0], str) else [*content]}
 
 
 def script(answer, streamed):
+    """Return the script of a model that thinks and responds with this text."""
     raw = THOUGHT + answer
     if not streamed:
         return whole(said(raw))
@@ -39,7 +40,7 @@ def script(answer, streamed):
 
 
 def response(body):
-    """A response that is complete; all its items have an id, a type and a status."""
+    """Check a complete response, and return it: all its items have an id, a type and a status."""
     types.ResponseResource.model_validate_json(json.dumps(body), strict=True)
     assert (body["status"], body["error"], body["incomplete_details"]) == ("completed", None, None)
     assert all(item["id"] and item["type"] and item["status"] == "completed" for item in body["output"])

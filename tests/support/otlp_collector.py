@@ -1,4 +1,4 @@
-"""A collector of traces: speaks OTLP over HTTP as far as an exporter needs it, and keeps what it is sent."""
+"""A collector of traces: it speaks OTLP over HTTP as far as an exporter needs it, and keeps the spans."""
 
 import gzip
 import http.server
@@ -15,7 +15,7 @@ KINDS = {Span.SPAN_KIND_SERVER: "server", Span.SPAN_KIND_CLIENT: "client", Span.
 
 
 class Got:
-    """A span, in plain words."""
+    """A span with plain members."""
 
     def __init__(self, span, resource):
         self.trace, self.id, self.parent = span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()
@@ -25,11 +25,14 @@ class Got:
 
 
 class Collector:
+    """The collected spans, and the headers of the requests."""
+
     def __init__(self, port):
         self.url = f"http://127.0.0.1:{port}/v1/traces"
         self.spans, self.heads = [], []
 
     def take(self, path, headers, body):
+        """Take a request of an exporter."""
         assert path == "/v1/traces" and headers["content-type"] == "application/x-protobuf"
         said = ExportTraceServiceRequest.FromString(
             gzip.decompress(body) if headers["content-encoding"] == "gzip" else body
@@ -40,15 +43,19 @@ class Collector:
         ]
 
     def of(self, kind):
+        """Return the spans of this kind, by their beginning."""
         return sorted((span for span in self.spans if span.kind == kind), key=lambda span: span.begun)
 
 
 def plain(attributes):
+    """Return attributes as a dictionary."""
     return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
 
 
 @contextmanager
 def collecting():
+    """Run a collector within the block."""
+
     class Take(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             collector.take(self.path, self.headers, self.rfile.read(int(self.headers["content-length"])))
@@ -60,7 +67,7 @@ def collecting():
             self.wfile.write(said)
 
         def log_message(self, *_):
-            """Says nothing."""
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Take) as server:
         collector = Collector(server.server_port)

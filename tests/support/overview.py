@@ -11,6 +11,7 @@ KEYS = [
 
 
 def seen(**said):
+    """Return the snapshot of a request, with these values instead of the usual ones."""
     known = {
         "id": "r", "endpoint": CHAT, "key": "", "model": "m", "backend": "up", "format": "", "live": False, "status": 200,
         "error": None, "message": None, "streamed": True, "arrived": 100.0, "asked": 0.0, "first_content": 0.0,

@@ -1,4 +1,4 @@
-"""PDFs as they are written by hand."""
+"""Write PDFs by hand."""
 
 
 def pdf(*pages, more=b"", count=None, kids=None):
@@ -28,8 +28,10 @@ def pdf(*pages, more=b"", count=None, kids=None):
 
 
 def stream(content, extra=b""):
+    """Return a stream object."""
     return b"<</Length %d%b>>\nstream\n%b\nendstream" % (len(content), extra, content)
 
 
 def words(text):
+    """Return the content stream of a text."""
     return b"BT /F 12 Tf 50 700 Td (%b) Tj ET" % text.encode("windows-1252")

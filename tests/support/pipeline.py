@@ -1,4 +1,4 @@
-"""What the tests of the core share: ways to cut, the meaning of a list of events, and a path from bytes to events."""
+"""Helpers for tests of the core: ways to cut, the meaning of a list of events, and a path from bytes to events."""
 
 import json
 from itertools import count
@@ -41,16 +41,18 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
 def cut(data, whole):
+    """Cut bytes at drawn places."""
     places = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=12)))
     return [whole[a:b] for a, b in zip([0, *places], [*places, len(whole)], strict=True)]
 
 
 def singly(whole):
+    """Cut bytes into single ones."""
     return [whole[i : i + 1] for i in range(len(whole))]
 
 
 def merge(events):
-    """The same events without a trace of how they were cut."""
+    """Return the same events without a trace of their chunks."""
     out = []
     for e in events:
         last = out[-1] if out else None
@@ -69,7 +71,7 @@ def merge(events):
 
 
 def grammatical(events):
-    """The promise of events.py for one choice; True if it came to its Finish."""
+    """Check the promise of events.py for one choice; return True if it has its Finish."""
     open_call, calls, finished = None, 0, False
     for e in events:
         assert not finished
@@ -88,12 +90,14 @@ def grammatical(events):
 
 
 def setting(format="hermes_json", *, tools=TOOLS, thought_open=False, ledger=None, taken=frozenset(), limit=8 << 20):
+    """Return the settings of a parser."""
     new_id = map("call_{}".format, count()).__next__
     context = ParseContext(tools, thought_open)
     return ParserSettings(FORMATS[format].parse, context, new_id, ledger or Warnings(), taken, limit)
 
 
 def upstream(settings=None, *, filters=(), n=1, wanted=frozenset(), content_type=EVENT_STREAM, limit=8 << 20):
+    """Return a reader of an upstream's response."""
     settings = settings or setting()
     up = UpstreamReader(ChatDecoder(settings.ledger, n, wanted), settings, lambda: 40, filters, limit)
     up.answered(content_type)
@@ -101,11 +105,13 @@ def upstream(settings=None, *, filters=(), n=1, wanted=frozenset(), content_type
 
 
 def events_of(pieces, settings=None, **options) -> list[Event]:
+    """Return the events of a response in these pieces."""
     up = upstream(settings, **options)
     return merge([*(e for piece in pieces for e in up.feed(piece)), *up.close()])
 
 
 def chunk(finish=None, index=0, logprobs=None, **delta):
+    """Return the frame of a chunk."""
     choice = {"index": index, "delta": delta, "finish_reason": finish}
     if logprobs is not None:
         choice["logprobs"] = logprobs
@@ -113,12 +119,15 @@ def chunk(finish=None, index=0, logprobs=None, **delta):
 
 
 def sse(payload):
+    """Return a frame."""
     return b"data: " + json.dumps(payload, ensure_ascii=False).encode() + b"\n\n"
 
 
 def call(index=None, id=None, name=None, arguments=None):
+    """Return a piece of a tool call."""
     return {"index": index, "id": id, "function": {"name": name, "arguments": arguments}}
 
 
 def payloads(data: bytes):
+    """Return the JSON payloads of a stream."""
     return [json.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]

@@ -24,6 +24,7 @@ SMOKE = "smoke"  # system tests that belong to every change
 
 
 def pytest_addoption(parser):
+    """Add the options of this project."""
     group = parser.getgroup("gateway")
     group.addoption("--tiers", default="", help="comma-separated: unit, edge, system, smoke; all by default")
     group.addoption("--thorough", action="store_true", help="cut every text everywhere, generate all examples")
@@ -35,6 +36,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    """Configure the run."""
     for tier in Tier:
         config.addinivalue_line("markers", f"{tier.name}: derived from what a test uses, see tests/support/tiers.py")
     config.addinivalue_line("markers", f"{SMOKE}: a system test that belongs to every change")
@@ -47,7 +49,7 @@ def pytest_configure(config):
     config.option.seed = worker.get("seed", config.option.seed or datetime.now(UTC).toordinal())  # steady: one for all
     sampling.configure(thorough=config.option.thorough, seed=config.option.seed)
     guard.install()
-    # A shell starts jobs in the background with this signal ignored, and processes that tests start would inherit that.
+    # Background jobs of a shell ignore this signal, and processes that tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not worker:
         config.pluginmanager.register(_Recorder(config))
@@ -58,23 +60,26 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
+    """Pass the seed and the services to a worker."""
     node.workerinput["seed"] = node.config.option.seed
     if services := node.config.stash.get(_SERVICES, None):
         node.workerinput["services"] = str(services.folder)
 
 
 def pytest_unconfigure(config):
+    """Stop the services."""
     if services := config.stash.get(_SERVICES, None):
         services.stop()
 
 
 def pytest_report_header(config):
+    """Return the line about the depth of the run."""
     depth = "all cuts and examples" if config.option.thorough else "some cuts and examples"
     return f"tiers: {config.option.tiers or 'all'}; {depth}; seed {config.option.seed}"
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Ignore a module all of whose tests are above the tiers of this run."""
+    """Ignore a module whose tests are all above the tiers of this run."""
     wanted = config.stash[_TIERS]
     if not wanted or "system" in wanted or not collection_path.match("test_*.py"):
         return None
@@ -86,13 +91,14 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_itemcollected(item):
     """Mark a test with its tier, unless a mark puts it in a higher one."""
-    name = item.nodeid.split("::")[1].partition("[")[0]  # of a function, or of the class that it is in
+    name = item.nodeid.split("::")[1].partition("[")[0]  # of a function, or of its class
     tier = tier_of(item.path, name)
     if not any(item.get_closest_marker(higher.name) for higher in Tier if higher > tier):
         item.add_marker(tier.name)
 
 
 def pytest_collection_modifyitems(config, items):
+    """Select the tests of the tiers, and sort them."""
     wanted = config.stash[_TIERS]
     if wanted:
         selected = [item for item in items if any(item.get_closest_marker(one) for one in wanted)]
@@ -102,7 +108,7 @@ def pytest_collection_modifyitems(config, items):
     if (seed := config.option.shuffle) is None:
         items[:] = [items[at] for at in config.stash[_DURATIONS].longest_first([item.nodeid for item in items])]
     else:
-        # The tests of a file stay together, or else its fixtures would be made for each of them.
+        # The tests of a file stay together, so that its fixtures are made once.
         keys = {
             nodeid: Random(f"{seed} {nodeid}").random() for item in items for nodeid in (item.nodeid, item.location[0])
         }
@@ -111,7 +117,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Keep the collector of cycles away from the tests themselves, thousands of objects that stay."""
+    """Keep the garbage collector away from the tests themselves, thousands of objects that stay."""
     gc.disable()
     result = yield
     gc.freeze()
@@ -121,6 +127,7 @@ def pytest_collection():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
+    """Tell coverage which test runs."""
     if item.config.option.contexts:
         from coverage import Coverage  # only a run with contexts needs it
 
@@ -130,6 +137,7 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
+    """Guard a unit test."""
     if item.get_closest_marker("unit") is None:
         return (yield)
     with guard.pure(item.nodeid):
@@ -138,14 +146,15 @@ def pytest_runtest_call(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item, nextitem):
+    """Check at the end of a module that no store is open."""
     result = yield
-    if nextitem is None or nextitem.path != item.path:  # what a module shares is gone now
+    if nextitem is None or nextitem.path != item.path:  # the module's fixtures have ended
         guard.assert_no_open_store(item.location[0])
     return result
 
 
 class _Recorder:
-    """Write how long the tests of a run took, and what came of them, where that is wanted for."""
+    """Write the durations and outcomes of a run, if the options ask for them."""
 
     def __init__(self, config):
         self._config = config

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from support.wait import until_blocking
 
-_QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")  # it need not outlive the machine
+_QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")  # the data need not outlive the machine
 
 
 @cache
@@ -23,7 +23,7 @@ def programs():
 
 
 class Postgres:
-    """A server whose data and socket lie in a folder; names: what the names of its schemas begin with."""
+    """A server with data and socket in a folder; names: the prefix of its schemas."""
 
     def __init__(self, folder, names=""):
         self.folder = folder
@@ -35,6 +35,7 @@ class Postgres:
     @classmethod
     @contextmanager
     def temporary(cls):
+        """Run a server in a temporary folder within the block."""
         folder = Path(tempfile.mkdtemp(prefix="postgres-"))  # a socket's path has to be short
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
@@ -49,10 +50,12 @@ class Postgres:
             shutil.rmtree(folder)
 
     def initialise(self):
+        """Create the data."""
         options = ("-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
         self._run("initdb", "-D", self.folder / "data", *options)
 
     def start(self):
+        """Start the server, and wait until it is ready."""
         options = ("listen_addresses=", f"unix_socket_directories={self.folder}", *_QUICK)
         said = [argument for option in options for argument in ("-c", option)]
         command = [programs() / "postgres", "-D", self.folder / "data", *said]
@@ -65,16 +68,18 @@ class Postgres:
         return not subprocess.run([programs() / "pg_isready", "-q", "-h", self.folder], check=False).returncode
 
     def stop(self):
-        self._server.send_signal(signal.SIGINT)  # ends the sessions, too
+        """Stop the server."""
+        self._server.send_signal(signal.SIGINT)  # this ends the sessions, too
         self._server.wait()
 
     def create(self, name):
-        """The URL of a new schema, which is as good as a database and made much faster."""
+        """Return the URL of a new schema, which separates tests like a database and is created much faster."""
         name = f"{self._names}{name}"
         self._run("psql", "-q", "-h", self.folder, "-U", "postgres", "-c", f"CREATE SCHEMA {name}")
         return f"{self.url()}&search_path={name}"
 
     def url(self, database="postgres"):
+        """Return the URL of a database."""
         return f"postgresql://postgres@/{database}?host={self.folder}"
 
     def _run(self, program, *arguments):

@@ -15,7 +15,7 @@ _WORDS = (
     "```json\n",
     "Action:",
     "functions.",
-)  # beginnings of tool calls, too
+)  # also beginnings of tool calls
 _NAMES = ("f", "g", "lookup", "get_weather")
 _KEYS = ("city", "n", "list", "o")
 _VALUES = ("", "x", 'say "hi"', "a\nb", "5", 3, -1.5, True, None, [1, "b", {}], {"o": {"o": []}}, "日本", "😀")
@@ -34,12 +34,12 @@ class _Choice:
     def __init__(self, random: Random, index: int) -> None:
         self.random, self.index = random, index
         self.calls = random.choice((0, 1, 1, 2, 3))
-        # At the token limit a format takes the beginning of a tool call for what the limit cut.
+        # At the token limit, a format cannot tell the beginning of a tool call from text that the limit cut.
         self.cut = random.random() < 0.1
         self.words = _CLEAR if self.cut else _WORDS
 
     def chunks(self):
-        """Return the deltas; those of a call are in order, and everything else comes anywhere between them."""
+        """Return the deltas; those of a call are in order, everything else comes anywhere between them."""
         random = self.random
         rows = [self._call(number) for number in range(self.calls)]
         if random.random() < 0.7:

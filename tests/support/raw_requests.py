@@ -1,4 +1,4 @@
-"""Requests as bytes."""
+"""Send requests as bytes."""
 
 import asyncio
 import json
@@ -11,11 +11,12 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n
 
 
 def port_of(site):
+    """Return the port of a site."""
     return site.client.base_url.port
 
 
 async def narrow(port):
-    """A socket that takes little at a time."""
+    """Return a socket with a small receive buffer."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     sock.setblocking(False)
@@ -31,7 +32,7 @@ def request_bytes(**fields):
 
 @asynccontextmanager
 async def asking(site):
-    """A client with a stream on its way that it reads by itself."""
+    """Yield a socket on which a stream has been requested; the test reads it."""
     sock = await narrow(port_of(site))
     await asyncio.get_running_loop().sock_sendall(sock, request_bytes(stream=True))
     with sock:

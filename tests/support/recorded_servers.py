@@ -1,11 +1,12 @@
-"""Recorded answers of real servers, and what the core makes of them.
+"""Recorded responses of real servers, and their results in the core.
 
-recordings/SERVER.txt has what one server sent.  Its first line says which server it was and how its text is read; after
-that each answer has a line with its name and what belongs to it, and then its body: one line if it is whole, one line
-for each event if it is a stream.  What begins with a brace there is a choice, in the server's usual `chunk`.  Ids, dates
-and names of models are made equal, what goes on and on is shortened, and prompts and templates are left out.
+recordings/SERVER.txt has the responses of one server.  Its first line has the server and the format of its text.  Then
+each response has a line with its name and properties, and its body: one line if it is whole, one line per event if it
+is a stream.  A body line that begins with a brace is a choice, in the server's usual `chunk`.  Ids, dates and model
+names are replaced, repetitions are shortened, and prompts and templates are left out.
 
-recordings/SERVER.golden.json has what must come of them.  An answer `like` another is there only if its golden is not.
+recordings/SERVER.golden.json has the expected results.  A response that is `like` another is in it only if
+its result differs.
 """
 
 import json
@@ -45,7 +46,11 @@ _TOOLS = {
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """chunk: a streamed event, with … for its choices.  format, thought: how its text is read."""
+    """A recorded server.
+
+    chunk: a streamed event, with … for its choices.
+    format, thought: the settings for its text.
+    """
 
     server: str
     chunk: str
@@ -54,9 +59,12 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """request: the fields that matter, tools by their names.  broken: the body did not come to its end.
+    """A recorded response.
 
-    like: the name of an answer that has the same body.  unread: why nobody reads it; then there is no body here.
+    request: the fields that matter, tools by their names.
+    broken: the body breaks off.
+    like: the name of a response with the same body.
+    unread: why the response is not parsed; it has no body here then.
     """
 
     path: str = CHAT
@@ -71,16 +79,17 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def streamed(self):
+        """True for a stream."""
         return self.content_type.startswith(_EVENTS)
 
     @property
     def answers(self):
-        """True for what a model said."""
+        """True for a response of a model."""
         return self.status == 200 and self.path in (CHAT, COMPLETIONS) and not self.unread
 
 
 class Told(msgspec.Struct):
-    """What came of an answer: the events, what was listed, and what the client got."""
+    """The result of a response: the events, the warnings, and the bytes for the client."""
 
     events: list[Event]
     ledger: list[str]
@@ -89,7 +98,7 @@ class Told(msgspec.Struct):
 
 
 def _read(file):
-    """What one server sent, by names."""
+    """Return the responses of one server, by names."""
     head, *sections = file.read_text("utf-8").rstrip("\n").split("\n\n== ")
     server, found = msgspec.json.decode(head, type=Server), {}
     for section in sections:
@@ -114,7 +123,7 @@ EXCHANGES = {name: one for server in SERVERS for name, one in _read(RECORDINGS /
 
 
 def asked(name, **fields):
-    """The client's request, `fields` instead of its own."""
+    """Return the client's request, with `fields` instead of its own."""
     exchange = EXCHANGES[name]
     if exchange.path == COMPLETIONS:
         return completions.parse_completion(
@@ -129,15 +138,15 @@ def asked(name, **fields):
 
 
 def replay(name, pieces=None, *, broken=None, format=None, **fields):
-    """What comes of an answer that comes in these pieces, `broken` or not, for a request with these fields.
+    """Return the result of a response in these pieces, `broken` or not, for a request with these fields.
 
-    format: what its text is read in, if not what the server's is.
+    format: the format of its text, if not the server's.
     """
     return _told(name, asked(name, **fields), _encoder, pieces, broken, format)
 
 
 def responded(name):
-    """The same as a streamed Response, which has one choice."""
+    """Return the result as a streamed Response, which has one choice."""
     return _told(name, asked(name, n=1, stream=True), lambda _, ledger: new_encoder(ledger=ledger, kept=True))
 
 
@@ -168,7 +177,7 @@ def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
 
 
 def _round(name, question, ledger, format):
-    """The request as the server gets it, and how its answer is read; a completed text is read as it is."""
+    """Return the request to the server, and the reader of its response; a completed text has no format."""
     exchange = EXCHANGES[name]
     request, filters = lower_request(question, ledger)
     tools = {tool.name: tool.definition["parameters"] for tool in request.callable_tools}
@@ -182,7 +191,7 @@ def _round(name, question, ledger, format):
 
 
 def golden(name):
-    """What must come of an answer, as plain data; None if it is none of a model."""
+    """Return the expected result of a response as plain data; None if no model made it."""
     exchange = EXCHANGES[name]
     if exchange.status != 200:
         return {"problem": msgspec.to_builtins(problem_from_status(exchange.status, exchange.body))}
@@ -197,18 +206,19 @@ def golden(name):
 
 
 def goldens(server):
-    """All of one server by name, without those that are as the one they are like."""
+    """Return all results of one server by name, without those that equal the response they are like."""
     results = {name: golden(name) for name in EXCHANGES if name.startswith(f"{server}/")}
     return {name: one for name, one in results.items() if one and one != results.get(EXCHANGES[name].like)}
 
 
 def written(goldens):
-    """Goldens as their file has them: one line for each member, event and choice, so that a change shows as one."""
+    """Return results as their file has them: one line per member, event and choice, for short differences."""
     entries = (f' "{name}": {{\n{_members(result)}\n }}' for name, result in goldens.items())
     return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
 def golden_file(server):
+    """Return the file with the results of a server."""
     return RECORDINGS / f"{server}.golden.json"
 
 
@@ -224,7 +234,7 @@ def _lines(value):
 
 
 def _plain(event):
-    """An event without the members that say nothing."""
+    """Return an event without empty members."""
     members = json.loads(msgspec.json.encode(msgspec.structs.asdict(event)))
     return [
         event.__struct_config__.tag,

@@ -1,4 +1,4 @@
-"""Recordings for tests: of answers that other servers gave, and of what a gateway was seen to do."""
+"""Recordings for tests: from responses of other servers, and from a gateway."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ MODEL = "m"
 
 
 def recording_of(name, stream=False):
-    """An exchange of tests/recordings, as if a gateway had written it down."""
+    """Return a recorded response of tests/recordings as a gateway would have recorded it."""
     exchange, question = EXCHANGES[name], asked(name).request
     said = {"model": MODEL, **exchange.request, "stream": stream}
     said |= (
@@ -62,12 +62,12 @@ def recorded(folder, mode="all", **more):
 
 
 def events(entry):
-    """As data."""
+    """Return the events of an entry as data."""
     return json.loads(entry.events or "[]")
 
 
 def add(recording, kind, **members):
-    """events: as they are, or as data."""
+    """Add an entry.  events: encoded, or as data."""
     if "events" in members:
         members["events"] = msgspec.json.encode(members["events"])
     size = len(members.get("body", members.get("data", b"")))
@@ -75,5 +75,5 @@ def add(recording, kind, **members):
 
 
 def recordings(folder):
-    """All that are in a folder, in the order in which they began."""
+    """Return all recordings in a folder, in the order in which they began."""
     return [parse_recording(file.read_bytes()) for file in sorted(Path(folder).glob("*.jsonl"))]

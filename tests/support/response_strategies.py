@@ -1,4 +1,4 @@
-"""Hypothesis strategies for responses: whatever a model may say, in any order that events.py allows."""
+"""Hypothesis strategies for responses: any output of a model, in any order that events.py allows."""
 
 import json
 
@@ -60,13 +60,14 @@ ENDS = st.sampled_from([STOP, Finish(0, "tool_calls"), LENGTH, FILTER, BROKE])
 
 
 def hosted(id):
+    """Return the event of an item that is complete at once."""
     item = {"id": id, "type": "mcp_approval_request", "server_label": "s", "name": "f", "arguments": "{}"}
     return ev.BuiltinItem(0, Raw(json.dumps(item).encode()))
 
 
 @st.composite
 def calls(draw):
-    """What `call` takes, but for its number."""
+    """Draw the arguments of `call`, except for its number."""
     kind = draw(st.sampled_from(["function", "function", "custom", *FIELDS]))
     said = {"kind": kind, "signature": draw(st.sampled_from(["", "s"]))}
     if kind in FIELDS:
@@ -77,7 +78,7 @@ def calls(draw):
 
 @st.composite
 def answers(draw):
-    """All that the grammar of events.py allows, with keep-alives, counts and extra fields in any place."""
+    """Draw events that the grammar of events.py allows, with keep-alives, counts and extra fields in any place."""
     events, count = [], 0
     for said in draw(st.lists(st.one_of(SPOKEN, SPOKEN, calls(), OF_OURS), max_size=10)):
         if said is HOSTED:

@@ -1,4 +1,4 @@
-"""Answers for the tests of /v1/responses: an encoder, what it is given, and what it makes of that."""
+"""Helpers for tests of /v1/responses: an encoder, events for it, and the resulting responses."""
 
 import json
 from collections import Counter
@@ -32,17 +32,19 @@ STOP, LENGTH, FILTER = (Finish(0, reason) for reason in ("stop", "length", "cont
 
 
 def sealed(thought):
+    """Return reasoning in a readable form instead of an encrypted one."""
     return json.dumps([thought.text, *thought.blocks, thought.model])
 
 
 def counted(prompt, completion, reasoning=0):
+    """Return the usage of a response."""
     return ev.Usage(prompt, completion, 0, reasoning)
 
 
 def new_encoder(
     stream=True, *, operator="summary", ledger=None, seal=sealed, told=0, generates=True, background=False, **asked
 ):
-    """One whose ids count, each prefix by itself."""
+    """Return an encoder with counted ids, each prefix by itself."""
     counted = Counter()
 
     def new_id(prefix):
@@ -58,6 +60,7 @@ def new_encoder(
 
 
 def encoded(events, stream=True, **options):
+    """Return the bytes for these events."""
     out = new_encoder(stream, **options)
     said = out.start()
     said += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
@@ -65,7 +68,7 @@ def encoded(events, stream=True, **options):
 
 
 def answered(*events, **options):
-    """The response that these events come to: a stream that all checks agree on, and the same as a whole."""
+    """Return the response for these events: a stream that passes all checks, and the same as a whole."""
     response = checked(encoded(events, **options))
     whole = encoded(events, stream=False, **options)
     if response["status"] == "failed":
@@ -76,7 +79,7 @@ def answered(*events, **options):
 
 
 def call(*pieces, n=0, id="call_1", complete=True, **start):
-    """The events of a call."""
+    """Return the events of a tool call."""
     kind = ToolInputDelta if start.get("kind") == "custom" else ToolArgsDelta
     begin = ToolCallStart(0, n, id, start.pop("name", "f"), **start)
     return [begin, *(kind(0, n, piece) for piece in pieces), ToolCallEnd(0, n, complete)]
@@ -92,6 +95,7 @@ FIELDS = {
 
 
 def entry(token, logprob, *others):
+    """Return a log probability."""
     return Logprob(token, logprob, None, tuple(TopLogprob(other, -9.0, tuple(other.encode())) for other in others))
 
 
@@ -100,7 +104,7 @@ FLAT = {"type": "url_citation", **CITED}
 NESTED = ev.Annotation(0, Raw(json.dumps({"type": "url_citation", "url_citation": CITED}).encode()))
 
 
-# What is done on our side, by type: its item as it begins, and the members that tell how it ended.
+# By type of built-in item: the item when it begins, and the members of its end.
 HERE = {
     "mcp_call": (
         {"status": "in_progress", "approval_request_id": None, "server_label": "s", "name": "f", "arguments": "", "output": None, "error": None},
@@ -119,7 +123,7 @@ HERE = {
 
 
 def done_here(type, id, *pieces, run=True, status="completed"):
-    """All that is said of it; without a status it does not come to its end."""
+    """Return the events of a built-in item; without a status it does not end."""
     item, end = HERE[type]
     events = [ev.BuiltinItemStart(0, Raw(json.dumps({"id": id, "type": type, **item}).encode()))]
     events += [ev.BuiltinArgsDelta(0, piece) for piece in pieces]

@@ -1,7 +1,8 @@
-"""What a stream of /v1/responses has to be.  `checked` holds one against all there is to hold it against:
+"""Check streams of /v1/responses.
 
-the strict types of the openai package, the accumulator of its stream helper, the types of Open Responses where they know
-what is said, and `Replay`, which builds the output from the events alone and allows only what may come next.
+`checked` compares a stream with all specifications: the strict types of the openai package, the accumulator of its
+stream helper, the types of Open Responses as far as they apply, and `Replay`.  Replay builds the output from the events
+alone and checks their order.
 """
 
 import inspect
@@ -19,22 +20,22 @@ BEGINNING = ("response.created", "response.in_progress")
 IN_BACKGROUND = ("response.created", "response.queued", "response.in_progress")
 TERMINAL = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
 
-# What we say beyond the types of the openai package, by its class.
+# Additions to the types of the openai package, by class.
 BEYOND = {
     "Response": {"store", "presence_penalty", "frequency_penalty"},  # in the API, not in its types
-    "ResponseErrorEvent": {"error"},  # where half of the clients look
-    "ResponseFunctionCallArgumentsDoneEvent": {"name"},  # which older versions want
+    "ResponseErrorEvent": {"error"},  # half of the clients look here
+    "ResponseFunctionCallArgumentsDoneEvent": {"name"},  # for older versions
     "ResponseFunctionToolCall": {"provider_specific_fields"},
     "ResponseCustomToolCall": {"provider_specific_fields", "status"},
     "ResponseFunctionShellToolCall": {"provider_specific_fields"},
-    "ResponseFunctionWebSearch": {"results"},  # that may be included, though the types do not have them
+    "ResponseFunctionWebSearch": {"results"},  # may be included, but is not in the types
     "ResponseApplyPatchToolCall": {"provider_specific_fields"},
     "ResponseToolSearchCall": {"provider_specific_fields"},
     "LocalShellCall": {"provider_specific_fields"},
 }
-NOT_IN_THE_TYPES = ("context_length_exceeded", "insufficient_quota")  # codes that the live API has
+NOT_IN_THE_TYPES = ("context_length_exceeded", "insufficient_quota")  # codes of the live API
 
-# By what the names of its events begin with: the member that holds the part, the text's own, and the part's type.
+# By the prefix of event names: the member that holds the part, the member with its text, and the type of the part.
 RUNS = {
     "response.output_text": ("content", "text", "output_text"),
     "response.refusal": ("content", "refusal", "refusal"),
@@ -44,7 +45,7 @@ RUNS = {
     "response.custom_tool_call_input": ("", "input", ""),
     "response.mcp_call_arguments": ("", "arguments", ""),
 }
-# By type of what is done on our side: what is told of it in this order; and what its item says in the end only.
+# By type of built-in item: its stages in order, its last stages, and the members that only its end has.
 STAGES = {
     "mcp_call": (["in_progress"], {"completed", "failed"}, {"output", "error"}),
     "mcp_list_tools": (["in_progress"], {"completed", "failed"}, {"tools", "error"}),
@@ -62,7 +63,10 @@ OF_TYPE = {
 
 
 def events_of(data):
-    """The events of a whole stream, each named by its line as by its type; comments are none, and [DONE] is the last."""
+    """Return the events of a whole stream.
+
+    Each `event:` line matches the type of its data.  Comments are left out, and [DONE] is the last.
+    """
     *frames, last, nothing = data.decode().split("\n\n")
     assert last == "data: [DONE]" and nothing == ""
     events = []
@@ -77,9 +81,10 @@ def events_of(data):
 
 
 def checked(data, extras=(), *, silent=False):
-    """The Response that a stream ends with.  `extras`: fields of it that are in no API, because the client asked for them.
+    """Return the Response at the end of a stream.
 
-    silent: nothing was to be said.
+    extras: fields outside of the API that the client asked for.
+    silent: the response has no output.
     """
     events = events_of(data)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
@@ -95,14 +100,14 @@ def checked(data, extras=(), *, silent=False):
 
 
 def checked_whole(data, extras=()):
-    """The Response of a body."""
+    """Return the Response in a body."""
     model = TypeAdapter(Response).validate_json(data, strict=True)
     _check_beyond(model, frozenset(extras))
     return json.loads(data)
 
 
 def validated(event, extras=frozenset()):
-    """The event in the strict types of the openai package, and nothing said beyond them but what is meant to be."""
+    """Return the event in the strict types of the openai package; check that only known additions exceed them."""
     text = json.dumps(event)
     error = (event.get("response") or {}).get("error")
     if error and error["code"] in NOT_IN_THE_TYPES:
@@ -132,7 +137,7 @@ def _check_beyond(value, extras):
 
 
 def _check_folded(state, response):
-    """What the SDK made of the deltas is what the answer says in the end."""
+    """Check that the SDK folds the deltas to the final response."""
     for index, item in enumerate(response["output"]):
         folded = state._output_items[index]
         if item["type"] == "message":
@@ -147,7 +152,7 @@ def _check_folded(state, response):
 
 @cache
 def _open_adapters():
-    """By type, the events of Open Responses; each class names its one type by an enumeration or a literal."""
+    """Return the events of Open Responses by type; each class names its type by an enumeration or a literal."""
     found = {}
     for name, model in inspect.getmembers(open_responses, inspect.isclass):
         if name.endswith("StreamingEvent"):
@@ -158,9 +163,9 @@ def _open_adapters():
 
 
 def _check_open_responses(events, response):
-    """All events, if these types know all that is said.
+    """Check all events with the types of Open Responses, if these cover the response.
 
-    Chances in events are as the openai package has them: no bytes.  A schema is only ever null in these types.
+    Log probabilities in events have no bytes, as in the openai package.  A schema is always null in these types.
     """
     known = _open_adapters()
     if any(event.get("logprobs") for event in events) or "schema" in response["text"]["format"]:
@@ -172,7 +177,7 @@ def _check_open_responses(events, response):
 
 
 class Replay:
-    """The output as a client builds it, and what may come next.
+    """Build the output as a client does, and check which events may come next.
 
     https://platform.openai.com/docs/api-reference/responses-streaming
     """
@@ -188,6 +193,7 @@ class Replay:
         self._failed = False
 
     def take(self, event):
+        """Take the next event."""
         assert not self.ended
         type = event["type"]
         prefix, _, verb = type.rpartition(".")
@@ -328,7 +334,7 @@ class Replay:
 
 
 def without_bytes(logprob):
-    """A token's chances of a part, as events have them."""
+    """Return a log probability of a part in the form of events."""
     top = [{name: one[name] for name in ("token", "logprob")} for one in logprob["top_logprobs"]]
     assert all(isinstance(one["bytes"], list) for one in (logprob, *logprob["top_logprobs"]))
     return {"token": logprob["token"], "logprob": logprob["logprob"], "top_logprobs": top}

@@ -1,7 +1,7 @@
-"""A thousand backends and a hundred thousand requests, half of the backends dying and coming back, on a virtual clock.
+"""Simulate a thousand backends and a hundred thousand requests on a virtual clock; half of the backends die and return.
 
-What is drawn is drawn from one seed, so that a run is as good as the last.  `PYTHONPATH=tests python -m simulation`
-prints what came of it.
+All random values come from one seed, so that runs are equal.  `PYTHONPATH=tests python -m simulation` prints the
+results.
 """
 
 import sys
@@ -17,19 +17,19 @@ from gateway.routing import AttemptToken, Balancer, BalancerMember, FairQueue, H
 
 BACKENDS, REQUESTS, KEYS = 1_000, 100_000, 5_000
 RATE = 800.0  # requests a second
-SERVICE = 5.0  # seconds of an answer, of which the first tenth is silent
+SERVICE = 5.0  # seconds of a response; its first tenth is silent
 SILENT = 0.1
 ZIPF = 0.6  # the most frequent key has about a hundredth of the requests with keys
-ROOM, LENGTH = 8, 32  # at a time for each unit of weight, and waiting
-REFUSAL, TIMEOUT = 0.001, 5.0  # seconds until an attempt at a dead one fails, by the way in which it is dead
-HANGING = 0.2  # of the dead: take connections, and say nothing
+ROOM, LENGTH = 8, 32  # concurrent requests per unit of weight, and waiting ones
+REFUSAL, TIMEOUT = 0.001, 5.0  # seconds until an attempt at a dead backend fails, by the kind of failure
+HANGING = 0.2  # share of the dead that accept connections and send nothing
 RETRIES = 2
 WARM, DEATH, RETURN, END = 10.0, 40.0, 65.0, 125.0
 PHASES = {"steady": (WARM, DEATH), "half of them dead": (DEATH, RETURN), "all are back": (RETURN, END)}
 
 
 class Backend:
-    """What a gateway has of it, and what it is."""
+    """A backend: the gateway's state of it, and its real state."""
 
     def __init__(self, number, clock, random):
         self.member = BalancerMember(
@@ -38,18 +38,18 @@ class Backend:
         self.member.load.limit = ROOM * int(self.member.weight)
         self.clock, self.dead, self.hangs = clock, False, False
         self.tries = {}  # in their order
-        self.worked = defaultdict(float)  # by phase, seconds of all requests
-        self.back_at = None  # its first answer since it came back
+        self.worked = defaultdict(float)  # by phase: seconds of all requests
+        self.back_at = None  # time of its first response since its return
         self._since = 0.0
 
     def account(self, phase):
-        """Before its load changes."""
+        """Account for the time so far, before the load changes."""
         self.worked[phase] += self.member.load.running * (self.clock.now - self._since)
         self._since = self.clock.now
 
 
 class Clock:
-    """Calls what is due, in the order of time."""
+    """A virtual clock, which calls functions in the order of time."""
 
     def __init__(self):
         self.now = 0.0
@@ -57,9 +57,11 @@ class Clock:
         self._numbers = count()
 
     def after(self, seconds, call, *args):
+        """Call a function after this time."""
         heappush(self._due, (self.now + seconds, next(self._numbers), call, args))
 
     def run(self):
+        """Run until nothing is due."""
         while self._due:
             self.now, _, call, args = heappop(self._due)
             call(*args)
@@ -67,7 +69,7 @@ class Clock:
 
 @dataclass
 class Asked:
-    """A request.  seconds: of its answer."""
+    """A request.  seconds: the duration of its response."""
 
     key: str | None
     seconds: float
@@ -83,23 +85,25 @@ class Try:
     attempt: AttemptToken
     ticket: QueueEntry | None = None
     spoke: bool = False
-    lost: bool = False  # nothing comes of it but its failure
+    lost: bool = False  # it can only fail
 
 
 @dataclass
 class Phase:
-    """What happened in it."""
+    """The counts of a phase."""
 
     requests: int = 0
     attempts: int = 0
     waited: int = 0
-    keyed: int = 0  # first attempts with a key whose preferred backend lives
-    kept: int = 0  # of those, which went there
-    failed: int = 0  # the client was told so
-    cut: int = 0  # there was content when the backend died
+    keyed: int = 0  # first attempts with a key whose preferred backend is alive
+    kept: int = 0  # of those, attempts at the preferred backend
+    failed: int = 0  # errors for the client
+    cut: int = 0  # responses with content when the backend died
 
 
 class Simulation:
+    """The simulation."""
+
     def __init__(self, seed=1):
         self.random = Random(seed)
         self.clock = Clock()
@@ -114,12 +118,13 @@ class Simulation:
         self._left = REQUESTS
 
     def _preferred(self, members):
-        """Where each key goes while everybody is well and idle."""
+        """Return the backend of each key while all are healthy and idle."""
         idle = [BalancerMember(one.name, one.weight, 0, Health(self.random.random), FairQueue(0, 0)) for one in members]
         balancer = Balancer(idle, self.random.random)
         return {key: self.named[balancer.choose(0.0, key, ()).name] for key in map(str, range(KEYS))}
 
     def run(self):
+        """Run the simulation."""
         self.clock.after(0.0, self.arrive)
         self.clock.after(DEATH, self.die)
         self.clock.after(RETURN, self.come_back)
@@ -128,23 +133,28 @@ class Simulation:
 
     @property
     def phase_name(self):
+        """The name of the current phase."""
         return next((name for name, (begin, end) in PHASES.items() if begin <= self.clock.now < end), "")
 
     @property
     def phase(self):
+        """The current phase."""
         return self.phases[self.phase_name]
 
     def die(self):
+        """Kill half of the backends."""
         for backend in self.dying:
             backend.dead, backend.hangs = True, self.random.random() < HANGING
             for one in backend.tries:
                 self.lose(one)
 
     def come_back(self):
+        """Bring the dead backends back."""
         for backend in self.dying:
             backend.dead = False
 
     def arrive(self):
+        """Let a request arrive, and schedule the next one."""
         self._left -= 1
         if self._left:
             self.clock.after(self.random.expovariate(RATE), self.arrive)
@@ -156,7 +166,7 @@ class Simulation:
         self.attempt(Asked(key, self.random.expovariate(1 / SERVICE)))
 
     def attempt(self, asked):
-        """Puts it to somebody, or has it wait there; where there is no place to wait, somebody else is chosen."""
+        """Send the request to a backend, or let it wait there; if the queue is full, choose a different one."""
         member = self.balancer.choose(self.clock.now, asked.key, asked.tried)
         if not member:
             self.phase.failed += 1
@@ -173,6 +183,7 @@ class Simulation:
             self.phase.waited += 1
 
     def turn(self, one):
+        """Start a waiting attempt, or choose again if the circuit has changed."""
         if one.backend.member.health.is_current(one.attempt):
             self.put(one)
         else:
@@ -180,10 +191,12 @@ class Simulation:
             self.attempt(one.asked)
 
     def elsewhere(self, one):
+        """Try another backend."""
         one.asked.tried.add(one.backend.member.name)
         self.attempt(one.asked)
 
     def put(self, one):
+        """Start an attempt."""
         phase, preferred = self.phase, self.preferred.get(one.asked.key)
         phase.attempts += 1
         if preferred and not preferred.dead and not one.asked.tried:
@@ -197,6 +210,7 @@ class Simulation:
             self.clock.after(one.asked.seconds, self.end, one)
 
     def speak(self, one):
+        """Note the first content of a response."""
         if not one.lost:
             one.spoke = True
             if self.clock.now >= RETURN and one.backend.back_at is None:
@@ -204,14 +218,17 @@ class Simulation:
             one.backend.member.health.well(one.attempt, self.clock.now)
 
     def end(self, one):
+        """End a response."""
         if not one.lost:
             self.leave(one)
 
     def lose(self, one):
+        """Let an attempt fail after the time that a dead backend takes."""
         one.lost = True
         self.clock.after(TIMEOUT if one.backend.hangs else REFUSAL, self.fail, one)
 
     def fail(self, one):
+        """End a failed attempt, and retry if allowed."""
         self.leave(one)
         one.backend.member.health.ill(one.attempt, self.clock.now)
         if one.spoke:
@@ -222,30 +239,33 @@ class Simulation:
             self.phase.failed += 1
 
     def leave(self, one):
+        """Give back the slot."""
         one.backend.account(self.phase_name)
         one.backend.tries.pop(one, None)
         one.backend.member.load.release(one.ticket)
 
-    # what came of it
+    # Results
 
     def loads(self, name):
-        """Of each backend that lives in that phase: requests at it for each unit of its weight, on average."""
+        """Return the average load per unit of weight of each backend that is alive in the phase."""
         begin, end = PHASES[name]
         dead = set(self.dying if name == "half of them dead" else ())
         living = [one for one in self.backends if one not in dead]
         return [one.worked[name] / (end - begin) / one.member.weight for one in living]
 
     def back_after(self, share):
-        """Seconds after their return until that share of those that died have answered again; None: not at all."""
+        """Return the seconds after the return until this share of the dead has responded again; None: never."""
         times = sorted(one.back_at - RETURN for one in self.dying if one.back_at is not None)
         place = round(share * len(self.dying)) - 1
         return times[place] if place < len(times) else None
 
     @property
     def attempts(self):
+        """The number of attempts."""
         return sum(phase.attempts for phase in self.phases.values())
 
     def table(self):
+        """Yield the lines of a table."""
         yield "| phase | requests | attempts | failed | cut off | waited | load | its deviation | its maximum | kept |"
         yield "| --- |" + " --: |" * 9
         for name in PHASES:

@@ -1,6 +1,6 @@
-"""Lint the tests for what makes them unsteady: waits by time, fixed ports, clocks, and sets whose order shows.
+"""Lint the tests for causes of instability: waits by time, fixed ports, clocks, and sets whose order shows.
 
-    python -m support.rules        prints file:line: what is wrong; part of `make lint`
+    python -m support.rules        prints file:line: the fault; part of `make lint`
 
 A line with `# steady: REASON` is exempt, as is a module of EXEMPT.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from support.paths import ROOT, TESTS
 
-# Programs of their own, and what exists to wait or to measure.
+# Programs, and modules whose purpose is to wait or to measure.
 EXEMPT = (
     "clients/",
     "conformance/",
@@ -28,7 +28,7 @@ MARK = "# steady:"
 
 
 def violations(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the fault of all that is unsteady in a module."""
+    """Yield the line and the text of each fault in a module."""
     exempt = {number for number, line in enumerate(source.splitlines(), 1) if MARK in line}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
@@ -38,6 +38,7 @@ def violations(source: str) -> Iterator[tuple[int, str]]:
 
 
 def faults(call: ast.Call) -> Iterator[str]:
+    """Yield the faults of a call."""
     name = ast.unparse(call.func)
     last = name.rpartition(".")[2]
     if last == "sleep" and call.args and not _is(call.args[0], 0):
@@ -65,6 +66,7 @@ def _unordered(node: ast.expr) -> bool:
 
 
 def main() -> int:
+    """Lint all tests."""
     found = [
         f"{path.relative_to(ROOT)}:{line}: {fault}"
         for path in sorted(TESTS.rglob("*.py"))

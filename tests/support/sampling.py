@@ -10,14 +10,14 @@ from random import Random
 
 from hypothesis import settings
 
-EXAMPLES = int(os.environ.get("EXAMPLES", "25"))  # of each format, for each property
-# One format of each grammar, whose cases are cut everywhere in each run.
+EXAMPLES = int(os.environ.get("EXAMPLES", "25"))  # per format and property
+# One format of each grammar; its cases are cut everywhere in each run.
 ONE_OF_EACH_GRAMMAR = (
     "hermes_json", "apertus", "bare_json", "mistral", "qwen_xml", "deepseek_v31", "glm47_xml", "kimi_k3", "minimax_m3",
     "pythonic", "gemma4", "harmony",
 )  # fmt: skip
 _SPREAD = 10  # cuts of a text that is not cut everywhere
-_SHARE = 5  # a run tries one in so many generated examples, and at least as many as that
+_SHARE = 5  # a run tries one of this many generated examples, and at least this many
 
 
 class _Run:
@@ -28,13 +28,13 @@ class _Run:
 def configure(*, thorough: bool, seed: int) -> None:
     """Set the depth of this run; the seed moves the cuts."""
     _Run.thorough, _Run.seed = thorough, seed
-    # The same examples in every run, so that what a change breaks is the change's; a hunt looks for others.
+    # All runs have the same examples, so that a new failure comes from a change; EXAMPLES asks for others.
     settings.register_profile("tests", derandomize="EXAMPLES" not in os.environ, deadline=None)
     settings.load_profile("tests")
 
 
 def thorough() -> bool:
-    """Return whether this run tries all."""
+    """Return True if this run tries all."""
     return _Run.thorough
 
 

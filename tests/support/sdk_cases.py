@@ -1,4 +1,4 @@
-"""What a server says in each style, and what the official SDK has to make of it."""
+"""Responses of a server in each style, and the expected results in the official SDK."""
 
 import asyncio
 from typing import NamedTuple
@@ -49,23 +49,25 @@ def threaded(ask):
 
 
 def letters(text):
-    """Raw text as a model says it: a few characters at a time."""
+    """Return raw text as a model streams it: a few characters at a time."""
     pieces = [text[i : i + 3] for i in range(0, len(text), 3)]
     return stream(*map(chunk, pieces), chunk(finish="stop"), USAGE)
 
 
 def finished(message, reason):
+    """Return a whole response with this message and finish reason."""
     body = said(**message)
     body["choices"][0]["finish_reason"] = reason
     return whole(body)
 
 
 def called(*calls):
+    """Return the tool calls of a message."""
     return [{"id": id, "type": "function", "function": {"name": name, "arguments": args}} for id, name, args in calls]
 
 
 class Case(NamedTuple):
-    """One answer, streamed and whole, and what the SDK should make of it."""
+    """One response, streamed and whole, and the expected result in the SDK."""
 
     streamed: list
     whole: list
@@ -82,7 +84,7 @@ TAGGED = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_ca
 
 TAGGED_TWO = TAGGED + '\n<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
 
-WARNING = {"model": {"enforce": {"empty": "warn"}}}  # a response may be empty, and is not asked for again
+WARNING = {"model": {"enforce": {"empty": "warn"}}}  # a response may be empty, without a retry
 
 CASES = {
     "text": Case(stream(chunk("He"), chunk("llo"), chunk(finish="stop"), USAGE), finished({"content": "Hello"}, "stop"), "Hello"),

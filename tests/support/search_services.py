@@ -1,4 +1,4 @@
-"""Services that search, as their own APIs have it, and pages that they find.
+"""Search services with their own APIs, and pages for them to find.
 
 async with searching() as web:
     async with gateway(..., tools=web.tools()) as site: ...
@@ -26,13 +26,18 @@ PAGE = b"""<html><head><title>All of &amp; Oslo</title><script>var hidden = 1</s
 
 
 class Searching:
-    """answers: by path, what is said: JSON, bytes of a page, or a function that speaks for itself; asked: what was."""
+    """A search service.
+
+    answers: by path: JSON, the bytes of a page, or a function that sends the response.
+    asked: the requests so far.
+    """
 
     def __init__(self, **answers):
         self.answers = {"/search": {"results": [OSLO, ROME]}, "/page": PAGE, **answers}
         self.asked, self.begun, self.broken = [], asyncio.Event(), asyncio.Event()
 
     def tools(self, *, pages=True, **said):
+        """Return a section `tools` with this service."""
         opened = {"fetch": pages, "networks": [HERE]}
         return {"web_search": {"service": "searxng", "url": self.url, "pages": opened, **said}}
 
@@ -56,10 +61,12 @@ class Searching:
 
     @property
     def paths(self):
+        """The paths of the requests so far."""
         return [path for path, *_ in self.asked]
 
 
 async def answer(send, said, status=200, **heads):
+    """Send a response."""
     data = said if isinstance(said, bytes) else json.dumps(said).encode()
     type = "text/html; charset=utf-8" if isinstance(said, bytes) else "application/json"
     heads = [
@@ -71,6 +78,8 @@ async def answer(send, said, status=200, **heads):
 
 
 def says(said, status=200, **heads):
+    """Return a function that sends this response."""
+
     async def speak(send, *_):
         await answer(send, said, status, **heads)
 
@@ -78,12 +87,13 @@ def says(said, status=200, **heads):
 
 
 async def never(_, web, receive):
-    """Says nothing until the other side is gone."""
+    """Send nothing until the other side disconnects."""
     await receive()
     web.broken.set()
 
 
 async def endless(send, *_):
+    """Send a very long page."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
     for _ in range(1000):
         await send({"type": "http.response.body", "body": b" " * 65536, "more_body": True})
@@ -91,6 +101,7 @@ async def endless(send, *_):
 
 @asynccontextmanager
 async def searching(**answers):
+    """Run a search service within the block."""
     web = Searching(**{f"/{path}": said for path, said in answers.items()})
     async with running(web) as url:
         web.url = url

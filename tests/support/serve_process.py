@@ -1,4 +1,4 @@
-"""The command `gateway serve` as a process whose file is rewritten, that is told to stop, or is killed.
+"""The command `gateway serve` as a process whose file is rewritten, that is stopped, or killed.
 
 async with living(tmp_path, config_of(upstream.url)) as gateway:
     gateway.write(config_of(other.url))
@@ -22,11 +22,11 @@ from support.app import HELLO_MESSAGES
 from support.gateway_process import takes_connections
 from support.wait import until
 
-PATIENCE = 30  # seconds; what does not come at all fails by this
+PATIENCE = 30  # seconds until a wait fails
 
 
 def config_of(url, folder, *, keys=(), **sections):
-    """The sections of a file, with the backend `up` and the model `m` on it; stated ones win."""
+    """Return the sections of a file, with the backend `up` and the model `m` on it; stated ones override them."""
     return {
         "backends": {"up": {"url": url}},
         "models": {"m": {}},
@@ -37,19 +37,25 @@ def config_of(url, folder, *, keys=(), **sections):
 
 
 class Living:
-    """child: the process; client: of it; heard: all that it has said by now."""
+    """A running gateway.
+
+    child: the process.
+    client: an HTTP client.
+    heard: its unread output.
+    """
 
     def __init__(self, child, file):
         self.child, self.file, self.heard = child, file, ""
         self._more = asyncio.Event()
 
     async def listen(self):
+        """Read the output until it ends."""
         while said := await self.child.stderr.read(65536):
             self.heard += said.decode()
             self._more.set()
 
     async def says(self, text):
-        """Until it has said so since the last time that something was awaited."""
+        """Wait until this text is in the output since the last wait."""
         async with asyncio.timeout(PATIENCE):
             while text not in self.heard:
                 self._more.clear()
@@ -63,17 +69,17 @@ class Living:
         new.replace(self.file)
 
     async def renew(self, said):
-        """Return when what is written is what is served, by all workers."""
+        """Replace the file, and wait until all workers serve it."""
         self.write(said)
         self.child.send_signal(signal.SIGHUP)
         await self.says("what is new holds")
 
     def workers(self):
-        """Return their process ids."""
+        """Return the process ids of the workers."""
         return workers_of(self.child.pid)
 
     async def end(self):
-        """It is told to stop, unless it has, and killed if it does not."""
+        """Stop the process if it runs, and kill it if it does not stop."""
         with suppress(TimeoutError, ProcessLookupError):
             self.child.terminate()
             await self.ended()
@@ -82,6 +88,7 @@ class Living:
             await self.child.wait()
 
     async def ended(self):
+        """Wait for the end of the process."""
         async with asyncio.timeout(PATIENCE):
             return await self.child.wait()
 
@@ -94,7 +101,7 @@ def workers_of(pid):
 
 @asynccontextmanager
 async def living(folder, said, *flags):
-    """It is told to stop in the end, and killed if need be; whatever it was told, it never fails in words."""
+    """Run a gateway within the block; check that it logs no traceback."""
     file = folder / "gateway.yaml"
     file.write_text(json.dumps(said))
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
@@ -116,13 +123,14 @@ async def living(folder, said, *flags):
 
 
 def streaming(one, key=None, **fields):
-    """A chat completion that is streamed, as a context manager."""
+    """Stream a chat completion, as a context manager."""
     headers = {"authorization": f"Bearer {key}"} if key else None
     body = {"model": "m", "messages": HELLO_MESSAGES, "stream": True, **fields}
     return one.client.stream("POST", "/v1/chat/completions", json=body, headers=headers)
 
 
 async def asked(one, key=None, **fields):
+    """POST a chat completion."""
     headers = {"authorization": f"Bearer {key}"} if key else None
     return await one.client.post(
         "/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES, **fields}, headers=headers
@@ -130,7 +138,7 @@ async def asked(one, key=None, **fields):
 
 
 async def first(answer, text):
-    """The pieces of a stream, and what they have said up to the one with this text."""
+    """Return the pieces of a stream, and its text up to the piece with this text."""
     pieces, said = answer.aiter_text(), ""
     while text not in said:
         said += await anext(pieces)
@@ -138,11 +146,12 @@ async def first(answer, text):
 
 
 async def rest(pieces, said=""):
+    """Return the rest of a stream's text."""
     async for piece in pieces:
         said += piece
     return said
 
 
 async def refused(one):
-    """Return when nobody takes a new connection any more."""
+    """Wait until no new connection is accepted."""
     await until(lambda: takes_connections(one.client.base_url.port), False)

@@ -1,4 +1,4 @@
-"""Start PostgreSQL, Redis and llama.cpp once in a run, however many processes it has.
+"""Start PostgreSQL, Redis and llama.cpp once per run, for all its processes.
 
 The process that the user started owns them.  If tests run in several processes, it starts the services at once, so that
 they are ready when the first unit tests have passed.  Otherwise a service starts when a test needs it.
@@ -44,7 +44,7 @@ _STARTERS = {"postgres": _postgres, "redis": _redis, "llama": _llama}
 
 
 class Services:
-    """The services of a run, as the process sees them that owns them."""
+    """The services of a run, in the process that owns them."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="services-"))
@@ -59,10 +59,12 @@ class Services:
                 self._threads[name].start()
 
     def address(self, name: str) -> str:
+        """Start a service if needed, and return its address."""
         self.begin(name)
         return address_in(self.folder, name)
 
     def stop(self) -> None:
+        """Stop all services."""
         for thread in self._threads.values():
             thread.join()
         self._running.close()
@@ -95,7 +97,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def services(request):
-    """Return a function that tells the address of a service."""
+    """Return a function that returns the address of a service."""
     folder = getattr(request.config, "workerinput", {}).get("services")
     if folder:
         yield lambda name: address_in(Path(folder), name)
@@ -107,13 +109,13 @@ def services(request):
 
 @pytest.fixture(scope="session")
 def llama(services):
-    """Return the URL of a llama.cpp with the demo's model, whose own parser is on."""
+    """Return the URL of a llama.cpp with the demo's model; its own parser is on."""
     return services("llama")
 
 
 @pytest.fixture(scope="session")
 def postgres(services, worker):
-    """Return the run's PostgreSQL; a test that stops it takes `own_postgres`."""
+    """Return the run's PostgreSQL; a test that stops the server takes `own_postgres`."""
     return Postgres(Path(services("postgres")), names=f"{worker}_")
 
 
@@ -146,7 +148,7 @@ def redis_url(services, worker):
     return services("redis").removesuffix("0") + str(first + number)
 
 
-_DATABASES = 200  # of Redis, for each process of a run
+_DATABASES = 200  # of Redis, per process of a run
 
 
 @pytest.fixture(
@@ -157,7 +159,7 @@ _DATABASES = 200  # of Redis, for each process of a run
     ]
 )
 def counted(request, tmp_path):
-    """Return sections of a config: a new store, or Redis with a database of its own, that counts uses."""
+    """Return sections of a config: a new store, or Redis with its own database, for usage counts."""
     store = {"url": f"sqlite:///{tmp_path}/gateway.db"}
     if request.param == "postgresql":
         store = {"url": request.getfixturevalue("postgres").create(f"counted{next(_NUMBERS)}")}

@@ -4,7 +4,7 @@ import json
 
 
 def payloads(text):
-    """The `data:` of each event, decoded; comments are left out."""
+    """Return the `data:` of each event, decoded; comments are left out."""
     said = [block[6:] for block in text.strip().split("\n\n") if block.startswith("data: ")]
     return [one if one == "[DONE]" else json.loads(one) for one in said]
 
@@ -12,7 +12,7 @@ def payloads(text):
 async def text_of_stream(site, path, on_text, **fields):
     """POST a request for a stream; return headers and body.
 
-    on_text: is called with "" at the headers, and with the whole text so far after each read.
+    on_text: called with "" at the headers, and with the whole text so far after each read.
     """
     text = ""
     async with site.client.stream("POST", path, json={"model": "m", "stream": True, **fields}) as answer:
@@ -24,7 +24,7 @@ async def text_of_stream(site, path, on_text, **fields):
 
 
 def events(text):
-    """The events of a response, decoded; each has to be what its `event:` line says."""
+    """Return the events of a response, decoded; check that each matches its `event:` line."""
     blocks = [block.split("\n") for block in text.strip().split("\n\n") if block.startswith("event: ")]
     told = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
     assert all(name == event["type"] for name, event in told)
@@ -32,11 +32,12 @@ def events(text):
 
 
 def comments(text):
+    """Return the comments of a stream."""
     return [block for block in text.split("\n\n") if block.startswith(":")]
 
 
 def text_of(text, field="content", index=0):
-    """The deltas of one field, joined."""
+    """Return the deltas of one field, joined."""
     deltas = [
         choice["delta"].get(field) or ""
         for chunk in payloads(text)

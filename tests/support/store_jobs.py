@@ -1,4 +1,4 @@
-"""Jobs in a store."""
+"""Create jobs in a store."""
 
 from sqlalchemy import func, select
 
@@ -11,18 +11,19 @@ LEASE = 100
 
 
 def numbered(*ids):
+    """Return items with these ids."""
     return [{"id": id} for id in ids]
 
 
 async def begin(db, id, holder="a", now=0, wanted_until=None, parent=None):
-    """A response that is not finished, of one item, and its job."""
+    """Create an unfinished response of one item, and its job."""
     body = {"id": id, "status": "queued", "output": []}
     await responses.open(db, "t", body, numbered(f"{id}-in"), parent, now)
     await jobs.begin(db, "t", id, f"{id} \0".encode(), holder, now, LEASE, wanted_until)
 
 
 async def counted(db):
-    """What threads say they take, and what their items, responses and packed logs do."""
+    """Return the bytes that threads count, and the bytes of their items, responses and packed logs."""
     kept = 0
     for column in (items.c.body, all_responses.c.body):
         kept += await db.scalar(select(func.coalesce(func.sum(func.length(column)), 0)))

@@ -1,4 +1,4 @@
-"""Read over HTTP what a gateway has stored, as one tenant or another."""
+"""Read stored objects of a gateway over HTTP, as one tenant or another."""
 
 from support.app import bearer
 from support.jobs import get

@@ -14,7 +14,7 @@ from gateway.server.app import create_app
 
 @contextmanager
 def served(config):
-    """The gateway's root URL; what it stores is gone afterwards."""
+    """Run a gateway within the block, and yield its root URL; its store is temporary."""
     with tempfile.TemporaryDirectory() as folder:
         store = StoreSettings(url=f"sqlite:///{folder}/gateway.db")
         with listening(create_app(config.model_copy(update={"store": store}))) as url:
@@ -23,13 +23,13 @@ def served(config):
 
 @contextmanager
 def listening(app):
-    """The root URL of any application."""
+    """Run an application within the block, and yield its root URL."""
     settings = uvicorn.Config(
         app, port=0, log_config=None, http="httptools", lifespan="on", timeout_graceful_shutdown=5
     )
     server = uvicorn.Server(settings)
     socket = settings.bind_socket()
-    socket.listen()  # from here on nobody is turned away
+    socket.listen()  # from here on, connections are accepted
     thread = threading.Thread(target=uvloop.run, args=(server.serve([socket]),))
     thread.start()
     try:
@@ -40,10 +40,10 @@ def listening(app):
 
 
 def underneath(url):
-    """A client of a llama.cpp that is underneath another server.
+    """Return a client of a llama.cpp underneath another server.
 
-    That closes connections which it has answered often on, so each question has its own; and as there are so many, one
-    that it does not take on a busy machine is asked for again.
+    llama.cpp closes connections after some responses, so each request has its own.  On a busy machine it may refuse one
+    of the many connections, so the client retries.
     """
     alone = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=0), retries=3, trust_env=False)
     return httpx.AsyncClient(base_url=url, timeout=100, trust_env=False, transport=alone)

@@ -1,11 +1,11 @@
-"""Derive the tier of each test from what it uses.
+"""Derive the tier of each test from its dependencies.
 
 unit    pure code: no socket, process, store file or sleep
 edge    the gateway in this process, SQLite, scripted backends over loopback
 system  other processes, PostgreSQL, Redis, llama.cpp, real clients, faults, soak
 
 `tier_of` follows the names that a test function uses, through helpers and fixtures, to the modules that they come from.
-`USES` says which of those need a tier above unit.  Nothing is imported for this, so that a run of one tier loads only its
+`USES` names those that need a tier above unit.  Nothing is imported for this, so that a run of one tier loads only its
 modules.
 """
 
@@ -20,6 +20,8 @@ from support.paths import TESTS
 
 
 class Tier(IntEnum):
+    """The tier of a test."""
+
     unit = 0
     edge = 1
     system = 2
@@ -78,7 +80,7 @@ Place = tuple[Path, str]  # a module of the tests, and a name in it
 
 @cache
 def tier_of(file: Path, function: str) -> Tier:
-    """Return the tier of a test function by what it uses, its fixtures included."""
+    """Return the tier of a test function by its dependencies, fixtures included."""
     tier, seen, todo = Tier.unit, {(file, function)}, [(file, function)]
     while todo:
         uses = _uses_of(*todo.pop())
@@ -99,13 +101,15 @@ def imports_of(file: Path) -> set[str]:
 
 
 class Uses(NamedTuple):
-    tier: Tier  # of what is not in the tests
+    """The dependencies of a definition."""
+
+    tier: Tier  # of names outside of the tests
     places: frozenset[Place]
 
 
 @cache
 def _uses_of(file: Path, name: str) -> Uses:
-    """Return what a definition uses by itself."""
+    """Return the direct dependencies of a definition."""
     tier, places, module = Tier.unit, set(), _module(file)
     for used in module.names.get(name, ()):
         head, _, rest = used.partition(".")
@@ -128,7 +132,7 @@ def _tier_of_name(dotted: str) -> Tier:
 
 @cache
 def _in_tests(dotted: str) -> Place | None:
-    """Return the module of the tests, and the name in it, for which a dotted name stands."""
+    """Return the module of the tests, and the name in it, of a dotted name."""
     parts = dotted.split(".")
     if not (TESTS / parts[0]).is_dir():
         return None
@@ -141,8 +145,10 @@ def _in_tests(dotted: str) -> Place | None:
 
 
 class Module(NamedTuple):
+    """The names in a module."""
+
     names: dict[str, set[str]]  # a name that the module binds → the dotted names that its definition uses
-    imports: dict[str, str]  # a name → the dotted name that it stands for
+    imports: dict[str, str]  # a name → its dotted name
 
 
 @cache
@@ -179,9 +185,11 @@ class _Names(ast.NodeVisitor):
         self.imports: dict[str, str] = {}
 
     def visit_Name(self, node: ast.Name) -> None:
+        """Collect a name."""
         (self.stored if isinstance(node.ctx, ast.Store) else self.used).add(node.id)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
+        """Collect a dotted name."""
         parts, one = [node.attr], node.value
         while isinstance(one, ast.Attribute):
             parts.append(one.attr)
@@ -192,15 +200,18 @@ class _Names(ast.NodeVisitor):
             self.visit(one)
 
     def visit_arg(self, node: ast.arg) -> None:
-        self.used.add(node.arg)  # it may be a fixture
+        """Collect an argument."""
+        self.used.add(node.arg)  # may be a fixture
         self.generic_visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:
+        """Collect imports."""
         for one in node.names:
             top = one.name.partition(".")[0]
             self.imports[one.asname or top] = one.name if one.asname else top
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Collect imports."""
         self.imports |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
 
 

@@ -1,4 +1,4 @@
-"""Certificates, and gateways over TLS."""
+"""Certificates, and gateways with TLS."""
 
 import ssl
 from contextlib import asynccontextmanager
@@ -19,6 +19,7 @@ CA = trustme.CA()
 
 
 def trusting():
+    """Return a context that trusts the test's authority."""
     context = ssl.create_default_context()
     CA.configure_trust(context)
     return context
@@ -28,7 +29,7 @@ TRUSTING = trusting()
 
 
 def issue(folder, *, password=None, **more):
-    """A new certificate for this machine, with its key, in the place of the one before; the section for them."""
+    """Write a new certificate for this machine, with its key, and return the section with both."""
     made = CA.issue_cert("localhost", "127.0.0.1", **more)
     pem = made.private_key_pem.bytes()
     if password:
@@ -40,19 +41,20 @@ def issue(folder, *, password=None, **more):
 
 
 def replace(file, data):
+    """Replace a file at once."""
     new = file.with_suffix(".new")
     new.write_bytes(data)
     new.replace(file)
 
 
 def whole(folder, **more):
-    """The section with whole paths, as it is once it was read."""
+    """Return the section with absolute paths, as after reading."""
     return TlsSettings(certificate=f"{folder}/cert.pem", key=f"{folder}/key.pem", **more)
 
 
 @asynccontextmanager
 async def serving(folder, upstream, clean=True, **server):
-    """A gateway that is a process, over TLS, and a client that trusts it."""
+    """Run a gateway process with TLS, and yield it with a client that trusts it."""
     said = config_of(upstream.url, folder, server={"tls": issue(folder), **server})
     async with living(folder, said) as one:
         url = f"https://localhost:{one.client.base_url.port}"

@@ -1,4 +1,4 @@
-"""Turns of the pipeline, for tests."""
+"""Pipelines for tests."""
 
 import json
 
@@ -12,6 +12,7 @@ FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"proper
 
 
 def asked(**fields):
+    """Return the parameters of a streamed chat completion."""
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": True, **fields}
     return chat.parse_chat(json.dumps(body).encode())
 
@@ -26,6 +27,7 @@ def make_turn(
     again=lambda: None,
     limit=8 << 20,
 ):
+    """Return a pipeline of a chat completion."""
     question, ledger = question or asked(tools=[FUNCTION]), ledger or Warnings()
     request, filters = lower_request(question.request, ledger)
     schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}

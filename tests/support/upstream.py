@@ -1,9 +1,9 @@
-"""An upstream that plays scripts: a model server on a real socket that sends the bytes of a test.
+"""A scripted upstream: a model server on a real socket that sends the bytes of a test.
 
 A script is a list of steps.  Bytes are sent as they are, each in a packet of its own.  `head` begins a chunked
-response, and the bytes that follow are chunks of its body.  END, CLOSE, RESET and HANG end a response.  An
-asyncio.Event is waited for, and a function is called with the writer.  Each POST takes the next script; the last script
-is repeated.
+response, and the bytes that follow are chunks of its body.  END, CLOSE, RESET and HANG end a response.  The script
+waits for an asyncio.Event, and calls a function with the writer.  Each POST takes the next script; the last script is
+repeated.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from support.wait import idle, until
 
 
 class Step(Enum):
-    """What an upstream does, apart from sending bytes."""
+    """A step of an upstream other than sending bytes."""
 
     END = "send the last chunk; the connection stays"
     CLOSE = "close the connection"
@@ -31,20 +31,20 @@ class Step(Enum):
 END, CLOSE, RESET, HANG = Step
 TEMPLATES = {"/props", "/api/show", "/tokenizer_info", "/apply-template", "/tokenize"}
 LOADED = {"/api/ps", "/api/v0/models"}
-ASIDE = TEMPLATES | LOADED | {"/v1/chat/completions/input_tokens"}  # questions that no model answers
+ASIDE = TEMPLATES | LOADED | {"/v1/chat/completions/input_tokens"}  # requests that reach no model
 DONE = b"data: [DONE]\n\n"
 KEY = "upstream-secret-0123456789"
-SOON = 2.0  # seconds within which an upstream has to see that it is not needed any more
+SOON = 2.0  # seconds within which an upstream has to notice a disconnect
 
 
 def head(status=200, type="text/event-stream", **headers):
-    """Begins an answer that is sent in chunks."""
+    """Return the head of a response that is sent in chunks."""
     lines = {"content-type": type, **{name.replace("_", "-"): value for name, value in headers.items()}}
     return Head(status, lines)
 
 
 class Head(bytes):
-    """Bytes after which the body comes in chunks."""
+    """The head of a chunked response."""
 
     def __new__(cls, status, lines):
         said = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -52,7 +52,7 @@ class Head(bytes):
 
 
 def whole(body, status=200, type="application/json", **headers):
-    """An answer with a length."""
+    """Return a response with a length."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = {"content-type": type, **{name.replace("_", "-"): value for name, value in headers.items()}}
     said = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -60,12 +60,13 @@ def whole(body, status=200, type="application/json", **headers):
 
 
 def chunk(content=None, /, *, index=0, finish=None, **more):
-    """A frame of a streamed answer; `more` are members of its delta."""
+    """Return a frame of a streamed response; `more` are members of its delta."""
     delta = {**({} if content is None else {"content": content}), **more}
     return frame(choices=[{"index": index, "delta": delta, "finish_reason": finish}])
 
 
 def frame(**said):
+    """Return a frame with these members."""
     return (
         b"data: "
         + json.dumps({"id": "up-1", "object": "chat.completion.chunk", "created": 1, **said}).encode()
@@ -74,28 +75,28 @@ def frame(**said):
 
 
 def call(name=None, arguments=None, *, place=0, id=None):
-    """The `tool_calls` of a delta with one piece of one call."""
+    """Return the `tool_calls` of a delta with one piece of one call."""
     function = {key: value for key, value in {"name": name, "arguments": arguments}.items() if value is not None}
     return [{"index": place, **({"id": id, "type": "function"} if id else {}), "function": function}]
 
 
 def stream(*frames):
-    """A whole streamed answer."""
+    """Return a whole streamed response."""
     return [head(), *frames, DONE, END]
 
 
 def paused(gate):
-    """Return a streamed answer, "Hello", that waits for the gate in its middle."""
+    """Return a streamed response, "Hello", that waits for the gate in its middle."""
     return [head(), chunk("Hel"), gate, chunk("lo"), chunk(finish="stop"), DONE, END]
 
 
 def gated(text, gate):
-    """Return a streamed answer with this text that waits for the gate before its end."""
+    """Return a streamed response with this text that waits for the gate before its end."""
     return [head(), chunk(text), gate, chunk(finish="stop"), DONE, END]
 
 
 def said(content="Hi", **more):
-    """A whole body with one choice; `more` are members of its message."""
+    """Return a whole body with one choice; `more` are members of its message."""
     message = {"role": "assistant", "content": content, **more}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return {
@@ -113,10 +114,10 @@ HELLO = stream(chunk("Hi"), chunk(finish="stop"), frame(choices=[], usage=COUNTS
 
 
 class Asked:
-    """A request as the upstream got it."""
+    """A request as the upstream received it."""
 
     def __init__(self, peer, head, body):
-        self.peer = peer  # the port it came from
+        self.peer = peer  # the port of the client
         line, *lines = head.decode("latin-1").split("\r\n")[:-2]
         self.method, self.path, _ = line.split(" ")
         self.headers = dict(one.split(": ", 1) for one in lines)
@@ -124,27 +125,30 @@ class Asked:
 
     @property
     def json(self):
+        """The body, decoded."""
         return json.loads(self.body)
 
 
 class Upstream:
-    """`posts` are the requests that came; `gone` is set when the other side closed while it was to be answered."""
+    """A scripted server; `posts`: the requests; `gone`: set when the other side disconnected during HANG."""
 
     def __init__(self, scripts, models):
         self._scripts = [*scripts]
         self._models = list_of(*models) if all(isinstance(id, str) for id in models) else models
         self.posts, self.gets, self.aside = [], [], []
-        self.shown = {}  # path → the script of what it gives away of its templates; without one it is not there
-        self.arrived = asyncio.Event()  # a POST is here
+        self.shown = {}  # path → the script of template metadata; 404 without one
+        self.arrived = asyncio.Event()  # a POST has arrived
         self.gone = asyncio.Event()
         self.sent = 0
         self._peers = set()
 
     def answer_lists_with(self, script):
+        """Set the script for lists of models."""
         self._models = script
 
     @asynccontextmanager
     async def serving(self):
+        """Serve within the block, at `url`."""
         server = await asyncio.start_server(self._welcome, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
@@ -169,7 +173,7 @@ class Upstream:
             self._peers.discard(task)
 
     async def _meet(self, reader, writer):
-        """One request and its answer; False when the connection is over."""
+        """Respond to one request; return False at the end of the connection."""
         head = await reader.readuntil(b"\r\n\r\n")
         size = re.search(rb"(?i)content-length: (\d+)", head)
         peer = writer.get_extra_info("peername")[1]
@@ -227,7 +231,7 @@ class Upstream:
 
 
 def silent(seconds):
-    """Return a step that sends nothing for so long."""
+    """Return a step that sends nothing for this many seconds."""
     return lambda _: idle(seconds)
 
 
@@ -238,5 +242,5 @@ async def arrived(writer):
 
 
 def list_of(*ids):
-    """The answer of an upstream that has these models."""
+    """Return the script of an upstream with these models."""
     return whole({"object": "list", "data": [{"id": id, "object": "model", "created": 3} for id in ids]})

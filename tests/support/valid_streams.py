@@ -1,9 +1,9 @@
-"""Compare what the official SDK makes of valid streams with and without the gateway.
+"""Compare the results of valid streams in the official SDK with and without the gateway.
 
 python -m support.valid_streams [--seconds N] [--seed N]        try streams at random; status 1: one of them got worse
 
-A stream reaches the gateway as chunks, as one whole body, or as lines of Ollama, in one of the formats; a client of each
-API reads it, streamed or whole.
+A stream reaches the gateway as chunks, as one whole body, or as lines of Ollama, in one of the formats; a client of
+each API reads it, streamed or whole.
 """
 
 import argparse
@@ -37,11 +37,11 @@ _ARGUMENTS = "repaired:tool_calls.function.arguments"
 _TOOLS = [{"type": "function", "function": {"name": name, "parameters": shape}} for name, shape in SCHEMAS.items()]
 _BLANKS = "dropped:content"  # of Responses, see docs/decisions/016-responses.md
 _NUMBER = re.compile(r'("n": )"(\d+)"')
-_SHOWN = 5  # of the streams that get worse
+_SHOWN = 5  # streams that get worse
 
 
 class Choice(Struct, frozen=True, order=True):
-    """What a choice means.  calls: id, name and arguments of each; cut: the token limit ended it."""
+    """The meaning of a choice.  calls: id, name and arguments of each; cut: the token limit ended it."""
 
     index: int
     text: str
@@ -51,7 +51,7 @@ class Choice(Struct, frozen=True, order=True):
 
 
 class Way(Struct, frozen=True):
-    """How a stream reaches the gateway, how the gateway reads it, and how a client reads the result."""
+    """The path of a stream: its form at the gateway, its format, and the client."""
 
     wire: str
     format: str
@@ -60,6 +60,8 @@ class Way(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
+    """The comparison of one stream."""
+
     way: Way
     seed: int
     verdict: str
@@ -77,7 +79,7 @@ WAYS = [
 
 
 def compared(seed, way):
-    """Return the result of one stream; None if its wire or its API cannot have it."""
+    """Return the result of one stream; None if its wire or its API does not support it."""
     chunks, n = stream(seed)
     if n > 1 and (way.wire == "lines" or way.api == "responses"):
         return None
@@ -88,7 +90,7 @@ def compared(seed, way):
 
 
 def verdict(expected, found, warnings):
-    """Return "equal", "better" if a reported repair made arguments fit, "reported" if white space was dropped, or "worse"."""
+    """Return "equal", "better" for a reported repair of arguments, "reported" for dropped white space, or "worse"."""
     if found == expected:
         return "equal"
     if _ARGUMENTS in warnings and found == [_fitting(one) for one in expected]:
@@ -113,7 +115,7 @@ def _dense(choice):
 
 
 def folded(chunks):
-    """Return what the official SDK makes of chunks."""
+    """Return the result of chunks in the official SDK."""
     state = ChatCompletionStreamState()
     for chunk in chunks:
         state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
@@ -201,7 +203,7 @@ _TYPES = {"chunks": "text/event-stream", "whole": "application/json", "lines": "
 
 
 def _sent(body, n, way, ledger, random):
-    """Return what a client gets for the body of a backend, which arrives in pieces."""
+    """Return the bytes for a client for the body of a backend, which arrives in pieces."""
     question = asked(tools=_TOOLS, stream=way.stream, n=n)
     decoder = DIALECTS["ollama" if way.wire == "lines" else "openai"].decoder(question.request, ledger)
     settings = replace(
@@ -219,7 +221,7 @@ def _sent(body, n, way, ledger, random):
 
 
 def _ended(turn, actions):
-    """Yield what a client gets at the end."""
+    """Yield the bytes for a client at the end."""
     for action in actions:
         if isinstance(action, StoreResponse):
             yield from _ended(turn, turn.kept(well=True))
@@ -233,7 +235,7 @@ def _cut(random, body):
 
 
 def hunt(seconds, seed, most=None):
-    """Try streams, each in one of the ways; return how many there were by verdict, and those that got worse."""
+    """Try streams, each in one of the ways; return their number by verdict, and those that got worse."""
     random, verdicts, worse, end = Random(seed), Counter(), [], time.monotonic() + seconds
     while time.monotonic() < end and verdicts.total() != most:
         if result := compared(random.getrandbits(48), random.choice(WAYS)):
@@ -244,6 +246,7 @@ def hunt(seconds, seed, most=None):
 
 
 def main():
+    """Run the command."""
     options = argparse.ArgumentParser(prog="support.valid_streams")
     options.add_argument("--seconds", type=float, default=60)
     options.add_argument("--streams", type=int, help="end after so many")

@@ -1,6 +1,6 @@
 """Wait for conditions.  No other module of the tests sleeps.
 
-A deadline only ends a test that hangs: a condition that holds later on a slow machine is a condition that holds.
+A deadline only ends a test that hangs; on a slow machine a condition may become true late.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import inspect
 import time
 
 DEADLINE = 60  # seconds
-_PAUSE = 0.005  # seconds between two looks
+_PAUSE = 0.005  # seconds between two checks
 
 
 async def until(found, wanted=True):

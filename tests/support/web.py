@@ -1,4 +1,4 @@
-"""The web, as far as a test has it: servers on this machine, under names and certificates of the test's own."""
+"""Web servers on this machine, with names and certificates of the test."""
 
 import asyncio
 import ssl
@@ -11,14 +11,15 @@ HERE = "127.0.0.1/32"
 
 
 class Web:
-    """A server: what it says to each path, and what it was asked."""
+    """A server with pages by path; `asked`: the requests so far."""
 
     def __init__(self, pages):
         self.pages = pages
         self.asked, self.arrived, self.left = [], asyncio.Event(), asyncio.Event()
 
     async def welcome(self, reader, writer):
-        # uvloop says RuntimeError of a connection that is closed.
+        """Serve one connection."""
+        # uvloop raises RuntimeError for a closed connection.
         with suppress(ConnectionError, RuntimeError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             path = head.split(" ")[1]
@@ -39,6 +40,7 @@ class Web:
 
 @asynccontextmanager
 async def web(pages=None, host="127.0.0.1", context=None, port=0):
+    """Run a server within the block."""
     site = Web(pages or {"/a": page(PNG)})
     async with await asyncio.start_server(site.welcome, host, port, ssl=context) as server:
         site.port = server.sockets[0].getsockname()[1]
@@ -47,17 +49,19 @@ async def web(pages=None, host="127.0.0.1", context=None, port=0):
 
 
 def page(body, status=200, **headers):
+    """Return a response with this body."""
     lines = {"content-length": len(body), **{name.replace("_", "-"): value for name, value in headers.items()}}
     said = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"HTTP/1.1 {status} Said\r\n{said}\r\n".encode() + body
 
 
 def moved(location, status=302):
+    """Return a redirect."""
     return page(b"", status, location=location)
 
 
 def names(**addresses):
-    """A resolver for the names under .test."""
+    """Return a resolver for names under .test."""
 
     async def resolve(host, port):
         return addresses[host.removesuffix(".test")]
@@ -67,7 +71,7 @@ def names(**addresses):
 
 @asynccontextmanager
 async def encrypted(name):
-    """A server that has a certificate for this name, and a context that trusts it."""
+    """Run a server with a certificate for this name, and yield it with a context that trusts it."""
     ca, server = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     ca.issue_cert(name).configure_cert(server)
     client = ssl.create_default_context()
@@ -77,6 +81,7 @@ async def encrypted(name):
 
 
 async def endless(reader, writer):
+    """Send a response without an end."""
     writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"10000\r\n" + PNG.ljust(65536, b"\0") + b"\r\n")
@@ -84,5 +89,6 @@ async def endless(reader, writer):
 
 
 async def hanging(reader, writer):
+    """Send the beginning of a response, and wait for the other side to disconnect."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n" + PNG)
     await reader.read()

@@ -1,4 +1,4 @@
-"""Models that search the web, and what they are told."""
+"""Models that search the web, and the results that they receive."""
 
 from support.upstream import COUNTS, chunk, frame, stream
 
@@ -8,6 +8,7 @@ ASK = ("web_search__search", {"query": "capitals"})
 
 
 def saying(*pieces):
+    """Return the script of a model that responds with these pieces."""
     return stream(*map(chunk, pieces), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
 
 
@@ -15,13 +16,15 @@ CITED = saying("Oslo", " [1] is one, ", "[Ro", "me](https://it.example.com/rome)
 
 
 def told(site):
-    """What the model was told of its calls."""
+    """Return the tool results that the model received."""
     return [message["content"] for message in site.asked["messages"] if message["role"] == "tool"]
 
 
 def opening(web, path="/page", **said):
+    """Return a call that opens a page."""
     return ("web_search__open_page", {"url": f"{web.url}{path}", **said})
 
 
 def asking(web, path="/page"):
+    """Return a question about a page."""
     return f"What is at {web.url}{path}?"

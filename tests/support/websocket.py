@@ -14,23 +14,25 @@ from websockets.asyncio.client import connect
 
 SERVER_EVENT = TypeAdapter(ResponsesServerEvent)
 ENDS = ("response.completed", "response.incomplete", "response.failed")
-PATIENCE = 10  # seconds; what does not come at all fails by this
+PATIENCE = 10  # seconds until a wait fails
 
 
 class Socket:
-    """`ws` is the library's own connection."""
+    """A client; `ws`: the library's own connection."""
 
     def __init__(self, ws):
         self.ws = ws
 
     async def say(self, **event):
+        """Send an event."""
         await self.ws.send(json.dumps(event))
 
     async def create(self, **fields):
+        """Request a response."""
         await self.say(type="response.create", **{"model": "m", "input": "Hello", **fields})
 
     async def event(self):
-        """The next one; each is what the SDK knows, but for our own."""
+        """Return the next event; check it with the SDK, unless it is the gateway's own."""
         async with asyncio.timeout(PATIENCE):
             message = await self.ws.recv()
         assert isinstance(message, str)
@@ -40,14 +42,14 @@ class Socket:
         return event
 
     async def until(self, type):
-        """The events up to one of this type, and with it."""
+        """Return the events up to the first of this type."""
         events = [await self.event()]
         while events[-1]["type"] != type:
             events.append(await self.event())
         return events
 
     async def events(self, ends=1):
-        """All that come until so many responses are over, or were refused."""
+        """Return all events until `ends` responses have ended or were refused."""
         events = []
         while ends:
             events.append(await self.event())
@@ -55,24 +57,24 @@ class Socket:
         return events
 
     async def respond(self, **fields):
-        """The last event: that of a response's end, or an error."""
+        """Request a response, and return its last event."""
         await self.create(**fields)
         return (await self.events())[-1]
 
 
 def is_end(event):
-    """An error that has a status is all that there is of an answer."""
+    """Return True for the end of a response; an error with a status is the only event of a refused one."""
     return event["type"] in ENDS or (event["type"] == "error" and "status" in event)
 
 
 def response(event):
-    """The response of an event that says that it is complete."""
+    """Return the response of an event `response.completed`."""
     assert event["type"] == "response.completed", event
     return event["response"]
 
 
 def error(event):
-    """What an error has of a status, type, code and param."""
+    """Return status, type, code and param of an error."""
     assert event["type"] == "error", event
     assert {"type", "status", "error"} <= event.keys() <= {"type", "status", "error", "stream_id"}
     said = event["error"]
@@ -81,20 +83,22 @@ def error(event):
 
 
 def texts(event):
-    """What was said in a response."""
+    """Return the texts of a response."""
     return [part["text"] for item in response(event)["output"] for part in item.get("content") or ()]
 
 
 def asked(site):
-    """What the model was shown last: who said what."""
+    """Return the roles and contents of the messages that the model received last."""
     return [(message["role"], message.get("content")) for message in site.asked["messages"]]
 
 
 def address(site):
+    """Return the URL of the endpoint."""
     return f"ws://127.0.0.1:{site.client.base_url.port}/v1/responses"
 
 
 @asynccontextmanager
 async def connected(site, headers=None, **options):
+    """Connect within the block."""
     async with connect(address(site), additional_headers=headers, compression=None, **options) as ws:
         yield Socket(ws)

@@ -1,7 +1,8 @@
-"""Conversations that bring the demo's small model to call tools and to think, by two or more worked examples.
+"""Conversations that lead the demo's small model to tool calls and reasoning, by two or more worked examples.
 
-At temperature 0 its answers are then the same every time, also when numbers are rounded in another order (other batches,
-a cached prompt); with a second tool that is not called it is surer than without.  `TURNS` names the conversations and what they lead to.
+At temperature 0 the responses are then the same every time, also with another rounding order (other batches, a cached
+prompt).  A second tool that is not called makes the model more reliable.  `TURNS` names the conversations and their
+results.
 """
 
 import json
@@ -40,7 +41,7 @@ TOOLS = [WEATHER, TIME]
 
 
 class Turn(NamedTuple):
-    """A request's messages and tools, and the answer to it."""
+    """A request's messages and tools, and the response."""
 
     messages: list[Message]
     tools: list[dict[str, Any]]
@@ -49,12 +50,13 @@ class Turn(NamedTuple):
     thought: str = ""
 
     def body(self, **more: Any) -> dict[str, Any]:
+        """Return the body of the request."""
         offered = {"tools": self.tools} if self.tools else {}
         return {"model": "smollm2", "messages": self.messages, "temperature": 0, "max_tokens": 120, **offered, **more}
 
     @property
     def raw(self) -> str:
-        """The answer as the model writes it."""
+        """The response as the model writes it."""
         thought = [f"<think>\n{self.thought}\n</think>\n\n"] if self.thought else []
         calls = [
             "<tool_call>\n" + json.dumps({"name": name, "arguments": arguments}) + "\n</tool_call>"
@@ -64,22 +66,27 @@ class Turn(NamedTuple):
 
 
 def user(text: str) -> Message:
+    """Return a message of the user."""
     return {"role": "user", "content": text}
 
 
 def assistant(text: str, thought: str = "") -> Message:
+    """Return a message of the assistant."""
     return {"role": "assistant", "content": text} | ({"reasoning_content": thought} if thought else {})
 
 
 def in_celsius(city: str) -> tuple[str, dict[str, str]]:
+    """Return name and arguments of a call."""
     return "get_weather", {"city": city, "unit": "celsius"}
 
 
 def asked(*cities: str) -> Message:
+    """Return a question about the weather."""
     return user(f"What is the weather {' and '.join(f'in {city}' for city in cities)} in celsius?")
 
 
 def calling(*cities: str, thought: str = "") -> Message:
+    """Return a message with calls for these cities."""
     calls = [
         {"id": f"call_{city}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for city in cities
@@ -89,6 +96,7 @@ def calling(*cities: str, thought: str = "") -> Message:
 
 
 def results(**degrees: int) -> list[Message]:
+    """Return the results of the calls."""
     return [
         {"role": "tool", "tool_call_id": f"call_{city}", "content": json.dumps({"temperature": value})}
         for city, value in degrees.items()
@@ -96,12 +104,13 @@ def results(**degrees: int) -> list[Message]:
 
 
 def thought_of(*cities: str) -> str:
+    """Return the thought before the calls."""
     times = "" if len(cities) == 1 else " twice"
     return f"The user asks about {' and '.join(cities)}. I call get_weather{times}."
 
 
 def lesson(thinking: bool, **degrees: int) -> list[Message]:
-    """A question about one or two cities, the calls, their results, the answer."""
+    """Return an example: a question about one or two cities, the calls, their results, the final message."""
     told = [f"{value} celsius in {city}" for city, value in degrees.items()]
     values = " and ".join(str(value) for value in degrees.values())
     after = ("The result is" if len(degrees) == 1 else "The results are") + f" {values}."
@@ -114,11 +123,13 @@ def lesson(thinking: bool, **degrees: int) -> list[Message]:
 
 
 def weather(*, thinking: bool = False, parallel: bool = False) -> list[Message]:
+    """Return the examples with calls."""
     singles = lesson(thinking, Berlin=12) + lesson(thinking, Rome=25)
     return singles + (lesson(thinking, Oslo=3, Madrid=30) + lesson(thinking, Cairo=35, Lima=19) if parallel else [])
 
 
 def sums() -> list[Message]:
+    """Return the examples of sums."""
     rows = [(2, 2), (3, 5), (1, 6)]
     return [
         message
@@ -131,7 +142,7 @@ def sums() -> list[Message]:
 
 
 def items(messages: list[Message]) -> Iterator[Message]:
-    """The same conversation in the items of the Responses API."""
+    """Yield the conversation in the items of the Responses API."""
     for message in messages:
         if thought := message.get("reasoning_content"):
             yield {"type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]}

@@ -1,4 +1,4 @@
-"""A gateway of several worker processes."""
+"""A gateway with several worker processes."""
 
 from contextlib import asynccontextmanager
 
@@ -12,6 +12,7 @@ from support.upstream import HELLO, Upstream
 
 @asynccontextmanager
 async def gateway_with(shared):
+    """Run a gateway with this shared state within the block."""
     async with Upstream([HELLO], ()).serving() as upstream:
         app = create_app(settings(upstream.url), telemetry=Telemetry(shared))
         async with running(app) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:

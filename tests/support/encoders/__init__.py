@@ -1,4 +1,4 @@
-"""How a model writes a turn in each format: the other direction of the parsers, written from the formats' syntax alone."""
+"""Write a turn as a model does in each format: the inverse of the parsers, made from the syntax alone."""
 
 from support.encoders import channels, elements, expressions, headers, objects, pairs, solar
 from support.encoders.turn import Encoder

@@ -1,4 +1,4 @@
-"""Turns in channels, each with a header that says what it is; and elements inside elements."""
+"""Turns in channels, each with a header for its kind; and elements inside elements."""
 
 from support.encoders.elements import fitting
 from support.encoders.turn import Encoder, dumps, plain
@@ -13,10 +13,13 @@ class Begun(Encoder, frozen=True):
     begun: str
 
     def encode(self, parts):
+        """Return the turn without the words in the prompt."""
         return super().encode(parts).removeprefix(self.begun)
 
 
 def harmony(space=""):
+    """Return the encoder of Harmony."""
+
     def message(header, body, end="<|end|>"):
         return f"<|start|>{space}assistant<|channel|>{space}{header}<|message|>{space}{body}{end}"
 
@@ -35,10 +38,12 @@ def harmony(space=""):
 
 
 def functionary(calls):
+    """Write calls as Functionary does."""
     return "".join(f">>>{call.name}\n{dumps(call.args)}" for call in calls)
 
 
 def muse(calls):
+    """Write calls as Muse does."""
     return "".join(f"{START} to={call.name}<|message|>{_atem(call)}<|eom|>" for call in calls)
 
 
@@ -50,6 +55,7 @@ def _atem(call):
 
 
 def minimax(calls):
+    """Write calls as MiniMax M3 does."""
     inside = "\n".join(f'{M3}<invoke name="{call.name}">{_elements(call.args)}{M3}</invoke>' for call in calls)
     return f"{M3}<tool_call>\n{inside}\n{M3}</tool_call>"
 

@@ -1,4 +1,4 @@
-"""Calls as text between tags, one for each argument."""
+"""Calls as text between tags, one tag per argument."""
 
 import re
 
@@ -8,7 +8,10 @@ JSON_TYPES = {bool: "boolean", int: "number", float: "number", dict: "object", l
 
 
 def fitting(opening, keys, value_ends, call_ends, *, trim=False):
-    """Whether a string can stand as a value between such tags: nothing in it may be the end of the value or the call."""
+    """Return a function that tests if a string can be a value between such tags.
+
+    Nothing in the string may look like the end of the value or of the call.
+    """
     keys, value_ends, call_ends = ("|".join(map(re.escape, tags)) for tags in (keys, value_ends, call_ends))
     opening = "|".join(map(re.escape, opening))
     broken = re.compile(rf"{keys}|(?:{value_ends})\s*(?:{call_ends}|{opening})|(?:{call_ends})\s*(?:{opening}|\Z)")
@@ -16,6 +19,8 @@ def fitting(opening, keys, value_ends, call_ends, *, trim=False):
 
 
 def qwen(line="\n", outer="tool_call"):
+    """Return a function that writes calls as Qwen does."""
+
     def calls(calls):
         return "\n".join(
             f"<{outer}>\n<function={call.name}>\n{parameters(call)}</function>\n</{outer}>" for call in calls
@@ -36,17 +41,17 @@ fits_seed = fitting(
 
 
 def unframed(fits):
-    """Strings that lose nothing where line ends on both sides belong to the tags."""
+    """Return a test for strings that lose nothing if the tags include a line end on both sides."""
     return lambda value: fits(value) and not re.match(r"\r?\n", value)
 
 
 def inline(fits):
-    """Strings that lose nothing where a line end on either side belongs to the tags."""
+    """Return a test for strings that lose nothing if the tags include a line end on either side."""
     return lambda value: fits(value) and not re.match(r"\r?\n", value) and value[-1:] not in ("\r", "\n")
 
 
 def invokes(calls, before, mark="", after=""):
-    """Invocations, each parameter with a name."""
+    """Write invocations, in which each parameter has a name."""
     return "\n".join(
         f'{before}<{mark}invoke name="{call.name}">\n'
         + "".join(
@@ -58,6 +63,7 @@ def invokes(calls, before, mark="", after=""):
 
 
 def block(tag):
+    """Return an encoder with this tag around the calls."""
     return Encoder(
         calls=lambda calls: f"<{tag}>\n{invokes(calls, '')}\n</{tag}>",
         typed=True,
@@ -76,6 +82,7 @@ STEP3_OUTER = (
 
 
 def step3(calls):
+    """Write calls as Step 3 does."""
     begin, end, before, after = STEP3_OUTER
     return f"{begin}\n{invokes(calls, before, 'steptml:', after)}\n{end}"
 
@@ -89,6 +96,7 @@ STEP3_STRINGS = fitting(
 
 
 def minicpm5(calls):
+    """Write calls as MiniCPM 5 does."""
     return "<tool_sep>".join(
         f'<function name="{call.name}">'
         + "".join(f'<param name="{key}">{cdata(plain(value))}</param>' for key, value in call.args.items())
@@ -98,10 +106,13 @@ def minicpm5(calls):
 
 
 def cdata(text):
+    """Return a text as CDATA if it needs that."""
     return f"<![CDATA[{text}]]>" if re.search(r"[<&\r\n]", text) else text
 
 
 def dsml(mark, outer, *spellings):
+    """Return the encoder of DeepSeek's markup."""
+
     def calls(calls):
         made = "\n".join(f'<{mark}invoke name="{call.name}">\n{parameters(call)}</{mark}invoke>' for call in calls)
         return f"<{mark}{outer}>\n{made}\n</{mark}{outer}>"
@@ -125,15 +136,18 @@ def dsml(mark, outer, *spellings):
 
 
 def opened(tag, inside, **attributes):
+    """Write an element of Kimi K3."""
     said = "".join(f' {key}="{escaped(str(value))}"' for key, value in attributes.items())
     return f"<|open|>{tag}{said}<|sep|>{inside}<|close|>{tag}<|sep|>"
 
 
 def escaped(text):
+    """Escape the value of an attribute."""
     return text.replace("&", "&amp;").replace('"', "&quot;")
 
 
 def kimi_k3(calls):
+    """Write calls as Kimi K3 does."""
     made = ""
     for index, call in enumerate(calls, 1):
         arguments = "".join(

@@ -1,23 +1,26 @@
-"""Calls as Python writes them, and Gemma's dialect of JSON."""
+"""Calls as Python expressions, and Gemma's dialect of JSON."""
 
 from support.encoders.turn import Encoder, dumps
 
 
 def python(call, literal=repr):
+    """Write a call as a Python expression."""
     return f"{call.name}({', '.join(f'{key}={literal(value)}' for key, value in call.args.items())})"
 
 
 def listed(calls):
+    """Write calls as a Python list."""
     return f"[{', '.join(map(python, calls))}]"
 
 
 def lines(calls):
+    """Write calls one per line, as Olmo 3 does."""
     inside = "\n".join(python(call, dumps) for call in calls)
     return f"<function_calls>\n{inside}\n</function_calls>"
 
 
 def gemma(mark):
-    """A value as a string between marks, a container of such, or a word of JSON."""
+    """Return a function that writes a value: a string between marks, a container of values, or a word of JSON."""
 
     def value(value):
         match value:
@@ -34,16 +37,18 @@ def gemma(mark):
 
 
 def gemma_calls(mark, begin, end):
+    """Return a function that writes calls as Gemma does."""
     write = gemma(mark)
     return lambda calls: "".join(f"{begin}call:{call.name}{write(call.args)}{end}" for call in calls)
 
 
 def between(mark, end):
-    """What can stand between marks."""
+    """Return a test for strings that can stand between marks."""
     return lambda text: mark not in text + mark[:-1] and not ends_call(text, end)
 
 
 def ends_call(text, end):
+    """Return True if a string looks like the end of the call."""
     return any(part.lstrip().startswith(end) for part in text.split("}")[1:])
 
 

@@ -1,13 +1,16 @@
-"""Calls whose name stands in a header before their JSON."""
+"""Calls with the name in a header before their JSON."""
 
 from support.encoders.turn import Encoder, dumps
 
 
 def mistral(calls):
+    """Write calls as Mistral does."""
     return "".join(f"[TOOL_CALLS]{call.name}[ARGS]{dumps(call.args)}" for call in calls)
 
 
 def deepseek(write):
+    """Return a function that writes calls as DeepSeek does."""
+
     def calls(calls):
         inside = "\n".join(f"<｜tool▁call▁begin｜>{write(call)}<｜tool▁call▁end｜>" for call in calls)
         return f"<｜tool▁calls▁begin｜>{inside}<｜tool▁calls▁end｜>"
@@ -16,14 +19,17 @@ def deepseek(write):
 
 
 def fenced(call):
+    """Write a call with its JSON in a code block."""
     return f"function<｜tool▁sep｜>{call.name}\n```json\n{dumps(call.args)}\n```"
 
 
 def plain(call):
+    """Write a call with its plain JSON."""
     return f"{call.name}<｜tool▁sep｜>{dumps(call.args)}"
 
 
 def kimi(calls):
+    """Write calls as Kimi K2 does."""
     inside = "".join(
         f"<|tool_call_begin|>functions.{call.name}:{i}<|tool_call_argument_begin|>{dumps(call.args)}<|tool_call_end|>"
         for i, call in enumerate(calls)
@@ -32,10 +38,12 @@ def kimi(calls):
 
 
 def functionary(calls):
+    """Write calls as Functionary does."""
     return "".join(f"<function={call.name}>{dumps(call.args)}</function>" for call in calls)
 
 
 def plamo(calls):
+    """Write calls as PLaMo does."""
     return _plamo("tool_requests", "".join(map(_plamo_call, calls)))
 
 

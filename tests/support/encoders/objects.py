@@ -4,45 +4,51 @@ from support.encoders.turn import Encoder, dumps
 
 
 def each(before, after, joint="\n", arguments="arguments"):
-    """Every call between tags of its own."""
+    """Return a function that writes every call between tags of its own."""
     return lambda calls: joint.join(before + one(call, arguments) + after for call in calls)
 
 
 def all_in(before, after, arguments="arguments"):
-    """All calls in one list."""
+    """Return a function that writes all calls in one list."""
     return lambda calls: f"{before}[{', '.join(one(call, arguments) for call in calls)}]{after}"
 
 
 def one(call, arguments):
+    """Write a call as an object."""
     return f'{{"name": {dumps(call.name)}, "{arguments}": {dumps(call.args)}}}'
 
 
 def keyed(calls):
+    """Write calls as objects with the name as the key."""
     return f"<|tools_prefix|>[{', '.join(dumps({call.name: call.args}) for call in calls)}]<|tools_suffix|>"
 
 
 def python(calls):
+    """Write calls as a Python literal."""
     return "<|tool_calls|>" + repr([{"name": call.name, "arguments": call.args} for call in calls])
 
 
 def cited(calls):
-    """Cohere's, with ids."""
+    """Write calls with ids, as Cohere does."""
     items = [{"tool_call_id": str(i), "tool_name": call.name, "parameters": call.args} for i, call in enumerate(calls)]
     return "<|START_ACTION|>[\n    " + ",\n    ".join(map(dumps, items)) + "\n]<|END_ACTION|>"
 
 
 def actions(calls):
+    """Write calls as Command R+ does."""
     items = ",\n    ".join(dumps({"tool_name": call.name, "parameters": call.args}) for call in calls)
     return f"Action: ```json\n[\n    {items}\n]\n```"
 
 
 def blocks(calls):
+    """Write calls as Inkling does."""
     return "".join(
         f"<|message_model|>{call.name}<|content_invoke_tool_json|>{one(call, 'args')}<|end_message|>" for call in calls
     )
 
 
 def cohere(start, end):
+    """Return the encoder of a Cohere model."""
     return Encoder(
         calls=cited,
         thought=lambda text: f"<|START_THINKING|>{text}<|END_THINKING|>",

@@ -7,7 +7,7 @@ KINDS = {bool: "boolean", int: "integer", float: "number", dict: "object", list:
 
 
 def pairs(line="", outer="", mark="", suffix="", separator="", *, kinds=False):
-    """Pairs, with a line end after each tag or nothing, and perhaps a tag around all calls."""
+    """Return the encoder of pairs, with `line` after each tag, and perhaps a tag around all calls."""
 
     def tag(name, inside):
         return f"<{mark}{name}{suffix}>{inside}</{mark}{name}{suffix}>"

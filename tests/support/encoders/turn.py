@@ -1,4 +1,4 @@
-"""What an encoder writes: thoughts, texts and calls, and how one format puts them down."""
+"""The input of an encoder: thoughts, texts and calls; and the base class of encoders."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -8,20 +8,26 @@ from msgspec import Struct
 
 
 class Call(Struct, frozen=True):
+    """A tool call."""
+
     name: str
     args: dict[str, Any]
 
 
 class Thought(Struct, frozen=True):
+    """A thought."""
+
     text: str
 
 
 class Said(Struct, frozen=True):
+    """A text."""
+
     text: str
 
 
 class Calls(Struct, frozen=True):
-    """Calls of one step, side by side."""
+    """Parallel calls of one step."""
 
     calls: tuple[Call, ...]
 
@@ -30,21 +36,24 @@ Part = Thought | Said | Calls
 
 
 def dumps(value: object) -> str:
+    """Return a value as JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def plain(value: object) -> str:
-    """A value as text whose type the schema tells: a string as it is, the rest as JSON."""
+    """Return a value as text whose type is in the schema: a string as it is, other values as JSON."""
     return value if isinstance(value, str) else dumps(value)
 
 
 class Encoder(Struct, frozen=True, kw_only=True):
-    """thought is None where the family has none, calls where it has none.
+    """Write turns in one format.
 
+    calls, thought: functions that write them; None: the family has none.
+    text: a function that writes a text.
     typed: the types of values are only in the tool's schema, so a call may only have parameters of the schema.
-    last: nothing can follow a call but other calls, as nothing closes one.
-    strings: False for a string that cannot stand in this markup at all, as an argument's value.
-    before, after: what stands around the whole turn.
+    last: only other calls can follow a call, since nothing closes one.
+    strings: returns False for a string that cannot be an argument's value in this markup.
+    before, after: the text around the whole turn.
     """
 
     calls: Callable[[Sequence[Call]], str] | None
@@ -57,6 +66,7 @@ class Encoder(Struct, frozen=True, kw_only=True):
     after: str = ""
 
     def encode(self, parts: Sequence[Part]) -> str:
+        """Return the text of a turn."""
         return self.before + "".join(map(self._part, parts)) + self.after
 
     def _part(self, part: Part) -> str:

@@ -1,8 +1,8 @@
-"""The command `gateway`, in a process that kills itself while it stores its first answer.
+"""The command `gateway`, in a process that kills itself while it stores its first response.
 
 python dying_gateway.py POINT serve --config gateway.yaml
 
-POINT: the beginning of the statement before which it dies, COMMIT, or COMMITTED for right behind that.
+POINT: the beginning of a statement, to die before it; COMMIT; or COMMITTED, to die right after the commit.
 """
 
 import os
@@ -17,23 +17,28 @@ _ANSWERS = ("INSERT INTO responses", "INSERT INTO completions")
 
 
 class Watch:
+    """Kill the process at its point."""
+
     def __init__(self, point):
         self.point, self.stored = point, False
 
     def executing(self, _, __, statement, *___):
+        """Note a statement, before it is sent."""
         self.stored = self.stored or statement.startswith(_ANSWERS)
         self.passes(statement[: len(self.point)])
 
     def committing(self, _):
+        """Note the commit of a transaction."""
         if self.stored:
             self.passes("COMMIT")
 
     def returned(self, *_):
-        """A connection, after its transaction."""
+        """Note the return of a connection to the pool, after its transaction."""
         if self.stored:
             self.passes("COMMITTED")
 
     def passes(self, point):
+        """Kill the process if this is its point."""
         if point == self.point:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,9 +1,12 @@
-"""The command `gateway`, in a process that is quick to see what others want and leave, and trusts in being told.
+"""The command `gateway`, in a process with short intervals, which relies on notifications.
 
 python eager_gateway.py OPTIONS serve --config gateway.yaml
 
-OPTIONS: JSON.  lease: seconds; looks: seconds between two looks at a log, where the database tells of news; statements: a
-file that gets a line for each one.
+OPTIONS: JSON.
+
+lease: seconds.
+looks: seconds between two checks of a log, if the database sends notifications.
+statements: a file that gets a line per statement.
 """
 
 import json
@@ -21,6 +24,7 @@ options = json.loads(sys.argv.pop(1))
 
 
 def executing(_, __, statement, *___):
+    """Write a statement to the file."""
     with Path(options["statements"]).open("a", encoding="ascii") as file:
         file.write(" ".join(statement.split()) + "\n")
 

@@ -1,4 +1,4 @@
-"""One of several processes on a store; what it does and says is for test_store_processes.py to judge."""
+"""One of several processes on a store; test_store_processes.py checks its effects and its output."""
 
 import asyncio
 import itertools
@@ -12,18 +12,19 @@ LEASE_MS = 60_000
 
 
 def say(value):
+    """Write a value to standard output."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
 def response(name, number, size=10):
-    """A response's body, and its input: two items and three."""
+    """Return the body of a response, and its input: two items and three."""
     items = [{"id": f"{name}-{number}-{place}", "text": "x" * size} for place in range(5)]
     return {"id": f"{name}-{number}", "output": items[2:]}, items[:2]
 
 
 async def branch(database, name, start, count):
-    """Go on from the same response as all the others, then from one's own, and so on."""
+    """Continue the same response as all other processes, then the own one, and so on."""
     previous = start
     for number in range(int(count)):
         async with database.reading() as db:
@@ -35,7 +36,7 @@ async def branch(database, name, start, count):
 
 
 async def fork(database, name, start, count):
-    """Go on from the same response as all the others, again and again."""
+    """Continue the same response as all other processes, again and again."""
     async with database.reading() as db:
         behind = (await responses.find(db, "t", start)).behind
     for number in range(int(count)):
@@ -45,7 +46,7 @@ async def fork(database, name, start, count):
 
 
 async def hold(database, name, conversation, count):
-    """Take a conversation, say so in it, and leave it to others."""
+    """Acquire a conversation, add items to it, and release it."""
     for _ in range(int(count)):
         while not await _held(database, name, conversation):  # noqa: ASYNC110 - the others are processes
             await asyncio.sleep(0.002)  # steady: it asks until the others let go
@@ -64,7 +65,7 @@ async def _held(database, name, conversation):
 
 
 async def save(database, name):
-    """Save responses, each behind the last one, and say which are, until killed."""
+    """Save responses, each behind the last one, and print their ids, until killed."""
     behind = None
     for number in itertools.count():
         body, given = response(name, number, 2000)
@@ -76,7 +77,7 @@ async def save(database, name):
 
 
 async def take(database, name):
-    """Take jobs, two at a time, say which, and end every other one, until nobody is without a holder."""
+    """Claim jobs, two at a time, print their ids, and end every other one, until all jobs have a holder."""
     while True:
         async with database.writing() as db:
             taken = await jobs.claim(db, name, 0, LEASE_MS, 2)
@@ -89,6 +90,7 @@ async def take(database, name):
 
 
 async def main(url, job, *arguments):
+    """Do a job with these arguments."""
     database = Database(url)
     try:
         await {"branch": branch, "fork": fork, "hold": hold, "save": save, "take": take}[job](database, *arguments)

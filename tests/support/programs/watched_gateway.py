@@ -1,4 +1,4 @@
-"""The command `gateway`, in a process that measures how long its event loop stands still.
+"""The command `gateway`, in a process that measures the stalls of its event loop.
 
 python watched_gateway.py serve --config gateway.yaml
 
@@ -17,30 +17,33 @@ import uvicorn
 
 from gateway.cli import main
 
-_PAUSE = 0.001  # seconds between two looks at the clock
+_PAUSE = 0.001  # seconds between two readings of the clock
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Watch:
-    """Looks at the clock in the loop, and keeps the longest time between two looks."""
+    """Read the clock in the loop, and keep the longest time between two readings."""
 
     def __init__(self):
         self.longest = self.last = 0.0
 
     def begin(self):
+        """Start watching."""
         self.loop = asyncio.get_running_loop()
         self.last = self.loop.time()
         self.loop.call_later(_PAUSE, self.look)
         threading.Thread(target=self.answer, daemon=True).start()
 
     def look(self):
+        """Read the clock."""
         now = self.loop.time()
         self.longest = max(self.longest, now - self.last - _PAUSE)
         self.last = now
         self.loop.call_later(_PAUSE, self.look)
 
     def answer(self):
+        """Write a report for each line of standard input."""
         for _ in sys.stdin:
             [peak] = _PEAK.findall(_STATUS.read_text())
             _RESET.write_text("5")
@@ -53,7 +56,7 @@ _startup = uvicorn.Server.startup
 
 
 async def watched_startup(server, sockets=None):
-    """Begin to watch as soon as there is a loop."""
+    """Start watching as soon as there is a loop."""
     Watch().begin()
     await _startup(server, sockets)
 
