@@ -1,4 +1,4 @@
-// Builds what the mock upstream says.  Knows JSON and HTTP framing, no sockets and no clock.
+// Build the responses of the mock upstream: JSON and HTTP framing, without sockets and clocks.
 #include "answers.h"
 
 #include <stdarg.h>
@@ -51,9 +51,9 @@ __attribute__((format(printf, 2, 3))) static void print(Text *text, const char *
     add(text, line, length);
 }
 
-// --- the text of one chunk, as it stands inside a JSON string --------------------------------------------
+// --- the text of one chunk, as it is inside a JSON string -----------------------------------------------
 
-// Text words; arguments are code in a string of JSON, so an escape there is escaped twice.
+// Words of text.  Arguments are code in a JSON string, so an escape there is escaped twice.
 static const char *const WORDS[] = {" the", " of",   " and",         " model", " stream", " gate",
                                     " way", " fast", " token",       "s",      " in",     " \\\"q\\\"",
                                     ",",    ".",     " caf\xc3\xa9", " to"};
@@ -78,7 +78,7 @@ static const char *argument_text(const Wish *wish, int i, char *out) {
     return i == wish->chunks - 1 ? "\\\"}" : word(wish, i, CODE, 8, out);
 }
 
-// Text, then from chunk `call` on one call as hermes_json writes it.
+// Text, then from chunk `call` on one tool call in the format hermes_json.
 static const char *markup_text(const Wish *wish, int i, char *out) {
     int call = (int)((long long)wish->chunks * wish->call_at / 100), last = wish->chunks - 1;
     if (i < call || last - call < 5)
@@ -113,7 +113,7 @@ static const char *text_of(const Wish *wish, int i, char *out) {
     }
 }
 
-// Adds the text of the chunks from `begin` to `end`.
+// Add the text of the chunks from `begin` to `end`.
 static void put_texts(Text *text, const Wish *wish, int begin, int end) {
     char room[LONGEST_TEXT + 1];
     for (int i = begin; i < end; i++)
@@ -180,7 +180,7 @@ static void build_whole(Answer *answer, void (*put_body)(Text *, const Wish *)) 
 
 // --- streams ---------------------------------------------------------------------------------------------
 
-// Ends the event that `event` holds: adds it to `all` as one HTTP chunk, and empties it.
+// End the event in `event`: add it to `all` as one HTTP chunk, and empty it.
 static void end_event(Answer *answer, Text *all, Text *event) {
     char *stamp = answer->wish.stamped ? strstr(event->bytes, "@T") : NULL;
     if (answer->pieces) // the first piece begins with the header
@@ -280,7 +280,7 @@ static void build_stream(Answer *answer, void (*events)(Answer *, Text *, Text *
     answer->start[answer->pieces] = all.length;
 }
 
-// --- the answers that were asked for so far ---------------------------------------------------------------
+// --- the responses so far --------------------------------------------------------------------------------
 
 static int within(int value, int least, int most) {
     return value < least ? least : value > most ? most : value;

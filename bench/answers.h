@@ -1,4 +1,4 @@
-// What the mock upstream can say: whole HTTP responses, built once per wish and kept.
+// The responses of the mock upstream: whole HTTP responses, built once per wish and cached.
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@ typedef struct {
     Mode mode;
     int chunks;   // of content
     int size;     // characters in each
-    int call_at;  // MARKUP: per cent of the chunks that are plain text before the call
+    int call_at;  // MARKUP: per cent of the chunks that are plain text before the tool call
     bool stamped; // each piece of text is "@T" and 16 digits, the time of its writing
     bool usage;   // a usage chunk before the end
 } Wish;
@@ -23,7 +23,7 @@ typedef struct Answer {
     char *bytes;
     int pieces;
     size_t *start; // of each piece, and at [pieces] the length of all
-    size_t *stamp; // where the 16 digits of a piece are; 0: it has none
+    size_t *stamp; // position of the 16 digits of a piece; 0: none
     struct Answer *next;
 } Answer;
 

@@ -3,13 +3,13 @@
 //   load -u HOST:PORT/path -b BODY [-c streams] [-n requests] [-t seconds] [-g grace] [-r ramp_ms] [-H "k:
 //   v"]…
 //
-// Keeps `c` connections busy until `n` requests are done or `t` seconds over; what then still runs gets `g`
-// seconds.  With -r the connections open evenly over that time.  Prints one line of JSON:
+// Keeps `c` connections busy until `n` requests are done or `t` seconds are over.  Running requests then get
+// `g` more seconds.  With -r the connections open evenly over that time.  Prints one line of JSON:
 //
-//   ok, errs      answers with status 200; all others, and those that broke or did not end in time
-//   lines, dones  SSE `data:` lines; those that are [DONE]; `failures` those that begin {"error"
-//   ttfb, ttfd    milliseconds to the header, to the first `data:` line; tot to the end (50th, 99th per cent)
-//   lat           milliseconds since the time in a line, "@T" and 16 digits (see mock.c); ts: how many
+//   ok, errs      responses with status 200; all others, broken or late ones included
+//   lines, dones  SSE `data:` lines; those with [DONE]; `failures`: those that begin with {"error"
+//   ttfb, ttfd    milliseconds to the header, to the first `data:` line; tot: to the end (percentiles 50, 99)
+//   lat           milliseconds since the time in a line, "@T" and 16 digits (see mock.c); ts: their number
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,12 +39,12 @@ typedef struct {
     int header_length;
     int status;
     bool closes, chunked;
-    long left; // bytes of the body; -1: up to the end of the connection
+    long left; // bytes of the body; -1: until the connection ends
     Framing framing;
     long chunk_left;
     int trailer_length;
-    bool has_data;        // a data: line has come
-    char line[LINE_ROOM]; // the beginning of a line that is not whole yet
+    bool has_data;        // a data: line has arrived
+    char line[LINE_ROOM]; // the beginning of an incomplete line
     int line_length;
 } Stream;
 
@@ -92,7 +92,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// The value below which `part` of the sorted sample lies.
+// Return the value below which `part` of the sorted sample lies.
 static double quantile(const Sample *sample, double part) {
     long i = (long)(sample->count * part);
     return sample->count ? sample->values[i < sample->count ? i : sample->count - 1] : 0;
@@ -110,7 +110,7 @@ static void connect_stream(Stream *s) {
     int one = 1;
     s->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    connect(s->fd, (struct sockaddr *)&address, sizeof address); // in progress; epoll says when it is there
+    connect(s->fd, (struct sockaddr *)&address, sizeof address); // in progress; epoll reports the connection
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = s};
     epoll_ctl(poll_fd, EPOLL_CTL_ADD, s->fd, &event);
 }
@@ -141,7 +141,7 @@ static void begin(Stream *s) {
     send_request(s);
 }
 
-// After an answer or its failure: the next request, or the end of this stream.
+// Send the next request after a response or its failure, or end this stream.
 static void go_on(Stream *s, uint64_t now) {
     if (started < options.requests && now < run_end) {
         begin(s);
@@ -218,7 +218,7 @@ static void see_body(Stream *s, const char *data, int length, uint64_t now) {
     keep_line(s, data, length);
 }
 
-// --- framing: each takes what it can of the data, and says how much ----------------------------------------
+// --- framing: each function consumes data, and returns how many bytes --------------------------------------
 
 static void read_header(Stream *s) {
     const char *length = strcasestr(s->header, "\r\ncontent-length:");
@@ -303,7 +303,7 @@ static void take(Stream *s, const char *data, int length, uint64_t now) {
 static void lost(Stream *s) {
     uint64_t now = nanoseconds();
     disconnect(s);
-    if (s->state == BODY && !s->chunked && s->left < 0) { // so it was meant to end
+    if (s->state == BODY && !s->chunked && s->left < 0) { // the regular end of such a body
         finish(s, now);
         return;
     }

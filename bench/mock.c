@@ -2,21 +2,21 @@
 //
 //   mock PORT
 //
-// How it answers is said in the request's text, which any gateway passes on:
+// The text of the request has the settings of the response; any gateway passes it on:
 //
 //   @@m=plain,n=200,p=0,w=0,d=0,ts=0,sz=4,at=75@@
 //
-//   m   plain | tools (a native call) | think (<think>…</think> first) | reason (reasoning_content first)
-//       | markup (text, then <tool_call>{…}</tool_call>)
+//   m   plain | tools (a native tool call) | think (<think>…</think> first)
+//       | reason (reasoning_content first) | markup (text, then <tool_call>{…}</tool_call>)
 //   n   chunks of content            sz  characters in each
-//   p   milliseconds between chunks; 0: as fast as they are taken.  The first goes out with the role
+//   p   milliseconds between chunks; 0: as fast as the client reads.  The first is sent with the role
 //   w   without p: events in one write(); 0: all
 //   d   milliseconds before the first byte
 //   ts  1: each chunk's text is "@T" and 16 digits, the nanoseconds of CLOCK_MONOTONIC when it was written
-//   at  m=markup: per cent of the chunks that come before the call
+//   at  m=markup: per cent of the chunks before the tool call
 //
-// `"stream":true` and `"include_usage":true` in the body are obeyed.  Paths that end in /chat/completions
-// and /responses are served, /models and /stats (requests, done, aborted) too; all else answers {}.
+// The mock supports `"stream":true` and `"include_usage":true`, paths that end in /chat/completions and
+// /responses, and /models and /stats (requests, done, aborted).  Other paths return {}.
 #define _GNU_SOURCE
 #include "answers.h"
 
@@ -40,17 +40,17 @@ typedef struct Link {
 } Link;
 
 typedef struct {
-    Link link; // first, so that a link is its connection; in one slot of the wheel, among the busy, or alone
+    Link link; // first: a link is its connection; in a slot of the wheel, in the busy list, or alone
     int fd;
-    char *in; // what was read and not yet answered
+    char *in; // unprocessed bytes
     size_t length, room;
-    Answer *answer;          // NULL: none is under way
-    int piece;               // the next to be written
-    size_t written;          // bytes of it that are out
+    Answer *answer;          // NULL: no response in progress
+    int piece;               // the next one to write
+    size_t written;          // bytes of it that are written
     int pace, burst;         // knobs p and w
-    uint64_t due;            // millisecond at which the next piece goes out
-    bool blocked;            // the socket takes no more; epoll will say when it does
-    bool close_after_answer; // the client wished so
+    uint64_t due;            // millisecond of the next piece
+    bool blocked;            // the socket is full; epoll reports when it is writable
+    bool close_after_answer; // the client asked for it
 } Connection;
 
 typedef struct {
@@ -59,10 +59,10 @@ typedef struct {
 } Request;
 
 static int poll_fd;
-static Link wheel[SLOTS]; // who waits for a millisecond, by its number modulo SLOTS
-static Link busy;         // who writes in bursts (knob w)
+static Link wheel[SLOTS]; // connections that wait, by their millisecond modulo SLOTS
+static Link busy;         // connections that write in bursts (knob w)
 static int waiting;       // connections in the wheel
-static uint64_t tick;     // the millisecond the wheel has come to
+static uint64_t tick;     // the current millisecond of the wheel
 static uint64_t requests, answered, aborted;
 
 static uint64_t nanoseconds(void) {
@@ -126,7 +126,7 @@ static void set_blocked(Connection *c, bool blocked) {
     epoll_ctl(poll_fd, EPOLL_CTL_MOD, c->fd, &event);
 }
 
-// Writes the time into the pieces that go out now.  The bytes are shared, but a stamp never changes length.
+// Write the time into the pieces that are sent now.  The bytes are shared; a stamp never changes its length.
 static void stamp(const Answer *answer, int begin, int end) {
     char digits[24];
     snprintf(digits, sizeof digits, "%016llu", (unsigned long long)(nanoseconds() % 10000000000000000ull));
@@ -135,14 +135,14 @@ static void stamp(const Answer *answer, int begin, int end) {
             memcpy(answer->bytes + answer->stamp[i], digits, 16);
 }
 
-// Notes that the answer is out up to the byte `at`.
+// Note that the response is written up to the byte `at`.
 static void note_written(Connection *c, size_t at) {
     while (c->piece < c->answer->pieces && c->answer->start[c->piece + 1] <= at)
         c->piece++;
     c->written = at - c->answer->start[c->piece];
 }
 
-// Writes the pieces before `until`, or what the socket takes of them; false if the connection is gone.
+// Write the pieces before `until`, as far as the socket accepts them; false if the connection is gone.
 static bool write_pieces(Connection *c, int until) {
     Answer *answer = c->answer;
     size_t end = answer->start[until];
@@ -161,14 +161,14 @@ static bool write_pieces(Connection *c, int until) {
     return true;
 }
 
-// The piece up to which to write now: all, or a step of the pace or the burst.
+// Return the piece up to which to write now: all, or a step of the pace or the burst.
 static int next_stop(const Connection *c) {
-    int step = c->pace ? 1 + !c->piece : c->burst; // the first content goes out with the role
+    int step = c->pace ? 1 + !c->piece : c->burst; // the first content is sent with the role
     int left = c->answer->pieces - c->piece;
     return c->piece + (step && step < left ? step : left);
 }
 
-// Goes on with the answer as far as pace and socket allow; false if the connection is gone.
+// Continue the response as far as pace and socket allow; false if the connection is gone.
 static bool advance(Connection *c) {
     uint64_t now = c->due ? c->due : tick;
     take_out(c);
@@ -194,18 +194,18 @@ static bool advance(Connection *c) {
 
 // --- one connection: requests ----------------------------------------------------------------------------
 
-// The chunked body's end, or 0 if it has not come.  Chunks are not joined: a knob must not be cut by one.
+// Return the end of the chunked body; 0 if incomplete.  Chunks are not joined: none may split a knob.
 static size_t chunked_end(const Connection *c, size_t body) {
     const char *last = strstr(c->in + body - 2, "\r\n0\r\n\r\n");
     return last ? (size_t)(last - c->in) + 7 : 0;
 }
 
-// Finds the first request in what was read; false if it is not whole yet.
+// Find the first request in the input; false if it is incomplete.
 static bool find_request(Connection *c, Request *request) {
     char *blank = c->length ? strstr(c->in, "\r\n\r\n") : NULL;
     if (!blank)
         return false;
-    *blank = 0; // the header as a string of its own
+    *blank = 0; // makes the header a string
     const char *length = strcasestr(c->in, "\r\ncontent-length:");
     bool chunked = strcasestr(c->in, "\r\ntransfer-encoding: chunked");
     request->close = strcasestr(c->in, "\r\nconnection: close");
@@ -231,7 +231,7 @@ static Mode mode_of(const char *knobs) {
     return PLAIN;
 }
 
-// Copies what stands between @@ and @@, with a comma before each knob.
+// Copy the text between @@ and @@, with a comma before each knob.
 static void find_knobs(const char *body, char *knobs, size_t room) {
     const char *begin = strstr(body, "@@");
     const char *end = begin ? strstr(begin + 2, "@@") : NULL;
@@ -293,9 +293,9 @@ static bool reply_stats(Connection *c) {
     return reply(c, text);
 }
 
-// Answers one request, or begins to; false if the connection is gone.
+// Respond to one request, or begin to; false if the connection is gone.
 static bool route(Connection *c, char *head, const char *body) {
-    *strstr(head, "\r\n") = 0; // now the request line
+    *strstr(head, "\r\n") = 0; // makes the request line a string
     bool post = !strncmp(head, "POST ", 5);
     if (post && strstr(head, "/chat/completions "))
         return begin_answer(c, body, false);
@@ -310,11 +310,11 @@ static bool route(Connection *c, char *head, const char *body) {
     return reply(c, "{}");
 }
 
-// Answers the requests that are whole, one after the other; false if the connection is gone.
+// Respond to the complete requests, one after the other; false if the connection is gone.
 static bool serve(Connection *c) {
     Request request;
     while (!c->answer && find_request(c, &request)) {
-        char *taken = c->in; // it becomes the request's own, and what came after it a new buffer's
+        char *taken = c->in; // the request keeps it; later bytes go into a new buffer
         c->length -= request.end;
         c->room = c->length + FIRST_ROOM;
         c->in = malloc(c->room);
@@ -337,7 +337,7 @@ static void resume(Connection *c) {
 
 // --- reading and the loop --------------------------------------------------------------------------------
 
-// Reads what is there; false if the connection is gone or sends too much.
+// Read the available bytes; false if the connection is gone or sends too much.
 static bool read_all(Connection *c) {
     for (;;) {
         if (c->length + FIRST_ROOM / 2 > c->room)
@@ -434,7 +434,7 @@ int main(int count, char **arguments) {
     for (;;) {
         int timeout = !alone(&busy) ? 0 : waiting ? 1 : -1;
         int ready = epoll_wait(poll_fd, events, MOST_EVENTS, timeout);
-        if (!waiting) // the wheel stood still
+        if (!waiting) // the wheel stopped
             tick = milliseconds();
         for (int i = 0; i < ready; i++)
             if (events[i].data.ptr)
@@ -442,6 +442,6 @@ int main(int count, char **arguments) {
             else
                 accept_all(listener);
         write_bursts();
-        turn_wheel(milliseconds()); // after the events: it may free connections that they name
+        turn_wheel(milliseconds()); // after the events: it may free connections that the events name
     }
 }
