@@ -14,8 +14,8 @@ from gateway.events import Annotation, Event, ExtraField, TextDelta, Usage
 
 _BESIDE = (Annotation, Usage, ExtraField)  # events that may come between two deltas of one text
 _LONGEST = 2400  # characters of one citation, at most
-# Matches a number in brackets, in the square ones or in those that some models are trained on; a link; and the backtick
-# that begins or ends code.
+# A number in square brackets, or in the brackets that some models are trained on; a link; a backtick, which begins or
+# ends code.
 _MARKS = re.compile(
     r"`|\[(\d{1,4})\]|【(\d{1,4})(?:†[^】\n`]{0,80})?】|\[[^\[\]\n`]{1,300}\]\((https?://[^\s()\[\]`]{1,2000})\)"
 )

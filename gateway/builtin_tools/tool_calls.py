@@ -91,7 +91,10 @@ class ClientToolCall:
 
 
 class SkippedToolCall(ClientToolCall):
-    """A tool call beyond the limit.  The client sees nothing of it; the model gets `content` as its output."""
+    """A tool call that does not run, such as one beyond the limit.
+
+    The client sees nothing of it.  The model gets `content` as its output.
+    """
 
     goes_on = True
 

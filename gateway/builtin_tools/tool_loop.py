@@ -203,7 +203,7 @@ class ToolLoop:
         """True if the loop can continue without the client."""
         return self._round.can_continue
 
-    # A round with a backend.
+    # A round with a backend
 
     def begin(self) -> None:
         """Start a round with a backend."""
@@ -247,7 +247,7 @@ class ToolLoop:
     def _running(self, start: ToolCallStart, ours: BuiltinTool) -> BuiltinToolCall:
         return BuiltinToolCall(start, ours, {"id": self._new_id(ours.prefix), **ours.item})
 
-    # Events for the client.
+    # Events for the client
 
     def _shown(self, events: list[Event]) -> list[Event]:
         """Return the events with citations, and with a gap between texts of two rounds that nothing else separates."""
@@ -290,7 +290,7 @@ class ToolLoop:
             held, self._held = self._held, []
             yield from self._flow(held)
 
-    # A round of tools.
+    # A round of tools
 
     def answered(self, results: Iterable[BuiltinToolResult]) -> list[Event]:
         """Return the events for the client after results of tools."""

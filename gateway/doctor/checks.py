@@ -38,7 +38,7 @@ _FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 
 
 def check_chat(findings: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if the model responds with text."""
+    """Check that the model responds with text."""
     if response.message.text:
         return passed_verdict("answers")
     if response.is_reasoning_only:
@@ -49,21 +49,21 @@ def check_chat(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_streaming(_: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if a stream comes in more than one piece."""
+    """Check that a stream comes in more than one piece."""
     if response.delta_count > 1:
         return passed_verdict(f"came in {response.delta_count} pieces")
     return failed_verdict("came in one piece") if response.delta_count else unknown_verdict("the model says nothing")
 
 
 def check_usage(_: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if a stream reports its usage."""
+    """Check that a stream reports its usage."""
     if response.usage:
         return passed_verdict(f"{response.usage.prompt} tokens of prompt, {response.usage.completion} of answer")
     return failed_verdict("streams bring no counts", "the gateway estimates them")
 
 
 def check_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if the server separates reasoning from the text."""
+    """Check that the server separates reasoning from the text."""
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     if findings.observed_message("thinking").thought != response.message.thought:
@@ -74,7 +74,7 @@ def check_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_open_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if the reasoning is separated when the prompt opens it."""
+    """Check that the reasoning is separated when the prompt opens it."""
     if findings.reading.thought_open:
         known = findings.chosen.thought_open
         words = "the prompt opens a thought, and its end comes as text"
@@ -89,7 +89,7 @@ def check_open_reasoning(findings: Findings, response: ProbeResponse) -> Verdict
 
 
 def check_json_schema(findings: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if the text matches the schema."""
+    """Check that the text matches the schema."""
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     try:
@@ -104,7 +104,7 @@ def check_json_schema(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_stop(findings: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if the text ends at the stop sequence."""
+    """Check that the text ends at the stop sequence."""
     plain = findings.probe_responses["plain"]
     if "=" not in plain.message.text:
         return unknown_verdict("the model did not say what it was to stop at")
@@ -115,7 +115,7 @@ def check_stop(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_n(_: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if the server returns two choices."""
+    """Check that the server returns two choices."""
     return (
         passed_verdict("2 answers to one question")
         if response.choices == 2
@@ -124,14 +124,14 @@ def check_n(_: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_logprobs(_: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if the text has log probabilities."""
+    """Check that the text has log probabilities."""
     if not response.message.text:
         return unknown_verdict("the model says nothing")
     return passed_verdict("come with the text") if response.chances else ignored_field_verdict("do not come")
 
 
 def check_images(findings: Findings) -> Verdict:
-    """Judge if the model recognizes an image."""
+    """Check that the model recognizes an image."""
     response, sees = findings.probe_responses.get("image"), "vision" in (findings.metadata.abilities or ())
     if response is None:
         return unknown_verdict("was not asked")
@@ -144,7 +144,7 @@ def check_images(findings: Findings) -> Verdict:
 
 
 def check_context_length(findings: Findings) -> Verdict:
-    """Judge if the context is long enough for agents."""
+    """Check that the context is long enough for agents."""
     tokens = findings.metadata.window
     if tokens is None:
         return unknown_verdict("the server does not tell")
@@ -157,7 +157,7 @@ def check_context_length(findings: Findings) -> Verdict:
 
 
 def check_cancellation(findings: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if the server stops generating when the client disconnects: the next response then begins without delay."""
+    """Check that the server stops when the client disconnects: the next response then begins without delay."""
     endless, before = findings.probe_responses["endless"], findings.probe_responses["streamed"]
     if not endless.left or before.begun is None or response.begun is None:
         return unknown_verdict("no answer was long enough to leave")
@@ -197,7 +197,7 @@ def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, Probe
 
 
 def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
-    """Judge if `parallel_tool_calls: false` works; unknown if the model makes one tool call even without it."""
+    """Check that `parallel_tool_calls: false` works; unknown if the model makes one tool call even without it."""
     both = findings.probe_responses.get("parallel")
     if both is None or len(findings.observed_message("parallel").calls) < 2:
         return unknown_verdict("the model made no second call anyway")
@@ -206,7 +206,7 @@ def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
 
 
 def check_required_tool(findings: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if `tool_choice: required` leads to a tool call."""
+    """Check that `tool_choice: required` leads to a tool call."""
     if findings.observed_message("required").calls:
         return passed_verdict("a call was made")
     if response.is_reasoning_only:
@@ -219,7 +219,7 @@ def check_required_tool(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_named_tool(findings: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if the named tool is called.  A server that ignores the name may still support `required`."""
+    """Check that the named tool is called.  A server that ignores the name may still support `required`."""
     names = [one.name for one in findings.observed_message("named").calls]
     if names == ["get_time"]:
         return passed_verdict("that tool was called")
@@ -231,7 +231,7 @@ def check_named_tool(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_no_tool(findings: Findings, response: ProbeResponse) -> Verdict:
-    """Judge if `tool_choice: none` prevents tool calls."""
+    """Check that `tool_choice: none` prevents tool calls."""
     if response.message.calls:
         return failed_verdict("is not heeded: a call", "the gateway sends no tools then")
     if findings.observed_message("none").calls:

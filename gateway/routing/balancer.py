@@ -208,7 +208,7 @@ class _PriorityGroup:
     def _survey(self, now: float) -> None:
         """Update what depends on all members: the largest fair load, and the outliers.
 
-        The largest fair load is 1.5 times the mean and 2.  If requests come by chance, this is at least two standard
+        The largest fair load is 1.5 times the mean, plus 2.  If requests come by chance, this is at least two standard
         deviations above the mean: m/2 + 2 >= 2*sqrt(m) for every m.  So a key leaves its member only for a reason.
         """
         self._next_survey = now + _SURVEY * len(self.members)

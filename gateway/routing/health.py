@@ -95,7 +95,7 @@ class Health:
         return True
 
     def ill(self, attempt: AttemptToken, now: float) -> None:
-        """Count a failure of the server.
+        """Count a failure of the backend.
 
         It refused or lost the connection, timed out, returned 502, 503 or 504, or no valid response.
         """

@@ -14,7 +14,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from gateway.store.records import JobLeaseState, JobState, StoredJob
 from gateway.store.tables import LONGEST_MS, jobs, requests
 
-LAST = 1 << 15  # the last allowed attempt
+LAST = 1 << 15  # a number of attempts after which no process tries again
 
 
 _BEGIN, _REQUEST = insert(jobs), insert(requests)
@@ -33,7 +33,7 @@ async def begin(  # noqa: PLR0913, PLR0917 - fields of a row
 ) -> None:
     """Create the job of a response that was just opened.
 
-    wanted_until: when the job ends without a subscriber; None: never.
+    wanted_until: the job runs until then without a subscriber; None: to its end.
     """
     fields = {"attempts": 1, "cancelled": False, "wanted_until": wanted_until}
     await db.execute(_BEGIN, {"id": id, "tenant": tenant, **fields, **_lease(holder, now_ms, lease_ms)})
