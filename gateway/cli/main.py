@@ -88,8 +88,8 @@ def serve(
 def check(config: ConfigFile = None) -> None:
     """Check a configuration and print what holds.
 
-    Defaults are filled in and secrets masked; comments at the end name the format of each model. Errors go to standard
-    error, one a line with file, line and key; the exit code is 2 then.
+    Defaults are filled in and secrets masked; comments at the end name the format of each model.  Errors go to
+    standard error, one a line with file, line and key; the exit code is 2 then.
     """
     from gateway.config import dump_effective
     from gateway.formats import canonical_name

@@ -1,7 +1,7 @@
 """The demo's child process: llama.cpp's own server in the foreground.
 
-Usage: `python -m gateway.demo.llamacpp --model FILE.gguf --port N …`; the options have the names of llama-server's. The
-process runs until its standard input closes, so it does not outlive the process at the other end.
+Usage: `python -m gateway.demo.llamacpp --model FILE.gguf --port N …`; the options have the names of llama-server's.
+The process runs until its standard input closes, so it does not outlive the process at the other end.
 """
 
 import argparse

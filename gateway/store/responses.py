@@ -192,7 +192,7 @@ async def remove(db: AsyncConnection, kept: StoredResponse) -> None:
 
     A process that works on the response loses its job.
     """
-    await db.execute(_REMOVE_JOB, {"this": kept.id})  # a job that may have just finished the response
+    await db.execute(_REMOVE_JOB, {"this": kept.id})  # the job may have just finished the response
     if now := await find_locked(db, kept.id):
         owned = await db.scalar(_OWNED, {"this": now.thread})
         gone = ItemRange(now.thread, now.end, now.end) if owned else now.own
