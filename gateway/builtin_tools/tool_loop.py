@@ -176,13 +176,13 @@ class ToolLoop:
         tools: Iterable[BuiltinTool],
         limits: ToolLoopLimits,
         new_id: Callable[[str], str],
-        told: Sequence[Event] = (),
+        prelude: Sequence[Event] = (),
         approved: Sequence[ApprovedToolCall] = (),
         sources: Sources | None = None,
     ) -> None:
         self._citations = self.citations(sources) if sources is not None else None
         self._tools = {ToolName(ours.tool.name, ours.tool.namespace): ours for ours in tools}
-        self._new_id, self._prelude = new_id, told
+        self._new_id, self._prelude = new_id, prelude
         self._calls, self._rounds = limits.calls, limits.max_rounds
         self._theirs = 0  # number of the client's tool calls
         self._open: BuiltinToolCall | None = None

@@ -184,11 +184,11 @@ def find_in_page_result(page: WebPage, data: Mapping[str, Any], sources: Sources
 
 
 def _numbered(parts: Iterable[WebPage], sources: Sources) -> str:
-    said = []
+    texts = []
     for part in parts:
         number = sources.number_of(CitedSource(part.title or part.url, part.url))
-        said.append(f"[{number}] {part.title}\n{part.url}\n{part.text}".strip())
-    return numbered_text(said)
+        texts.append(f"[{number}] {part.title}\n{part.url}\n{part.text}".strip())
+    return numbered_text(texts)
 
 
 def numbered_text(parts: Iterable[str]) -> str:

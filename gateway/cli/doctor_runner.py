@@ -29,16 +29,22 @@ _LIMIT = 1 << 20  # bytes of a response of that endpoint
 class ModelExaminer:
     """Examine models of one backend.
 
-    said: the settings of the backend.
+    settings: those of the backend.
     until: the end of the examination, in the time of the event loop.
     seconds: for one response.
     tick: called after each probe, for the progress bar.
     """
 
     def __init__(
-        self, backend: Backend, said: config.BackendSettings, until: float, seconds: float, tick: Callable[[], None]
+        self, backend: Backend, settings: config.BackendSettings, until: float, seconds: float, tick: Callable[[], None]
     ) -> None:
-        self._backend, self._said, self._until, self._most, self._tick = backend, said, until, seconds, tick
+        self._backend, self._settings, self._until, self._max_seconds, self._tick = (
+            backend,
+            settings,
+            until,
+            seconds,
+            tick,
+        )
         self._now = asyncio.get_running_loop().time
 
     async def examine(self, model: str) -> Findings:
@@ -54,17 +60,17 @@ class ModelExaminer:
             self._route(model)
         )  # comes last: some servers know them only once the model is loaded
         return Findings(
-            kind=self._said.kind,
+            kind=self._settings.kind,
             probe_responses=response,
             chosen=chosen,
             metadata=known,
             responses=responses,
-            ignores=self._said.ignores,
+            ignores=self._settings.ignores,
         )
 
     def _seconds(self) -> float:
         """Return the seconds that a response may take, within both limits."""
-        return max(min(self._most, self._until - self._now()), 0)
+        return max(min(self._max_seconds, self._until - self._now()), 0)
 
     def _route(self, model: str, format: str = "auto") -> BackendRoute:
         return BackendRoute(model, config.ModelSettings(format=format), self._backend, model)
@@ -81,7 +87,7 @@ class ModelExaminer:
 
     async def _ask(self, question: ProbeRequest, model: str, *, special: bool) -> ProbeResponse:
         ledger, begun = Warnings(), self._now()
-        kind = KINDS[self._said.kind]
+        kind = KINDS[self._settings.kind]
         request, body = build_probe_body(question, model, kind, special, ledger)
         listener = ProbeResponseReader(question, request, kind)
         call, seconds = HttpUpstreamCall(self._backend, body, listener.answered), self._seconds()

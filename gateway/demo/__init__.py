@@ -34,7 +34,7 @@ class DemoNotInstalled(DemoError):
 
 
 @contextmanager
-def start_demo(*options: str, out: TextIO | None = None, patience: float = 120) -> Iterator[str]:
+def start_demo(*options: str, out: TextIO | None = None, seconds: float = 120) -> Iterator[str]:
     """Start the demo server and yield its URL.
 
     The server ends with the block, with SIGTERM, and with this process.
@@ -52,7 +52,7 @@ def start_demo(*options: str, out: TextIO | None = None, patience: float = 120) 
     progress = Progress(f"demo: loading {MODEL} into an embedded llama.cpp", out or sys.stderr)
     with _sigterm_unwinds(), tempfile.TemporaryFile() as log, child_server(command, log) as child:
         try:
-            _await_health(child, url, progress, time.monotonic() + patience)
+            _await_health(child, url, progress, time.monotonic() + seconds)
         except DemoError as error:
             progress.end("failed")
             log.seek(0)
@@ -81,7 +81,7 @@ def demo_model_file(needed: Mapping[str, str] = NEEDED) -> Path:
 
 
 @contextmanager
-def child_server(command: list[str], log: IO[bytes], patience: float = 5) -> Iterator[subprocess.Popen[bytes]]:
+def child_server(command: list[str], log: IO[bytes], seconds: float = 5) -> Iterator[subprocess.Popen[bytes]]:
     """Run a child process that ends with the block: by SIGTERM, or by SIGKILL after `patience` seconds.
 
     The child has a session of its own, so Ctrl-C reaches only this process.  Its standard input stays open, and closes
@@ -95,7 +95,7 @@ def child_server(command: list[str], log: IO[bytes], patience: float = 5) -> Ite
         finally:
             child.terminate()
             try:
-                child.wait(patience)
+                child.wait(seconds)
             except subprocess.TimeoutExpired:
                 child.kill()
 

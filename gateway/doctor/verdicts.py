@@ -148,12 +148,12 @@ def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | Non
 def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
     """Return the check that a server supports an API field; its advice names the remedy of the gateway."""
 
-    def heard(findings: Findings, response: ProbeResponse) -> Verdict:
+    def read_verdict(findings: Findings, response: ProbeResponse) -> Verdict:
         if field in response.omitted_fields:
             return failed_verdict(f"the server's API has no `{field}`")
         return judge(findings, response)
 
-    probe = check_response(question, heard, topic)
+    probe = check_response(question, read_verdict, topic)
 
     def judged(findings: Findings) -> Verdict:
         found, kind = probe.judge(findings), findings.configured_kind

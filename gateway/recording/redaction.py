@@ -121,11 +121,11 @@ def scan_strings(text: str) -> Iterator[JsonString]:
     for line in _LINE.finditer(text):
         start = line.start()
         prefix = _FIELD.match(text, start, line.end())
-        said = prefix.end() if prefix else start
-        if text[said : said + 1] in ("{", "["):
-            yield from _json(text, said, line.end())
+        begin = prefix.end() if prefix else start
+        if text[begin : begin + 1] in ("{", "["):
+            yield from _json(text, begin, line.end())
         elif not prefix or prefix[0].startswith("data"):
-            yield JsonString(said, line.end())
+            yield JsonString(begin, line.end())
 
 
 def _json(text: str, start: int, end: int) -> Iterator[JsonString]:

@@ -144,13 +144,13 @@ class Database:
         """Return True if the store may have data: the first write creates the file."""
         return self._file in _NO_FILE or Path(self._file).exists()
 
-    async def listen(self, channel: str, heard: Callable[[str], object]) -> None:
+    async def listen(self, channel: str, on_notify: Callable[[str], object]) -> None:
         """Call `heard` with each payload of `notify` until cancelled; with SQLite, return at once.
 
         Payloads sent while there is no connection to the server are lost.
         """
         if self.notifies:
-            await (await self._opened()).listen(channel, heard)
+            await (await self._opened()).listen(channel, on_notify)
 
     async def close(self) -> None:
         """Write all waiting values, and close all connections."""

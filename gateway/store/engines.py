@@ -174,18 +174,18 @@ class Engines:
         except _FAILURES as error:
             raise StoreFailed("The gateway's store cannot be used at the moment.") from error
 
-    async def listen(self, channel: str, heard: Callable[[str], object]) -> None:
+    async def listen(self, channel: str, on_notify: Callable[[str], object]) -> None:
         """Listen to a channel of PostgreSQL forever, over a new connection after each failure."""
         while True:
             with suppress(*_FAILURES):
-                await self._listen(channel, heard)
+                await self._listen(channel, on_notify)
             await asyncio.sleep(_AGAIN)
 
-    async def _listen(self, channel: str, heard: Callable[[str], object]) -> None:
+    async def _listen(self, channel: str, on_notify: Callable[[str], object]) -> None:
         """Listen until the connection fails; a statement per second detects that."""
         connection = await self._connect()
         try:
-            await connection.add_listener(channel, lambda *data: heard(data[-1]))
+            await connection.add_listener(channel, lambda *data: on_notify(data[-1]))
             while True:
                 await asyncio.sleep(_AGAIN)
                 await connection.execute("SELECT 1")
@@ -318,12 +318,12 @@ def _driver(rest: str) -> partial[Any]:
     return partial(asyncpg.connect, f"postgresql://{rest}", timeout=_WAIT, command_timeout=_ANSWER)
 
 
-def upserts(table: Table, said: Callable[[Any], Any]) -> dict[str, Any]:
+def upserts(table: Table, statement_of: Callable[[Any], Any]) -> dict[str, Any]:
     """Return INSERT … ON CONFLICT by the name of the dialect, since each has its own class.
 
     said: adds the conflict clause.
     """
-    return {"sqlite": said(sqlite.insert(table)), "postgresql": said(postgresql.insert(table))}
+    return {"sqlite": statement_of(sqlite.insert(table)), "postgresql": statement_of(postgresql.insert(table))}
 
 
 def chunked(values: Collection[str]) -> Iterator[list[str]]:

@@ -91,9 +91,9 @@ def _thread(new: NewResponse, rest: bytes) -> ItemList:
 
 
 def _new_row(new: NewResponse, rest: bytes) -> dict[str, Any]:
-    asked, id = len(new.input), new.body["id"]
-    own = ItemRange(id, 0, asked + len(new.body["output"]))
-    return {"id": id, "tenant": new.tenant, **_row(own, asked, rest)}
+    input_count, id = len(new.input), new.body["id"]
+    own = ItemRange(id, 0, input_count + len(new.body["output"]))
+    return {"id": id, "tenant": new.tenant, **_row(own, input_count, rest)}
 
 
 async def save(
@@ -165,9 +165,9 @@ def _rest(body: dict[str, Any]) -> bytes:
     return encode({**body, "output": []})
 
 
-def _row(own: ItemRange, asked: int, rest: bytes) -> dict[str, Any]:
+def _row(own: ItemRange, input_count: int, rest: bytes) -> dict[str, Any]:
     """Return the columns of a response.  asked: the number of input items."""
-    return {"thread": own.thread, "first": own.first, "output": own.first + asked, "end": own.end, "body": rest}
+    return {"thread": own.thread, "first": own.first, "output": own.first + input_count, "end": own.end, "body": rest}
 
 
 async def _grow(

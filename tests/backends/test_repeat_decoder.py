@@ -111,7 +111,7 @@ def test_chunk_template_gives_up_if_chunks_have_no_common_form():
         known.train(
             data, [TextDelta(0, "word")], lambda data: lessons.append(data) or ChatDecoder(Warnings()).decode(data)
         )
-    assert len(lessons) == repeat_decoder._PATIENCE
+    assert len(lessons) == repeat_decoder._MAX_LESSONS
 
 
 # Several chunks in one read
@@ -195,7 +195,7 @@ def test_decoder_is_settled_if_a_template_is_known_or_given_up():
     assert decoder.repeats_settled
     decoder.decode(payload({"refusal": "word"}))
     assert not decoder.repeats_settled
-    for _ in range(repeat_decoder._PATIENCE):
+    for _ in range(repeat_decoder._MAX_LESSONS):
         assert not ChatDecoder(Warnings()).repeats_settled
         decoder.decode(payload({"content": "word"}))
         decoder.decode(payload({"refusal": "word"}))

@@ -224,7 +224,7 @@ def test_demo_child_that_ignores_sigterm_is_killed():
     read, write = os.pipe()
     with (
         os.fdopen(write, "wb") as log,
-        demo.child_server([sys.executable, "-c", textwrap.dedent(script)], log, patience=0.2) as child,
+        demo.child_server([sys.executable, "-c", textwrap.dedent(script)], log, seconds=0.2) as child,
     ):
         os.read(read, 1)
     os.close(read)
@@ -244,7 +244,7 @@ def test_demo_start_times_out_also_in_a_thread():
     told = []
 
     def begin() -> None:
-        with pytest.raises(demo.DemoError) as caught, demo.start_demo(out=io.StringIO(), patience=0):
+        with pytest.raises(demo.DemoError) as caught, demo.start_demo(out=io.StringIO(), seconds=0):
             pass
         told.append(str(caught.value))
 

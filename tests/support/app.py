@@ -28,7 +28,7 @@ from support.upstream import KEY, Upstream
 from support.wait import DEADLINE, until
 
 # A deadline only ends tests that hang.  On a busy machine a store opens later, and a limit still holds.
-counters._PATIENCE = counters._LONGEST = DEADLINE
+counters._MAX_WAIT = counters._LONGEST = DEADLINE
 STORES, NUMBERS = tempfile.TemporaryDirectory(), itertools.count()
 atexit.register(STORES.cleanup)
 

@@ -14,7 +14,7 @@ _string = json.Decoder(str).decode
 _list = json.Decoder(list[str]).decode
 _quoted = b'"%b"'.__mod__
 _PROBE = "\x00 another text"
-_PATIENCE = 32
+_MAX_LESSONS = 32
 _WINDOW = 16 << 10  # bytes per step; a run that ends early costs a second pass over one step only
 
 
@@ -35,14 +35,14 @@ class RepeatedChunkDecoder(Struct, eq=False):
         text     Hel
         _closed  "}}]}\\n\\n                                  a quote, _after, the ending of a frame
 
-    _patience: the number of forms to learn without a use before learning stops.
+    _max_lessons: the number of forms to learn without a use before learning stops.
     _before, _after: the bytes of a payload around the string with its quotes.
     _between: the bytes between two texts, `_closed` and `_opened`.
     _lessons: the number of forms since the last use.
     decoded_characters: the characters of the texts of all events.
     """
 
-    _patience: int = _PATIENCE
+    _max_lessons: int = _MAX_LESSONS
     _before: bytes = b""
     _after: bytes = b""
     _begins: int = 0  # position of the string in a payload; _ends counts from the payload's end
@@ -57,7 +57,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
     @property
     def is_settled(self) -> bool:
         """Return True if a form is known, or if learning has stopped."""
-        return self._event is not None or self._lessons == self._patience
+        return self._event is not None or self._lessons == self._max_lessons
 
     def event(self, payload: bytes) -> RepeatableEvent | None:
         """Return the event of a payload; None if it has another form or no text."""
@@ -154,7 +154,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         decode: decode a payload without a change of state.  A probe text proves where the string of the event stands.
         """
         self._event = None
-        if len(events) != 1 or self._lessons == self._patience:
+        if len(events) != 1 or self._lessons == self._max_lessons:
             return
         found = _form(events[0])
         if not found:

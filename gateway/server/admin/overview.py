@@ -27,7 +27,7 @@ from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import Backend, ListedModel
 from gateway.server.upstream.model_registry import BackendRoute, ModelRegistry
 
-_PATIENCE = 1.0  # seconds to wait for the backends
+_MAX_WAIT = 1.0  # seconds to wait for the backends
 _MODELS = 100
 _REQUESTS = 100
 _FAILED = 50
@@ -66,7 +66,7 @@ async def build_overview(config: Config, directory: ModelRegistry, telemetry: Te
 
 async def _in_time(saying: Awaitable[_Said], otherwise: _Else) -> _Said | _Else:
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_MAX_WAIT):
             return await saying
     except (TimeoutError, GatewayError):
         return otherwise
@@ -144,7 +144,7 @@ async def _place(route: BackendRoute) -> ModelBackendView:
 async def _said(backend: Backend) -> int | str:
     """Return the number of models that the backend lists, or the reason why it is unknown."""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_MAX_WAIT):
             return len(await backend.models())
     except TimeoutError:
         return f"The backend '{backend.name}' takes longer than a second to say which models it serves."

@@ -62,7 +62,7 @@ _NOT_KEPT = {"cache-control": "no-store"}
 
 
 def render_overview(root: str, overview: Overview | None) -> str:
-    """Return the page `/`.  root: the base URL of the gateway; seen: None for a client that has to send a key."""
+    """Return the page `/`.  root: the base URL of the gateway; overview: None for a client that has to send a key."""
     return _templates().get_template("overview.html").render(root=root, overview=overview, version=__version__)
 
 

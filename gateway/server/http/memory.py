@@ -14,7 +14,7 @@ from gateway.errors import UpstreamUnavailable
 FREE = 16 << 10  # bytes of a body that are not counted: as many requests as there may be take little with them
 _COPIES = 3  # as it came, decoded, and as the backend gets it
 _MUCH = 32 << 20  # bytes
-_PATIENCE = 5.0  # seconds that a body waits for room, unread
+_MAX_WAIT = 5.0  # seconds that a body waits for room, unread
 _FULL = "The requests that are being answered take all the memory of 'limits.memory_bytes': try again soon."
 _library: Any = ctypes.CDLL(None) if os.name == "posix" else None
 _MMAP_THRESHOLD = -3  # of mallopt(3)
@@ -44,7 +44,7 @@ class Buffers:
         entry = size, limit, own, turn
         self._waiting.append(entry)
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_MAX_WAIT):
                 await turn
         except BaseException as error:
             if turn.cancelled():

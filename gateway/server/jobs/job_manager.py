@@ -29,7 +29,7 @@ _log = logging.getLogger("gateway")
 _HELD = 1.0  # seconds between two renewals of the leases, which also read cancellations
 _ORPHANS = 5  # renewals between two searches for jobs without a process
 _MAX = 16  # jobs claimed at a time
-_PATIENCE = 0.1  # seconds between two looks at a job that is to end
+_MAX_WAIT = 0.1  # seconds between two looks at a job that is to end
 _WISH = "!"  # before a job's id in a notification: its process has to read the job's state
 _SCOPE: Scope = {"type": "http", "headers": []}  # of a request without a client
 
@@ -167,7 +167,7 @@ class JobManager:
             job.cancel()
         while found:
             await self._adopt([id])
-            await asyncio.sleep(_PATIENCE)
+            await asyncio.sleep(_MAX_WAIT)
             async with self.store.reading() as db:
                 found = await jobs.job_state(db, id) is not None
 

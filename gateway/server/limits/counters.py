@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("gateway")
-_PATIENCE = 5.0  # seconds that a request waits for the counter
+_MAX_WAIT = 5.0  # seconds that a request waits for the counter
 _BLIND = 5.0  # seconds without counting after the counter has failed
 _TOLD = 60.0  # seconds between two log messages about that
 
@@ -72,7 +72,7 @@ class LenientCounter:
     async def _tried(self, ask: Callable[[], Awaitable[_T]]) -> _T | None:
         if time.monotonic() >= self._blind_until:
             try:
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_MAX_WAIT):
                     return await ask()
             except (StoreFailed, TimeoutError) as error:
                 self._give_up(error)

@@ -55,7 +55,7 @@ class RedactingFormatter(logging.Formatter):
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
         """Format an exception: without messages unless content is shown."""
-        return super().formatException(ei) if shows_content() else "\n".join(_told(ei[1]))
+        return super().formatException(ei) if shows_content() else "\n".join(_traceback_lines(ei[1]))
 
 
 def shows_content() -> bool:
@@ -63,7 +63,7 @@ def shows_content() -> bool:
     return content.isEnabledFor(logging.INFO)
 
 
-def _told(error: BaseException | None) -> list[str]:
+def _traceback_lines(error: BaseException | None) -> list[str]:
     """Return the traceback with its causes first, as Python does."""
     if error is None:
         return []
@@ -71,7 +71,7 @@ def _told(error: BaseException | None) -> list[str]:
     inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     here = "".join(traceback.format_tb(error.__traceback__)).rstrip()
-    return [*_told(before), here, kind, *(line for one in inner for line in _told(one))]
+    return [*_traceback_lines(before), here, kind, *(line for one in inner for line in _traceback_lines(one))]
 
 
 def access_log_line(seen: RequestRecord) -> str:

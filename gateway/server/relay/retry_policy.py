@@ -14,7 +14,7 @@ from gateway.server.middleware.auth import may_use_model
 from gateway.server.upstream.model_registry import BackendRoute, ModelEntry
 from gateway.server.upstream.slots import QueueIdentity
 
-_PATIENCE = 2  # seconds that a server is waited for which has said when to come back; beyond that its client knows best
+_MAX_WAIT = 2  # seconds that a server is waited for which has said when to come back; beyond that its client knows best
 _ELSEWHERE = (404, 429)  # what another backend may have, or have time for, as for all that is no fault of the request
 _TOO_LONG = "context_length_exceeded"
 _WEIGHTS = {"high": 4.0, "normal": 2.0, "low": 1.0}
@@ -89,7 +89,7 @@ class RetryPolicy:
 
     def _same(self, retry_after: str | None) -> Target | None:
         """The backend that was asked last, if it has said when it will have time, and that is soon."""
-        if not (retry_after and retry_after.isdecimal() and int(retry_after) <= _PATIENCE):
+        if not (retry_after and retry_after.isdecimal() and int(retry_after) <= _MAX_WAIT):
             return None
         return Target(self._last, int(retry_after))
 

@@ -25,8 +25,8 @@ from gateway.backends.model_metadata import (
 )
 from gateway.server import httpx
 
-_PATIENCE = 1.0  # seconds that a request waits for a result …
-_LONG_PATIENCE = 5.0  # … and for one that decides how the model's text is read
+_WAIT = 1.0  # seconds that a request waits for a result …
+_LONG_WAIT = 5.0  # … and for one that decides how the model's text is read
 _SECONDS = 5.0  # timeout of a query; its result is cached even if no request waits any more
 _AGAIN_SECONDS = 30.0  # seconds until a failed query is repeated
 _MAX = 256  # cached results
@@ -59,9 +59,9 @@ class MetadataCache:
 
     async def metadata_of(self, model: str) -> ModelMetadata:
         """Return the server's metadata of a model."""
-        return _of(model, await self._told(ASKS.get(self._kind, ()), model))
+        return _of(model, await self._query(ASKS.get(self._kind, ()), model))
 
-    def told(self, model: str) -> ModelMetadata:
+    def known_metadata(self, model: str) -> ModelMetadata:
         """Return the cached metadata of a model, without querying the server."""
         keys = [_key(ask, model, _NO_SETTINGS) for ask in ASKS.get(self._kind, ())]
         return _of(model, [answer for key in keys if (answer := self._answer(key)) is not None])
@@ -69,17 +69,17 @@ class MetadataCache:
     async def chat_template(self, model: str) -> str | None:
         """Return the chat template; None if the server does not show it."""
         asks = [TEMPLATES[self._kind]] if self._kind in TEMPLATES else []
-        return _of(model, await self._told(asks, model, patience=_LONG_PATIENCE)).template
+        return _of(model, await self._query(asks, model, seconds=_LONG_WAIT)).template
 
     async def rendered_prompt(self, model: str, settings: TemplateSettings) -> str | None:
         """Return the prompt of a request up to the beginning of the response; None if the server does not render it."""
         asks = [PROMPTS[self._kind]] if self._kind in PROMPTS else []
-        return next(iter(await self._told(asks, model, settings, _LONG_PATIENCE)), None)
+        return next(iter(await self._query(asks, model, settings, _LONG_WAIT)), None)
 
     async def continues_messages(self, model: str) -> bool:
         """Return whether a response continues its prefill; True if the server does not show it."""
         asks = [CONTINUES[self._kind]] if self._kind in CONTINUES else []
-        items: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
+        items: list[bool] = await self._query(asks, model, seconds=_LONG_WAIT)
         return all(items)
 
     def cached_metadata(self, model: str) -> list[LearnedMetadata]:
@@ -100,18 +100,18 @@ class MetadataCache:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
 
-    async def _told(
+    async def _query(
         self,
         asks: Sequence[MetadataQuery[_Found]],
         model: str,
         settings: TemplateSettings = _NO_SETTINGS,
-        patience: float = _PATIENCE,
+        seconds: float = _WAIT,
     ) -> list[_Found]:
-        """Return the results that exist after at most `patience` seconds."""
+        """Return the results that exist after at most `seconds`."""
         keys = [self._refreshed(ask, model, settings) for ask in asks]
         awaited = [self._asking[key] for key in keys if key in self._asking and self._answer(key) is None]
         if awaited:
-            await asyncio.wait(awaited, timeout=patience)
+            await asyncio.wait(awaited, timeout=seconds)
         return [answer for key in keys if (answer := self._answer(key)) is not None]
 
     def _answer(self, key: _Key) -> Any:  # noqa: ANN401 - of the query's own type

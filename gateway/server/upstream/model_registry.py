@@ -227,7 +227,7 @@ async def metadata_of_route(route: BackendRoute) -> ModelMetadata:
 def remembered(route: BackendRoute) -> int | None:
     """Return the known context length in tokens without a request to the backend; None if unknown."""
     backend, model = route.backend, route.upstream_model
-    return backend.listed_window(model) or backend.learner.told(model).window
+    return backend.listed_window(model) or backend.learner.known_metadata(model).window
 
 
 async def context_length(route: BackendRoute) -> int | None:

@@ -217,7 +217,7 @@ async def test_overview_shows_why_a_backend_is_unavailable():
 
 
 async def test_overview_does_not_wait_for_a_silent_backend(monkeypatch):
-    monkeypatch.setattr(overview, "_PATIENCE", 0.05)
+    monkeypatch.setattr(overview, "_MAX_WAIT", 0.05)
     more = {"open": {"url": "http://127.0.0.1:1"}}
     async with gateway(HELLO, more_backends=more) as site:
         site.upstream.answer_lists_with([HANG])

@@ -55,7 +55,7 @@ async def test_buffers_have_room_for_what_is_too_large_if_it_is_alone():
 
 
 async def test_buffers_refuse_what_waits_too_long(monkeypatch):
-    monkeypatch.setattr(memory, "_PATIENCE", 0.01)
+    monkeypatch.setattr(memory, "_MAX_WAIT", 0.01)
     store = Buffers()
     store.taken = 60
     with Room(store, 60) as room, pytest.raises(UpstreamUnavailable, match=r"limits\.memory_bytes"):
@@ -85,7 +85,7 @@ async def test_buffers_forget_a_request_that_is_given_up(room):
 @pytest.mark.parametrize("path", ["chat/completions", "embeddings", "conversations"])
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_body_without_room_is_refused_while_others_are_answered(monkeypatch, path, chunked):
-    monkeypatch.setattr(memory, "_PATIENCE", 0.05)
+    monkeypatch.setattr(memory, "_MAX_WAIT", 0.05)
     go = asyncio.Event()
     async with gateway(paused(go), HELLO, limits={"memory_bytes": LIMIT}) as site:
         first = asyncio.create_task(site.chat(BODY))

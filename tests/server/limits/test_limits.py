@@ -370,7 +370,7 @@ async def test_limit_counter_is_not_asked_again_soon_after_a_failure(tmp_path, m
 
 
 async def test_limit_counter_timeout_admits_the_request(monkeypatch, clock, caplog):
-    monkeypatch.setattr(counters, "_PATIENCE", 0.01)
+    monkeypatch.setattr(counters, "_MAX_WAIT", 0.01)
 
     class Slow:
         async def take(self, *_):
