@@ -20,7 +20,7 @@ help:
 	@echo 'make unit          the tests of pure code, in a minute'
 	@echo 'make test          set up, then what belongs to every change: linters, types, unit and edge tests, some system tests'
 	@echo 'make test-all      all tests, all cuts, with coverage'
-	@echo 'make lint          linters and type checker'
+	@echo 'make lint          linters, rules of tests, plain English, spelling and types'
 	@echo 'make flaky         run tiers many times in random order, and name tests that differ; ARGS="--tiers unit --runs 20 --load 4"'
 	@echo 'make mutants       change random lines, and see whether tests notice; ARGS="--count 40"'
 	@echo 'make regenerate    write all generated files: docs, goldens, costs'
@@ -74,6 +74,8 @@ lint: $(VENV)/unit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(TOOL) support.rules
+	$(TOOL) support.language
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 check: $(VENV)/unit
