@@ -53,8 +53,8 @@ class Problem(Struct, frozen=True):
 
 
 # What ends an answer from outside: nobody wants it any more, or there is no time left for it.
-CANCELLED = Problem(499, "The client has left, or has cancelled the request.", "cancelled")
-STOPPED = Problem(503, "The gateway was stopped before the answer was complete.", "server_is_overloaded")
+CANCELLED = Problem(499, "The client disconnected or cancelled the request.", "cancelled")
+STOPPED = Problem(503, "The gateway was stopped before the response was complete. Retry.", "server_is_overloaded")
 ENDS = (CANCELLED, STOPPED)
 
 

@@ -17,7 +17,7 @@ class FrameTooLong(UpstreamInvalid):
     code = "frame_too_long"
 
     def __init__(self, what: str, limit: int) -> None:
-        super().__init__(f"The backend sent {what} of more than {limit} bytes.")
+        super().__init__(f"The backend sent {what} larger than the limit of {limit} bytes.")
 
 
 class FrameDecoder(Protocol):

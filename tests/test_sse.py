@@ -53,7 +53,7 @@ def test_whole_body_is_one_payload():
 def test_whole_body_longer_than_the_limit_is_refused():
     for pieces in ([b"0123456789x"], singly(b"0123456789x")):
         body = BodyBuffer(10)
-        with pytest.raises(FrameTooLong, match=r"^The backend sent a body of more than 10 bytes\.$"):
+        with pytest.raises(FrameTooLong, match=r"^The backend sent a body larger than the limit of 10 bytes\.$"):
             for piece in pieces:
                 body.append(piece)
 
@@ -70,7 +70,7 @@ def test_ndjson_lines_are_the_same_under_every_cut(stream, payloads):
 @pytest.mark.parametrize(("framing", "what", "end"), [(SSE, "an event", b"\n\n"), (NDJSONDecoder, "a line", b"\n")])
 def test_frame_too_long_error_names_an_event_or_a_line(framing, what, end):
     for pieces in ([b"data: 45678901" + end], singly(b"data: 45678901" + end)):
-        with pytest.raises(FrameTooLong, match=f"^The backend sent {what} of more than 13 bytes.$"):
+        with pytest.raises(FrameTooLong, match=f"^The backend sent {what} larger than the limit of 13 bytes.$"):
             payloads_of(pieces, limit=13, framing=framing)
 
 

@@ -40,17 +40,17 @@ class Counts(Struct, frozen=True):
     def check_raw(self, raw: bytes) -> None:
         """Raise TooLarge for JSON with more values than that, or too many escapes.  raw: any bytes, JSON or not."""
         if len(raw) > _ESCAPES and _count(raw, b"\\") > _ESCAPES:
-            raise TooLarge(f"The request body has more than {_ESCAPES} backslashes.")
+            raise TooLarge(f"The request body contains more than {_ESCAPES} backslashes. Send a smaller body.")
         if len(raw) <= self.values or _most_values(raw) <= self.values:
             return
         values = numbers = 0
         for counted, of_them in _counts(raw):
             values, numbers = values + counted - of_them, numbers + of_them
             if values > self.values:
-                limit = f"{self.values} values, {_FOR_AN_ITEM} for each of the gateway's 'limits.items'"
-                raise TooLarge(f"The request body has more than {limit}.")
+                limit = f"{self.values} values ({_FOR_AN_ITEM} times the gateway's 'limits.items')"
+                raise TooLarge(f"The request body contains more than {limit}. Send a smaller body.")
             if numbers > _NUMBERS:
-                raise TooLarge(f"The request body has more than {_NUMBERS} numbers in lists.")
+                raise TooLarge(f"The request body contains more than {_NUMBERS} numbers in lists. Send a smaller body.")
 
     def check_lists(self, body: Mapping[str, Any]) -> None:
         """Raise BadRequest for too many items, or too many parts of an item."""
@@ -142,7 +142,7 @@ def known(raw: bytes) -> dict[str, Any]:
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"We could not parse the JSON body of your request. ({fault(raw, error)})") from None
     if len(raw) > _DEEPEST and _opens_often(raw) and _is_deep([body]):
-        raise BadRequest(f"The JSON body of your request is nested more than {_DEEPEST} levels deep.")
+        raise BadRequest(f"The JSON body of your request is nested more than {_DEEPEST} levels deep. Flatten it.")
     if not isinstance(body, dict):
         raise wrong_type(body, "body", "an object")
     return {name: value for name, value in body.items() if value is not None} if None in body.values() else body
@@ -152,9 +152,9 @@ def fault(raw: bytes, error: Exception) -> str:
     """Return why JSON could not be parsed; the parser calls half a surrogate pair truncated data."""
     found = next((escape for escape in _SURROGATES.finditer(raw) if escape[1]), None)
     if not found:
-        return f"The parser said: {error}."
+        return f"Parser error: {error}."
     place = f"{found[1].decode()} at byte {found.start()}"
-    return f"A string has the lone surrogate {place}. Half of a surrogate pair is no text."
+    return f"A string contains the lone surrogate {place}. Send both halves of the surrogate pair."
 
 
 def _opens_often(raw: bytes) -> bool:

@@ -98,7 +98,7 @@ def _check_together(body: dict[str, Any]) -> None:
     if best_of is not None and best_of < n:
         raise BadRequest(f"'best_of' ({best_of}) must be at least 'n' ({n}).", code="invalid_value", param="best_of")
     if best_of is not None and best_of > n and body.get("stream"):
-        message = "'best_of' cannot be streamed where it is greater than 'n'."
+        message = f"'best_of' ({best_of}) must equal 'n' ({n}) when 'stream' is true."
         raise BadRequest(message, code="invalid_value", param="best_of")
 
 

@@ -72,10 +72,12 @@ class EmbeddingsRequest(Struct, frozen=True):
         for place, entry in enumerate(list_entries(value, "data")):
             index = entry.get("index", place)
             if not isinstance(index, int) or index not in range(len(vectors)) or vectors[index] is not None:
-                raise UpstreamInvalid(f"The backend gave an embedding of what was not asked for: number {index}.")
+                raise UpstreamInvalid(
+                    f"The backend returned an embedding with an invalid or repeated index: {index!r}."
+                )
             vectors[index] = self._shown(entry.get("embedding", Raw(b"null")), ledger)
         if None in vectors:
-            raise UpstreamInvalid(f"The backend gave no embedding of text {vectors.index(None)}.")
+            raise UpstreamInvalid(f"The backend returned no embedding for input {vectors.index(None)}.")
         data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
         return {
             "object": "list",
@@ -98,7 +100,7 @@ class EmbeddingsRequest(Struct, frozen=True):
                 numbers = _cut(numbers, wanted)
             return Raw(json.encode(_packed(numbers) if encoding == "base64" else numbers))
         except (DecodeError, ValueError, struct.error, OverflowError):
-            message = "The backend gave an embedding that is no list of numbers, nor base64 of one."
+            message = "The backend returned an embedding that is neither a list of numbers nor base64."
             raise UpstreamInvalid(message) from None
 
 

@@ -57,7 +57,9 @@ class RerankRequest(Struct, frozen=True):
         for entry in list_entries(data, "results", "data"):
             index, score = entry.get("index"), entry.get("relevance_score", entry.get("score"))
             if not isinstance(index, int) or index not in range(len(self.documents)) or not _is_number(score):
-                raise UpstreamInvalid("The backend ranked what is no document, or without a score.")
+                raise UpstreamInvalid(
+                    "The backend returned a result with an invalid document index or without a score."
+                )
             scores[index] = score
         best = sorted(scores.items(), key=lambda scored: -scored[1])[: self.top_n]
         characters = sum(len(self.query) + len(str(document)) for document in self.documents)

@@ -28,7 +28,7 @@ class TokenizeRequest(Struct, frozen=True):
         if not names:
             return None
         if "messages" in self.rest and "messages" not in names:
-            message = "This model's backend tokenizes texts only: send 'prompt' instead of 'messages'."
+            message = "This model's backend tokenizes only text. Send 'prompt' instead of 'messages'."
             raise BadRequest(message, code="unsupported_value", param="messages")
         for name in self.rest.keys() - names.keys():
             ledger.add("dropped", name)
@@ -42,13 +42,13 @@ class TokenizeRequest(Struct, frozen=True):
     def answer(self, data: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         found = data.get("tokens") if isinstance(data, dict) else None
         if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
-            raise UpstreamInvalid("The backend's answer has no list of tokens.")
+            raise UpstreamInvalid("The backend's response has no list of tokens.")
         longest = data.get("max_model_len")
         return {"tokens": found, "count": len(found), **({"max_model_len": longest} if longest else {})}
 
 
 class DetokenizeRequest(Struct, frozen=True):
-    service: ClassVar[str] = "put tokens into text"
+    service: ClassVar[str] = "convert tokens to text"
     problem_param: ClassVar[str] = "tokens"
     model: str
     tokens: list[int]
@@ -66,7 +66,7 @@ class DetokenizeRequest(Struct, frozen=True):
         texts = [data.get(name) for name in ("prompt", "content", "text")] if isinstance(data, dict) else []
         text = next((text for text in texts if isinstance(text, str)), None)
         if text is None:
-            raise UpstreamInvalid("The backend's answer has no text.")
+            raise UpstreamInvalid("The backend's response has no text.")
         return {"prompt": text}
 
 
@@ -76,7 +76,11 @@ def parse_tokenize(raw: bytes, counts: Counts = COUNTS) -> TokenizeRequest:
     if "prompt" not in body and "messages" not in body:
         raise missing_parameter("prompt")
     if "prompt" in body and "messages" in body:
-        raise BadRequest("Only one of 'prompt' and 'messages' can be given.", code="invalid_value", param="messages")
+        raise BadRequest(
+            "'prompt' and 'messages' are mutually exclusive. Send only one of them.",
+            code="invalid_value",
+            param="messages",
+        )
     return TokenizeRequest(body.pop("model"), body)
 
 

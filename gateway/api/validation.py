@@ -31,7 +31,7 @@ def check_exclusive(value: Mapping[str, Any], param: str, names: Iterable[str]) 
     """Raise BadRequest where more than one of these members is given."""
     given = [f"'{name}'" for name in names if value.get(name) is not None]
     if len(given) > 1:
-        message = f"Mutually exclusive parameters in '{param}': give only one of {' and '.join(given)}."
+        message = f"Mutually exclusive parameters in '{param}': send only one of {' and '.join(given)}."
         raise BadRequest(message, code="mutually_exclusive_parameters", param=param)
 
 
@@ -191,7 +191,7 @@ def check_moderation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded 
     policy = value.get("policy")
     sides = policy.values() if isinstance(policy, dict) else ()
     if any(isinstance(side, dict) and side.get("mode") == "block" for side in sides):
-        message = "Moderation that blocks is not supported: no moderation engine is configured."
+        message = "Blocking moderation is not supported: the gateway has no moderation engine."
         raise BadRequest(message, code="unsupported_value", param=param)
 
 

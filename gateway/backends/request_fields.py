@@ -200,7 +200,7 @@ def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger:
     type = part["type"]
     match part_rule(type, kind):
         case RejectedRule():
-            message = f"This model's backend takes no parts of type '{safe_name(type)}'."
+            message = f"This model's backend does not support content parts of type '{safe_name(type)}'."
             raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
         case TranslatedRule(into=into) if into and (made := into(part, request)) != part:
             ledger.add("translated", type)
@@ -217,5 +217,7 @@ def _check_inline(part: dict[str, Any], param: str) -> None:
     type = part["type"]
     match part.get(type):
         case {"url": str(url)} if url[:5].lower() != "data:":
-            message = f"The server of this model is let fetch nothing: send what '{safe_name(type)}' is, as a data URL."
+            message = (
+                f"This model's backend must not fetch URLs. Send the content of '{safe_name(type)}' as a data URL."
+            )
             raise BadRequest(message, code="unsupported_value", param=f"{param}.{type}.url")

@@ -117,7 +117,9 @@ class Normalizer(Struct, eq=False):
 
     def _finish(self, event: Finish) -> Iterable[Event]:
         if event.reason in _FAILED:
-            return self.fail(Problem(502, f"The backend ended the answer: {event.reason}.", "upstream_error"))
+            return self.fail(
+                Problem(502, f"The backend ended the response with finish reason '{event.reason}'.", "upstream_error")
+            )
         reason = _REASONS.get(event.reason)
         if not reason:
             self._setting.ledger.add("repaired", "finish_reason")

@@ -12,8 +12,8 @@ from gateway.pipeline.tool_calls import ParserSettings
 from gateway.sse import SSE, BodyBuffer, FrameDecoder, FrameTooLong, NDJSONDecoder
 from gateway.transforms import EventFilter
 
-_LOST = Problem(502, "The backend closed the connection before its answer ended.", "upstream_lost")
-_NO_CHOICE = Problem(502, "The backend's answer is no chat completion: it has no choices.", "upstream_error")
+_LOST = Problem(502, "The backend closed the connection before its response was complete.", "upstream_lost")
+_NO_CHOICE = Problem(502, "The backend's response is not a chat completion: it has no choices.", "upstream_error")
 _LONE = 4 << 10  # bytes of data that goes the short way
 _STREAMS: dict[str, Callable[[int], FrameDecoder]] = {"text/event-stream": SSE, "application/x-ndjson": NDJSONDecoder}
 

@@ -34,7 +34,7 @@ _ANSWER = 30  # seconds that a server may take for one statement
 _AGAIN = 1.0  # seconds between checks of a listening connection, and before a new one
 _LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that never changes
 _CLOSED = "The gateway's store is closed."
-_LOST = "The gateway's database file was deleted or replaced while it was in use: restart the gateway."
+_LOST = "The gateway's database file was deleted or replaced while in use. The operator must restart the gateway."
 _NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
 _PRIVATE = True  # errors go to the log, the contents of clients and models do not
 _MOST = 500  # values in a statement; SQLite accepts 32766
@@ -116,13 +116,15 @@ class Writers:
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn.  Raises StoreFailed at once if too many wait, and after half a minute."""
         if self._waiting >= _MOST_WAITING:
-            raise StoreFailed("The gateway's store has too much to do: try again soon.", retry_after="1")
+            message = f"The gateway's store is overloaded ({_MOST_WAITING} transactions waiting). Retry after 1 s."
+            raise StoreFailed(message, retry_after="1")
         self._waiting += 1
         try:
             async with asyncio.timeout(_QUEUE):
                 await self._turns.acquire()
         except TimeoutError:
-            raise StoreFailed("The gateway's store has too much to do: try again soon.", retry_after="1") from None
+            message = f"The gateway's store is overloaded (a transaction waited {_QUEUE} s). Retry after 1 s."
+            raise StoreFailed(message, retry_after="1") from None
         finally:
             self._waiting -= 1
         try:
@@ -172,7 +174,7 @@ class Engines:
         except _OURS:
             raise
         except _FAILURES as error:
-            raise StoreFailed("The gateway's store cannot be used at the moment.") from error
+            raise StoreFailed("The gateway's store is unavailable. Retry later.") from error
 
     async def listen(self, channel: str, on_notify: Callable[[str], object]) -> None:
         """Listen to a channel of PostgreSQL forever, over a new connection after each failure."""

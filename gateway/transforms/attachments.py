@@ -72,7 +72,7 @@ def file_urls(request: Request) -> dict[str, str]:
             if _is_file(part) and (url := _elsewhere(part["file"])) is not None:
                 param = f"messages[{i}].content[{j}].file.file_url"
                 if not url[:8].lower().startswith(("http://", "https://")):
-                    text = f"Invalid '{param}': expected a URL that begins with http:// or https://."
+                    text = f"Invalid '{param}': expected a URL that starts with http:// or https://."
                     raise BadRequest(text, code="invalid_value", param=param)
                 found.setdefault(url, param)
     return found
@@ -168,7 +168,7 @@ def _elsewhere(data: dict[str, Any]) -> str | None:
 def _file(body: dict[str, Any], param: str) -> _AttachedFile:
     encoded = body.get("file_data")
     if encoded is None and body.get("file_id") is not None:
-        message = "Files are not stored here: send the file itself, as 'file_data', instead of a 'file_id'."
+        message = "The gateway stores no files. Send the file itself as 'file_data' instead of a 'file_id'."
         raise BadRequest(message, code="unsupported_value", param=f"{param}.file_id")
     if encoded is None:
         message = f"Missing required parameter: '{param}.file_data'."
@@ -224,7 +224,7 @@ def image_urls(request: Request) -> dict[str, str]:
             elif url[:8].lower().startswith(("http://", "https://")):
                 found.setdefault(url, param)
             else:
-                text = f"Invalid '{param}': expected a data URL, or one that begins with http:// or https://."
+                text = f"Invalid '{param}': expected a data URL, or a URL that starts with http:// or https://."
                 raise BadRequest(text, code="invalid_image_url", param=param)
     return found
 

@@ -181,11 +181,11 @@ class OutputValidationFilter:
         if self._request.is_tool_forced and (text or not cut):
             words = f"That was no call. {demand_text(self._request)}"
             broken.append(
-                OutputViolation("tool_choice", "The model did not call a tool, as 'tool_choice' demands.", words)
+                OutputViolation("tool_choice", "The model did not call a tool, which 'tool_choice' requires.", words)
             )
         if self._form and (why := self._misfit(self._form, text, cut=cut)):
             field, nothing_but = self._form.field, "the JSON" if self._form.is_json else "that text"
-            message = f"The model's answer does not fit '{field}': {why}"
+            message = f"The model's response does not match '{field}': {why}"
             words = f"That does not fit: {why}\nAnswer again, with nothing but {nothing_but}."
             broken.append(OutputViolation(field, message, words))
         return tuple(broken)

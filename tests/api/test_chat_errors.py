@@ -221,8 +221,8 @@ async def test_backend_error_becomes_its_status_in_the_shape_of_the_api(case):
         ({"message": "flat"}, "flat"),
         ({"detail": [{"msg": "one"}, "two", {"x": 1}]}, "one; two; {'x': 1}"),
         ({"error": {"detail": "nested"}}, "nested"),
-        (b"<html>secret page</html>", "The backend answered 400 without an error that can be read."),
-        (b"", "The backend answered 400 without an error that can be read."),
+        (b"<html>secret page</html>", "The backend returned HTTP 400 without a readable error."),
+        (b"", "The backend returned HTTP 400 without a readable error."),
     ],
 )
 async def test_backend_error_message_reaches_the_client_but_no_page_does(body, message):
@@ -258,7 +258,10 @@ async def test_backend_error_about_its_key_is_logged_and_hidden_from_the_client(
     async with gateway(refusal, logs={"content": True}) as site:
         answer = await site.chat()
         assert problem(answer) == (502, FAULT, "upstream_auth_error", None)
-        assert answer.json()["error"]["message"] == "The backend refused the gateway's credentials."
+        assert (
+            answer.json()["error"]["message"]
+            == "The backend rejected the gateway's API key. The operator must check 'api_key'."
+        )
     (record,) = excerpts_of(caplog)
     assert "Incorrect API key provided: ..." in record
     assert KEY not in record

@@ -119,8 +119,8 @@ REFUSED = [
     not_among("tool_choice", "maybe", "'none', 'auto', and 'required'"),
     not_among("function_call", "maybe", "'none' and 'auto'"),
     not_among("modalities[1]", "smell", "'text' and 'audio'", modalities=["text", "smell"]),
-    ({"modalities": ["text", "audio"]}, "Audio output is not supported: ask for 'text' only.", "unsupported_value", "modalities"),
-    ({"moderation": {"model": "m", "policy": {"output": {"mode": "block"}}}}, "Moderation that blocks is not supported: no moderation engine is configured.", "unsupported_value", "moderation"),
+    ({"modalities": ["text", "audio"]}, "Audio output is not supported. Request only 'text'.", "unsupported_value", "modalities"),
+    ({"moderation": {"model": "m", "policy": {"output": {"mode": "block"}}}}, "Blocking moderation is not supported: the gateway has no moderation engine.", "unsupported_value", "moderation"),
     ({"safety_identifier": "x" * 129}, "Invalid 'safety_identifier': string too long. Expected a string with maximum length 128, but got a string with length 129 instead.", "string_above_max_length", "safety_identifier"),
     ({"metadata": {str(i): "x" for i in range(17)}}, "Invalid 'metadata': too many properties. Expected an object with at most 16, but got 17.", "object_above_max_properties", "metadata"),
     ({"metadata": {"k" * 65: "x"}}, None, "string_above_max_length", "metadata." + "k" * 64),
@@ -163,7 +163,7 @@ REFUSED = [
     ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [TOOL, CLOCK_TOOL, {"type": "function", "name": "z"}]}}, "tools": [TOOL]},
      "Invalid value for 'tool_choice': the tool 'clock' is not among 'tools'.", "invalid_value", "tool_choice"),
     ({"functions": []}, None, "empty_array", "functions"),
-    ({"functions": [WEATHER], "tools": [TOOL]}, "'functions' and 'tools' cannot both be given.", None, "functions"),
+    ({"functions": [WEATHER], "tools": [TOOL]}, "'functions' and 'tools' are mutually exclusive. Send only 'tools'.", None, "functions"),
     missing("functions[0].name", functions=[{}]),
     missing("function_call.name", functions=[WEATHER], function_call={}),
     ({"functions": [WEATHER], "function_call": {"name": "x"}}, None, "invalid_value", "tool_choice"),
@@ -198,7 +198,7 @@ REFUSED = [
     (message(USER, {"role": "assistant", "tool_calls": [CALLED]}, {**ANSWERED, "tool_call_id": "call_2"}), NOT_PRECEDED, None, "messages[2].role"),
     missing("messages[0].name", **message({"role": "function", "content": "x"})),
     (message({"role": "function", "name": "f", "content": 1}), None, "invalid_type", "messages[0].content"),
-    (message(USER, {"role": "function", "name": "f", "content": "x"}), "No call of the function 'f' precedes its result.", None, "messages[1].name"),
+    (message(USER, {"role": "function", "name": "f", "content": "x"}), "The result of function 'f' has no preceding call.", None, "messages[1].name"),
 ]  # fmt: skip
 
 

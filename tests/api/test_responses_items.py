@@ -691,8 +691,8 @@ REFUSED = [
     lacking("input[0].content[0].input_audio", part(type="input_audio")),
     lacking("input[0].content[0].input_audio.format", part(type="input_audio", input_audio={"data": "x"})),
     lacking("input[0].content[0].file_data", part(type="input_file", filename="a")),
-    ([part(type="input_image", file_id="file-1")], "'input[0].content[0].file_id' is not supported: send the content itself as 'image_url'.", "unsupported_value", "input[0].content[0].file_id"),
-    ([part(type="input_file", file_id="file-1")], "'input[0].content[0].file_id' is not supported: send the content itself as 'file_data'.", "unsupported_value", "input[0].content[0].file_id"),
+    ([part(type="input_image", file_id="file-1")], "'input[0].content[0].file_id' is not supported. Send the content itself as 'image_url'.", "unsupported_value", "input[0].content[0].file_id"),
+    ([part(type="input_file", file_id="file-1")], "'input[0].content[0].file_id' is not supported. Send the content itself as 'file_data'.", "unsupported_value", "input[0].content[0].file_id"),
     mistyped("input[0].content[0].file_url", "a string", "an integer", part(type="input_file", file_url=1)),
     unsupported("input[1].output[0].file_id", fc("c1"), out("c1", [{"type": "input_image", "file_id": "file-1"}])),
     # sizes

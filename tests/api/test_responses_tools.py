@@ -290,5 +290,5 @@ def test_tool_choice_leaves_out_an_allowed_tool_that_was_dropped():
 
 
 def test_tool_choice_of_an_ambiguous_name_is_refused():
-    with pytest.raises(BadRequest, match="there are 2 tools of the name 'h'"):
+    with pytest.raises(BadRequest, match="2 tools are named 'h'"):
         parse_tool_choice(function("h"), OFFER, Warnings())

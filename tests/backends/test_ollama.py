@@ -231,8 +231,8 @@ BROKEN = {
     "an error of the runner": (
         b'{"message":{"content":"Hi"}}\n{"error":"{\\"error\\":{\\"code\\":500,\\"message\\":\\"no slot\\"}}"}\n', "no slot"),
     "an error that only looks like one of the runner": (b'{"message":{"content":"Hi"}}\n{"error":"{x"}\n', "{x"),
-    "no end": (b'{"message":{"content":"Hi"}}\n', "The backend closed the connection before its answer ended."),
-    "half a line": (b'{"message":{"content":"Hi"}}\n{"message":{"con', "The backend closed the connection before its answer ended."),
+    "no end": (b'{"message":{"content":"Hi"}}\n', "The backend closed the connection before its response was complete."),
+    "half a line": (b'{"message":{"content":"Hi"}}\n{"message":{"con', "The backend closed the connection before its response was complete."),
     "no JSON": (b'{"message":{"content":"Hi"}}\nBad Gateway\n', None),
     "JSON of another kind": (b'{"message":{"content":"Hi"}}\n[1]\n', None),
 }  # fmt: skip

@@ -116,7 +116,7 @@ async def test_a_key_is_asked_for():
     async with chromium() as browser, listening(HELLO, auth={"keys": KEYS}, **ON) as site, page_of(browser) as page:
         await site.chat(headers={**EVE, "x-request-id": "the-first-one"})
         await page.goto(f"{url_of(site)}/inspector?id=the-first-one")
-        for wrong, why in (("no-key", "Incorrect API key"), ("ann-key", "no scope 'admin'")):
+        for wrong, why in (("no-key", "Incorrect API key"), ("ann-key", "lacks the scope 'admin'")):
             await page.get_by_label("Key").fill(wrong)
             await page.keyboard.press("Enter")
             await until_shown(page, why)

@@ -44,7 +44,7 @@ async def test_a_key_is_asked_for_kept_for_the_tab_and_forgotten():
             await until_shown(page, "This is a gateway")
             assert "the-first-one" not in await page.content()
             await picture(page, "door")
-            for wrong, reason in (("no-key", "Incorrect API key"), ("ann-key", "no scope 'admin'")):
+            for wrong, reason in (("no-key", "Incorrect API key"), ("ann-key", "lacks the scope 'admin'")):
                 await page.get_by_label("Key").fill(wrong)
                 await page.keyboard.press("Enter")
                 await until_shown(page, reason)

@@ -82,8 +82,8 @@ async def test_file_search_can_be_forced():
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"query": 5}, "There has to be a 'query'"),
-        ({}, "There has to be a 'query'"),
+        ({"query": 5}, "The argument 'query' must be a string"),
+        ({}, "The argument 'query' must be a string"),
         ([], "its arguments are no JSON object"),
     ],
     ids=["a number", "nothing", "a list"],

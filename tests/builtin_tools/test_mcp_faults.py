@@ -60,7 +60,7 @@ async def test_mcp_timeout_ends_a_slow_tool():
     ):
         _, (slow, echo) = await response_and_calls(site)
         assert (slow["status"], echo["output"]) == ("failed", "heard a")
-        assert slow["error"]["message"] == "The tool did not answer within 1 seconds."
+        assert slow["error"]["message"] == "The tool did not respond within 1 s (tools.seconds)."
         assert slow["error"]["message"] in [message["content"] for message in site.asked["messages"]]
         await until(server.broken.is_set)
 
@@ -108,16 +108,16 @@ async def test_mcp_tool_that_fails_is_a_failed_item():
 
 
 LIES = {
-    "an error": ({"error": {"code": -32000, "message": "no way"}}, "The server said: no way"),
+    "an error": ({"error": {"code": -32000, "message": "no way"}}, "The server reported an error: no way"),
     "a long error": ({"error": {"code": 1, "message": "<|x|>" * 9000}}, "said: " + "< |x|>" * 333 + "< "),
-    "no result": ({"nothing": 1}, "does not fit the protocol"),
-    "another schema": ({"content": [], "structuredContent": {"a": "x"}}, "does not fit the protocol"),
-    "no JSON": (Response(b"{", media_type="application/json"), "The server said: "),
-    "a page": (Response(b"<html>", media_type="text/html"), "The server said: "),
-    "a status": (Response(b"", status_code=500), "The server said: "),
+    "no result": ({"nothing": 1}, "violates the protocol"),
+    "another schema": ({"content": [], "structuredContent": {"a": "x"}}, "violates the protocol"),
+    "no JSON": (Response(b"{", media_type="application/json"), "The server reported an error: "),
+    "a page": (Response(b"<html>", media_type="text/html"), "The server reported an error: "),
+    "a status": (Response(b"", status_code=500), "The server reported an error: "),
     "too much": (Response(b'"' + b"x" * (9 << 20), media_type="application/json"), "The server"),
-    "nothing": (Response(b"", status_code=202), "The server said: "),
-    "an end": (Response(b": hm\n\n", media_type="text/event-stream"), "The server said: "),
+    "nothing": (Response(b"", status_code=202), "The server reported an error: "),
+    "an end": (Response(b": hm\n\n", media_type="text/event-stream"), "The server reported an error: "),
 }  # fmt: skip
 
 

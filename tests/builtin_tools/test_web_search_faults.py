@@ -43,11 +43,11 @@ SERVICES = {
     "an error": (says({"error": "no"}, 500), "refused: status 500"),
     "a limit": (says({}, 429), "refused: status 429"),
     "a key that is wrong": (says({}, 401), "refused: status 401"),
-    "a page": (says(b"<html>"), "did not answer in JSON"),
-    "no text": (says(b"\xff\xfe\x00"), "did not answer in JSON"),
-    "too deep": (says(b"[" * 100_000), "did not answer in JSON"),
+    "a page": (says(b"<html>"), "did not return JSON"),
+    "no text": (says(b"\xff\xfe\x00"), "did not return JSON"),
+    "too deep": (says(b"[" * 100_000), "did not return JSON"),
     "too much": (says(b" " * (9 << 20)), "is too long"),
-    "a bomb": (json_bomb, "did not answer in JSON"),
+    "a bomb": (json_bomb, "did not return JSON"),
     "elsewhere": (says(b"", 302, location="http://169.254.169.254/"), "refused: status 302"),
 }
 
@@ -117,15 +117,15 @@ async def page_bomb(send, *_):
 
 
 PAGES = {
-    "not there": (says(b"no", 404), "cannot be had"),
-    "endless": (endless, "too large"),
-    "a bomb": (page_bomb, "No text could be read"),
-    "nothing": (says(b""), "No text could be read"),
-    "no text": (says(b"\x00\x01\x02"), "No text could be read"),
-    "scripts alone": (says(b"<script>x</script>"), "No text could be read"),
-    "moved to a secret": (says(b"", 302, location="http://169.254.169.254/latest/meta-data"), "cannot be had"),
-    "moved to itself": (says(b"", 302, location="/page"), "cannot be had"),
-    "moved to a file": (says(b"", 302, location="file:///etc/passwd"), "cannot be had"),
+    "not there": (says(b"no", 404), "could not be fetched"),
+    "endless": (endless, "is larger than"),
+    "a bomb": (page_bomb, "no readable text"),
+    "nothing": (says(b""), "no readable text"),
+    "no text": (says(b"\x00\x01\x02"), "no readable text"),
+    "scripts alone": (says(b"<script>x</script>"), "no readable text"),
+    "moved to a secret": (says(b"", 302, location="http://169.254.169.254/latest/meta-data"), "could not be fetched"),
+    "moved to itself": (says(b"", 302, location="/page"), "could not be fetched"),
+    "moved to a file": (says(b"", 302, location="file:///etc/passwd"), "could not be fetched"),
 }
 
 
@@ -141,7 +141,7 @@ async def test_web_page_that_cannot_be_read_fails_the_call(name):
 async def test_web_page_timeout_is_an_error():
     soon = config.FetchSettings(networks=(HERE,)).model_copy(update={"seconds": 0.5})
     async with searching(page=never) as web:
-        with pytest.raises(ToolServerError, match="cannot be had"):
+        with pytest.raises(ToolServerError, match="could not be fetched"):
             await WebPageFetcher(soon, Pdfs()).fetch_page(f"{web.url}/page")
         await until(web.broken.is_set)
 
@@ -158,12 +158,12 @@ async def test_web_page_in_the_private_network_is_not_fetched(url):
         call = ("web_search__open_page", {"url": there})
         async with gateway(calling(call), HELLO, tools=tools) as site:
             await site.respond(input=there, tools=[SEARCH])
-            assert told(site) == ["The page cannot be had."] and web.asked == []
+            assert told(site) == ["The page could not be fetched."] and web.asked == []
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:1", "https://a.example/\u202ex", "http://[x/"])
 async def test_web_page_with_an_invalid_url_is_not_opened(url):
-    with pytest.raises(ToolServerError, match="no address"):
+    with pytest.raises(ToolServerError, match="not the address"):
         await WebPageFetcher(config.FetchSettings(), Pdfs()).fetch_page(url)
 
 

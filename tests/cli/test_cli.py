@@ -295,7 +295,9 @@ def test_serve_without_backend_and_demo_says_what_to_do():
     with pytest.raises(NoServerFound) as caught, settled(None, {port: "vllm"}):
         pass
     said = str(caught.value)
-    assert said.startswith(f"no model server with a model runs on this machine (asked: vllm {port}); either\n")
+    assert said.startswith(
+        f"no model server with a model was found on this machine (ports tried: vllm {port}); do one of these:\n"
+    )
     assert "gateway serve --config gateway.yaml" in said
     assert said.endswith("gateway serve --demo")
 

@@ -530,13 +530,13 @@ def test_config_effective_text_holds_the_response_template(tmp_path):
     [
         ("\n      fields:\n        thinking:\n          open: <t>\n          end: </t>", "9: models.a.response_template.fields.thinking.end: unknown key; one of: open, "),
         ("{fields: {tool_calls: {open_pattern: '^x'}}}", "5: models.a.response_template.fields.tool_calls.open_pattern: '^' is not supported"),
-        ("[1]", "5: models.a.response_template: should be a template, or the path of a file that has one"),
+        ("[1]", "5: models.a.response_template: should be a response template, or the path of a file that contains one"),
         ("nowhere.json", "5: models.a.response_template: {}/nowhere.json cannot be read: No such file or directory"),
         ("wrong.json", "5: models.a.response_template.fields.content.content: should be text"),
         ("none.json", "5: models.a.response_template: no response_template is in it, nor the `fields` of one"),
         ("no.json", "5: models.a.response_template: {}/no.json is not JSON: Expecting value in line 2"),
         ("deep.json", "5: models.a.response_template: {}/deep.json is nested too deeply"),
-        ("long.json", "5: models.a.response_template: {}/long.json has a number of too many digits"),
+        ("long.json", "5: models.a.response_template: {}/long.json contains a number with too many digits"),
         ("latin.json", "5: models.a.response_template: {}/latin.json is not UTF-8 at byte 1"),
     ],
 )  # fmt: skip

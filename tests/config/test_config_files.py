@@ -91,7 +91,7 @@ def test_config_file_reference_takes_up_to_a_mebibyte(tmp_path):
     ("name", "said"),
     [
         ("none", "{}/none cannot be read: No such file or directory"),
-        ("long", "{}/long has more than 1048576 bytes"),
+        ("long", "{}/long is larger than 1048576 bytes"),
         ("/dev/zero", "/dev/zero is not a regular file"),
         ("pipe", "{}/pipe is not a regular file"),
         ("folder", "{}/folder is not a regular file"),
@@ -235,5 +235,5 @@ def test_config_watch_reads_once_after_a_signal(tmp_path, caplog):
     file.watch.request_reload()
     assert keys_of(file.watch.poll()) == [key_digest("k9")]
     assert file.news() is None
-    assert "nothing is new" not in caplog.text
+    assert "no changes" not in caplog.text
     assert Path(tmp_path / "key").read_text() == "k9"

@@ -176,7 +176,7 @@ async def test_doctor_command_reports_an_unreachable_backend():
         url = upstream.url
     code, out, _ = await run(url, "--kind", "openai")
     assert code == 1
-    assert re.search(r"The backend 'openai' does not say which models it serves: ConnectError", out)
+    assert re.search(r"Backend 'openai' did not list its models: ConnectError", out)
     assert "backends:" not in out
 
 

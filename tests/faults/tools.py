@@ -190,7 +190,7 @@ REFUSED = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "ap
 HUGE = {"results": [{**OSLO, "url": f"https://a.example/{i}", "content": "x" * 90_000} for i in range(9)]}
 QUESTION = {"role": "user", "content": "Hello"}
 ALWAYS = {"approval": "always"}
-SLOW = f"did not answer within {BRIEF} seconds"
+SLOW = f"did not respond within {BRIEF} s"
 LISTED = {"tools": [{**TOOL, "outputSchema": STRICT}]}
 WRONG = {"content": [], "structuredContent": {"a": "x"}}
 
@@ -200,10 +200,10 @@ ROWS = [
     server("does not list its tools in time", "", {"connect": 4 * BRIEF, **QUICK}, tools_list=None),
     server("lists what are no tools", "", tools_list={"tools": "no"}),
     server("breaks off amid its list", "", tools_list=halved),
-    server("lies about the schema of its result", "does not fit", tools_list=LISTED, tools_call=WRONG),
+    server("lies about the schema of its result", "violates the protocol", tools_list=LISTED, tools_call=WRONG),
     server("does not answer a call in time", SLOW, QUICK, tools_call=None),
-    server("answers a call with 500", "The server said", tools_call=Response(status_code=500)),
-    server("answers a call in HTML", "The server said", tools_call=Response("<html>", media_type="text/html")),
+    server("answers a call with 500", "The server reported an error", tools_call=Response(status_code=500)),
+    server("answers a call in HTML", "The server reported an error", tools_call=Response("<html>", media_type="text/html")),
     server("gives a result of 4 MB", "[The rest is cut off", SMALL, tools_call={"content": [{"type": "text", "text": "x" * (4 << 20)}]}),
     server("gives a result of 9 MB", "The server", tools_call=Response('"' + "x" * (9 << 20), media_type="application/json")),
     server("breaks off amid a call", "The server", tools_call=halved),
@@ -213,10 +213,10 @@ ROWS = [
     leaving("call", MCP, lambda: Liar(obeys=True, tools_call=None)),
     Row("a search service is down", SEARCH, None, "cannot be reached", ways=RESPONSES),
     service("does not answer in time", SLOW, never, **QUICK),
-    service("answers with 500", "refused: status 500", says({}, 500)),
-    service("answers in HTML", "did not answer in JSON", says(b"<html>")),
+    service("answers with 500", "returned HTTP 500", says({}, 500)),
+    service("answers in HTML", "did not return JSON", says(b"<html>")),
     service("finds 800 kB", "[The rest is cut off", HUGE, **SMALL),
-    service("has no end", "is too long", endless),
+    service("has no end", "is larger than", endless),
     service("breaks off", "cannot be reached", broken),
     leaving("search", SEARCH, lambda: Searching(**{"/search": never}), HTTP[2:]),
 ]  # fmt: skip

@@ -255,7 +255,7 @@ async def test_reasoning_is_open_if_the_rendered_prompt_opens_it(kind, path, ans
     async with gateway(stream_of(THINKING), backend={"kind": kind}, model={"format": "hermes_json"}) as site:
         site.upstream.shown[path] = whole(answer)
         got = await site.chat(stream=True, headers=DEBUG, chat_template_kwargs={"style": "plain"})
-        assert format_header(got) == "hermes_json; configured; answers begin inside a thought"
+        assert format_header(got) == "hermes_json; configured; responses start inside a thought"
         assert parts_of(got)[:2] == ("I think.\n", "Yes.")
         (asked,) = (asked for asked in site.upstream.aside if asked.path == path)
         assert asked.json["chat_template_kwargs"] == {"style": "plain"}

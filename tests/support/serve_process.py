@@ -3,7 +3,7 @@
 async with living(tmp_path, config_of(upstream.url)) as gateway:
     gateway.write(config_of(other.url))
     gateway.child.send_signal(signal.SIGHUP)
-    await gateway.says("what is new holds")
+    await gateway.says("the changes apply")
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Living:
         """Replace the file, and wait until all workers serve it."""
         self.write(said)
         self.child.send_signal(signal.SIGHUP)
-        await self.says("what is new holds")
+        await self.says("the changes apply")
 
     def workers(self):
         """Return the process ids of the workers."""

@@ -337,7 +337,11 @@ async def test_reasoning_memory_failure_does_not_fail_the_response(caplog):
         assert answered.json()["choices"][0]["message"]["content"] == "Hi"
         assert "messages" not in answered.headers["x-gateway-warnings"]
     told = [record.getMessage().partition(":")[0] for record in caplog.records if record.name == "gateway"]
-    assert told == ["reasoning could not be kept", "reasoning could not be looked up", "reasoning could not be kept"]
+    assert told == [
+        "reasoning could not be stored",
+        "reasoning could not be looked up",
+        "reasoning could not be stored",
+    ]
 
 
 async def test_reasoning_that_is_recalled_counts_as_used(store, store_url):

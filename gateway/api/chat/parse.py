@@ -20,7 +20,7 @@ def functions_to_tools(body: dict[str, Any]) -> bool:
     """Put tools in the place of functions; True if the client speaks the old way."""
     functions, choice = body.pop("functions", None), body.pop("function_call", None)
     if functions and body.get("tools"):
-        raise BadRequest("'functions' and 'tools' cannot both be given.", param="functions")
+        raise BadRequest("'functions' and 'tools' are mutually exclusive. Send only 'tools'.", param="functions")
     if functions:
         body["tools"] = [{"type": "function", "function": function} for function in functions]
         if choice is not None and "tool_choice" not in body:
@@ -49,7 +49,7 @@ def function_messages_to_tools(messages: list[Message]) -> list[Message]:
 
 def _result(message: Message, id: str | None, param: str) -> Message:
     if id is None:
-        raise BadRequest(f"No call of the function '{message['name']}' precedes its result.", param=f"{param}.name")
+        raise BadRequest(f"The result of function '{message['name']}' has no preceding call.", param=f"{param}.name")
     return {"role": "tool", "tool_call_id": id, "content": message.get("content") or ""}
 
 
@@ -157,7 +157,7 @@ def _check_names(tools: Sequence[Tool]) -> None:
     for i, tool in enumerate(tools):
         if tool.name in names:
             param = f"tools[{i}].{tool.kind}.name"
-            message = f"Invalid '{param}': there are two tools of the name '{tool.name}'."
+            message = f"Invalid '{param}': two tools are named '{tool.name}'. Use unique names."
             raise BadRequest(message, code="invalid_value", param=param)
         names.add(tool.name)
 

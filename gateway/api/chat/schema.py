@@ -32,7 +32,7 @@ ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 def _modalities(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     list_of(one_of("text", "audio"))(value, param)
     if "audio" in value:
-        raise BadRequest("Audio output is not supported: ask for 'text' only.", code="unsupported_value", param=param)
+        raise BadRequest("Audio output is not supported. Request only 'text'.", code="unsupported_value", param=param)
 
 
 _FILE = object_of({}, {"file_data": string, "file_url": string, "file_id": string, "filename": string})

@@ -28,7 +28,7 @@ class SummaryEncoder:
     def item(self) -> JsonObject:
         """Return the encrypted summary; raise UpstreamInvalid if there is none."""
         if not self.text:
-            raise UpstreamInvalid("The model was asked for a summary and said nothing.")
+            raise UpstreamInvalid("The model returned an empty summary of the conversation. Retry the request.")
         sealed = self._edge.seal(StoredReasoning(self.text))
         item = {"id": self._edge.new_id("cmp_"), "type": "compaction", "status": "completed"}
         return {**item, "encrypted_content": sealed}

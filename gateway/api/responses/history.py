@@ -126,7 +126,7 @@ def _flat(part: ContentPart, param: str, name: str) -> str:
 def _refuse(part: ContentPart, param: str, name: str, instead: str) -> None:
     """Raise BadRequest for what would have to be stored here."""
     if part.get(name) is not None:
-        message = f"'{param}.{name}' is not supported: send the content itself as '{instead}'."
+        message = f"'{param}.{name}' is not supported. Send the content itself as '{instead}'."
         raise BadRequest(message, code="unsupported_value", param=f"{param}.{name}")
 
 

@@ -139,7 +139,7 @@ def _check_approves(past: History, item: Item, param: str) -> None:
 
 
 def unsupported_item_error(item: Item, param: str) -> BadRequest:
-    message = f"'{param}' is not supported: this gateway has nothing that items of type '{item['type']}' are for."
+    message = f"'{param}' is not supported: the gateway has no tool for items of type '{item['type']}'."
     return BadRequest(message, code="unsupported_value", param=param)
 
 

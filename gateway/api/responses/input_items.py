@@ -149,7 +149,7 @@ def _compaction(past: History, item: Item, param: str) -> None:
     opened = past.rules.open(item["encrypted_content"])
     if not opened:
         param = f"{param}.encrypted_content"
-        message = f"Invalid value for '{param}': this gateway did not make it, or its key is gone."
+        message = f"Invalid value for '{param}': the gateway has no key that decrypts it."
         raise BadRequest(message, code="invalid_encrypted_content", param=param)
     past.replace_with_summary(opened.text)
 
@@ -157,7 +157,7 @@ def _compaction(past: History, item: Item, param: str) -> None:
 def _reference(past: History, item: Item, param: str) -> None:
     """Read the item that a reference stands for."""
     if not (found := past.rules.items.get(item["id"])):
-        hint = "Items are not kept when `store` is false: send the item itself, or leave it out."
+        hint = "Items are not stored when `store` is false. Send the item itself, or omit it."
         raise NotFound(f"Item with id '{item['id']}' not found. {hint}", param=param)
     _read_item(past, found, param)
 
@@ -186,7 +186,7 @@ def ends_with_compaction_trigger(input: str | list[Any]) -> bool:
 
 
 def _misplaced(_: History, item: Item, param: str) -> None:
-    message = f"'{param}' is not supported: an item of type '{item['type']}' has to be the last one of the input."
+    message = f"'{param}' is not supported here: an item of type '{item['type']}' must be the last item of the input."
     raise BadRequest(message, code="unsupported_value", param=param)
 
 

@@ -41,9 +41,9 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SUMMARY = one_of("auto", "concise", "detailed")
 # What cannot be done at all; each says so instead of doing something else.
 _UNSUPPORTED = {
-    "prompt": "'prompt' is not supported: this gateway stores no prompts. Send its text as 'instructions' or 'input'.",
+    "prompt": "'prompt' is not supported: the gateway stores no prompts. Send its text as 'instructions' or 'input'.",
 }
-_NOT_STORED = "An answer in the background is fetched from the store: 'background' needs 'store' to be true."
+_NOT_STORED = "'background' requires 'store': true, because clients read background responses from the store."
 _EXCLUSIVE = (
     "Mutually exclusive parameters: Ensure you are only providing one of: 'previous_response_id' or 'conversation'."
 )
@@ -222,5 +222,5 @@ def _check_background(body: dict[str, Any]) -> None:
         raise BadRequest(f"Unknown parameter: '{param}'.", code="unknown_parameter", param=param)
     window = options.get("completion_window")
     if window in _WINDOWS and (not body.get("background") or body.get("stream")):
-        message = f"'{_WINDOW}' of '{window}' needs 'background' to be true and 'stream' to be false."
+        message = f"'{_WINDOW}' of '{window}' requires 'background': true and 'stream': false."
         raise BadRequest(message, code="invalid_value", param=_WINDOW)

@@ -62,7 +62,7 @@ def _by_name(data: dict[str, Any], offered: OfferedTools) -> ToolName:
     if not found:
         raise unknown_tool_error(wanted.flat_name)
     if len(found) > 1:
-        message = f"Invalid value for 'tool_choice': there are {len(found)} tools of the name '{wanted.flat_name}'."
+        message = f"Invalid value for 'tool_choice': {len(found)} tools are named '{wanted.flat_name}'."
         raise BadRequest(message, code="invalid_value", param="tool_choice")
     return found[0]
 
@@ -75,7 +75,7 @@ def _by_kind(kind: str, offered: OfferedTools) -> ToolName:
 
 
 def _not_run(type: str) -> BadRequest:
-    message = f"Invalid value for 'tool_choice': this gateway has nothing that runs a tool of type '{type}'."
+    message = f"Invalid value for 'tool_choice': the gateway cannot run tools of type '{type}'."
     return BadRequest(message, code="unsupported_value", param="tool_choice")
 
 

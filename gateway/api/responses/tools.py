@@ -123,13 +123,13 @@ def _key(tool: Tool) -> _Key:
 
 
 def _one_name(name: str) -> BadRequest:
-    message = f"Invalid 'tools': a server and a namespace, or another tool, have the same name '{name}'."
+    message = f"Invalid 'tools': a server, a namespace or another tool is already named '{name}'. Use unique names."
     return BadRequest(message, code="invalid_value", param="tools")
 
 
 def _twice(found: _ParsedTool) -> BadRequest:
     param = f"{found.param}.name"
-    message = f"Invalid '{param}': there are two tools of the name '{found.tool.name}'."
+    message = f"Invalid '{param}': two tools are named '{found.tool.name}'. Use unique names."
     return BadRequest(message, code="invalid_value", param=param)
 
 
@@ -209,7 +209,7 @@ def _nothing(_: ToolDefinition, __: str) -> Iterable[_ParsedTool]:
 
 
 def _refused(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    message = f"'{param}' is not supported: this gateway has nothing that runs a tool of type '{definition['type']}'."
+    message = f"'{param}' is not supported: the gateway cannot run tools of type '{definition['type']}'."
     raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
 
 
@@ -261,7 +261,7 @@ def _store(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     """An id that can be a part of a path."""
     string(value, param)
     if not _STORE.fullmatch(value):
-        message = f"Invalid '{param}': an id has letters, digits, dashes, dots, colons and underscores."
+        message = f"Invalid '{param}': use only letters, digits, dashes, dots, colons and underscores in an id."
         raise BadRequest(message, code="invalid_value", param=param)
 
 

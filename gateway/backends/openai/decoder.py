@@ -43,7 +43,7 @@ _DONE = b"[DONE]"
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _LONGEST_DOUBLE = 308  # digits before the decimal point
 _NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # for each choice
-NO_MESSAGE = Problem(502, "The backend's answer is no chat completion: a choice has no message.", "upstream_error")
+NO_MESSAGE = Problem(502, "The backend's response is not a chat completion: a choice has no message.", "upstream_error")
 _TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # part types without media
 
 
@@ -165,7 +165,7 @@ class ChatDecoder(Struct, eq=False):
             try:
                 return decode(self._halves.mended(payload))
             except (DecodeError, RecursionError) as problem:
-                message = f"The backend sent what is no chat completion: {problem}."
+                message = f"The backend sent an invalid chat completion: {problem}."
                 return Failure(Problem(502, message, "upstream_error"))
 
     def _remember(self, known: Sequence[Event]) -> None:

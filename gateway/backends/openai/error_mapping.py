@@ -84,7 +84,7 @@ _NO_MODEL = {  # by status
     400: re.compile(r"^server is pinned to '", re.IGNORECASE),  # transformers
 }
 _PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # a list index, as Pydantic writes it
-_UNREADABLE = "The backend answered {} without an error that can be read."
+_UNREADABLE = "The backend returned HTTP {} without a readable error."
 
 
 class Excess(Struct, frozen=True):
@@ -129,12 +129,16 @@ def problem_from_error_object(error: object) -> Problem:
     inner = _inner(error)
     code = inner.get("code") if isinstance(inner, dict) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
-    return _mapped(status, _message(error) or "The backend reported an error.", _word(error), _param(error))
+    return _mapped(
+        status, _message(error) or "The backend reported an error without a message.", _word(error), _param(error)
+    )
 
 
 def _mapped(status: int, message: str, word: str | None, param: str | None) -> Problem:
     if status in (401, 403):
-        return Problem(502, "The backend refused the gateway's credentials.", "upstream_auth_error")
+        return Problem(
+            502, "The backend rejected the gateway's API key. The operator must check 'api_key'.", "upstream_auth_error"
+        )
     if status != 429 and (too_long := _too_long(message, word)):
         return too_long
     if status in _NO_MODEL and (word == "model_not_found" or _NO_MODEL[status].search(message)):

@@ -243,7 +243,7 @@ def _prompt(request: Request, does: CompletionsSupport, ledger: Warnings) -> obj
         return request.rest["prompt"]
     prompt, *more = prompt_list(request)
     if more or not isinstance(prompt, str):
-        message = "This model's backend completes one text at a time, and no lists: send 'prompt' as a string."
+        message = "This model's backend completes one text at a time. Send 'prompt' as a string, not as a list."
         raise BadRequest(message, code="unsupported_value", param="prompt")
     return prompt
 

@@ -121,7 +121,7 @@ def list_entries(data: Any, *names: str) -> Iterator[dict[str, Any]]:  # noqa: A
     lists = [data, *(data.get(name) for name in names)] if isinstance(data, dict) else [data]
     found = next((one for one in lists if isinstance(one, list)), None)
     if found is None or not all(isinstance(entry, dict) for entry in found):
-        raise UpstreamInvalid(f"The backend's answer has no list of '{names[0]}'.")
+        raise UpstreamInvalid(f"The backend's response has no list '{names[0]}'.")
     yield from found
 
 

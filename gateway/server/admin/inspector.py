@@ -115,7 +115,7 @@ def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recordi
     for one in [*recent][::-1]:
         if one.id == id and started in ("", one.started):
             return one
-    raise NotFound(f"No exchange '{id}' is remembered here.")
+    raise NotFound(f"Exchange '{id}' is not in the inspector's memory.")
 
 
 def exchange_detail(recording: Recording) -> ExchangeDetail:
@@ -245,7 +245,7 @@ class ReplayRunner:
     async def replay(self, recording: bytes, format: str) -> ReplayResult:
         """Replay a recording file in another format; raise BadRequest for an unknown one."""
         if format not in format_names():
-            raise BadRequest(f"There is no format '{format}'.", param="format")
+            raise BadRequest(f"Unknown format '{format}'. `gateway formats` lists all formats.", param="format")
         async with self._turn:
             with TemporaryDirectory() as folder:
                 await asyncio.to_thread((Path(folder) / _NAME).write_bytes, recording)
@@ -261,6 +261,6 @@ async def _replay(folder: str, format: str) -> ReplayResult:
         ):
             data, _ = await process.communicate()
     except TimeoutError:
-        return ReplayResult(False, f"It takes longer than {_SECONDS} seconds.")
+        return ReplayResult(False, f"The replay took longer than {_SECONDS} s.")
     report = data.decode(errors="replace").partition(f"{_NAME}: ")[2]
-    return ReplayResult(process.returncode == 0, report[:_MAX].strip() or "It cannot be replayed.")
+    return ReplayResult(process.returncode == 0, report[:_MAX].strip() or "The recording cannot be replayed.")

@@ -147,7 +147,7 @@ async def _said(backend: Backend) -> int | str:
         async with asyncio.timeout(_MAX_WAIT):
             return len(await backend.models())
     except TimeoutError:
-        return f"The backend '{backend.name}' takes longer than a second to say which models it serves."
+        return f"Backend '{backend.name}' did not list its models within {_MAX_WAIT:g} s."
     except GatewayError as error:
         return error.problem.message
 

@@ -195,9 +195,9 @@ def _add_recordings(app: FastAPI, config: Config, auth: Authenticator) -> None:
         try:
             wish = json.decode(await request.body(), type=_ReplayOrder)
         except (DecodeError, ValidationError, UnicodeDecodeError):
-            raise BadRequest("The body has to be an object with a 'format'.", param="format") from None
+            raise BadRequest("The body must be a JSON object with a 'format'.", param="format") from None
         if not found.over:
-            raise BadRequest("The exchange is not over yet.")
+            raise BadRequest("The exchange is still running. Retry when it is complete.")
         return _answer(await replays.replay(await file(found, contents=True), wish.format))
 
 

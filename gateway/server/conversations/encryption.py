@@ -30,8 +30,8 @@ _MAX = 32 << 20  # characters; longer text is rejected
 _SHORTEST = 32  # bytes of a key in a file; a shorter one was not written by the gateway
 _FILE = Path("gateway.key")  # for a store without a file
 _NOT_KEPT = (
-    "the key that seals reasoning cannot be kept in %s (%s): what is sealed now can be opened by this process only, "
-    "and until it ends; set store.sealing_keys, or let the gateway write there"
+    "the key that encrypts reasoning cannot be stored in %s (%s): only this process can decrypt what it encrypts; "
+    "set store.sealing_keys, or allow the gateway to write that file"
 )
 _decode = json.Decoder(StoredReasoning).decode
 
@@ -127,7 +127,7 @@ def _kept(file: Path) -> bytes:
         secret = file.read_bytes().strip()
         if len(secret) >= _SHORTEST:
             return secret
-        problem = "it holds no key"
+        problem = "it contains no key"
     except OSError as error:
         problem = error.strerror or str(error)
     _log.warning(_NOT_KEPT, file, problem)

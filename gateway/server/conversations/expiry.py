@@ -22,4 +22,4 @@ async def expire_forever(database: Database, settings: StoreSettings, seconds: f
             if database.exists():
                 await expiry.expire(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
         except StoreFailed as error:
-            _log.warning("what is too old could not be deleted: %s", error.__cause__)
+            _log.warning("expired data could not be deleted: %s", error.__cause__)

@@ -98,7 +98,7 @@ class ReasoningMemory(NoReasoningMemory):
                 await reasoning_memory.save(db, self._tenant, items, now)
                 await reasoning_memory.touch(db, self._tenant, self._used, now)
         except StoreFailed as error:
-            _log.warning("reasoning could not be kept: %s", error.__cause__)
+            _log.warning("reasoning could not be stored: %s", error.__cause__)
         items.clear()
 
 

@@ -146,7 +146,7 @@ class StoredContext:
         if not (kept := await responses.find(db, self.tenant, id)):
             raise _no_response(id)
         if (status := kept.body["status"]) in ("queued", "in_progress"):
-            message = f"Previous response with id '{id}' is not finished yet: its status is {status}."
+            message = f"Previous response with id '{id}' is not complete: its status is '{status}'. Retry when it is."
             raise BadRequest(message, param="previous_response_id")
         before = await _said_before(db, kept.behind, id)
         if status in ("failed", "cancelled") and kept.end > kept.output and before[-1].get("status") == "incomplete":
@@ -227,7 +227,7 @@ async def _said_before(db: "AsyncConnection", behind: ListPosition, id: str) -> 
     try:
         return await item_lists.read(db, await item_lists.ranges(db, behind))
     except ItemsMissing:
-        message = f"Previous response with id '{id}' goes on from a response that was deleted."
+        message = f"Previous response with id '{id}' continues a response that was deleted."
         raise BadRequest(message, code="previous_response_not_found", param="previous_response_id") from None
 
 

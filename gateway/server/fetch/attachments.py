@@ -45,8 +45,8 @@ async def _fetched(request: Request, settings: config.FetchSettings, ledger: War
         return request
     if not settings.fetch:
         message = (
-            "Files are not fetched here: send the file itself, as 'file_data', or have 'files.fetch' set to true in "
-            "the configuration of the gateway."
+            "The gateway does not fetch files. Send the file itself as 'file_data', or ask the operator to set "
+            "'files.fetch: true' in the gateway's configuration."
         )
         raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
     fetched = await Fetcher(settings, FILE).all(wanted)
@@ -71,14 +71,14 @@ async def inline_request_images(
         return request
     if not settings.fetch:
         message = (
-            "The server of this model cannot fetch images: send the image itself, as a data URL, or have "
-            "'images.fetch' set to true in the configuration of the gateway."
+            "This model's backend does not fetch images. Send the image itself as a data URL, or ask the operator "
+            "to set 'images.fetch: true' in the gateway's configuration."
         )
         raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
     fetched = {url: one.data for url, one in (await Fetcher(settings, IMAGE).all(wanted)).items()}
     for url, data in fetched.items():
         if not attachments.image_type(data):
-            message = f"Invalid '{wanted[url]}': expected an image of the type PNG, JPEG, GIF or WebP."
+            message = f"Invalid '{wanted[url]}': expected a PNG, JPEG, GIF or WebP image."
             raise BadRequest(message, code="unsupported_image_media_type", param=wanted[url])
     ledger.add("translated", "image_url")
     return attachments.inline_images(request, fetched)

@@ -68,7 +68,7 @@ class Fetcher:
                 async with asyncio.timeout_at(until):
                     return await self.get(httpx.Request("GET", url, headers={"accept": self._sort.accept}))
         except FetchTooLarge:
-            message = f"Invalid '{param}': the {name}s of a request may have {self._most} bytes in all."
+            message = f"Invalid '{param}': the {name}s of the request exceed the limit of {self._most} bytes in total."
             raise BadRequest(message, code=self._sort.too_large, param=param) from None
         except FetchFailed:
             message = f"Invalid '{param}': the {name} could not be downloaded."

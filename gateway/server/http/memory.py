@@ -15,7 +15,7 @@ FREE = 16 << 10  # bytes of a body that are not counted: as many requests as the
 _COPIES = 3  # as it came, decoded, and as the backend gets it
 _MUCH = 32 << 20  # bytes
 _MAX_WAIT = 5.0  # seconds that a body waits for room, unread
-_FULL = "The requests that are being answered take all the memory of 'limits.memory_bytes': try again soon."
+_FULL = "The bodies of the current requests take all of 'limits.memory_bytes'. Retry after 1 s."
 _library: Any = ctypes.CDLL(None) if os.name == "posix" else None
 _MMAP_THRESHOLD = -3  # of mallopt(3)
 _LARGE = 256 << 10  # bytes

@@ -24,7 +24,7 @@ STEP = 1 << 18  # bytes that are decoded at a time: a millisecond at most
 _WINDOW = 23  # log2 of the bytes that a frame of zstd may want to have at hand, as RFC 9659 has it
 _MAX_PARTS = 16  # members of gzip, frames of zstd: tiny ones cost far more than their bytes
 _ZSTD = "compression.zstd" if version_info >= (3, 14) else "backports.zstd"
-_DAMAGED = "The body is not what its content encoding says, or not all of it."
+_DAMAGED = "The request body is incomplete, or it does not match its content encoding."
 _PLACE = "gateway.headers"  # in the scope of a request
 
 
@@ -158,7 +158,7 @@ async def read_body(request: Request, limit: int, room: Room) -> bytes:
         whole = client_connection(request.scope).take_body()
         return await _received(request.receive, limit, room) if whole is None else _allowed(whole, limit)
     if encoding not in ENCODINGS:
-        message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."
+        message = f"The content encoding '{encoding}' is not supported. Send one of {', '.join(ENCODINGS)} or identity."
         raise UnsupportedMediaType(message, code="unsupported_content_encoding")
     return await _joined(_decoded(request.stream(), ContentDecoder(ENCODINGS[encoding]), limit), limit, room)
 
@@ -221,4 +221,4 @@ async def _joined(stream: AsyncIterator[bytes], limit: int, room: Room) -> bytes
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request body is larger than {limit} bytes.")
+    return TooLarge(f"The request body is larger than the limit of {limit} bytes.")

@@ -57,7 +57,7 @@ def certificate_errors(tls: TlsSettings) -> list[CertificateFault]:
     if found:
         return found
     if halves[0] != halves[1]:
-        return [(("key",), f"{tls.key} does not fit to the first certificate of {tls.certificate}")]
+        return [(("key",), f"{tls.key} does not match the first certificate in {tls.certificate}")]
     try:
         _context(tls)
     except OSError as error:
@@ -77,7 +77,7 @@ def _leaf(tls: TlsSettings) -> Certificate:
         leaf = load_pem_x509_certificates(_read(tls.certificate, "certificate"))[0]
         leaf.public_key()
     except (ValueError, UnsupportedAlgorithm):
-        raise _CertificateError("certificate", f"{tls.certificate} has no certificate in PEM") from None
+        raise _CertificateError("certificate", f"{tls.certificate} contains no PEM certificate") from None
     return leaf
 
 
@@ -92,16 +92,14 @@ def _private(tls: TlsSettings) -> object:
     try:
         return load_pem_private_key(pem, None).public_key()
     except (ValueError, UnsupportedAlgorithm):
-        raise _CertificateError("key", f"{tls.key} has no private key in PEM") from None
+        raise _CertificateError("key", f"{tls.key} contains no PEM private key") from None
     except TypeError:
         if not tls.password:
-            raise _CertificateError(
-                "key", f"{tls.key} is encrypted; give its password in the key password beside"
-            ) from None
+            raise _CertificateError("key", f"{tls.key} is encrypted; set server.tls.password") from None
     try:
         return load_pem_private_key(pem, tls.password.get_secret_value().encode()).public_key()
     except (ValueError, TypeError):
-        raise _CertificateError("password", f"it does not open {tls.key}") from None
+        raise _CertificateError("password", f"does not decrypt {tls.key}") from None
 
 
 def _read(file: str, key: str) -> bytes:

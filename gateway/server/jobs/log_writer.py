@@ -109,10 +109,10 @@ class LogWriter:
 
     def _put_off(self, batch: list[LogWrite], error: StoreFailed) -> None:
         if not self._late:
-            _log.warning("events of responses cannot be stored at the moment: %s", error.__cause__)
+            _log.warning("events of responses cannot be stored, the gateway tries again: %s", error.__cause__)
         self._late += batch
         if sum(len(entry.row.data) for entry in self._late if entry.row) > _MAX_LATE:
-            _log.warning("events of %d responses are lost: they cannot be resumed there", len(self._late))
+            _log.warning("events of %d responses are lost: clients cannot resume these responses", len(self._late))
             self._late = [LogWrite(one.id, one.tail, None, one.last, one.done) for one in self._late if one.last]
         asyncio.get_running_loop().call_later(_AGAIN, self._work.set)
 

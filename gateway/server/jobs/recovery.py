@@ -17,7 +17,7 @@ from gateway.store.records import LogRow, StoredJob, StoredResponse
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-DIED = Problem(500, "The gateway that was at work on this response has stopped.", "server_error")
+DIED = Problem(500, "The gateway process that generated this response has stopped.", "server_error")
 _TRIES = 3
 _ROWS = 256  # at a time
 _RUNNING = ("queued", "in_progress")

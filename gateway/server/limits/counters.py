@@ -84,7 +84,7 @@ class LenientCounter:
         if now >= self._silent_until:
             self._silent_until = now + _TOLD
             reason = error.__cause__ if isinstance(error, StoreFailed) else error
-            _log.warning("limits do not hold, as nothing can be counted at the moment: %r", reason)
+            _log.warning("rate limits are not enforced, because usage cannot be counted: %r", reason)
 
 
 class _PendingCount(Struct, eq=False):
@@ -137,7 +137,7 @@ class StoreCounter:
                 async with asyncio.timeout(_LONGEST):
                     await self._work
         for pending in self._waiting:
-            pending.fail(StoreFailed("The gateway is closing."))
+            pending.fail(StoreFailed("The gateway is stopping."))
         self._waiting.clear()
 
     def _ask(self, pending: _PendingCount) -> asyncio.Future[SlotCounts]:
@@ -184,7 +184,7 @@ class StoreCounter:
             async with asyncio.timeout(_LONGEST), self._store.writing() as db:
                 return await _decided(db, batch)
         except TimeoutError as error:
-            raise StoreFailed("The gateway's store takes too long.") from error
+            raise StoreFailed(f"The gateway's store did not respond within {_LONGEST:g} s. Retry later.") from error
 
 
 async def _decided(db: "AsyncConnection", batch: list[_PendingCount]) -> list[tuple[bool, SlotCounts]]:

@@ -92,7 +92,9 @@ class ConcurrentRequests:
         most = {name: max(1, places // self._workers) for name, places in wanted if places}
         for name, places in most.items():
             if self._taken[name] >= places:
-                message = f"Rate limit reached for {name}: {places} requests at a time. Try again when one has ended."
+                message = (
+                    f"Rate limit reached for {name}: {places} concurrent requests. Retry when one of them is complete."
+                )
                 raise RateLimited(message, _SOON, {})
         self._taken.update(most.keys())
         return lambda: self._let_go(most)
@@ -220,7 +222,8 @@ def _refused(standings: Sequence[RateLimitState]) -> RateLimited:
     limit = worst.limit
     if worst.wait == inf:
         message = (
-            f"The request may take {worst.cost} {limit.unit}, and {limit.owner} has {limit.amount} {limit.unit_name}."
+            f"The request may use {worst.cost} {limit.unit}, but the limit of {limit.owner} is {limit.amount}"
+            f" {limit.unit_name}. Send a smaller request."
         )
         return RateLimited(message, inf, {})
     message = (

@@ -56,5 +56,5 @@ class RedisCounter:
                     pipe.expire(name, slot.until - slot.start)
                 items = await pipe.execute()
         except (RedisError, OSError) as error:
-            raise StoreFailed("The gateway's Redis cannot be used at the moment.") from error
+            raise StoreFailed("The gateway's Redis is unavailable. Retry later.") from error
         return dict(zip(amounts, items[::2], strict=True))

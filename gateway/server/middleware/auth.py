@@ -31,11 +31,11 @@ _CLIENTS = 10_000  # clients with a record
 _SILENCE = 60.0  # seconds between two log messages about a client
 _ADDRESS = 64  # characters kept of an invalid address
 _log = logging.getLogger("gateway")
-_TOO_MANY = "Too many wrong API keys came from your address, and are yet to be answered: try again later."
+_TOO_MANY = f"Too many requests with a wrong API key from your address are pending. Retry after {LONGEST:g} s."
 _NO_KEY = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
-_NO_SCOPE = "The key '{}' is not for this: it has no scope '{}'."
-_NO_ENDPOINT = "The key '{}' may not use the endpoint '{}'."
-_NO_MODEL = "The key '{}' may not use the model '{}'."
+_NO_SCOPE = "API key '{}' lacks the scope '{}', which this endpoint requires."
+_NO_ENDPOINT = "API key '{}' is not allowed to use the endpoint '{}'."
+_NO_MODEL = "API key '{}' is not allowed to use the model '{}'."
 
 
 class _FailureRecord(Struct):
@@ -136,7 +136,7 @@ class AuthThrottle:
         seconds = self._tarpit.register_failure(client, now)
         try:
             if times := self._tarpit.failures_to_log(client, now):
-                _log.warning("wrong API keys came from %a: %d since the last word of them", client, times)
+                _log.warning("requests with a wrong API key from %a: %d since the last report", client, times)
             await self._sleep(seconds)
         finally:
             self._tarpit.release(client)
@@ -209,7 +209,7 @@ def _shown(scope: MutableMapping[str, Any]) -> str:
     for name, _ in scope["headers"]:
         keys += name == b"authorization"
     if keys > 1:
-        raise BadRequest("There is more than one 'Authorization' header: send one.", code="invalid_value")
+        raise BadRequest(f"The request has {keys} 'Authorization' headers. Send exactly one.", code="invalid_value")
     scheme, _, shown = (get_header(scope, b"authorization") or "").partition(" ")
     shown = shown.strip() if scheme.lower() == "bearer" else get_header(scope, b"api-key") or ""
     if not shown:

@@ -34,5 +34,5 @@ class ConcurrencyLimit:
 
 
 def overloaded_error() -> UpstreamUnavailable:
-    """Return the error for a request beyond the limit."""
-    return UpstreamUnavailable("The gateway has too much to do: try again soon.", retry_after="1")
+    message = "The gateway is overloaded: it handles its maximum of requests (limits.concurrent). Retry after 1 s."
+    return UpstreamUnavailable(message, retry_after="1")

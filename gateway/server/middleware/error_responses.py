@@ -65,4 +65,8 @@ def _methods(request: Request) -> list[str]:
 def internal_error(id: str, error: Exception) -> Problem:
     """Log an unexpected error of the gateway; return a problem that refers to the log by the request id."""
     _log.error("request %s failed", id, exc_info=error)
-    return Problem(500, f"The gateway failed; its log says why under the request id {id}.", "server_error")
+    return Problem(
+        500,
+        f"The gateway failed with an internal error. Its log has the details under request id {id}.",
+        "server_error",
+    )

@@ -71,7 +71,7 @@ class IdempotencyKey(Struct, frozen=True):
                 else:
                     await idempotency_keys.give_up(db, self.tenant, self.key, self.holder)
         except StoreFailed as error:
-            _log.warning("an answer could not be kept for its idempotency key: %s", error.__cause__)
+            _log.warning("a response could not be stored for its idempotency key: %s", error.__cause__)
 
 
 def idempotency_key(http: HttpRequest, body: bytes, store: Database, tenant: str) -> IdempotencyKey | None:

@@ -23,11 +23,11 @@ _OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "
 _PRIVATE = (".localhost", ".home.arpa")
 # Installed applications and browser extensions have schemes of their own.
 _APPLICATION = re.compile(r"(?!https?:|ftp:)[a-z][a-z0-9+.-]*://.")
-_STRANGER = "Pages of '{}' may not ask here: it is not among the origins that 'server.cors' allows."
+_STRANGER = "Web pages of '{}' may not call the gateway: 'server.cors' does not list this origin."
 _NAME = (
-    "The gateway has no keys and does not know the name '{}' for itself, which a web page may have made up: use "
-    "localhost or an address, add an origin with this name to 'server.cors', set 'auth.keys', or 'auth.open: true' if "
-    "everybody may come in."
+    "The gateway has no API keys and does not accept the host name '{}', which a web page may have forged. Use "
+    "localhost or an IP address, add an origin with this name to 'server.cors', set 'auth.keys', or set "
+    "'auth.open: true' to admit every client."
 )
 
 

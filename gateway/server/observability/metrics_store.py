@@ -36,7 +36,9 @@ def metrics_folder(preferred: str = _MEMORY, otherwise: str | None = None) -> It
     try:
         made = TemporaryDirectory(prefix="gateway-", dir=place, ignore_cleanup_errors=True)
     except OSError as error:
-        _log.warning("/metrics tells of one worker at a time: there is no folder for all (%s)", error.strerror)
+        _log.warning(
+            "/metrics reports one worker at a time: the shared directory cannot be created (%s)", error.strerror
+        )
         yield None
         return
     with made as path:

@@ -56,7 +56,7 @@ class RecordingWriter:
         try:
             await asyncio.wait_for(self._life, _SECONDS)
         except TimeoutError:
-            _log.warning("recordings are lost: it takes too long to write them")
+            _log.warning("recordings are lost: writing them took longer than %d s", _SECONDS)
 
     @property
     def _waiting(self) -> int:
@@ -82,10 +82,10 @@ class RecordingWriter:
                 code = await process.wait()
         except OSError as error:
             self.alive = False
-            _log.error("recordings are lost, as what writes them cannot begin: %s", error.strerror)
+            _log.error("recordings are lost: the recording writer cannot start: %s", error.strerror)
             return
         if code or not self._over:
-            _log.error("what writes recordings has ended with %d, and those that it had are lost", code)
+            _log.error("the recording writer exited with status %d; its pending recordings are lost", code)
 
 
 class Recorder:
@@ -145,12 +145,12 @@ class Recorder:
         try:
             order = packed(WriteOrder(recording.id, recording.started, recording.entries, self._folder, self.secrets))
         except Exception as error:  # noqa: BLE001 - the request has its response and must not fail
-            _log.error("a recording is lost: %s", type(error).__name__)
+            _log.error("a recording is lost: it cannot be encoded (%s)", type(error).__name__)
             return
         if not (self._writer and self._writer.alive):
             self._writer = RecordingWriter()
         if not self._writer.write(order):
-            _log.warning("a recording is lost: more come than can be written")
+            _log.warning("a recording is lost: the queue of the recording writer is full")
 
     async def flush(self) -> None:
         """Return when all recordings are written; the next one starts a new child process."""

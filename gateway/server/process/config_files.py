@@ -31,7 +31,7 @@ def read_secret(file: Path) -> str:
         with file.open("rb") as opened:
             raw = opened.read(_MAX + 1)
         if len(raw) > _MAX:
-            raise UnreadableFile(f"has more than {_MAX} bytes")
+            raise UnreadableFile(f"is larger than {_MAX} bytes")
         return raw.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
 
 
@@ -75,7 +75,7 @@ class ConfigFileReader:
     def template(self, given: object) -> CheckedValue:
         """Return a template with its faults; `given` is the template itself or the path of its file."""
         if not isinstance(given, Mapping | str):
-            return {}, [((), "should be a template, or the path of a file that has one")]
+            return {}, [((), "should be a response template, or the path of a file that contains one")]
         try:
             template = find_template(self._json(self._folder / given)) if isinstance(given, str) else given
             compile_template(template)
@@ -94,7 +94,7 @@ class ConfigFileReader:
         except RecursionError:
             raise UnreadableFile("is nested too deeply") from None
         except ValueError:
-            raise UnreadableFile("has a number of too many digits") from None
+            raise UnreadableFile("contains a number with too many digits") from None
 
     def tls(self, given: Mapping[str, Any]) -> CheckedValue:
         """Return the TLS section with absolute paths, and the faults of its files; the schema checks its fields."""

@@ -139,8 +139,8 @@ def _counted(server: DiscoveredServer) -> str:
 def _advice(ports: Mapping[int, KindName]) -> str:
     text = ", ".join(f"{kind} {port}" for port, kind in ports.items())
     return (
-        f"no model server with a model runs on this machine (asked: {text}); either\n"
-        "  start one of them and try again, or\n"
-        "  name your servers in a file and pass it: gateway serve --config gateway.yaml, or\n"
-        "  try a small model that comes with the gateway: gateway serve --demo"
+        f"no model server with a model was found on this machine (ports tried: {text}); do one of these:\n"
+        "  start a model server, and run this command again\n"
+        "  list your servers in a file: gateway serve --config gateway.yaml\n"
+        "  serve the small model of the demo: gateway serve --demo"
     )

@@ -11,7 +11,7 @@ from gateway.server.process.config_source import ConfigSource
 
 _log = logging.getLogger("gateway")
 _HELD = ("host", "port", "workers", "drain_seconds")  # fields of `server` that a reload cannot change
-_EXPOSED = "without keys it would let in others than this machine, as it still listens on {}"
+_EXPOSED = "without keys, other machines could connect, because the gateway still listens on {}; restart it"
 
 
 class ConfigWatcher:
@@ -41,7 +41,7 @@ class ConfigWatcher:
         notified, self._notified = self._notified, False
         self._wait()
         if not self._source:
-            _log.warning("there is no configuration file to read again")
+            _log.warning("the gateway has no configuration file to reload")
             return None
         changed = self._changed(self._source)
         return self._read(self._source) if notified or changed else None
@@ -50,15 +50,15 @@ class ConfigWatcher:
         try:
             config = self._with_what_holds(source.read(), source)
         except ConfigError as error:
-            _log.error("the configuration stays as it was, as the new one is not sound:\n%s", error)
+            _log.error("the new configuration is invalid, the previous one stays in use:\n%s", error)
             return None
         certified = self._stamps_of_tls(config)
         if (config, certified) == (self.config, self._certified):
-            _log.info("the configuration has been read again; nothing is new")
+            _log.info("the configuration was reloaded: no changes")
             return None
         self.config, self._certified = config, certified
         self._wait()
-        _log.info("the configuration has been read again; what is new holds from the next request on")
+        _log.info("the configuration was reloaded: the changes apply from the next request")
         return config
 
     def _changed(self, source: ConfigSource) -> bool:
@@ -78,7 +78,7 @@ class ConfigWatcher:
         was = self.config.server
         held = _HELD if bool(new.server.tls) == bool(was.tls) else (*_HELD, "tls")
         if late := [f"server.{name}" for name in held if getattr(new.server, name) != getattr(was, name)]:
-            _log.warning("%s: what is new holds when the gateway is started again", ", ".join(late))
+            _log.warning("%s: the change takes effect when the gateway is restarted", ", ".join(late))
         server = new.server.model_copy(update={name: getattr(was, name) for name in held})
         if is_exposed(server, new.auth):
             raise ConfigError([ConfigFault(str(source.file), None, "auth", _EXPOSED.format(server.host))])

@@ -66,7 +66,7 @@ class Supervisor:
     def _replace_dead(self) -> None:
         for place, worker in enumerate(self._workers):
             if (code := worker.process.exitcode) is not None and not self._stops:
-                _log.warning("worker %d has ended (%d); another takes its place", worker.process.pid, code)
+                _log.warning("worker %d exited with status %d; a replacement starts", worker.process.pid, code)
                 mark_ended(worker.file)
                 self._workers[place] = self._worker()
 

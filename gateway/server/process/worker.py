@@ -65,7 +65,7 @@ class WorkerServer(uvicorn.Server):
             self._settings.set_certificate(config)
             await self._generations.reload(config)
         except Exception as error:  # noqa: BLE001 - the running application stays as it is
-            _log.error("the new configuration cannot be served; the one before it is", exc_info=error)
+            _log.error("the new configuration cannot be applied, the previous one stays in use", exc_info=error)
         else:
             self._settings.follow(config)
 

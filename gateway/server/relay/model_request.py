@@ -106,7 +106,7 @@ class ModelRequest(ABC):
         try:
             await self.store(record)
         except StoreFailed as error:
-            _log.warning("an answer could not be stored: %s", error.__cause__)
+            _log.warning("a response could not be stored: %s", error.__cause__)
             self.ledger.add("dropped", "store")
             return False
         return True

@@ -40,14 +40,14 @@ def reject_if_strict(route: BackendRoute, entries: Sequence[str]) -> None:
         if code == "forwarded":
             raise BadRequest(f"Unknown parameter: '{subject}'.", code="unknown_parameter", param=subject)
         if code in ("dropped", "unenforced") and subject != _EARLIER_REASONING:
-            message = f"Unsupported parameter: '{subject}' cannot be honoured by this model's backend."
+            message = f"Unsupported parameter: this model's backend cannot honor '{subject}', and strict mode is on."
             raise BadRequest(message, code="unsupported_parameter", param=subject)
 
 
 def _debug(http: HttpRequest, route: BackendRoute, chosen: FormatChoice) -> dict[str, str]:
     if header_dict(http.scope).get(b"x-gateway-debug") != b"1":
         return {}
-    begins = "; answers begin inside a thought" if chosen.thought_open else ""
+    begins = "; responses start inside a thought" if chosen.thought_open else ""
     return {
         "x-gateway-model": quote(route.model, safe="/@+,"),
         "x-gateway-backend": route.backend.name,

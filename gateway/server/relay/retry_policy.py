@@ -60,8 +60,9 @@ class RetryPolicy:
             return self._to(self._asked.any)
         if way := self._other() or self._instead("unavailable"):
             return way
-        message = f"No backend of the model '{self._asked.model}' can be asked at the moment: all have failed lately."
-        raise UpstreamUnavailable(message, retry_after=str(max(1, ceil(self._asked.balancer.back_in(_now())))))
+        seconds, model = max(1, ceil(self._asked.balancer.back_in(_now()))), self._asked.model
+        message = f"All backends of model '{model}' are unavailable after repeated failures. Retry after {seconds} s."
+        raise UpstreamUnavailable(message, retry_after=str(seconds))
 
     def next(self, problem: Problem, retry_after: str | None) -> Target | None:
         """None if there is none, or none that could do better."""

@@ -178,7 +178,7 @@ def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> An
     try:
         data = decode(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UpstreamInvalid(f"The backend '{backend.name}' gave an answer that cannot be read: {error}.") from None
+        raise UpstreamInvalid(f"Backend '{backend.name}' returned an unreadable response: {error}.") from None
     if isinstance(data, dict) and data.get("error"):
         raise UpstreamFailed(backend.mask_problem(problem_from_error_object(data["error"])))
     return data

@@ -65,7 +65,7 @@ class PageParams(Struct, frozen=True):
 
     def not_found(self) -> BadRequest:
         """Return the error for an unknown `after`."""
-        message = f"Invalid 'after': there is nothing with the id '{self.after}' in this list."
+        message = f"Invalid 'after': this list has no entry with id '{self.after}'."
         return BadRequest(message, code="invalid_value", param="after")
 
 

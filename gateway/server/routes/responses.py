@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _PATH = "/v1/responses/{id}"
 _NO_EVENTS = (
     "This response cannot be streamed because it was not created with background=true and stream=true, or its events"
-    " are not kept any more."
+    " have expired."
 )
-_FORGOTTEN = "The events up to {} of this response are not kept any more: retrieve it without 'stream'."
+_FORGOTTEN = "The events up to {} of this response have expired. Retrieve the response without 'stream'."
 
 
 def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
@@ -111,7 +111,7 @@ async def _given(db: "AsyncConnection", kept: StoredResponse) -> list[ItemRange]
     try:
         return await responses.effective_input(db, kept)
     except ItemsMissing:
-        raise NotFound(f"Response with id '{kept.id}' goes on from a response that was deleted.") from None
+        raise NotFound(f"Response with id '{kept.id}' continues a response that was deleted.") from None
 
 
 def _not_found(id: str) -> NotFound:

@@ -54,7 +54,8 @@ class McpSession:
                 async with asyncio.timeout(self._settings.connect_seconds):
                     self._listed = await self._with(_listed)
             except TimeoutError:
-                raise ToolServerError("The server did not list its tools in time.") from None
+                seconds = f"{self._settings.connect_seconds:g} s (tools.mcp.connect_seconds)"
+                raise ToolServerError(f"The server did not list its tools within {seconds}.") from None
             if changes == self._changes:
                 self._fresh_until = now() + self._settings.list_seconds
         return self._listed
@@ -197,7 +198,7 @@ class McpProvider:
             arguments = _decode(run.arguments or "{}")
             data = await self._session.call_tool(run.ours.tool.name, arguments)
         except (DecodeError, RecursionError):
-            why = "The arguments are no JSON object."
+            why = "The arguments are not a JSON object."
             return BuiltinToolResult(run.id, why, protocol.failed_item(why))
         except ToolServerError as error:
             return BuiltinToolResult(run.id, str(error), protocol.failed_item(str(error), error.code))

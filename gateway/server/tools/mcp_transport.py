@@ -45,12 +45,14 @@ def tool_server_error(error: Exception) -> ToolServerError:
     if isinstance(error, ExceptionGroup):
         return tool_server_error(error.exceptions[0])
     if isinstance(error, MCPError):
-        return ToolServerError(f"The server said: {strip_template_tokens(error.message)[:_LONGEST]}", error.code)
+        return ToolServerError(
+            f"The server reported an error: {strip_template_tokens(error.message)[:_LONGEST]}", error.code
+        )
     if isinstance(error, TimeoutError):
-        return ToolServerError("The server did not answer in time.")
+        return ToolServerError("The server did not respond in time.")
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | OSError | anyio.ClosedResourceError):
         return ToolServerError("The server cannot be reached.")
-    return ToolServerError("What the server said does not fit the protocol, or what it has said before.")
+    return ToolServerError("The server's response violates the protocol, or the schema that the server declared.")
 
 
 def is_session_unknown(error: Exception) -> bool:
@@ -249,7 +251,7 @@ class _BoundedByteStream(httpx2.AsyncByteStream):
         while (piece := await self._next(pieces)) is not None:
             self._left -= len(piece)
             if self._left < 0:
-                raise httpx2.StreamError("The answer is too long.")
+                raise httpx2.StreamError("The response is too long.")
             yield piece
 
     async def _next(self, pieces: AsyncIterator[bytes]) -> bytes | None:
@@ -257,7 +259,7 @@ class _BoundedByteStream(httpx2.AsyncByteStream):
             async with asyncio.timeout_at(self._until):
                 return await anext(pieces, None)
         except TimeoutError:
-            raise httpx2.StreamError("The answer takes too long.") from None
+            raise httpx2.StreamError("The response takes too long.") from None
         except (httpx.HTTPError, FetchFailed):
             raise httpx2.ReadError("unreachable") from None
 

@@ -20,7 +20,7 @@ from gateway.warnings import Warnings
 
 _log = logging.getLogger("gateway")
 _decode_arguments = json.Decoder(dict[str, Any]).decode
-_UNKNOWN = "This page is not opened: its address is in nothing that the user has said or that was found."
+_UNKNOWN = "This page was not opened: its address is neither in the user's messages nor in the search results."
 
 
 class SearchService(Protocol):
@@ -136,7 +136,7 @@ class WebSearchProvider:
         action = web_search.ACTIONS[run.ours.tool.name]
         arguments = _decode_arguments(run.arguments or "{}")
         if lacking := action.missing_argument(arguments):
-            return BuiltinToolResult(run.id, f"There has to be a '{lacking}', which is a text.", run.ours.failed(""))
+            return BuiltinToolResult(run.id, f"The argument '{lacking}' must be a string.", run.ours.failed(""))
         try:
             result = await self._run(run.ours.tool.name, arguments)
         except ToolServerError as error:
@@ -164,7 +164,7 @@ class WebSearchProvider:
         if self._page and self._page.url == url:
             return self._page
         if not self._scope.allows(url):
-            raise ToolServerError("This page is not opened: only some domains may be asked, and this is none of them.")
+            raise ToolServerError("This page was not opened: its domain is not among the allowed domains.")
         if not self._is_known(url):
             raise ToolServerError(_UNKNOWN)
         self._page = await self._pages.fetch_page(url, self._scope.allows)
@@ -203,7 +203,7 @@ class FileSearchProvider:
         try:
             query = _decode_file_query(run.arguments).query
         except (DecodeError, RecursionError):
-            return BuiltinToolResult(run.id, "There has to be a 'query', which is a text.", run.ours.failed(""))
+            return BuiltinToolResult(run.id, "The argument 'query' must be a string.", run.ours.failed(""))
         try:
             items = await asyncio.gather(*map(self._service.ask, file_search.store_queries(self._definition, query)))
         except ToolServerError as error:

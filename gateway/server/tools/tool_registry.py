@@ -82,7 +82,7 @@ class ToolRegistry:
             return None
         servers, most = sum(one["type"] == "mcp" for one in hosted.definitions), self._settings.mcp.per_request
         if servers > most:
-            message = f"Invalid 'tools': {servers} servers are more than the {most} that a request may name."
+            message = f"Invalid 'tools': {servers} MCP servers exceed the limit of {most} (tools.mcp.per_request)."
             raise BadRequest(message, code="invalid_value", param="tools")
         beside = self._beside(request, ledger)
         providers = [self._provider(one, hosted.lists, beside) for one in hosted.definitions]

@@ -59,7 +59,7 @@ class ToolServerClient:
         except (httpx.HTTPError, httpx.InvalidURL, OSError):
             raise ToolServerError(f"The {self._name} cannot be reached.") from None
         except (DecodeError, UnicodeDecodeError, RecursionError):
-            raise ToolServerError(f"The {self._name} did not answer in JSON.") from None
+            raise ToolServerError(f"The {self._name} did not return JSON.") from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -69,12 +69,12 @@ class ToolServerClient:
     async def _whole(self, answer: "httpx.Response") -> bytes:
         """Return the whole body.  A compressed body is not decompressed, and so is invalid JSON."""
         if answer.status_code != 200:
-            raise ToolServerError(f"The {self._name} refused: status {answer.status_code}.")
+            raise ToolServerError(f"The {self._name} returned HTTP {answer.status_code}.")
         data = bytearray()
         async for piece in answer.aiter_raw():
             data += piece
             if len(data) > _MAX:
-                raise ToolServerError(f"The answer of the {self._name} is too long.")
+                raise ToolServerError(f"The response of the {self._name} is larger than {_MAX} bytes.")
         return bytes(data)
 
     @cached_property

@@ -177,7 +177,7 @@ class Toolset:
             async with asyncio.timeout(self._settings.seconds):
                 result = await provider.run(run)
         except TimeoutError:
-            why = f"The tool did not answer within {self._settings.seconds:g} seconds."
+            why = f"The tool did not respond within {self._settings.seconds:g} s (tools.seconds)."
             result = BuiltinToolResult(run.id, why, run.ours.failed(why))
         tell(result)
 

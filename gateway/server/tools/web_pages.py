@@ -21,7 +21,7 @@ PACKAGE = "html_to_markdown"
 _PROGRAM = str(Path(__file__).with_name("html_reader.py"))
 _SORT = FetchKind("page", "text/html, text/plain;q=0.9, application/pdf;q=0.8, */*;q=0.1", "")
 _HTML = ("text/html", "application/xhtml+xml")
-_GONE = "The page cannot be had."
+_GONE = "The page could not be fetched."
 
 
 class WebPageFetcher:
@@ -34,14 +34,14 @@ class WebPageFetcher:
     async def fetch_page(self, url: str, within: UrlFilter = any_url) -> web_search.WebPage:
         """Return a page as text; raise ToolServerError.  within: the URLs that a redirect may lead to."""
         if not is_page(url):
-            raise ToolServerError("This is no address of a page: it should begin with http:// or https://.")
+            raise ToolServerError("This is not the address of a page: it must start with http:// or https://.")
         try:
             async with asyncio.timeout(self._settings.seconds):
                 return await self._page(url, within)
         except (FetchFailed, TimeoutError):
             raise ToolServerError(_GONE) from None
         except FetchTooLarge:
-            raise ToolServerError("The page is too large.") from None
+            raise ToolServerError(f"The page is larger than {self._settings.max_bytes} bytes.") from None
 
     async def _page(self, url: str, within: UrlFilter) -> web_search.WebPage:
         with fetch_errors():
@@ -52,7 +52,7 @@ class WebPageFetcher:
         if fetched.type.partition(";")[0].strip().lower() in _HTML:
             title, _, text = (await _read(text, url)).partition("\n")
         if not text.strip():
-            raise ToolServerError("No text could be read from the page.")
+            raise ToolServerError("The page contains no readable text.")
         return web_search.make_page(url, title, text)
 
     async def _text(self, fetched: FetchedContent) -> str:

@@ -183,7 +183,7 @@ class Backend:
             return list(_listed(answer.json())), None
         except (httpx.HTTPError, ValueError) as error:
             what = f"HTTP {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else repr(error)
-            return None, UpstreamUnreachable(f"The backend '{self.name}' does not say which models it serves: {what}.")
+            return None, UpstreamUnreachable(f"Backend '{self.name}' did not list its models: {what}.")
 
 
 def _listed(body: Any) -> Iterable[ListedModel]:  # noqa: ANN401 - decoded JSON

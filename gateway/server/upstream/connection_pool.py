@@ -88,7 +88,7 @@ class ConnectionPool:
         parts = urlsplit(url)
         sound = parts.hostname and _HOST.fullmatch(parts.netloc) and _PATH.fullmatch(parts.path or "/")
         if parts.scheme not in {"http", "https"} or not sound or parts.query or parts.fragment:
-            raise ValueError("the url of a backend is http(s)://host[:port][/path]")
+            raise ValueError("the url of a backend must be http(s)://host[:port][/path]")
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path.rstrip("/")
@@ -140,9 +140,11 @@ class ConnectionPool:
                 if self._tls is not None:
                     await connection.start_tls(self._tls, self._host)
         except TimeoutError:
-            return UpstreamTimeout("The backend took no connection in time.")
+            return UpstreamTimeout(
+                f"The backend did not accept a connection within {self._connect:g} s (timeouts.connect)."
+            )
         except (OSError, UnicodeError) as error:  # a UnicodeError for a name that DNS cannot hold
-            return UpstreamUnreachable(f"no connection to the backend: {type(error).__name__}")
+            return UpstreamUnreachable(f"The gateway could not connect to the backend: {type(error).__name__}.")
         return None
 
 

@@ -118,7 +118,7 @@ class UpstreamResponse:
             self._connection.release(keep=self._over and self._keep)
             self._parts.clear()
             if not self._over:
-                self.end(ConnectionLost("the answer was closed before its end"))
+                self.end(ConnectionLost("the response was closed before its end"))
 
     # Called by the connection.
 
@@ -131,7 +131,7 @@ class UpstreamResponse:
             if self._over or not (self._callback and self._deliver(self._callback)):
                 self._wake()
         elif self.unread > HEAD_LIMIT:
-            raise UpstreamInvalid("64 KiB came without a byte of body")
+            raise UpstreamInvalid("it sent 64 KiB without a byte of body")
         elif self._over:
             self._wake()
         return self.unread > UNREAD_LIMIT and not self._over
@@ -153,14 +153,14 @@ class UpstreamResponse:
         """End the response with ConnectionLost or NoResponse."""
         self.broken_at = self._connection.loop.time()
         lost = ConnectionLost if self.status or self.unread else NoResponse
-        self.end(lost("the connection to the backend broke before the answer was whole"))
+        self.end(lost("The connection to the backend broke before the response was complete."))
 
     # Called by the parser, as is on_body.
 
     def on_message_begin(self) -> None:
         """Raise UpstreamInvalid for a second response."""
         if self._over:
-            raise UpstreamInvalid("more than one answer came")
+            raise UpstreamInvalid("it sent more than one response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header."""
@@ -175,17 +175,17 @@ class UpstreamResponse:
         """
         fields = self._fields
         if self.unread > HEAD_LIMIT and sum(len(k) + len(v) + 4 for k, v in fields.items()) > HEAD_LIMIT:
-            raise UpstreamInvalid("the head is larger than 64 KiB")
+            raise UpstreamInvalid("its headers are larger than 64 KiB")
         parser = self._connection.parser
         status = parser.get_status_code()
         if 100 <= status < 200 and status != 101:
             fields.clear()
             return
         if not 200 <= status < 600:
-            raise UpstreamInvalid(f"status {status} is no answer")
+            raise UpstreamInvalid(f"its status {status} is invalid")
         encoding = fields.get(b"content-encoding")
         if encoding and encoding.lower() != b"identity" and status == 200:
-            raise UpstreamInvalid("the body is encoded, which was not asked for")
+            raise UpstreamInvalid("its body is compressed, although the gateway did not ask for that")
         if b"content-length" not in fields:
             self._ends_at_eof = not fields.get(b"transfer-encoding", b"").lower().rstrip().endswith(b"chunked")
         self._keep = parser.should_keep_alive()
@@ -321,7 +321,7 @@ class UpstreamConnection(asyncio.Protocol):
             if answer.notify_reader():
                 self._hold()
         except (httptools.HttpParserError, UpstreamInvalid) as error:
-            answer.end(UpstreamInvalid(f"the backend's answer is no proper HTTP: {error.__context__ or error}"))
+            answer.end(UpstreamInvalid(f"The backend's response is not valid HTTP: {error.__context__ or error}."))
             self.abort()
 
     def eof_received(self) -> None:

@@ -49,7 +49,7 @@ class BackendLimiter:
         failure(now)
         after = self.health.state(now)
         if after == "open" != before:
-            _log.warning("backend %s fails: left alone for %.0f s", self.name, self.health.back_in(now))
+            _log.warning("backend %s failed repeatedly: no requests for %.0f s", self.name, self.health.back_in(now))
 
 
 class Slot:
@@ -74,9 +74,8 @@ class Slot:
         meanwhile.
         """
         if not self._ticket:
-            raise UpstreamUnavailable(
-                f"Too many requests wait for the backend '{self._gate.name}'.", retry_after=_AGAIN
-            )
+            message = f"The queue of backend '{self._gate.name}' is full (queue.length). Retry after {_AGAIN} s."
+            raise UpstreamUnavailable(message, retry_after=_AGAIN)
         if not self._ticket.inside:
             left = min(seconds, self._until - _now())
             turn = asyncio.get_running_loop().create_future()
@@ -84,9 +83,10 @@ class Slot:
             await asyncio.wait((turn,), timeout=None if left == inf else max(left, 0))
         self.is_acquired = self._ticket.inside
         if self.is_acquired and not (self._alone or self._gate.health.is_current(self._attempt)):
-            raise UpstreamUnavailable(f"The backend '{self._gate.name}' failed while the request waited for its turn.")
+            raise UpstreamUnavailable(f"Backend '{self._gate.name}' failed while the request waited in its queue.")
         if not self.is_acquired and _now() >= self._until:
-            message = f"The request has waited for the backend '{self._gate.name}' for too long."
+            limit = f"{self._gate.queue_timeout:g} s (queue.seconds)"
+            message = f"The request waited for backend '{self._gate.name}' for {limit}. Retry after {_AGAIN} s."
             raise UpstreamUnavailable(message, retry_after=_AGAIN)
         return self.is_acquired
 
@@ -105,7 +105,7 @@ class Slot:
         if self._open:
             self._open = False
             if self._gate.health.well(self._attempt, _now()):
-                _log.warning("backend %s is back", self._gate.name)
+                _log.warning("backend %s is available again", self._gate.name)
 
     def ill(self) -> None:
         """Note that the response did not begin, broke off, or was invalid."""

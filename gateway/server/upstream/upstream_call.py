@@ -102,7 +102,7 @@ class HttpUpstreamCall:
                 if not await post.answer.ready(min(until, limit) - self._clock()):
                     if until < limit:
                         return False
-                    raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
+                    raise self._timeout()
             if post.answer.status != 200:
                 await self._read_error(post.answer)
         except UpstreamFailed:
@@ -172,10 +172,18 @@ class HttpUpstreamCall:
         self._start_deadlines(self._clock())
         return taken
 
+    def _timeout(self) -> UpstreamTimeout:
+        """Return the error of the deadline that has passed."""
+        name, times = self._backend.name, self._times
+        if self._limit == self._last:
+            return UpstreamTimeout(f"Backend '{name}' was not done after {times.total:g} s (timeouts.total).")
+        key = "first_byte" if self._limit == self._first else "idle"
+        return UpstreamTimeout(f"Backend '{name}' sent nothing for {getattr(times, key):g} s (timeouts.{key}).")
+
     def _start_deadlines(self, now: float) -> None:
         """Start the timeouts for the first byte and for the whole response."""
         self._last = now + self._times.total
-        self._limit = min(now + self._times.first_byte, self._last)
+        self._limit = self._first = min(now + self._times.first_byte, self._last)
 
     def _is_readable(self, post: PendingPost) -> bool:
         """Return True if there is data, or a response whose headers announce an error."""
@@ -215,7 +223,7 @@ class HttpUpstreamCall:
             self._step.error = problem.code
         self._place.record_status(answer.status, retry_after, clients_fault=problem.status < 500)
         if problem.status >= 500:
-            _log.warning("backend %s answered %d", self._backend.name, answer.status)
+            _log.warning("backend %s returned HTTP %d", self._backend.name, answer.status)
             logs.content.info("backend %s: %r", self._backend.name, body[:_EXCERPT])
         raise UpstreamFailed(problem, retry_after)
 
@@ -223,7 +231,9 @@ class HttpUpstreamCall:
         """Return the problem for an API that the server lacks, which is no failure of the server; else `problem`."""
         if self._path == self._backend.dialect.path or status not in (404, 405) or problem.code != "upstream_error":
             return problem
-        return Problem(400, f"The backend '{self._backend.name}' has no {self._path}.", "unsupported_value", "model")
+        return Problem(
+            400, f"Backend '{self._backend.name}' has no endpoint {self._path}.", "unsupported_value", "model"
+        )
 
 
 class DeferredCall:

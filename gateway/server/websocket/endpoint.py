@@ -19,7 +19,7 @@ from gateway.server.websocket.connection import WebSocketConnection
 
 _RESTARTS = 1012
 _STOPPING = "The gateway is stopping."
-_NOT_HERE = "WebSocket is not supported here: POST the request, with stream: true for events."
+_NOT_HERE = "WebSocket is not supported here. Send the request by POST, with 'stream': true for events."
 
 
 class ConnectionRegistry:

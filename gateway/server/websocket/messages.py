@@ -12,7 +12,7 @@ from gateway.api.validation import object_of, one_of
 from gateway.errors import BadRequest, ClientError, Problem
 
 _ERROR = b'{"type":"error",'
-_NOT_STEERED = "This gateway does not steer responses: send the input with the next 'response.create'."
+_NOT_STEERED = "The gateway does not support steering. Send the input with the next 'response.create'."
 StreamId = str | None  # None: the stream without an id
 _Members = dict[str, Raw]
 _CREATE, _STEER, _PROCESSED = "response.create", "response.steer", "response.processed"
@@ -23,8 +23,8 @@ _NO_LANE = (
     "The 'stream_id' field must be a non-empty string with at most 256 characters and may only contain letters,"
     " numbers, underscores, hyphens, and periods."
 )
-_STREAMED = "Over a WebSocket all responses are streamed: leave 'stream' out."
-_FOREGROUND = "Over a WebSocket no response is made in the background: POST the request."
+_STREAMED = "Responses over a WebSocket are always streamed. Omit 'stream'."
+_FOREGROUND = "Background responses are not supported over a WebSocket. Send the request by POST."
 
 
 def event_messages(data: bytes, stream_id: str | None = None) -> list[str]:

@@ -23,7 +23,9 @@ from gateway.server.websocket.messages import CreateMessage, event_messages, war
 from gateway.server.websocket.recent_responses import ConnectionContext, RecentResponses
 
 _WARNINGS = b"x-gateway-warnings"
-_CUT = Problem(503, "The events of this response end too early: retrieve it by its id.", "server_is_overloaded")
+_CUT = Problem(
+    503, "The events of this response are incomplete. Retrieve the response by its id.", "server_is_overloaded"
+)
 
 SendText = Callable[[str], Awaitable[None]]
 

@@ -114,7 +114,7 @@ async def test_admin_page_shows_all_states_of_backends():
         site.backend("b1").gate.health.eject(now)
         assert "asked last" in (await read(site)).text
     for expected in ("forwarded × 2", "upstream_unreachable", "of 4", "also another", "as theirs", "502 upstream_error",
-                 "does not say which models it serves", "healthy"):  # fmt: skip
+                 "did not list its models", "healthy"):  # fmt: skip
         assert expected in shown.text, expected
 
 

@@ -259,16 +259,16 @@ async def test_inspector_replay_reports_why_it_is_impossible():
         assert problem(await replay(site, "none", format="nonsense"))[::3] == (400, "format")
         assert problem(await replay(site, "none"))[::3] == (400, "format")
         site.app.state.telemetry.recorder.recent[-1].over = False
-        assert "not over" in (await replay(site, "none", format="auto")).json()["error"]["message"]
+        assert "still running" in (await replay(site, "none", format="auto")).json()["error"]["message"]
 
 
 async def test_inspector_replay_ends_at_its_timeout(monkeypatch, tmp_path):
     monkeypatch.setattr(inspector, "_SECONDS", 0)
     assert (await inspector.ReplayRunner().replay(b"", "auto")) == inspector.ReplayResult(
-        False, "It takes longer than 0 seconds."
+        False, "The replay took longer than 0 s."
     )
 
 
 async def test_inspector_replay_without_output_reports_a_failure(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert (await inspector.ReplayRunner().replay(b"", "auto")).report == "It cannot be replayed."
+    assert (await inspector.ReplayRunner().replay(b"", "auto")).report == "The recording cannot be replayed."

@@ -130,7 +130,7 @@ async def test_overview_has_error_messages_of_the_gateway():
         await site.chat()
         seen = await get_overview(site)
     (error,) = seen["errors"]
-    assert error["error"] == "upstream_unreachable" and "no connection" in error["message"]
+    assert error["error"] == "upstream_unreachable" and "could not connect" in error["message"]
     assert named(seen["backends"], "up")["last_failure"]["message"] == error["message"]
 
 
@@ -212,7 +212,7 @@ async def test_overview_shows_why_a_backend_is_unavailable():
         seen = await get_overview(site)
     well, gone = named(seen["backends"], "b0"), named(seen["backends"], "up")
     assert (well["models"], well["problem"], well["healthy"], well["circuit"]) == (0, None, True, "closed")
-    assert gone["models"] is None and "does not say which models it serves" in gone["problem"]
+    assert gone["models"] is None and "did not list its models" in gone["problem"]
     assert gone["url"] == "http://127.0.0.1:1" and gone["kind"] == "openai"
 
 
@@ -223,7 +223,7 @@ async def test_overview_does_not_wait_for_a_silent_backend(monkeypatch):
         site.upstream.answer_lists_with([HANG])
         site.app.state.directory._open.append(site.app.state.directory.backends["up"])
         seen = await get_overview(site)
-    assert "longer than a second" in named(seen["backends"], "up")["problem"]
+    assert "within 1 s" in named(seen["backends"], "up")["problem"]
     assert [one["id"] for one in seen["models"]] == ["m"], "it is in the configuration"
 
 

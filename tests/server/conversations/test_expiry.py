@@ -58,7 +58,7 @@ async def test_expiry_tries_a_failing_store_again(caplog):
         await until(lambda: len(caplog.messages) >= 2)
         assert not task.done()
     await unreachable.close()
-    assert caplog.messages[0].startswith("what is too old could not be deleted: ")
+    assert caplog.messages[0].startswith("expired data could not be deleted: ")
 
 
 async def test_expiry_makes_no_database_where_none_is(tmp_path):

@@ -101,7 +101,7 @@ async def test_response_after_a_deleted_one_is_kept_but_not_continued(serving):
         assert texts((await client.list(f"responses/{second['id']}/input_items"))["data"]) == ["two"]
         answer = await client.post("responses", model="m", input="three", previous_response_id=second["id"])
         assert problem(answer) == (400, BAD, "previous_response_not_found", "previous_response_id")
-        assert "goes on from a response that was deleted" in answer.json()["error"]["message"]
+        assert "continues a response that was deleted" in answer.json()["error"]["message"]
 
 
 async def test_response_without_background_cannot_be_cancelled():

@@ -77,7 +77,7 @@ async def test_image_of_an_unknown_format_is_refused_despite_its_content_type(bo
     async with web({"/a": page(body, content_type="image/png")}) as site:
         refusal = await refusal_of(f"{site.url}/a")
     assert (refusal.status, refusal.code, refusal.param) == (400, "unsupported_image_media_type", PARAM)
-    assert refusal.message == f"Invalid '{PARAM}': expected an image of the type PNG, JPEG, GIF or WebP."
+    assert refusal.message == f"Invalid '{PARAM}': expected a PNG, JPEG, GIF or WebP image."
 
 
 async def test_image_with_a_content_encoding_is_not_decompressed():

@@ -313,7 +313,7 @@ async def test_limit_of_bytes_ends_a_fetch_that_never_ends():
     async with web({"/a": endless}) as site:
         found = await refused(f"{site.url}/a", max_bytes=200_000)
         assert (found.status, found.code, found.param) == (400, "image_file_too_large", "p0")
-        assert found.message == "Invalid 'p0': the images of a request may have 200000 bytes in all."
+        assert found.message == "Invalid 'p0': the images of the request exceed the limit of 200000 bytes in total."
         await site.left.wait()
 
 

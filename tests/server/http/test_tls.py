@@ -116,17 +116,17 @@ async def test_tls_sighup_reads_the_certificate_again_unless_its_key_differs(tmp
         port = gateway.client.base_url.port
         old, key = await handshake(port), (tmp_path / "key.pem").read_bytes()
         gateway.child.send_signal(signal.SIGHUP)
-        await gateway.says("nothing is new")
+        await gateway.says("no changes")
         issue(tmp_path)
         new_key = (tmp_path / "key.pem").read_bytes()
         replace(tmp_path / "key.pem", key)
         gateway.child.send_signal(signal.SIGHUP)
         await gateway.says("server.tls.key: ")
-        await gateway.says("key.pem does not fit to the first certificate of ")
+        await gateway.says("key.pem does not match the first certificate in ")
         assert await handshake(port) == old and (await chat(gateway.client.base_url)).status_code == 200
         replace(tmp_path / "key.pem", new_key)
         gateway.child.send_signal(signal.SIGHUP)
-        await gateway.says("what is new holds")
+        await gateway.says("the changes apply")
         await until_renewed(port, old)
 
 
@@ -295,12 +295,12 @@ def test_config_tls_file_faults_name_their_line(tmp_path):
         "gateway.yaml:4: server.tls.key: nor.pem cannot be read: No such file or directory",
     ]
     assert faults(tmp_path, certificate="junk.pem", key="junk.pem") == [
-        "gateway.yaml:3: server.tls.certificate: junk.pem has no certificate in PEM",
-        "gateway.yaml:4: server.tls.key: junk.pem has no private key in PEM",
+        "gateway.yaml:3: server.tls.certificate: junk.pem contains no PEM certificate",
+        "gateway.yaml:4: server.tls.key: junk.pem contains no PEM private key",
     ]
-    fault = "gateway.yaml:4: server.tls.key: other.pem does not fit to the first certificate of cert.pem"
+    fault = "gateway.yaml:4: server.tls.key: other.pem does not match the first certificate in cert.pem"
     assert faults(tmp_path, certificate="cert.pem", key="other.pem") == [fault]
-    fault = "gateway.yaml:4: server.tls.key: key.pem is encrypted; give its password in the key password beside"
+    fault = "gateway.yaml:4: server.tls.key: key.pem is encrypted; set server.tls.password"
     assert faults(tmp_path, **tls) == faults(tmp_path, **tls, password="") == [fault]
     assert faults(tmp_path, **tls, password="q") == ["gateway.yaml:5: server.tls.password: it does not open key.pem"]
     (fault,) = faults(tmp_path, certificate="weak.pem", key="weak.pem")
@@ -367,7 +367,7 @@ def test_config_watch_keeps_tls_on_and_follows_its_paths(tmp_path, caplog):
     source.file.write_text("server: {watch_seconds: 1}")
     watch.request_reload()
     assert watch.poll().server == Config(server={"watch_seconds": 1, "tls": whole(tmp_path)}).server
-    assert "server.tls: what is new holds when the gateway is started again" in caplog.text
+    assert "server.tls: the change takes effect when the gateway is restarted" in caplog.text
     more = tmp_path / "more"
     more.mkdir()
     issue(more)

@@ -665,7 +665,7 @@ async def test_job_watch_waits_for_a_failed_store(tmp_path, monkeypatch, caplog)
         async with following(elsewhere, first.id) as second:
             await second.until(b'"sequence_number":4,')
             await _rename_table(store, "events", "gone")
-            await until(lambda: "the log of a response cannot be read" in caplog.text)
+            await until(lambda: "the event log of a response cannot be read" in caplog.text)
             await first.reach(9, gates)
             await _rename_table(store, "gone", "events")
             for gate in gates:

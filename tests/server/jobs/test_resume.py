@@ -470,7 +470,7 @@ async def test_job_events_are_stored_after_a_store_failure(kind, tmp_path, monke
             checked(data)
         assert (await get(site, f"{first.id}?stream=true")).content == data
         assert (await get(site, first.id)).json() == checked(data)
-    assert "events of responses cannot be stored at the moment" in caplog.text
+    assert "events of responses cannot be stored, the gateway tries again" in caplog.text
 
 
 @asynccontextmanager

@@ -250,7 +250,10 @@ async def test_limit_that_changes_keeps_the_usage_so_far(limits):
 async def test_limit_refuses_a_request_above_it_without_retry_after(limits):
     who = key(requests_per_minute=1, tokens_per_minute=100)
     error = await refusal_of(limits, who, tokens=101)
-    assert error.problem.message == "The request may take 101 tokens, and the key 'k' has 100 tokens per minute."
+    assert (
+        error.problem.message
+        == "The request may use 101 tokens, but the limit of the key 'k' is 100 tokens per minute. Send a smaller request."
+    )
     assert error.retry_after is None
     await ask(limits, who, tokens=100)
 
@@ -259,7 +262,7 @@ async def test_limit_of_concurrent_requests_frees_a_slot_at_each_end(limits):
     who, of = key(concurrent=2, requests_per_minute=4), model(concurrent=1)
     first, second = await ask(limits, who), await ask(limits, who, of)
     error = await refusal_of(limits, key("another"), of)
-    assert "the model 'm': 1 requests at a time" in error.problem.message and error.retry_after == "1"
+    assert "the model 'm': 1 concurrent requests" in error.problem.message and error.retry_after == "1"
     assert "the key 'k'" in (await refusal_of(limits, who)).problem.message
     await end(first)
     third = await ask(limits, who)
@@ -354,7 +357,7 @@ async def test_limit_counter_failure_admits_all_and_logs_once(caplog, tmp_path):
                 assert not grant.headers
                 await end(grant, used=5)
                 one._counter._blind_until = 0.0
-            assert [record.message[:19] for record in caplog.records] == ["limits do not hold,"]
+            assert [record.message[:28] for record in caplog.records] == ["rate limits are not enforced"]
             one._counter._silent_until = 0.0
             await ask(one, who, tokens=1)
             assert len(caplog.records) == 2

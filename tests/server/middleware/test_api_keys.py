@@ -453,7 +453,7 @@ async def test_api_key_failures_are_logged_once_a_minute_by_address(caplog):
         await ask(WRONG, "evil\nFATAL: all is lost")
     lines = [record.getMessage() for record in caplog.records if record.name == "gateway"]
     assert lines == [
-        f"wrong API keys came from {address}: {count} since the last word of them"
+        f"requests with a wrong API key from {address}: {count} since the last report"
         for address, count in (
             (r"'evil\nFATAL: all is lost'", 1),
             ("'2001:db8::/64'", 1),
@@ -525,13 +525,13 @@ async def test_api_key_in_a_file_is_replaced_without_a_restart(workers, tmp_path
             await one.says("gateway.yaml:1: auth.keys[0].key[0]: should be visible ASCII characters, at least one")
             assert (await asked(one, "key-1", stream=True)).status_code == 200, "nothing changes by what is not sound"
             swap("two", "key-2")
-            await one.says("what is new holds")
+            await one.says("the changes apply")
             await taken(one, "key-2", 8 * workers)
             assert problem(await asked(one, "key-1"))[0] == 401
             assert (await asked(one, "key-of-the-change", stream=True)).status_code == 200
             go.set()
             assert text_of(await rest(pieces, heard)) == "Hello"
-            await one.says("wrong API keys came from '127.0.0.1': ")
+            await one.says("requests with a wrong API key from '127.0.0.1': ")
             assert "key-1" not in one.heard and "key-2" not in one.heard
 
 

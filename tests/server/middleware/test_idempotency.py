@@ -217,7 +217,7 @@ async def test_idempotency_key_store_failure_does_not_end_the_response(tmp_path,
         db.close()
         go_on.set()
         assert (await first).text.endswith("data: [DONE]\n\n")
-    assert "an answer could not be kept for its idempotency key" in caplog.text
+    assert "a response could not be stored for its idempotency key" in caplog.text
 
 
 async def test_idempotency_key_is_free_after_the_server_cancels_the_request():

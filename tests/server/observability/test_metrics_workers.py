@@ -54,7 +54,7 @@ async def test_metrics_of_any_worker_include_all_workers_and_the_dead(tmp_path):
             assert got.of("gateway_backend_healthy", backend="up") == 1
             assert got.of("gateway_backend_circuit", backend="up", state="closed") == 2
         os.kill(min(gateway.workers()), signal.SIGKILL)
-        await gateway.says("another takes its place")
+        await gateway.says("a replacement starts")
         await asked(gateway)
         for got in await scrape_all(gateway):
             assert got.requests() == {WELL: 21}

@@ -324,7 +324,7 @@ async def test_recording_is_dropped_if_the_writer_is_too_slow(tmp_path, caplog, 
         await site.chat(headers={"x-request-id": "a"})
         monkeypatch.setattr(recorder_module, "_MAX", 1)
         assert (await site.chat(headers={"x-request-id": "b"})).status_code == 200
-    assert warnings_of(caplog) == ["a recording is lost: more come than can be written"]
+    assert warnings_of(caplog) == ["a recording is lost: the queue of the recording writer is full"]
     assert [one.id for one in recordings(tmp_path)] == ["a"]
 
 

@@ -131,7 +131,7 @@ async def test_writer_process_that_dies_is_logged_and_replaced(tmp_path, caplog)
         child.kill()
         await until(lambda: len(warnings_of(caplog)), 1)
         await site.chat(headers={"x-request-id": "b"})
-    assert warnings_of(caplog) == ["what writes recordings has ended with -9, and those that it had are lost"]
+    assert warnings_of(caplog) == ["the recording writer exited with status -9; its pending recordings are lost"]
     assert [one.id for one in recordings(tmp_path)] == ["a", "b"]
 
 
@@ -142,7 +142,7 @@ async def test_writer_process_that_cannot_start_is_logged_and_retried(tmp_path, 
             assert (await site.chat(headers={"x-request-id": "a"})).status_code == 200
             await until(lambda: len(warnings_of(caplog)), 1)
         await site.chat(headers={"x-request-id": "b"})
-    assert warnings_of(caplog) == ["recordings are lost, as what writes them cannot begin: No such file or directory"]
+    assert warnings_of(caplog) == ["recordings are lost: the recording writer cannot start: No such file or directory"]
     assert [one.id for one in recordings(tmp_path)] == ["b"]
 
 
@@ -154,7 +154,7 @@ async def test_writer_process_that_hangs_is_killed_at_the_end(tmp_path, caplog, 
     assert some.write(packed(order(tmp_path)))
     await until(lambda: len(others()) > len(before))
     await some.end()
-    assert warnings_of(caplog) == ["recordings are lost: it takes too long to write them"]
+    assert warnings_of(caplog) == ["recordings are lost: writing them took longer than 0 s"]
     assert others() == before
 
 

@@ -104,7 +104,7 @@ async def test_recorded_server_detokenizes():
         ("llamacpp-nojinja", {}, "auto; its name is unknown, so what it writes decides"),
         ("llamacpp-nojinja", RAW, "hermes_json; configured"),
         ("llamacpp-raw", RAW, "hermes_json; configured"),
-        ("llamacpp-raw-open", OPEN, "hermes_json; configured; answers begin inside a thought"),
+        ("llamacpp-raw-open", OPEN, "hermes_json; configured; responses start inside a thought"),
         ("vllm", {}, "auto; its name is unknown, so what it writes decides"),
         ("vllm-raw", {}, "auto; its name is unknown, so what it writes decides"),
         ("transformers", {}, "auto; its name is unknown, so what it writes decides"),

@@ -59,7 +59,7 @@ async def test_config_reload_keeps_streams_and_applies_to_new_requests(workers, 
         pieces, said = await first(answer, "Hel")
         gateway.write(config_of(other.url, tmp_path, keys=["new"], server={"workers": 7, "drain_seconds": 1}))
         gateway.child.send_signal(signal.SIGHUP)
-        await gateway.says("server.drain_seconds: what is new holds when the gateway is started again")
+        await gateway.says("server.drain_seconds: the change takes effect when the gateway is restarted")
         await until_moved(gateway, "new")
         assert problem(await asked(gateway, "old"))[0] == 401
         assert len(gateway.workers()) == (0 if workers == "1" else 2), "the command line says how many"
@@ -76,13 +76,13 @@ async def test_config_reload_happens_when_the_file_changes(workers, tmp_path):
     ):
         assert text_of((await asked(gateway, stream=True)).text) == "Hi"
         gateway.write("server: {prot: 1}\nmodels: {m: {format: morse}}")
-        await gateway.says("the configuration stays as it was, as the new one is not sound:\n")
+        await gateway.says("the new configuration is invalid, the previous one stays in use:\n")
         await gateway.says("gateway.yaml:1: server.prot: unknown key; did you mean 'port'?")
         await gateway.says("gateway.yaml:2: models.m.format: unknown format 'morse'")
         assert text_of((await asked(gateway, stream=True)).text) == "Hi"
         gateway.write(config_of(other.url, tmp_path, server=server))
         await until_moved(gateway)
-        assert gateway.heard.count("what is new holds") == 1
+        assert gateway.heard.count("the changes apply") == 1
 
 
 async def test_config_reload_keeps_websockets_and_jobs(tmp_path):
@@ -129,7 +129,7 @@ async def test_config_reload_can_be_without_changes_or_repeated(tmp_path):
         living(tmp_path, config_of(one.url, tmp_path)) as gateway,
     ):
         gateway.child.send_signal(signal.SIGHUP)
-        await gateway.says("nothing is new")
+        await gateway.says("no changes")
         for url in (other.url, one.url, other.url):
             await gateway.renew(config_of(url, tmp_path))
         await until_moved(gateway)
@@ -228,7 +228,7 @@ async def test_config_reload_that_fails_to_start_changes_nothing(caplog):
             at = ServerConfig(generations, known)
             server = WorkerServer(generations, at, news)
             assert not await server.on_tick(1)
-            assert "the new configuration cannot be served; the one before it is" in caplog.text
+            assert "the new configuration cannot be applied, the previous one stays in use" in caplog.text
             assert at.client_seconds == 60
             assert (await client.get("/health")).status_code == 200
             assert not await server.on_tick(2)
@@ -304,7 +304,7 @@ def test_config_reload_keeps_settings_that_need_a_restart(tmp_path, caplog):
     file.watch.request_reload()
     assert file.watch.poll().server == Config(server={"host": "0.0.0.0", "port": 1, "workers": 2, "cors": ["*"]}).server
     names = "server.host, server.port, server.workers, server.drain_seconds"
-    assert f"{names}: what is new holds when the gateway is started again" in caplog.text
+    assert f"{names}: the change takes effect when the gateway is restarted" in caplog.text
 
 
 def test_config_reload_without_keys_on_a_public_address_is_refused(tmp_path, caplog):
@@ -312,7 +312,7 @@ def test_config_reload_without_keys_on_a_public_address_is_refused(tmp_path, cap
     file.says("server: {host: 127.0.0.1}")
     file.watch.request_reload()
     assert file.watch.poll() is None
-    assert "gateway.yaml: auth: without keys it would let in others than this machine, as it still" in caplog.text
+    assert "gateway.yaml: auth: without keys, other machines could connect, because the gateway still" in caplog.text
 
 
 def test_config_reload_without_a_file_logs_a_warning(caplog):
@@ -320,4 +320,4 @@ def test_config_reload_without_a_file_logs_a_warning(caplog):
     assert not watch.is_due
     watch.request_reload()
     assert watch.is_due and watch.poll() is None
-    assert "there is no configuration file to read again" in caplog.text
+    assert "the gateway has no configuration file to reload" in caplog.text

@@ -26,7 +26,7 @@ async def test_worker_death_ends_only_its_own_streams(tmp_path):
         await gateway.renew(config_of(other.url, tmp_path))
         before = gateway.workers()
         os.kill(min(before), signal.SIGKILL)
-        await gateway.says("another takes its place")
+        await gateway.says("a replacement starts")
         go.set()
         ends = await asyncio.gather(*(rest(*stream) for stream in streams), return_exceptions=True)
         # If one worker has both streams, both end as a whole or neither does.
@@ -34,7 +34,7 @@ async def test_worker_death_ends_only_its_own_streams(tmp_path):
         assert all(text_of(end) == "Hello" for end in whole)
         await until(lambda: len(gateway.workers()), 2)
         os.kill(max(before), signal.SIGKILL)
-        await gateway.says("another takes its place")
+        await gateway.says("a replacement starts")
         assert text_of((await asked(gateway, stream=True)).text) == "Hi", "new workers begin with the newest config"
 
 

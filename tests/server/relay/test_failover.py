@@ -147,7 +147,7 @@ async def test_circuit_opens_after_repeated_failures_and_a_trial_closes_it(caplo
         assert int(refused.headers["retry-after"]) >= 1 and site.posts() == [5, 5]
         await until(lambda: site.backend("b0").gate.health.admits(asyncio.get_running_loop().time()))
         assert text_of((await site.chat(stream=True)).text) == "Hi"
-    assert "backend b0 fails: left alone" in caplog.text and "backend b0 is back" in caplog.text
+    assert "backend b0 failed repeatedly" in caplog.text and "backend b0 is available again" in caplog.text
 
 
 @pytest.mark.parametrize("failure", [[CLOSE], whole({"error": "busy"}, 503, retry_after="60")])

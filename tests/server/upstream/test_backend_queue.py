@@ -71,7 +71,7 @@ async def test_queue_refuses_a_request_that_waits_too_long():
     async with fleet([slow(go)], backends=[{"concurrent": 1, "queue": {"seconds": 0.1}}]) as site:
         (first,) = await start_requests(site, 1)
         refused = await site.chat()
-        assert problem(refused) == FULL and "too long" in refused.json()["error"]["message"]
+        assert problem(refused) == FULL and "waited for" in refused.json()["error"]["message"]
         go.set()
         assert (await first).status_code == 200 and site.posts() == [1]
 
