@@ -81,12 +81,12 @@ PASSED, OPENED, DROPPED, UNENFORCED, WITHOUT_EFFECT = (
     UnenforcedRule(),
     NoEffectRule(),
 )
-ALONE = TranslatedRule("a named tool as `required` and the only one")
-AS_A_FORM = EmulatedRule("a form of the answer, or words where it has none")
-CUT_HERE = EmulatedRule("further calls are cut off")
-CUT_OFF = TranslatedRule("what is left of it in the text is cut off")
-IN_WORDS = EmulatedRule("words, and a look at the answer")
-ONE_CHOICE = EmulatedRule("a request for each choice")
+ALONE = TranslatedRule("a named tool becomes `required`, with only that tool")
+AS_A_FORM = EmulatedRule("a schema of the response, or a prompt")
+CUT_HERE = EmulatedRule("further tool calls are cut off")
+CUT_OFF = TranslatedRule("the rest after the stop sequence is cut off")
+IN_WORDS = EmulatedRule("a prompt, and a check of the response")
+ONE_CHOICE = EmulatedRule("one request per choice")
 REFUSED = RejectedRule()
 
 
@@ -126,14 +126,14 @@ OPENAI: Mapping[str, FieldRule] = MappingProxyType(
         "stop": PASSED,
         "store": EmulatedRule("the gateway's store"),
         "stream": PASSED,
-        "stream_options": TranslatedRule("usage is always asked for"),
+        "stream_options": TranslatedRule("usage is always requested"),
         "temperature": PASSED,
         "tool_choice": PASSED,
         "tools": TranslatedRule("custom tools as functions"),
         "top_logprobs": PASSED,
         "top_p": PASSED,
         "user": PASSED,
-        "verbosity": TranslatedRule("`medium` is left out", _unless_medium),
+        "verbosity": TranslatedRule("`medium` is omitted", _unless_medium),
         "web_search_options": PASSED,
     }
 )

@@ -92,5 +92,5 @@ def format_unless_call_forced(format: object, request: Request) -> Mapping[str, 
     return {} if request.is_tool_forced and not request.guided else {"response_format": format}
 
 
-LEFT_OUT = "left out where a call is forced"
+LEFT_OUT = "omitted if a tool call is forced"
 FORMAT = TranslatedRule(LEFT_OUT, format_unless_call_forced)

@@ -64,7 +64,7 @@ def _same(*names: str) -> FieldNames:
     return MappingProxyType(dict(zip(names, names, strict=True)))
 
 
-_SAID_HERE = EmulatedRule("the gateway says the prompt itself")
+_SAID_HERE = EmulatedRule("the gateway adds the prompt itself")
 # Ollama 0.31, openai/openai.go: CompletionRequest
 _OLLAMA = Kind(fields=MappingProxyType({**LOCAL, "logit_bias": DROPPED, "n": ONE_CHOICE}), forwards="none", parses=True)
 # transformers 5.19, cli/serving/completion.py: it applies no template here, and appends the suffix to its text.

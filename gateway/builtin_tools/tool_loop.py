@@ -38,7 +38,7 @@ from gateway.request import ApprovedToolCall, Message, Request, ToolName
 
 _WELL = ("stop", "tool_calls")
 _BROKE_OFF = "The answer broke off before this call was made."
-_NO_JSON = "This call was not made: its arguments are no JSON object."
+_NO_JSON = "This call was not made: its arguments are not a JSON object."
 _GONE = "This tool was not called: it is not available any more."
 _GAP = TextDelta(0, "\n\n")
 _APART = Usage | ExtraField

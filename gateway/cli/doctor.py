@@ -29,7 +29,7 @@ from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover,
 from gateway.server.upstream.model_registry import BackendRoute
 
 _ANSWER_SECONDS = 120.0  # for one response
-_NO_SUCH = "It lists no such model."
+_NO_SUCH = "The server does not list this model."
 _ONLY_EMBEDDINGS = frozenset(("embeddings",))
 
 
@@ -84,7 +84,7 @@ def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
     block = merge_config("", servers) if any(server.models for server in servers) else ""
     if as_json:
         return json.dumps({"servers": report_json(servers), "config": block}, ensure_ascii=False, indent=2)
-    head = "\n\n# For the gateway's configuration; --write puts it there.\n"
+    head = "\n\n# For the gateway's configuration; --write adds it to the file.\n"
     return report_table(servers) + (head + block.rstrip() if block else "")
 
 
@@ -116,7 +116,7 @@ async def _consult(
     servers = []
     async with _patients(wanted, known, ports) as patients:
         questions = len(QUESTIONS) * sum(len(patient.models) for patient in patients)
-        with typer.progressbar(length=questions, label="asking", file=out, hidden=not out.isatty()) as bar:
+        with typer.progressbar(length=questions, label="examining", file=out, hidden=not out.isatty()) as bar:
             for patient in patients:
                 servers.append(await _examined(patient, wanted, until, lambda: bar.update(1)))
     return servers
@@ -170,7 +170,9 @@ async def _sought(
     found = await discover(ports)
     if not found:
         text = ", ".join(f"{kind} {port}" for port, kind in ports.items())
-        raise NoServerFound(f"no model server runs on this machine (asked: {text}); where is it?  gateway doctor URL")
+        raise NoServerFound(
+            f"no model server was found on this machine (ports tried: {text}); name one: gateway doctor URL"
+        )
     return build_config(discovered_config(found), formats.format_names()).backends
 
 
@@ -178,7 +180,7 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
     """Return the server at a URL: as it is configured, else with a new name and its detected kind."""
     key = os.environ.get(wanted.key) if wanted.key else None
     if wanted.key and not key:
-        raise ConfigError([ConfigFault("--key-env", None, "", f"the variable {wanted.key} is not set")])
+        raise ConfigError([ConfigFault("--key-env", None, "", f"the environment variable {wanted.key} is not set")])
     fields = {"url": url, "kind": wanted.kind or "openai", "api_key": key}
     settings = build_config(
         ConfigDocument("command line", {"backends": {"server": fields}}), formats.format_names()
@@ -201,10 +203,10 @@ async def _patient(
 ) -> _ServerToExamine:
     """Choose the models to examine: the wanted ones, else the configured ones, else the listed ones."""
     listed: list[str] = []
-    name_one = f"Name one: gateway doctor {settings.url} --model NAME"
+    name_one = f"Name a model: gateway doctor {settings.url} --model NAME"
     try:
         listed = [one.id for one in await backend.models()]
-        problem = _NO_SUCH if listed else f"It lists no models.  {name_one}"
+        problem = _NO_SUCH if listed else f"The server lists no models.  {name_one}"
     except GatewayError as error:
         problem = f"{error.problem.message}  {name_one}"
     names = {

@@ -95,7 +95,7 @@ class ModelExaminer:
             async with asyncio.timeout(seconds):
                 await self._listen(call, listener, begun)
         except TimeoutError:
-            listener.fail(Problem(504, f"no end within {seconds:.0f} s"))
+            listener.fail(Problem(504, f"the response did not end within {seconds:.0f} s"))
         except GatewayError as error:
             listener.fail(error.problem)
         finally:

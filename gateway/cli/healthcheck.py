@@ -26,7 +26,7 @@ def is_alive(url: str) -> bool:
 def _connection(url: str) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     if not parts.hostname or parts.scheme not in ("http", "https"):
-        raise ValueError(f"{url!r} is no URL of a gateway, like http://127.0.0.1:8900")
+        raise ValueError(f"{url!r} is not the URL of a gateway, like http://127.0.0.1:8900")
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_SECONDS)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

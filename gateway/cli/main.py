@@ -26,7 +26,7 @@ app = typer.Typer(
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", "-c", envvar="GATEWAY_CONFIG", metavar="FILE", help="The configuration, a YAML file."),
+    typer.Option("--config", "-c", envvar="GATEWAY_CONFIG", metavar="FILE", help="Configuration file (YAML)."),
 ]
 
 
@@ -57,14 +57,14 @@ def gateway(
 def serve(
     config: ConfigFile = None,
     host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; default 127.0.0.1.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; default: 127.0.0.1.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(metavar="N", help="Port to listen on, 0 for any free one; default 8900.")
+        int | None, typer.Option(metavar="N", help="Port to listen on, 0 for any free port; default: 8900.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Number of processes; default 1.")] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Number of worker processes; default: 1.")] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="With no server to be found, serve a small model in an embedded llama.cpp.")
+        bool, typer.Option("--demo", help="If no server is found, serve a small model in an embedded llama.cpp.")
     ] = False,
 ) -> None:
     """Serve, until Ctrl-C.
@@ -97,7 +97,7 @@ def check(config: ConfigFile = None) -> None:
     from gateway.server.process.config_source import read_config
 
     if config is None:
-        raise typer.BadParameter("which file? Give --config FILE or set GATEWAY_CONFIG.")
+        raise typer.BadParameter("no configuration file is given; use --config FILE or set GATEWAY_CONFIG.")
     with exit_on_error():
         settings = read_config(config)
         typer.echo(dump_effective(settings), nl=False)
@@ -108,15 +108,15 @@ def check(config: ConfigFile = None) -> None:
             typer.echo(f"# server.tls.certificate: {days}", err=not valid)
         for name, model in settings.models.items():
             chosen = choice_by_name((model.upstream_model or name, name), canonical_name(model.format))
-            unsure = ", unless its chat template does" if chosen.format == "auto" else ""
+            unsure = ", unless its chat template names a format" if chosen.format == "auto" else ""
             typer.echo(f"# models.{name}: {chosen.format}; {chosen.reason}{unsure}")
 
 
 @app.command()
 def formats(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="All that is known of this one.")] = None,
-    names: Annotated[bool, typer.Option("--names", help="Only the names, one a line.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="All of them as a page: docs/formats.md.")] = False,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show everything about this format.")] = None,
+    names: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print all formats as a page: docs/formats.md.")] = False,
 ) -> None:
     """List the formats that a model may have.
 
@@ -134,28 +134,34 @@ def formats(
     elif row := FORMATS.get(canonical_name(name)):
         typer.echo(docs_page.format_section(row))
     else:
-        raise typer.BadParameter(f"there is no format {name!r}; `gateway formats` lists them.")
+        raise typer.BadParameter(f"unknown format {name!r}; `gateway formats` lists all formats.")
 
 
 @app.command()
 def doctor(  # noqa: PLR0913, PLR0917 - its options
-    url: Annotated[str | None, typer.Argument(metavar="URL", help="The server, like http://127.0.0.1:8000.")] = None,
+    url: Annotated[
+        str | None, typer.Argument(metavar="URL", help="Root URL of the server, like http://127.0.0.1:8000.")
+    ] = None,
     config: ConfigFile = None,
-    kind: Annotated[str | None, typer.Option(metavar="KIND", help="What is at the URL; default: as it looks.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Kind of the server at the URL; default: detected.")
+    ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Ask only this one; may be repeated.")
+        list[str] | None, typer.Option(metavar="MODEL", help="Examine only this model; may be repeated.")
     ] = None,
     key_env: Annotated[
-        str | None, typer.Option(metavar="VAR", help="The environment variable with the server's key.")
+        str | None, typer.Option(metavar="VAR", help="Environment variable with the server's API key.")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this verdict counts; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Check only this feature; may be repeated.")
     ] = None,
-    seconds: Annotated[float, typer.Option(metavar="N", min=1, help="Seconds for all of it.")] = 900,
-    as_json: Annotated[bool, typer.Option("--json", help="Tell it as data.")] = False,
+    seconds: Annotated[float, typer.Option(metavar="N", min=1, help="Time limit for the whole run, in seconds.")] = 900,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     write: Annotated[
         bool,
-        typer.Option("--write", help="Put what was found into the configuration, ./gateway.yaml without --config."),
+        typer.Option(
+            "--write", help="Write the findings to the configuration file, without --config to ./gateway.yaml."
+        ),
     ] = False,
 ) -> None:
     """Find out which features a server has, by requests to its models.
@@ -168,7 +174,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
     from gateway.doctor.checks import PROBES
 
     if strange := [name for name in only or () if name not in PROBES]:
-        raise typer.BadParameter(f"there is no verdict {strange[0]!r}; there are {', '.join(PROBES)}.")
+        raise typer.BadParameter(f"unknown check {strange[0]!r}; one of: {', '.join(PROBES)}.")
     file = config or (Path("gateway.yaml") if write else None)
     wanted = DoctorOptions(
         url=url, kind=kind, models=tuple(model or ()), key=key_env, file=file, write=write, seconds=seconds,
@@ -180,28 +186,31 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
 
 @app.command()
 def replay(  # noqa: PLR0913, PLR0917 - its options
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings, or folders of them.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings, or directories of recordings.")],
     format: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Read the answers in this format instead of the recorded one.")
+        str | None, typer.Option(metavar="NAME", help="Parse the responses in this format instead of the recorded one.")
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Ask chat or responses instead of the other.")
+        str | None, typer.Option(metavar="NAME", help="Send the requests to this endpoint: chat or responses.")
     ] = None,
     cut: Annotated[
-        str | None, typer.Option(metavar="N", help="Let the answers come in N bytes at a time; or bytes, or whole.")
+        str | None,
+        typer.Option(
+            metavar="N", help="Deliver the responses in pieces of N bytes; or `bytes` (one by one), or `whole`."
+        ),
     ] = None,
     test: Annotated[
-        bool, typer.Option("--test", help="Make each a test: what it means today is what it has to mean.")
+        bool, typer.Option("--test", help="Turn each recording into a test that expects today's result.")
     ] = False,
-    into: Annotated[Path, typer.Option(metavar="DIR", help="Where the tests go.")] = Path("tests/replays"),
+    into: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the tests.")] = Path("tests/replays"),
     serve: Annotated[
-        bool, typer.Option("--serve", help="Be the model server that was recorded; each recording is a model.")
+        bool, typer.Option("--serve", help="Act as the recorded model server; each recording is a model.")
     ] = False,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that server.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", help="Port of that server, 0 for any free one.")] = 8000,
-    timed: Annotated[
-        bool, typer.Option("--timed", help="Let what was recorded come at the pace at which it came.")
-    ] = False,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that server, with --serve.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", help="Port of that server, with --serve; 0 for any free port.")
+    ] = 8000,
+    timed: Annotated[bool, typer.Option("--timed", help="Replay at the recorded pace.")] = False,
 ) -> None:
     """Replay recordings: through this gateway, to compare the results, or as a model server for any client.
 
@@ -223,7 +232,10 @@ def replay(  # noqa: PLR0913, PLR0917 - its options
 @app.command()
 def health(
     url: Annotated[
-        str | None, typer.Argument(metavar="URL", help="Its root; default: http or https on port 8900 of this machine.")
+        str | None,
+        typer.Argument(
+            metavar="URL", help="Root URL of the gateway; default: http or https on port 8900 of this machine."
+        ),
     ] = None,
 ) -> None:
     """Check if a gateway is alive, for the health check of a container.
@@ -237,21 +249,23 @@ def health(
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from None
     if not well:
-        typer.echo(f"no gateway says that it is alive at {url or HERE[0]}", err=True)
+        typer.echo(f"no gateway responds at {url or HERE[0]}", err=True)
         raise typer.Exit(1)
 
 
 @app.command()
 def top(
     url: Annotated[
-        str, typer.Option("--url", envvar="GATEWAY_URL", metavar="URL", help="Its root.")
+        str, typer.Option("--url", envvar="GATEWAY_URL", metavar="URL", help="Root URL of the gateway.")
     ] = "http://127.0.0.1:8900",
     key: Annotated[
         str | None,
-        typer.Option("--key", envvar="GATEWAY_KEY", metavar="KEY", help="A key of the scope admin.", show_envvar=True),
+        typer.Option(
+            "--key", envvar="GATEWAY_KEY", metavar="KEY", help="API key with the scope admin.", show_envvar=True
+        ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="N", min=0.2, help="Between two looks.")] = 2,
-    once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="N", min=0.2, help="Seconds between two updates.")] = 2,
+    once: Annotated[bool, typer.Option("--once", help="Print the overview once.")] = False,
 ) -> None:
     """Watch a gateway at work: its backends, models, requests and errors.
 
@@ -279,7 +293,7 @@ def top(
 @app.command()
 def key(
     hashed: Annotated[
-        bool, typer.Option("--hash", help="Print the digest of the key on standard input instead.")
+        bool, typer.Option("--hash", help="Print only the digest of a key read from standard input.")
     ] = False,
 ) -> None:
     """Make a key for a client, and its digest for the configuration.
@@ -297,9 +311,9 @@ def key(
             raise typer.BadParameter(f"the key on standard input {error}.") from None
         return
     made = f"gw-{secrets.token_urlsafe(32)}"
-    typer.echo("# The key: give it to the client.  It is stored nowhere, so it cannot be shown again.")
+    typer.echo("# The key: give it to the client.  It is not stored anywhere and cannot be shown again.")
     typer.echo(made)
-    typer.echo("# Its digest: write it into the configuration, as `key` of an entry of auth.keys.")
+    typer.echo("# Its digest: write it into the configuration, as the `key` of an entry of auth.keys.")
     typer.echo(parse_digest(made))
 
 

@@ -31,9 +31,9 @@ _ELSEWHERE = ("problem", "said", "usage")  # to compare if the endpoint or the f
 def parse_options(format: str | None, endpoint: str | None, cut: str | None, *, timed: bool = False) -> ReplayOptions:
     """Return the options of a replay.  Raises ValueError for an unknown format, endpoint or size."""
     if format is not None and format not in format_names():
-        raise ValueError(f"there is no format {format!r}; `gateway formats` lists them")
+        raise ValueError(f"unknown format {format!r}; `gateway formats` lists all formats")
     if endpoint is not None and endpoint not in ENDPOINTS:
-        raise ValueError(f"there is no endpoint {endpoint!r}; one of: {', '.join(ENDPOINTS)}")
+        raise ValueError(f"unknown endpoint {endpoint!r}; one of: {', '.join(ENDPOINTS)}")
     return ReplayOptions(canonical_name(format) if format else None, endpoint, _cut(cut) if cut else None, timed)
 
 
@@ -61,7 +61,7 @@ def _cut(word: str) -> Rechunk:
         return join_chunks
     size = 1 if word == "bytes" else int(word) if word.isdecimal() else 0
     if not size:
-        raise ValueError(f"an answer is cut into pieces of so many bytes, bytes or whole, and not {word!r}")
+        raise ValueError(f"--cut should be a number of bytes, `bytes` or `whole`, not {word!r}")
     return split_every(size)
 
 
@@ -78,7 +78,7 @@ def _compared(file: Path, ways: ReplayOptions, out: TextIO) -> bool:
         out.write(f"{file}: cannot be replayed: {error}\n")
         return False
     lines = diff_outcomes(outcome_of(recording), now, _ELSEWHERE if ways.format or ways.endpoint else _ALL)
-    out.write(f"{file}: {'differs' if lines else 'as it was'}\n")
+    out.write(f"{file}: {'differs' if lines else 'unchanged'}\n")
     out.writelines(f"  {line}\n" for line in lines)
     return not lines
 
@@ -100,7 +100,7 @@ def serve(paths: Sequence[Path], host: str, port: int, out: TextIO, *, timed: bo
     """
     tapes = dict(_tapes(_files(paths), out))
     if not tapes:
-        raise UnreadableRecording("there is no recording that can be played")
+        raise UnreadableRecording("no recording can be replayed")
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(tapes, host, port, out, timed=timed))
 
@@ -118,7 +118,7 @@ def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[Recor
 async def _serve(tapes: dict[str, list[RecordedCall]], host: str, port: int, out: TextIO, *, timed: bool) -> None:
     player = MockBackend(RecordingPicker(tapes).choose, tapes, timed=timed)
     async with player.serving(host, port) as url:
-        out.write(f"{len(tapes)} recordings are the models of {url}/v1 - Ctrl-C stops it\n")
+        out.write(f"serving {len(tapes)} recordings as the models of {url}/v1 - Ctrl-C stops it\n")
         out.flush()
         await asyncio.Event().wait()
 

@@ -33,7 +33,7 @@ _PATH = "/admin/overview"
 _SECONDS = 10.0  # for a response
 _WIDE = 160  # columns, if the output is no terminal
 ReadKey = Callable[[float], str]  # seconds → the key that was pressed meanwhile, or ""
-_FORBIDDEN = "The gateway at {} takes a key of the scope admin, in --key or GATEWAY_KEY: HTTP {}."
+_FORBIDDEN = "The gateway at {} requires an API key with the scope admin (--key or GATEWAY_KEY): HTTP {}."
 
 
 def render_tables(seen: Overview, root: str, problem: str = "") -> RenderableType:
@@ -147,13 +147,13 @@ class OverviewClient:
             answer = self._http.get(self.root + _PATH)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
             raise OverviewUnavailable(
-                f"{self.root!r} is no URL of a gateway, like http://127.0.0.1:8900.", mine=True
+                f"{self.root!r} is not the URL of a gateway, like http://127.0.0.1:8900.", mine=True
             ) from None
         except httpx.LocalProtocolError:
-            raise OverviewUnavailable("That is no key: it has control characters.", mine=True) from None
+            raise OverviewUnavailable("The API key contains control characters.", mine=True) from None
         except httpx.HTTPError as error:
             raise OverviewUnavailable(
-                f"No gateway answers at {self.root}: {str(error) or type(error).__name__}."
+                f"No gateway responds at {self.root}: {str(error) or type(error).__name__}."
             ) from None
         if answer.status_code in (401, 403):
             raise OverviewUnavailable(_FORBIDDEN.format(self.root, answer.status_code), mine=True)
@@ -162,7 +162,7 @@ class OverviewClient:
             return json.decode(answer.content, type=Overview)
         except (httpx.HTTPStatusError, MsgspecError):
             raise OverviewUnavailable(
-                f"What answers at {self.root} is no gateway that can be looked at: HTTP {answer.status_code}."
+                f"The server at {self.root} is not a gateway with an overview: HTTP {answer.status_code}."
             ) from None
 
     def close(self) -> None:

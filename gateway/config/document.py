@@ -21,7 +21,7 @@ _PLAIN = {_TAG + name for name in ("str", "timestamp", "merge")}  # a date stays
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,4000}))?\}|file:([^}]{1,4000})\})?")
 _MOST = 100_000  # values; aliases of aliases can expand to any number
 _DIRECTIVE = re.compile(r"^\ufeff?%YAML(?! 1\.2\s)", re.M)
-_WRONG = "a variable is ${NAME} or ${NAME:-default}, a file ${file:PATH}; $${ is a plain ${"
+_WRONG = "should be ${NAME} or ${NAME:-default} for a variable, ${file:PATH} for a file, or $${ for a literal ${"
 
 FileReader = Callable[[str], str]  # reads the file of `${file:PATH}`; raises UnreadableFile
 
@@ -46,8 +46,8 @@ class ConfigDocument(Struct):
 
 
 def no_files(path: str) -> str:
-    """Raise UnreadableFile: the reader for texts that may name no files."""
-    raise UnreadableFile(f"{path} cannot be read: there are no files here")
+    """For texts that are from nowhere."""
+    raise UnreadableFile(f"{path} cannot be read: files are not available here")
 
 
 def read_document(text: str, file: str, env: Mapping[str, str], files: FileReader = no_files) -> ConfigDocument:
@@ -57,7 +57,7 @@ def read_document(text: str, file: str, env: Mapping[str, str], files: FileReade
     """
     document = ConfigDocument(file)
     if _DIRECTIVE.search(text):
-        document.add_error((), "this is read as YAML 1.2; leave the %YAML line out")
+        document.add_error((), "the file is read as YAML 1.2; remove the %YAML line")
         return document
     yaml = YAML(typ="safe", pure=True)
     yaml.composer.warn_double_anchors = False  # the last anchor of a name counts, as YAML defines it
@@ -75,7 +75,7 @@ def read_document(text: str, file: str, env: Mapping[str, str], files: FileReade
     except RecursionError:
         document.add_error((), "nested too deeply")
     except _TooManyValues:
-        document.add_error((), f"stands for more than {_MOST} values")
+        document.add_error((), f"aliases expand to more than {_MOST} values")
     else:
         document.data = {} if value is None else value
     return document
@@ -103,7 +103,7 @@ class _NodeReader:
             raise _TooManyValues
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node in self._open:
-            self._document.add_error(path, "an alias of something that it is a part of")
+            self._document.add_error(path, "an alias refers to a value that contains it")
             return None
         self._open.append(node)
         try:
@@ -124,10 +124,10 @@ class _NodeReader:
             if key.tag == _TAG + "merge":
                 merged.append((value, line))
             elif not isinstance(key, ScalarNode):
-                self._document.add_error(path, "a key should be a text", line)
+                self._document.add_error(path, "a key should be a string", line)
             elif key.value in found:
                 first = self._document.lines[(*path, key.value)]
-                self._document.add_error((*path, key.value), f"this key is there already, in line {first}", line)
+                self._document.add_error((*path, key.value), f"duplicate key, first in line {first}", line)
             else:
                 self._document.lines.setdefault((*path, key.value), line)
                 found[key.value] = self.value(value, (*path, key.value))
@@ -154,7 +154,7 @@ class _NodeReader:
                 self._document.add_error(path, f"not a value of the type {node.tag.removeprefix(_TAG)}")
                 return None
         if node.tag not in _PLAIN:
-            self._document.add_error(path, f"the tag {node.tag} has no meaning here")
+            self._document.add_error(path, f"the tag {node.tag} is not supported")
             return None
         return self._replaced(node.value, path)
 

@@ -287,16 +287,16 @@ class AuthSettings(SettingsSection):
         names = [key.name for key in keys]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise config_error(f"each key needs a name of its own; twice: {', '.join(twice)}")
+            raise config_error(f"each key needs a unique name; used twice: {', '.join(twice)}")
         digests = [digest for key in keys for digest in key.key]
         if len(set(digests)) < len(digests):
-            raise config_error("the same key is there twice")
+            raise config_error("the same key is listed twice")
         return keys
 
     @model_validator(mode="after")
     def _either(self) -> Self:
         if self.open and self.keys:
-            raise config_error("open: true contradicts the keys; take one of them away")
+            raise config_error("open: true contradicts keys; remove one of them")
         return self
 
 

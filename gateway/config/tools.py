@@ -52,7 +52,7 @@ class McpServerSettings(SettingsSection):
     @model_validator(mode="after")
     def _either(self) -> Self:
         if bool(self.url) == bool(self.command):
-            raise config_error("should have either a url or a command")
+            raise config_error("should have either url or command")
         return self
 
 
@@ -109,9 +109,9 @@ class WebSearchSettings(SettingsSection):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.service == "searxng" and not self.url:
-            raise config_error("needs the url of the SearXNG server")
+            raise config_error("needs url, the address of the SearXNG server")
         if self.service in ("brave", "tavily") and not self.api_key:
-            raise config_error(f"needs the api_key of {self.service}")
+            raise config_error(f"needs api_key, the key of {self.service}")
         return self
 
 

@@ -67,13 +67,13 @@ def key_digest(key: str) -> str:
 def parse_digest(written: object) -> str:
     """Return the digest of a key in the configuration, which may be a digest already.  Raises ValueError."""
     if not isinstance(written, str):
-        raise config_error("should be a text; write it in quotes")
+        raise config_error("should be a string; write it in quotes")
     if not _visible(written):
         raise config_error(_NOT_VISIBLE)
     if not written.startswith(_DIGEST):
         return key_digest(written)
     if not re.fullmatch(_DIGEST + "[0-9a-fA-F]{64}", written):
-        raise config_error(f"should begin otherwise, or be {_DIGEST} and 64 hexadecimal digits")
+        raise config_error(f"should be {_DIGEST} and 64 hexadecimal digits, or a key with another prefix")
     return written.lower()
 
 
@@ -90,7 +90,7 @@ def _root(value: str) -> str:
     """Return the root URL of a server, without a trailing `/v1` or `/`."""
     parts = urlsplit(_url(value))
     if parts.query or parts.fragment:
-        raise config_error("should have no user, query or fragment; a key goes to api_key")
+        raise config_error("should have no user, query or fragment; put a key into api_key")
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix("/v1").rstrip("/"), "", ""))
 
 
@@ -101,9 +101,9 @@ def _url(value: str) -> str:
     except ValueError as error:
         raise config_error(f"not a URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"\s", value):
-        raise config_error("should begin with http:// or https:// and name a host, like http://127.0.0.1:8000")
+        raise config_error("should start with http:// or https:// and name a host, like http://127.0.0.1:8000")
     if parts.username is not None:
-        raise config_error("should have no user; a key goes to api_key, or to headers")
+        raise config_error("should have no user; put a key into api_key or headers")
     return value
 
 
@@ -111,7 +111,7 @@ def _store(value: SecretStr) -> SecretStr:
     scheme, _, rest = value.get_secret_value().partition("://")
     database, hosts = scheme.partition("+")[0], re.split("[/?]", rest)[0].rpartition("@")[2]
     if database not in ("sqlite", "postgresql"):
-        raise config_error("should begin with sqlite:// or postgresql://")
+        raise config_error("should start with sqlite:// or postgresql://")
     if database == "sqlite" and hosts:
         raise config_error("should have three slashes before a relative path, four before an absolute one")
     if not all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d+)?", host) for host in hosts.split(",")):
@@ -122,7 +122,7 @@ def _store(value: SecretStr) -> SecretStr:
 def _counter(value: SecretStr) -> SecretStr:
     parts = urlsplit(value.get_secret_value())
     if parts.scheme not in ("redis", "rediss") or not parts.hostname:
-        raise config_error("should begin with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0")
+        raise config_error("should start with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0")
     return value
 
 
@@ -154,15 +154,16 @@ Seconds = Annotated[
 ]
 Share = Annotated[Seconds, Field(le=1)]
 Name = Annotated[
-    str, pattern_validator(r"[A-Za-z0-9._-]+", "a name should be letters, digits, dots, dashes and underscores")
+    str, pattern_validator(r"[A-Za-z0-9._-]+", "a name should consist of letters, digits, dots, dashes and underscores")
 ]
 ModelName = Annotated[
-    str, pattern_validator(r"[^\x00-\x1f\x7f]+", "a model's name should have no control characters, nor be empty")
+    str,
+    pattern_validator(r"[^\x00-\x1f\x7f]+", "a model's name should not be empty and should have no control characters"),
 ]
-Host = Annotated[str, pattern_validator(r"[^\s/\[\]]+", "should be an address or a host's name, like 127.0.0.1 or ::1")]
+Host = Annotated[str, pattern_validator(r"[^\s/\[\]]+", "should be an address or a host name, like 127.0.0.1 or ::1")]
 Origin = Annotated[
     str,
-    pattern_validator(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", "should be scheme://host or scheme://host:port, or * for all"),
+    pattern_validator(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", "should be scheme://host, scheme://host:port, or * for all"),
 ]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
 Digests = Annotated[
@@ -177,7 +178,7 @@ Url = Annotated[str, AfterValidator(_url)]
 ServerHost = Annotated[
     str,
     pattern_validator(
-        r"\*|(\*\.)?[A-Za-z0-9.-]+", "should be a host's name, *.example.com for all below it, or * for all"
+        r"\*|(\*\.)?[A-Za-z0-9.-]+", "should be a host name, *.example.com for its subdomains, or * for all"
     ),
 ]
 Network = Annotated[str, AfterValidator(_network)]

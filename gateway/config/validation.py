@@ -17,12 +17,12 @@ from gateway.config.errors import ConfigError, KeyPath
 from gateway.config.schema import AuthSettings, Config, ServerSettings
 from gateway.config.types import SettingsSection
 
-_MAPPING = "should be a mapping, one `key: value` a line"
+_MAPPING = "should be a mapping, one `key: value` per line"
 _WORDS = {
     "bool_parsing": "should be true or false",
     "bool_type": "should be true or false",
     "dict_type": _MAPPING,
-    "finite_number": "should be finite; 0 is none",
+    "finite_number": "should be finite; 0 means no limit",
     "float_parsing": "should be a number",
     "float_type": "should be a number",
     "greater_than": "should be more than {gt}",
@@ -34,9 +34,9 @@ _WORDS = {
     "missing": "is missing",
     "model_type": _MAPPING,
     "string_too_short": "should not be empty",
-    "string_type": "should be a text; write it in quotes",
+    "string_type": "should be a string; write it in quotes",
     "too_short": "should have at least one entry",
-    "tuple_type": "should be a list, one `- entry` a line",
+    "tuple_type": "should be a list, one `- entry` per line",
     "wrong": "{text}",
 }
 _SHOWN = {"bool_parsing", "float_parsing", "greater_than_equal", "int_from_float", "int_parsing", "less_than_equal"}
@@ -70,7 +70,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     """Return a text that suggests the nearest known name and lists the known names."""
     names = list(known)
     if not names:
-        return "there is none"
+        return "none is configured"
     nearest = get_close_matches(name, names, 1)
     more = ", …" if len(names) > _MANY else ""
     listed = f"one of: {', '.join(islice(names, _MANY))}{more}"
@@ -168,7 +168,7 @@ def is_loopback(host: str) -> bool:
 def _with_flags(document: ConfigDocument, flags: Mapping[str, object]) -> dict[str, Any]:
     data = document.data
     if not isinstance(data, dict):
-        document.add_error((), "should be a mapping, one `key: value` a line")
+        document.add_error((), _MAPPING)
         data = {}
     given = {name: value for name, value in flags.items() if value is not None}
     server = data.get("server") or {}
@@ -216,7 +216,7 @@ def _links(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     servers = _mapping(_mapping(_mapping(data, "tools"), "mcp"), "servers")
     for name, model in models.items():
         if _homeless(model) and len(backends) != 1:
-            yield ("models", name), f"names no backend; {nearest_name('', backends)}"
+            yield ("models", name), f"names no backend; add `backends: [NAME]`; {nearest_name('', backends)}"
         yield from _targets(model, ("models", name, "backends"), backends)
         yield from _template(model, ("models", name))
         yield from _fallbacks(name, model, models)
@@ -232,9 +232,9 @@ def _targets(model: object, path: KeyPath, backends: Collection[str]) -> Iterato
         if not isinstance(name, str):
             continue
         if name not in backends:
-            yield (*path, index), f"no backend {name!r}; {nearest_name(name, backends)}"
+            yield (*path, index), f"unknown backend {name!r}; {nearest_name(name, backends)}"
         if name in seen:
-            yield (*path, index), f"the backend {name!r} is there twice"
+            yield (*path, index), f"backend {name!r} is listed twice"
         seen.add(name)
 
 
@@ -243,22 +243,25 @@ def _fallbacks(name: str, model: object, models: Collection[str]) -> Iterator[tu
     for index, entry in enumerate(_list(model, "fallback")):
         other = entry.get("model") if isinstance(entry, dict) else entry
         if isinstance(other, str) and other not in others:
-            yield ("models", name, "fallback", index), f"no other model {other!r}; {nearest_name(other, others)}"
+            yield ("models", name, "fallback", index), f"unknown other model {other!r}; {nearest_name(other, others)}"
 
 
 def _servers(name: str, model: object, servers: Collection[str]) -> Iterator[tuple[KeyPath, str]]:
     for index, label in enumerate(_list(model, "mcp")):
         if isinstance(label, str) and label not in servers:
-            yield ("models", name, "mcp", index), f"no server {label!r} in tools.mcp; {nearest_name(label, servers)}"
+            yield (
+                ("models", name, "mcp", index),
+                f"unknown server {label!r} in tools.mcp.servers; {nearest_name(label, servers)}",
+            )
 
 
 def _template(model: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
     given = model if isinstance(model, dict) else {}
     wanted, there = given.get("format") in BROUGHT, given.get("response_template") is not None
     if wanted and not there:
-        yield (*path, "format"), "needs the key response_template: a template, or the path of a file that has one"
+        yield (*path, "format"), "needs the key response_template: a template, or the path of a file that contains one"
     if there and not wanted:
-        yield (*path, "response_template"), "has no meaning without format: response_template"
+        yield (*path, "response_template"), "requires format: response_template"
 
 
 def _aliases(models: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
@@ -266,7 +269,7 @@ def _aliases(models: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
     for name, model in models.items():
         for index, alias in enumerate(entry for entry in _list(model, "aliases") if isinstance(entry, str)):
             if alias in owners:
-                yield ("models", name, "aliases", index), f"{alias!r} is a name of the model {owners[alias]!r} already"
+                yield ("models", name, "aliases", index), f"{alias!r} is already a name of model {owners[alias]!r}"
             owners.setdefault(alias, name)
 
 
@@ -279,8 +282,8 @@ def _exposure(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     if is_exposed(server, auth):
         yield (
             ("server", "host"),
-            f"on {server.host} others than this machine could come in without a key; "
-            "write auth: {keys: […]}, or auth: {open: true} to let everybody in, or listen on 127.0.0.1",
+            f"on {server.host} other machines could use the gateway without a key; "
+            "set auth: {keys: […]}, or auth: {open: true} to admit every client, or listen on 127.0.0.1",
         )
 
 

@@ -75,7 +75,7 @@ def demo_model_file(needed: Mapping[str, str] = NEEDED) -> Path:
     files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]
     if not files:
         raise DemoNotInstalled(
-            f"the demo's model file is not there; run:\n  {list(needed.values())[-1]} --force-reinstall"
+            f"the model file of the demo is missing; run:\n  {list(needed.values())[-1]} --force-reinstall"
         )
     return files[0]
 
@@ -138,9 +138,9 @@ def _free_port() -> int:
 def _await_health(child: subprocess.Popen[bytes], url: str, progress: Progress, deadline: float) -> None:
     while not _healthy(url):
         if child.poll() is not None:
-            raise DemoError(f"the demo's server ended with status {child.returncode}")
+            raise DemoError(f"the demo server exited with status {child.returncode}")
         if time.monotonic() > deadline:
-            raise DemoError("the demo's server did not get ready in time")
+            raise DemoError("the demo server was not ready in time")
         progress.tick()
         time.sleep(0.05)
 

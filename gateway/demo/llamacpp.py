@@ -20,20 +20,22 @@ _REASONING = {
 
 def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="gateway.demo.llamacpp", description="llama.cpp's server in the foreground")
+    parser = argparse.ArgumentParser(
+        prog="gateway.demo.llamacpp", description="Run a llama.cpp server in the foreground."
+    )
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1")
-    parser.add_argument("--alias", required=True, help="name of the model for clients")
+    parser.add_argument("--alias", required=True, help="model name for clients")
     parser.add_argument("--chat-template-file", type=Path, help="Jinja template; default: the model's own")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--ctx-size", type=int, default=16384, help="tokens, shared by the slots")
-    parser.add_argument("--parallel", type=int, default=4, help="slots: answers at a time")
-    parser.add_argument("--predict", type=int, default=512, help="most tokens of an answer, where a request names none")
-    parser.add_argument("--temp", type=float, default=0.8, help="temperature, where a request names none")
-    parser.add_argument("--skip-chat-parsing", action="store_true", help="leave calls in the content")
+    parser.add_argument("--ctx-size", type=int, default=16384, help="context size in tokens, shared by the slots")
+    parser.add_argument("--parallel", type=int, default=4, help="number of slots (concurrent responses)")
+    parser.add_argument("--predict", type=int, default=512, help="default token limit of a response")
+    parser.add_argument("--temp", type=float, default=0.8, help="default temperature")
+    parser.add_argument("--skip-chat-parsing", action="store_true", help="leave tool calls in the content")
     parser.add_argument("--reasoning-format", choices=list(_REASONING), default="deepseek")
-    parser.add_argument("--no-jinja", action="store_true", help="leave the template to what llama.cpp has built in")
-    parser.add_argument("--embeddings", action="store_true", help="give the means of its vectors, too")
+    parser.add_argument("--no-jinja", action="store_true", help="use llama.cpp's built-in templates")
+    parser.add_argument("--embeddings", action="store_true", help="serve embeddings (mean pooling) as well")
     return parser.parse_args(argv)
 
 

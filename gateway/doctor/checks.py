@@ -30,9 +30,9 @@ _WINDOW = 8192  # tokens of an agent's prompt with its tools
 _GRACE = 1.0  # seconds that the next response may begin later than its reference
 _TIMES = 2.0  # and the factor by which it may
 _REPAIRS = {
-    "repaired:tool_calls.index": "several calls have one index",
-    "synthesised:tool_calls.id": "a call has no id of its own",
-    "repaired:tool_calls.function.arguments": "arguments are not closed",
+    "repaired:tool_calls.index": "several tool calls share one index",
+    "synthesised:tool_calls.id": "a tool call has no unique id",
+    "repaired:tool_calls.function.arguments": "arguments are incomplete JSON",
 }
 _FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 
@@ -40,26 +40,24 @@ _FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 def check_chat(findings: Findings, response: ProbeResponse) -> Verdict:
     """Check that the model responds with text."""
     if response.message.text:
-        return passed_verdict("answers")
+        return passed_verdict("responds")
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
-    return unknown_verdict(
-        "the model says nothing" if not response.cut else "the model had not answered when it was cut off"
-    )
+    return unknown_verdict("the response is empty" if not response.cut else "the response was cut off before any text")
 
 
 def check_streaming(_: Findings, response: ProbeResponse) -> Verdict:
     """Check that a stream comes in more than one piece."""
     if response.delta_count > 1:
-        return passed_verdict(f"came in {response.delta_count} pieces")
-    return failed_verdict("came in one piece") if response.delta_count else unknown_verdict("the model says nothing")
+        return passed_verdict(f"arrived in {response.delta_count} chunks")
+    return failed_verdict("arrived in one chunk") if response.delta_count else unknown_verdict("the response is empty")
 
 
 def check_usage(_: Findings, response: ProbeResponse) -> Verdict:
     """Check that a stream reports its usage."""
     if response.usage:
-        return passed_verdict(f"{response.usage.prompt} tokens of prompt, {response.usage.completion} of answer")
-    return failed_verdict("streams bring no counts", "the gateway estimates them")
+        return passed_verdict(f"{response.usage.prompt} prompt tokens, {response.usage.completion} response tokens")
+    return failed_verdict("streams carry no token counts", "the gateway estimates them")
 
 
 def check_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
@@ -67,9 +65,9 @@ def check_reasoning(findings: Findings, response: ProbeResponse) -> Verdict:
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     if findings.observed_message("thinking").thought != response.message.thought:
-        return failed_verdict("come as text", advice_for("thoughts", findings))
+        return failed_verdict("arrive as text", advice_for("thoughts", findings))
     if response.message.thought:
-        return passed_verdict(f"come in `{response.field}`" if response.field else "come apart from the text")
+        return passed_verdict(f"arrive in `{response.field}`" if response.field else "arrive apart from the text")
     return unknown_verdict("the model did not think")
 
 
@@ -77,15 +75,17 @@ def check_open_reasoning(findings: Findings, response: ProbeResponse) -> Verdict
     """Check that the reasoning is separated when the prompt opens it."""
     if findings.reading.thought_open:
         known = findings.chosen.thought_open
-        words = "the prompt opens a thought, and its end comes as text"
+        words = "the prompt opens a thought, and its end arrives as text"
         return failed_verdict(
-            words, advice_for("thoughts", findings) if known else "`thought: open`, and the gateway parses"
+            words, advice_for("thoughts", findings) if known else "set `thought: open`, and the gateway parses it"
         )
     if response.message.thought:
-        return passed_verdict("the server tells a thought from the rest, whoever opens it")
+        return passed_verdict("the server separates thoughts from the text")
     if findings.observed_message("thinking").thought:
         return passed_verdict("the model opens its thoughts itself")
-    return unknown_verdict("the answer was cut off") if response.cut else passed_verdict("the prompt opens no thought")
+    return (
+        unknown_verdict("the response was cut off") if response.cut else passed_verdict("the prompt opens no thought")
+    )
 
 
 def check_json_schema(findings: Findings, response: ProbeResponse) -> Verdict:
@@ -97,37 +97,37 @@ def check_json_schema(findings: Findings, response: ProbeResponse) -> Verdict:
     except (DecodeError, RecursionError):
         value = None
     if matches_probe_schema(value):
-        return passed_verdict("the answer is of the schema")
+        return passed_verdict("the response matches the schema")
     if response.cut and response.message.text.lstrip()[:1] in ("", "{"):
-        return unknown_verdict("the answer was cut off")
-    return ignored_field_verdict("the answer is not of the schema", advice_for("schema", findings))
+        return unknown_verdict("the response was cut off")
+    return ignored_field_verdict("the response does not match the schema", advice_for("schema", findings))
 
 
 def check_stop(findings: Findings, response: ProbeResponse) -> Verdict:
     """Check that the text ends at the stop sequence."""
     plain = findings.probe_responses["plain"]
     if "=" not in plain.message.text:
-        return unknown_verdict("the model did not say what it was to stop at")
+        return unknown_verdict("the model did not write the stop sequence")
     _, found, after = response.message.text.partition("=")
     if found and not after.strip():
-        return ignored_field_verdict("the answer ends there, but with what it was to stop at")
-    return ignored_field_verdict("is not heeded") if found else passed_verdict("the answer ends there")
+        return ignored_field_verdict("the response ends there, but includes the stop sequence")
+    return ignored_field_verdict("is ignored") if found else passed_verdict("the response ends there")
 
 
 def check_n(_: Findings, response: ProbeResponse) -> Verdict:
     """Check that the server returns two choices."""
     return (
-        passed_verdict("2 answers to one question")
+        passed_verdict("2 choices for one request")
         if response.choices == 2
-        else ignored_field_verdict("1 answer where 2 were asked for")
+        else ignored_field_verdict("1 choice instead of 2")
     )
 
 
 def check_logprobs(_: Findings, response: ProbeResponse) -> Verdict:
     """Check that the text has log probabilities."""
     if not response.message.text:
-        return unknown_verdict("the model says nothing")
-    return passed_verdict("come with the text") if response.chances else ignored_field_verdict("do not come")
+        return unknown_verdict("the response is empty")
+    return passed_verdict("arrive with the text") if response.chances else ignored_field_verdict("are missing")
 
 
 def check_images(findings: Findings) -> Verdict:
@@ -139,15 +139,15 @@ def check_images(findings: Findings) -> Verdict:
         judge = failed_verdict if sees else unknown_verdict
         return judge(problem_text(response.problem), advice_for("images", findings))
     if "red" in findings.observed_message("image").text.lower():
-        return passed_verdict("the colour of one was told")
-    return unknown_verdict("taken, but the colour of one was not told")
+        return passed_verdict("the model named the color of an image")
+    return unknown_verdict("accepted, but the model did not name the color of an image")
 
 
 def check_context_length(findings: Findings) -> Verdict:
     """Check that the context is long enough for agents."""
     tokens = findings.metadata.window
     if tokens is None:
-        return unknown_verdict("the server does not tell")
+        return unknown_verdict("the server does not report it")
     words = f"{tokens} tokens"
     return (
         passed_verdict(words)
@@ -160,21 +160,25 @@ def check_cancellation(findings: Findings, response: ProbeResponse) -> Verdict:
     """Check that the server stops when the client disconnects: the next response then begins without delay."""
     endless, before = findings.probe_responses["endless"], findings.probe_responses["streamed"]
     if not endless.left or before.begun is None or response.begun is None:
-        return unknown_verdict("no answer was long enough to leave")
-    words = f"the next answer began after {response.begun:.1f} s"
+        return unknown_verdict("no response was long enough to cancel")
+    words = f"the next response began after {response.begun:.1f} s"
     if response.begun <= before.begun * _TIMES + _GRACE:
         return passed_verdict(words)
-    return failed_verdict(f"{words}, {before.begun:.1f} s without one that was left: it seems to go on with that")
+    return failed_verdict(
+        f"{words}, without a cancelled one after {before.begun:.1f} s: the server seems to continue it"
+    )
 
 
 def check_responses_api(findings: Findings) -> Verdict:
     """Report if the server has the Responses API itself."""
     words = {
-        True: "has its own, which the gateway does not need",
-        False: "has none; the gateway makes it of chat completions",
+        True: "the server has it; the gateway does not need it",
+        False: "the server lacks it; the gateway builds it on chat completions",
     }
     return (
-        unknown_verdict("it did not say") if findings.responses is None else passed_verdict(words[findings.responses])
+        unknown_verdict("the server did not report it")
+        if findings.responses is None
+        else passed_verdict(words[findings.responses])
     )
 
 
@@ -186,9 +190,9 @@ def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, Probe
         if len(found) < least:
             return unknown_verdict(_missing(len(found), response))
         if len(response.message.calls) < least:
-            return failed_verdict("come as text", advice_for("calls", findings))
+            return failed_verdict("arrive as text", advice_for("calls", findings))
         if wrong := [one.name for one in response.message.calls if not _sound(one)]:
-            return failed_verdict(f"the arguments of {wrong[0]} are no JSON object")
+            return failed_verdict(f"the arguments of {wrong[0]} are not a JSON object")
         if repairs := [words for entry, words in _repairs(findings.kind).items() if entry in response.warnings]:
             return failed_verdict("; ".join(repairs), "the gateway repairs that")
         return passed_verdict(f"called {' and '.join(one.name for one in response.message.calls)}")
@@ -200,45 +204,45 @@ def check_parallel_tool_calls(findings: Findings, _: ProbeResponse) -> Verdict:
     """Check that `parallel_tool_calls: false` works; unknown if the model makes one tool call even without it."""
     both = findings.probe_responses.get("parallel")
     if both is None or len(findings.observed_message("parallel").calls) < 2:
-        return unknown_verdict("the model made no second call anyway")
+        return unknown_verdict("the model makes no second tool call")
     count = len(findings.observed_message("one_call").calls)
-    return ignored_field_verdict("is not heeded: 2 calls") if count > 1 else passed_verdict("at most one call")
+    return ignored_field_verdict("is ignored: 2 tool calls") if count > 1 else passed_verdict("at most one tool call")
 
 
 def check_required_tool(findings: Findings, response: ProbeResponse) -> Verdict:
     """Check that `tool_choice: required` leads to a tool call."""
     if findings.observed_message("required").calls:
-        return passed_verdict("a call was made")
+        return passed_verdict("the model called a tool")
     if response.is_reasoning_only:
         return reasoning_only_verdict(findings)
     if response.cut and not response.message.text:
         return unknown_verdict(_missing(0, response))
     if response.cut:  # the server may enforce a tool call that has not begun yet
-        return failed_verdict("is not heeded: text until it was cut off")
-    return ignored_field_verdict("is not heeded: no call")
+        return failed_verdict("is ignored: only text until the response was cut off")
+    return ignored_field_verdict("is ignored: no tool call")
 
 
 def check_named_tool(findings: Findings, response: ProbeResponse) -> Verdict:
     """Check that the named tool is called.  A server that ignores the name may still support `required`."""
     names = [one.name for one in findings.observed_message("named").calls]
     if names == ["get_time"]:
-        return passed_verdict("that tool was called")
+        return passed_verdict("the model called that tool")
     if response.cut and not (names or response.message.text):
         return unknown_verdict(_missing(0, response))
     other = isinstance(findings.configured_kind.fields["tool_choice"], TranslatedRule)
-    words = f"is not heeded: {f'called {names[0]}' if names else 'no call'}"
-    return failed_verdict(words, "the gateway offers that tool alone" if other else "")
+    words = f"is ignored: {f'called {names[0]}' if names else 'no tool call'}"
+    return failed_verdict(words, "the gateway offers only that tool" if other else "")
 
 
 def check_no_tool(findings: Findings, response: ProbeResponse) -> Verdict:
     """Check that `tool_choice: none` prevents tool calls."""
     if response.message.calls:
-        return failed_verdict("is not heeded: a call", "the gateway sends no tools then")
+        return failed_verdict("is ignored: a tool call", "the gateway sends no tools then")
     if findings.observed_message("none").calls:
         return failed_verdict(
-            "the call comes as text", advice_for("no_tools", findings) or "the gateway sends no tools then"
+            "the tool call arrives as text", advice_for("no_tools", findings) or "the gateway sends no tools then"
         )
-    return passed_verdict("no call was made")
+    return passed_verdict("no tool call")
 
 
 def _repairs(kind: str) -> dict[str, str]:
@@ -248,8 +252,8 @@ def _repairs(kind: str) -> dict[str, str]:
 
 def _missing(count: int, response: ProbeResponse) -> str:
     if response.cut:
-        return "the model had not called when it was cut off"
-    return "the model made one call" if count else "the model did not call"
+        return "the response was cut off before a tool call"
+    return "the model made one tool call" if count else "the model called no tool"
 
 
 def _sound(call: ObservedToolCall) -> bool:

@@ -116,7 +116,10 @@ def _learn(models: CommentedMap, key: str, found: Mapping[str, str | None]) -> I
         if value is None or there == value or (value == "native" and there != "auto"):
             continue
         if there != "auto":
-            yield f"models.{key}.{name}", f"is {there}, and {value} was found; take it away to have that written"
+            yield (
+                f"models.{key}.{name}",
+                f"is {there}, but the doctor found {value}; remove the key to have that written",
+            )
         elif models[key] is None:
             models[key] = {name: value}
         else:

@@ -27,8 +27,8 @@ from gateway.request import Request, Tool
 from gateway.warnings import Warnings
 
 _LIMIT = 4 << 20  # bytes of a response
-_TOO_LONG = Problem(502, f"The answer has more than {_LIMIT} bytes.")
-# Texts cannot match: a quote inside a JSON string is escaped.
+_TOO_LONG = Problem(502, f"The response is larger than {_LIMIT} bytes.")
+# No text can look like these: a quote inside a text is escaped.
 _FIELDS = re.compile(rb'"(reasoning_content|reasoning|reasoning_text|thinking|thinking_blocks)"\s*:\s*(?:"[^"]|\[)')
 
 

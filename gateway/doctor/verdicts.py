@@ -58,32 +58,32 @@ ADVICE: Mapping[AdviceTopic, Mapping[str, str]] = MappingProxyType(
         "calls": {
             "vllm": "--enable-auto-tool-choice --tool-call-parser {tools}",
             "sglang": "--tool-call-parser {sglang}",
-            "llamacpp": "--jinja, and no --skip-chat-parsing",
-            "ollama": "a model that `ollama show` lists with `tools`",
-            "lmstudio": "a model that LM Studio lists as trained for tools",
+            "llamacpp": "start it with --jinja and without --skip-chat-parsing",
+            "ollama": "use a model that `ollama show` lists with `tools`",
+            "lmstudio": "use a model that LM Studio lists as trained for tools",
         },
         "thoughts": {
             "vllm": "--reasoning-parser {reasoning}",
-            "sglang": "--reasoning-parser, by SGLang's name for the family",
-            "llamacpp": "--reasoning-format deepseek, and no --skip-chat-parsing",
-            "ollama": "a model that `ollama show` lists with `thinking`",
-            "lmstudio": "the setting that puts thoughts into reasoning_content",
+            "sglang": "--reasoning-parser with SGLang's name of the family",
+            "llamacpp": "start it with --reasoning-format deepseek and without --skip-chat-parsing",
+            "ollama": "use a model that `ollama show` lists with `thinking`",
+            "lmstudio": "turn on the setting that puts thoughts into reasoning_content",
         },
         "no_thoughts": {
             "vllm": "no --reasoning-parser for a model that does not think",
             "sglang": "no --reasoning-parser for a model that does not think",
-            "llamacpp": "--reasoning-format none, or a chat template that does not open a thought",
+            "llamacpp": "--reasoning-format none, or a chat template that opens no thought",
         },
         "no_tools": {"vllm": "--exclude-tools-when-tool-choice-none"},
-        "schema": {"llamacpp": "a start without --skip-chat-parsing"},
+        "schema": {"llamacpp": "start it without --skip-chat-parsing"},
         "images": {
-            "llamacpp": "if the model can see: --mmproj FILE",
-            "ollama": "a model that `ollama show` lists with `vision`",
+            "llamacpp": "--mmproj FILE, if the model supports images",
+            "ollama": "use a model that `ollama show` lists with `vision`",
         },
         "window": {
             "vllm": "--max-model-len N",
             "sglang": "--context-length N",
-            "llamacpp": "-c N, which the slots of -np share",
+            "llamacpp": "-c N, shared by the slots of -np",
             "ollama": "OLLAMA_CONTEXT_LENGTH=N, or num_ctx of the model",
             "lmstudio": "lms load --context-length N",
         },
@@ -150,7 +150,7 @@ def check_field(question: str, field: str, judge: ResponseCheck, topic: AdviceTo
 
     def read_verdict(findings: Findings, response: ProbeResponse) -> Verdict:
         if field in response.omitted_fields:
-            return failed_verdict(f"the server's API has no `{field}`")
+            return failed_verdict(f"the server's API has no field `{field}`")
         return judge(findings, response)
 
     probe = check_response(question, read_verdict, topic)
@@ -176,8 +176,8 @@ def advice_for(topic: AdviceTopic, findings: Findings) -> str:
 
 
 def reasoning_only_verdict(findings: Findings) -> Verdict:
-    """Return the verdict for a response that has nothing but reasoning, according to the server."""
-    return failed_verdict("all of the answer is taken for a thought", advice_for("no_thoughts", findings))
+    """Of an answer that is nothing but a thought, by the server's word."""
+    return failed_verdict("the server takes the whole response for a thought", advice_for("no_thoughts", findings))
 
 
 def problem_text(problem: Problem) -> str:
@@ -189,9 +189,9 @@ def _by_the_gateway(field: str, kind: Kind) -> str:
     """Return the description of how the gateway handles a field that this kind of server ignores."""
     match kind.fields[field]:
         case EmulatedRule(how=how):
-            return f"the gateway sees to it: {how}"
+            return f"the gateway does it: {how}"
         case DroppedRule():
-            return "the gateway leaves it out, and says so in x-gateway-warnings"
+            return "the gateway drops it and reports that in x-gateway-warnings"
         case found if found == CUT_OFF:
-            return f"the gateway sees to it: {CUT_OFF.how}"
+            return f"the gateway does it: {CUT_OFF.how}"
     return ""

@@ -75,7 +75,7 @@ def choice_by_name(names: tuple[str, ...], word: str = "auto") -> FormatChoice:
     """
     found = find_profile(names)
     if not found:
-        reason = "its name is unknown, so what it writes decides" if word == "auto" else "configured"
+        reason = "its name is unknown, so its output decides" if word == "auto" else "configured"
         return FormatChoice(word, reason)
     profile, pattern = found
     thought_open = profile.thought == "open"
@@ -90,7 +90,7 @@ def choice_by_template(template: str, rows: Mapping[str, FormatSpec]) -> FormatC
     if not fitting:
         return None
     name = max(fitting, key=lambda name: len("".join(rows[name].signs)))
-    return FormatChoice(name, f"its chat template has {' and '.join(rows[name].signs)}")
+    return FormatChoice(name, f"its chat template contains {' and '.join(rows[name].signs)}")
 
 
 def opens_reasoning(prompt: str, row: FormatSpec) -> bool:

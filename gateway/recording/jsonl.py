@@ -44,19 +44,19 @@ def parse_recording(data: bytes) -> Recording:
         first, *lines = data.splitlines() or [b""]
         head = json.decode(first, type=_FileHeader)
         if head.version > VERSION:
-            raise UnreadableRecording(f"it is of version {head.version}, and this gateway reads none beyond {VERSION}")
+            raise UnreadableRecording(f"its version is {head.version}, and this gateway reads versions up to {VERSION}")
         recording = Recording(head.id, head.started, len(data))
         for one in lines:
             recording.entries.append(_entry(json.decode(one, type=dict[str, Any])))
     except (DecodeError, ValidationError, UnicodeDecodeError, TypeError) as error:
-        raise UnreadableRecording(f"it is no recording: {error}") from None
+        raise UnreadableRecording(f"it is not a recording: {error}") from None
     _complete(recording)
     return recording
 
 
 def _complete(recording: Recording) -> None:
     if not (recording.entries and isinstance(recording.entries[0], RequestEntry)):
-        raise UnreadableRecording("it does not say what was asked")
+        raise UnreadableRecording("it contains no request")
     last = recording.entries[-1]
     if not isinstance(last, EndEntry):
         raise UnreadableRecording("its end is missing")
@@ -90,7 +90,7 @@ def _entry(line: dict[str, Any]) -> RecordingEntry:
         data["events"] = json.encode(line["events"])
     kind = _KINDS.get(tag := line.get("kind", ""))
     if not kind:
-        raise ValidationError(f"there is no entry of the kind '{tag}'")
+        raise ValidationError(f"unknown entry kind '{tag}'")
     entry = kind(**{name: data[name] for name in kind.__struct_fields__ if name in data})
     checked: RecordingEntry = convert([tag, *astuple(entry)], type=RecordingEntry)
     return checked

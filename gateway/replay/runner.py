@@ -122,15 +122,17 @@ def _check(recording: Recording, ways: ReplayOptions) -> None:
     *entries, over = recording.entries
     assert recording.request_entry, "a recording says what was asked"
     if ways.endpoint and recording.request_entry.path not in ENDPOINTS.values():
-        raise UnreadableRecording(f"what {recording.request_entry.path} was asked cannot be asked elsewhere")
+        raise UnreadableRecording(
+            f"a request to {recording.request_entry.path} cannot be converted to another endpoint"
+        )
     if recording.cut:
-        raise UnreadableRecording("it is too long to have been written down to its end")
+        raise UnreadableRecording("it was cut at its size limit (recording.exchange_bytes)")
     if not any(isinstance(entry, UpstreamRequestEntry) for entry in entries):
-        raise UnreadableRecording("no backend was asked")
+        raise UnreadableRecording("no backend was called")
     if any(isinstance(entry, UpstreamDataEntry) and not entry.call for entry in entries):
-        raise UnreadableRecording("tools ran at the gateway, which are not here")
+        raise UnreadableRecording("tools ran at the gateway, and they are not available here")
     if isinstance(over, EndEntry) and over.status == 499:
-        raise UnreadableRecording("its client left")
+        raise UnreadableRecording("its client disconnected")
 
 
 def _in_order(script: Sequence[RecordedCall]) -> CallChooser:

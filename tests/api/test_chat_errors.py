@@ -245,7 +245,7 @@ async def test_backend_error_excerpt_is_only_in_the_log_and_without_the_key(stre
     async with gateway(whole(page, 500), logs={"content": True}) as site:
         answer = await site.chat(stream=streamed)
     assert "inner secret" not in answer.text
-    assert warnings_of(caplog) == ["backend up answered 500"]
+    assert warnings_of(caplog) == ["backend up returned HTTP 500"]
     (record,) = excerpts_of(caplog)
     assert "backend up: b'<html>inner secret ... xxx" in record
     assert len(record) < 400

@@ -247,7 +247,7 @@ async def test_it_is_copied_downloaded_and_replayed():
         file = await waiting.value
         assert file.suggested_filename == "one.jsonl"
         assert parse_recording(await asyncio.to_thread(Path(await file.path()).read_bytes)).over
-        for format, report in (("hermes_json", "as it was"), ("llama3_json", "differs")):
+        for format, report in (("hermes_json", "unchanged"), ("llama3_json", "differs")):
             await page.get_by_label("In the format").select_option(format)
             await page.get_by_role("button", name="Replay").click()
             await page.locator("#report", has_text=f"{format}: {report}").wait_for()

@@ -84,7 +84,7 @@ async def test_file_search_can_be_forced():
     [
         ({"query": 5}, "The argument 'query' must be a string"),
         ({}, "The argument 'query' must be a string"),
-        ([], "its arguments are no JSON object"),
+        ([], "its arguments are not a JSON object"),
     ],
     ids=["a number", "nothing", "a list"],
 )
@@ -102,9 +102,7 @@ async def test_file_search_in_a_missing_store_fails():
     async with searching(**stores) as web, gateway(calling(ASK), HELLO, tools=file_search_at(web)) as site:
         response = checked_whole((await site.respond(tools=[FILES])).content)
         assert (response["status"], response["output"][0]["status"]) == ("completed", "failed")
-        assert response["output"][0]["queries"] == ["holidays"] and told(site) == [
-            "The file search refused: status 404."
-        ]
+        assert response["output"][0]["queries"] == ["holidays"] and told(site) == ["The file search returned HTTP 404."]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ async def test_mcp_timeout_ends_a_slow_start_or_list(silent):
         slow["mcp"]["connect_seconds"] = 0.3
         async with gateway(HELLO, tools=slow) as site:
             response, _ = await response_and_calls(site)
-            assert "in time" in of_type(response, "mcp_list_tools")[0]["error"]
+            assert "did not list its tools within" in of_type(response, "mcp_list_tools")[0]["error"]
 
 
 async def test_mcp_timeout_ends_a_slow_tool():
@@ -109,7 +109,7 @@ async def test_mcp_tool_that_fails_is_a_failed_item():
 
 LIES = {
     "an error": ({"error": {"code": -32000, "message": "no way"}}, "The server reported an error: no way"),
-    "a long error": ({"error": {"code": 1, "message": "<|x|>" * 9000}}, "said: " + "< |x|>" * 333 + "< "),
+    "a long error": ({"error": {"code": 1, "message": "<|x|>" * 9000}}, "reported an error: " + "< |x|>" * 333 + "< "),
     "no result": ({"nothing": 1}, "violates the protocol"),
     "another schema": ({"content": [], "structuredContent": {"a": "x"}}, "violates the protocol"),
     "no JSON": (Response(b"{", media_type="application/json"), "The server reported an error: "),
@@ -138,7 +138,7 @@ async def test_mcp_result_that_breaks_the_protocol_fails(name):
 async def test_mcp_list_that_breaks_the_protocol_is_an_error(tools):
     async with Liar(tools_list={"tools": tools}).listening() as server, gateway(HELLO, tools=operators(server)) as site:
         response, _ = await response_and_calls(site)
-        assert "does not fit" in of_type(response, "mcp_list_tools")[0]["error"]
+        assert "violates the protocol" in of_type(response, "mcp_list_tools")[0]["error"]
 
 
 @pytest.mark.parametrize("theirs", [True, False], ids=["the client's", "the operator's"])
@@ -171,7 +171,7 @@ async def test_mcp_approval_request_with_invalid_arguments_runs_nothing():
     async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
         asked = [{"role": "user", "content": "q"}, request, given]
         (made,) = of_type(checked_whole((await site.respond(input=asked, tools=[MCP])).content), "mcp_call")
-        assert made["status"] == "failed" and "no JSON object" in made["error"]["message"] and server.calls == []
+        assert made["status"] == "failed" and "not a JSON object" in made["error"]["message"] and server.calls == []
 
 
 def with_change_notice(result):

@@ -136,7 +136,7 @@ def test_check_command_takes_the_file_from_the_environment():
 def test_check_command_needs_a_file():
     code, out, err = run("check")
     assert (code, out) == (2, "")
-    assert "Give --config FILE or set GATEWAY_CONFIG." in err
+    assert "use --config FILE or set GATEWAY_CONFIG." in err
 
 
 def test_check_command_reports_each_fault_on_a_line(written):
@@ -190,7 +190,7 @@ def test_formats_command_describes_a_format_by_any_of_its_names():
     assert "A call inside a thought is a part of it." in run("formats", "lfm2")[1]
     assert "special tokens" in run("formats", "kimi_k2")[1]
     code, out, err = run("formats", "morse")
-    assert (code, out) == (2, "") and "there is no format 'morse'" in err
+    assert (code, out) == (2, "") and "unknown format 'morse'" in err
 
 
 def test_formats_command_page_equals_the_docs():
@@ -207,7 +207,7 @@ def test_check_command_names_the_format_of_each_model(written):
     assert code == 0
     assert [line for line in out.splitlines() if line.startswith("# ")] == [
         "# models.qwen3-coder: qwen_xml; its name matches *qwen3-coder*",
-        "# models.m: auto; its name is unknown, so what it writes decides, unless its chat template does",
+        "# models.m: auto; its name is unknown, so its output decides, unless its chat template names a format",
         "# models.k: kimi_k2; configured",
         "# models.served: hermes_json; its name matches *qwq*",
     ]

@@ -61,7 +61,7 @@ def answering(answer, context=None):
 def test_health_command_reports_the_health_at_a_url(answer, code):
     with answering(answer) as (port, asked):
         url = f"http://127.0.0.1:{port}"
-        said = "" if code == 0 else f"no gateway says that it is alive at {url}\n"
+        said = "" if code == 0 else f"no gateway responds at {url}\n"
         assert run("health", url) == (code, "", said)
     assert asked == [b"GET /health HTTP/1.1"]
 

@@ -156,21 +156,21 @@ def test_top_waits_for_a_gateway_that_is_away():
     console = screen(force_terminal=True)
     with answering(well(), httpx.ConnectError("away"), well()) as one:
         watch(one, console, lambda _: pressed.pop(0), 0)
-    assert "No gateway answers at http://gateway:8900: away." in text_of(console)
+    assert "No gateway responds at http://gateway:8900: away." in text_of(console)
     assert len(one.asked) == 3
 
 
 @pytest.mark.parametrize(
     ("answer", "text", "mine"),
     [
-        (httpx.Response(401), "takes a key of the scope admin, in --key or GATEWAY_KEY: HTTP 401", True),
+        (httpx.Response(401), "requires an API key with the scope admin (--key or GATEWAY_KEY): HTTP 401", True),
         (httpx.Response(403), "HTTP 403", True),
-        (httpx.Response(404), "no gateway that can be looked at: HTTP 404", False),
-        (httpx.Response(200, text="<html>"), "no gateway that can be looked at: HTTP 200", False),
-        (httpx.ConnectError("refused"), "No gateway answers at http://gateway:8900: refused.", False),
-        (httpx.ReadTimeout(""), "No gateway answers at http://gateway:8900: ReadTimeout.", False),
-        (httpx.LocalProtocolError("Illegal header value b'secret'"), "That is no key", True),
-        (httpx.UnsupportedProtocol(""), "is no URL of a gateway", True),
+        (httpx.Response(404), "not a gateway with an overview: HTTP 404", False),
+        (httpx.Response(200, text="<html>"), "not a gateway with an overview: HTTP 200", False),
+        (httpx.ConnectError("refused"), "No gateway responds at http://gateway:8900: refused.", False),
+        (httpx.ReadTimeout(""), "No gateway responds at http://gateway:8900: ReadTimeout.", False),
+        (httpx.LocalProtocolError("Illegal header value b'secret'"), "control characters", True),
+        (httpx.UnsupportedProtocol(""), "is not the URL of a gateway", True),
     ],
 )
 def test_top_reports_why_it_cannot_show_a_gateway(answer, text, mine):
@@ -191,13 +191,13 @@ def run_top(*words):
 @pytest.mark.edge  # the command connects by itself
 def test_top_command_exits_with_1_if_no_gateway_answers():
     code, out, err = run_top("--url", "http://127.0.0.1:1")
-    assert (code, out) == (1, "") and err.startswith("No gateway answers at http://127.0.0.1:1: ")
+    assert (code, out) == (1, "") and err.startswith("No gateway responds at http://127.0.0.1:1: ")
 
 
 @pytest.mark.parametrize("url", ["nothing", "http://host:port", "ftp://127.0.0.1"])
 def test_top_command_refuses_an_invalid_url(url):
     code, _, err = run_top("--url", url)
-    assert code == 2 and "is no URL of a gateway" in err
+    assert code == 2 and "is not the URL of a gateway" in err
 
 
 @pytest.mark.edge  # the command connects by itself

@@ -177,7 +177,7 @@ backends:
 
 def test_config_variable_cannot_change_the_structure():
     assert faults("server: {host: '${EVIL}'}", {"EVIL": "x, port: 1}\nauth: {open: true"}) == [
-        "1: server.host: should be an address or a host's name, like 127.0.0.1 or ::1"
+        "1: server.host: should be an address or a host name, like 127.0.0.1 or ::1"
     ]
 
 
@@ -190,7 +190,7 @@ def test_config_variable_that_is_unset_is_named():
 @pytest.mark.parametrize("text", ["${A", "${1}", "${A-b}", "${}", "${file:}", "${file:a", "${files:a}"])
 def test_config_variable_with_wrong_syntax_is_refused(text):
     assert faults(BACKEND + f"models: {{a: {{upstream_model: '{text}'}}}}", {"A": "1"}) == [
-        "2: models.a.upstream_model: a variable is ${NAME} or ${NAME:-default}, a file ${file:PATH}; $${ is a plain ${"
+        "2: models.a.upstream_model: should be ${NAME} or ${NAME:-default} for a variable, ${file:PATH} for a file, or $${ for a literal ${"
     ]
 
 
@@ -213,16 +213,16 @@ def test_config_variable_value_is_never_shown():
         ("a: 1\n---\nb: 2", ["2: not YAML: expected a single document in the stream, but found another document"]),
         ("server: {}\nx: \x01", ["2: not YAML: the character 0x1 is not allowed"]),
         ("auth: *nobody", ["1: not YAML: found undefined alias 'nobody'"]),
-        ("- a\n- b", ["1: should be a mapping, one `key: value` a line"]),
+        ("- a\n- b", ["1: should be a mapping, one `key: value` per line"]),
         ("server: {port: !!int x}", ["1: server.port: not a value of the type int"]),
         ("images: {fetch: !!bool maybe}", ["1: images.fetch: not a value of the type bool"]),
         ("server: {port: !!int ''}", ["1: server.port: not a value of the type int"]),
-        ("%YAML 1.9\n---\nserver: {}", [" this is read as YAML 1.2; leave the %YAML line out"]),
+        ("%YAML 1.9\n---\nserver: {}", [" the file is read as YAML 1.2; remove the %YAML line"]),
         ("[" * 999, [" nested too deeply"]),
-        ("server:\n  host: !secret x", ["2: server.host: the tag !secret has no meaning here"]),
-        ("server:\n  ? [port]\n  : 1", ["2: server: a key should be a text"]),
-        ("server:\n  port: 1\n  workers: 2\n  port: 3", ["4: server.port: this key is there already, in line 2"]),
-        ("models: &m\n  a: *m", ["2: models.a: an alias of something that it is a part of", "2: models.a: names no backend; there is none"]),
+        ("server:\n  host: !secret x", ["2: server.host: the tag !secret is not supported"]),
+        ("server:\n  ? [port]\n  : 1", ["2: server: a key should be a string"]),
+        ("server:\n  port: 1\n  workers: 2\n  port: 3", ["4: server.port: duplicate key, first in line 2"]),
+        ("models: &m\n  a: *m", ["2: models.a: an alias refers to a value that contains it", "2: models.a: names no backend; add `backends: [NAME]`; none is configured"]),
         ("server:\n  <<: 3", ["2: server.<<: should be an alias of a mapping"]),
     ],
 )  # fmt: skip
@@ -258,16 +258,16 @@ def test_config_yaml_scalars_are_those_of_yaml_1_2():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tools: {mcp: {servers: {a: {}}}}", "1: tools.mcp.servers.a: should have either a url or a command"),
-        ("tools: {mcp: {servers: {a: {url: 'http://a/mcp', command: [b]}}}}", "1: tools.mcp.servers.a: should have either a url or a command"),
-        ("tools: {mcp: {servers: {a: {url: 'http://me:pw@a/mcp'}}}}", "1: tools.mcp.servers.a.url: should have no user; a key goes to api_key, or to headers"),
+        ("tools: {mcp: {servers: {a: {}}}}", "1: tools.mcp.servers.a: should have either url or command"),
+        ("tools: {mcp: {servers: {a: {url: 'http://a/mcp', command: [b]}}}}", "1: tools.mcp.servers.a: should have either url or command"),
+        ("tools: {mcp: {servers: {a: {url: 'http://me:pw@a/mcp'}}}}", "1: tools.mcp.servers.a.url: should have no user; put a key into api_key or headers"),
         ("tools: {mcp: {connect_seconds: 0}}", "1: tools.mcp.connect_seconds: should be more than 0"),
-        ("tools: {mcp: {hosts: ['https://a']}}", "1: tools.mcp.hosts[0]: should be a host's name, *.example.com for all below it, or * for all"),
-        ("tools: {web_search: {service: searxng}}", "1: tools.web_search: needs the url of the SearXNG server"),
-        ("tools: {web_search: {service: brave}}", "1: tools.web_search: needs the api_key of brave"),
-        ("tools: {web_search: {service: tavily, api_key: ''}}", "1: tools.web_search: needs the api_key of tavily"),
-        ("tools: {web_search: {service: static, found: [{url: x}]}}", "1: tools.web_search.found[0].url: should begin with http:// or https:// and name a host, like http://127.0.0.1:8000"),
-        ("tools: {file_search: {url: 'http://me:pw@a'}}", "1: tools.file_search.url: should have no user; a key goes to api_key, or to headers"),
+        ("tools: {mcp: {hosts: ['https://a']}}", "1: tools.mcp.hosts[0]: should be a host name, *.example.com for its subdomains, or * for all"),
+        ("tools: {web_search: {service: searxng}}", "1: tools.web_search: needs url, the address of the SearXNG server"),
+        ("tools: {web_search: {service: brave}}", "1: tools.web_search: needs api_key, the key of brave"),
+        ("tools: {web_search: {service: tavily, api_key: ''}}", "1: tools.web_search: needs api_key, the key of tavily"),
+        ("tools: {web_search: {service: static, found: [{url: x}]}}", "1: tools.web_search.found[0].url: should start with http:// or https:// and name a host, like http://127.0.0.1:8000"),
+        ("tools: {file_search: {url: 'http://me:pw@a'}}", "1: tools.file_search.url: should have no user; put a key into api_key or headers"),
         ("tools: {mcp: {per_request: 0}}", "1: tools.mcp.per_request: should be 1 or more, not 0"),
         (BACKEND + "tools: {mcp: {servers: {docs: {url: 'http://a/mcp'}}}}\nmodels: {a: {mcp: [dosc, docs]}}", "3: models.a.mcp[0]: no server 'dosc' in tools.mcp; did you mean 'docs'? one of: docs"),
         ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, responses, limits, stream, images, files, tools, logs, metrics, inspector, recording, tracing"),
@@ -283,50 +283,50 @@ def test_config_yaml_scalars_are_those_of_yaml_1_2():
         ("server: {port: http}", "1: server.port: should be a whole number, not 'http'"),
         ("server: {port: [1]}", "1: server.port: should be a whole number"),
         ("server: {workers: 0}", "1: server.workers: should be 1 or more, not 0"),
-        ("server: {host: 5}", "1: server.host: should be a text; write it in quotes"),
-        ("server: {cors: http://a}", "1: server.cors: should be a list, one `- entry` a line"),
-        ("server: {cors: ['http://a/b']}", "1: server.cors[0]: should be scheme://host or scheme://host:port, or * for all"),
-        ("server: 8900", "1: server: should be a mapping, one `key: value` a line"),
-        ("backends: [a]", "1: backends: should be a mapping, one `key: value` a line"),
-        ("backends: {a b: {url: 'http://a'}}", "1: backends.a b: a name should be letters, digits, dots, dashes and underscores"),
+        ("server: {host: 5}", "1: server.host: should be a string; write it in quotes"),
+        ("server: {cors: http://a}", "1: server.cors: should be a list, one `- entry` per line"),
+        ("server: {cors: ['http://a/b']}", "1: server.cors[0]: should be scheme://host, scheme://host:port, or * for all"),
+        ("server: 8900", "1: server: should be a mapping, one `key: value` per line"),
+        ("backends: [a]", "1: backends: should be a mapping, one `key: value` per line"),
+        ("backends: {a b: {url: 'http://a'}}", "1: backends.a b: a name should consist of letters, digits, dots, dashes and underscores"),
         ("backends:\n  a:\n    kind: vllm", "2: backends.a.url: is missing"),
-        ("backends: {a: {url: 'ftp://a'}}", "1: backends.a.url: should begin with http:// or https:// and name a host, like http://127.0.0.1:8000"),
-        ("backends: {a: {url: 'localhost:8000'}}", "1: backends.a.url: should begin with http:// or https:// and name a host, like http://127.0.0.1:8000"),
+        ("backends: {a: {url: 'ftp://a'}}", "1: backends.a.url: should start with http:// or https:// and name a host, like http://127.0.0.1:8000"),
+        ("backends: {a: {url: 'localhost:8000'}}", "1: backends.a.url: should start with http:// or https:// and name a host, like http://127.0.0.1:8000"),
         ("backends: {a: {url: 'http://a:99999'}}", "1: backends.a.url: not a URL: Port out of range 0-65535"),
-        ("backends: {a: {url: 'http://u:p@a'}}", "1: backends.a.url: should have no user; a key goes to api_key, or to headers"),
-        ("backends: {a: {url: 'http://a/v1?key=b'}}", "1: backends.a.url: should have no user, query or fragment; a key goes to api_key"),
+        ("backends: {a: {url: 'http://u:p@a'}}", "1: backends.a.url: should have no user; put a key into api_key or headers"),
+        ("backends: {a: {url: 'http://a/v1?key=b'}}", "1: backends.a.url: should have no user, query or fragment; put a key into api_key"),
         ("backends: {a: {url: 'http://a', kind: tgi}}", "1: backends.a.kind: unknown value 'tgi'; one of: 'openai', 'vllm', 'llamacpp', 'ollama', 'lmstudio', 'sglang' or 'transformers'"),
         ("backends: {a: {url: 'http://a', timeouts: {idle: -2}}}", "1: backends.a.timeouts.idle: should be 0 or more, not -2"),
-        ("backends: {a: {url: 'http://a', timeouts: {idle: .inf}}}", "1: backends.a.timeouts.idle: should be finite; 0 is none"),
+        ("backends: {a: {url: 'http://a', timeouts: {idle: .inf}}}", "1: backends.a.timeouts.idle: should be finite; 0 means no limit"),
         ("backends: {a: {url: 'http://a', api_key: 'ä b'}}", "1: backends.a.api_key: should be visible ASCII characters, at least one"),
         ("images: {fetch: perhaps}", "1: images.fetch: should be true or false, not 'perhaps'"),
         ("images: {fetch: [1]}", "1: images.fetch: should be true or false"),
-        ("store: {url: 'mysql://h'}", "1: store.url: should begin with sqlite:// or postgresql://"),
+        ("store: {url: 'mysql://h'}", "1: store.url: should start with sqlite:// or postgresql://"),
         ("store: {url: 'sqlite://./a.db'}", "1: store.url: should have three slashes before a relative path, four before an absolute one"),
         ("store: {url: 'postgresql://u:p@h:x/db'}", "1: store.url: should name the server as host or host:port"),
         ("store: {url: 'postgresql://u@h1:1,[::1/db'}", "1: store.url: should name the server as host or host:port"),
         ("auth: {keys: [\"\"]}", "1: auth.keys[0].key: should be visible ASCII characters, at least one"),
         ("auth:\n  keys:\n    - {key: a}", "3: auth.keys[0].name: is missing"),
-        ("auth: {keys: abc}", "1: auth.keys: should be a list, one `- entry` a line"),
-        ("auth: {keys: [a, a]}", "1: auth.keys: the same key is there twice"),
-        ("auth: {keys: [a, {name: key1, key: b}]}", "1: auth.keys: each key needs a name of its own; twice: key1"),
+        ("auth: {keys: abc}", "1: auth.keys: should be a list, one `- entry` per line"),
+        ("auth: {keys: [a, a]}", "1: auth.keys: the same key is listed twice"),
+        ("auth: {keys: [a, {name: key1, key: b}]}", "1: auth.keys: each key needs a unique name; used twice: key1"),
         ("auth: {keys: [{name: a, key: b, models: []}]}", "1: auth.keys[0].models: should have at least one entry"),
-        ("auth: {keys: [a], open: true}", "1: auth: open: true contradicts the keys; take one of them away"),
+        ("auth: {keys: [a], open: true}", "1: auth: open: true contradicts keys; remove one of them"),
         (BACKEND + "models: {a: {upstream_model: ''}}", "2: models.a.upstream_model: should not be empty"),
-        (BACKEND + "models: {'': {}}", "2: models.: a model's name should have no control characters, nor be empty"),
+        (BACKEND + "models: {'': {}}", "2: models.: a model's name should not be empty and should have no control characters"),
         (BACKEND + "models: {a: {backends: [gpu1]}}", "2: models.a.backends[0]: no backend 'gpu1'; did you mean 'gpu0'? one of: gpu0"),
         (BACKEND + "models: {a: {backends: [gpu0, {name: gpu0}]}}", "2: models.a.backends[1]: the backend 'gpu0' is there twice"),
         (BACKEND + "models: {a: {backends: [{weight: 2}]}}", "2: models.a.backends[0].name: is missing"),
         (BACKEND + "models: {a: {fallback: [b]}, c: }", "2: models.a.fallback[0]: no other model 'b'; one of: c"),
         (BACKEND + "models: {a: {fallback: [{model: a}]}}", "2: models.a.fallback[0]: no other model 'a'; there is none"),
         (BACKEND + "models: {a: {fallback: [{model: b, when: []}]}, b: }", "2: models.a.fallback[0].when: should have at least one entry"),
-        ("limits: {url: 'http://x'}", "1: limits.url: should begin with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0"),
-        (BACKEND + "models: {a: x}", "2: models.a: should be a mapping, one `key: value` a line"),
-        (BACKEND + "models: [a]", "2: models: should be a mapping, one `key: value` a line"),
-        ("models: {a: }", "1: models.a: names no backend; there is none"),
-        (BACKEND + "models:\n  a: {aliases: [b]}\n  b: {}", "3: models.a.aliases[0]: 'b' is a name of the model 'b' already"),
-        (BACKEND + "models:\n  a: {aliases: [x]}\n  b: {aliases: [y, x]}", "4: models.b.aliases[1]: 'x' is a name of the model 'a' already"),
-        (BACKEND + "models: {a: {aliases: [1]}}", "2: models.a.aliases[0]: should be a text; write it in quotes"),
+        ("limits: {url: 'http://x'}", "1: limits.url: should start with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0"),
+        (BACKEND + "models: {a: x}", "2: models.a: should be a mapping, one `key: value` per line"),
+        (BACKEND + "models: [a]", "2: models: should be a mapping, one `key: value` per line"),
+        ("models: {a: }", "1: models.a: names no backend; add `backends: [NAME]`; none is configured"),
+        (BACKEND + "models:\n  a: {aliases: [b]}\n  b: {}", "3: models.a.aliases[0]: 'b' is already a name of model 'b'"),
+        (BACKEND + "models:\n  a: {aliases: [x]}\n  b: {aliases: [y, x]}", "4: models.b.aliases[1]: 'x' is already a name of model 'a'"),
+        (BACKEND + "models: {a: {aliases: [1]}}", "2: models.a.aliases[0]: should be a string; write it in quotes"),
     ],
 )  # fmt: skip
 def test_config_fault_has_its_place_and_a_suggestion(text, said):
@@ -381,9 +381,7 @@ def test_config_allows_loopback_without_a_key(host):
 def test_config_refuses_other_hosts_without_a_key_or_open(host):
     assert not is_loopback(host)
     (said,) = faults(f"server:\n  host: '{host}'")
-    assert said.startswith(
-        f"2: server.host: on {host} others than this machine could come in without a key; write auth: "
-    )
+    assert said.startswith(f"2: server.host: on {host} other machines could use the gateway without a key; set auth: ")
     for auth in ("open: true", "keys: [k]"):
         config = load(f"server: {{host: '{host}'}}\nauth: {{{auth}}}")
         assert not is_exposed(config.server, config.auth)
@@ -412,7 +410,7 @@ def test_config_fault_of_a_flag_names_the_flag():
 
 
 def test_config_flags_do_not_hide_faults_around_them():
-    assert faults("server: 7", port=1) == ["1: server: should be a mapping, one `key: value` a line"]
+    assert faults("server: 7", port=1) == ["1: server: should be a mapping, one `key: value` per line"]
 
 
 def test_config_can_be_built_from_data():
@@ -556,8 +554,8 @@ def test_config_response_template_fault_has_its_place(tmp_path, written, said):
 def test_config_response_template_needs_its_format():
     formats = FORMATS | {"response_template"}
     for model, said in [
-        ("{format: response_template}", "format: needs the key response_template: a template, or the path of a file that has one"),
-        ("{response_template: {}}", "response_template: has no meaning without format: response_template"),
+        ("{format: response_template}", "format: needs the key response_template: a template, or the path of a file that contains one"),
+        ("{response_template: {}}", "response_template: requires format: response_template"),
     ]:  # fmt: skip
         with pytest.raises(ConfigError) as caught:
             parse(BACKEND + f"models: {{a: {model}}}", "g", {}, formats)

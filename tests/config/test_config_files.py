@@ -53,7 +53,7 @@ def test_config_file_reference_to_a_missing_file_is_a_fault():
     assert origins("${file:no}") == ("", ["the file no cannot be read: it is not there"])
     with pytest.raises(ConfigError) as caught:
         parse("server:\n  host: ${file:x}\n", "g", {}, [])
-    assert str(caught.value.faults[0]) == "g:2: server.host: the file x cannot be read: there are no files here"
+    assert str(caught.value.faults[0]) == "g:2: server.host: the file x cannot be read: files are not available here"
 
 
 @settings(deadline=None)
@@ -131,7 +131,7 @@ def test_config_file_reference_text_is_never_shown(tmp_path):
 
 def test_config_without_a_path_has_no_file_references():
     document = read_document("server: {host: '${file:/dev/null}'}", "g", {})
-    with pytest.raises(ConfigError, match=re.escape("the file /dev/null cannot be read: there are no files here")):
+    with pytest.raises(ConfigError, match=re.escape("the file /dev/null cannot be read: files are not available here")):
         build_config(document, [])
 
 

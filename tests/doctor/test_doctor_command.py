@@ -54,7 +54,7 @@ async def test_doctor_command_examines_the_backend_at_a_url():
     lines = out.splitlines()
     assert code == 1 and err == ""
     assert lines[0] == f"llamacpp: llamacpp at {upstream.url}, model m"
-    assert "  chat                  good     answers" in lines
+    assert "  chat                  good     responds" in lines
     assert f"    url: {upstream.url}" in lines[lines.index("backends:") :]
     chats = [one for one in upstream.posts if one.path == "/v1/chat/completions"]
     assert len(chats) == len(QUESTIONS) and all(one.json["model"] == "m" for one in chats)
@@ -120,7 +120,7 @@ async def test_doctor_command_examines_configured_backends_with_their_keys(tmp_p
         assert "  fast:\n    backends: [one]\n    upstream_model: deep\n" in out
         _, out, _ = await run("--config", str(file), "--only", "chat", "--model", "y", "--json", K=KEY)
         assert [(one["problem"], len(one["models"])) for one in json.loads(out)["servers"]] == [
-            ("It lists no such model.", 0),
+            ("The server does not list this model.", 0),
             (None, 1),
         ]
         _, out, _ = await run(second.url, "--config", str(file), "--only", "chat", "--model", "y", K=KEY)
@@ -147,7 +147,7 @@ async def test_doctor_command_finds_local_backends():
 async def test_doctor_command_skips_embedding_models():
     async with ollama(Turn([says("Hi")]), able=("embedding",)) as server:
         (found,) = await servers_found(url=server.url, kind="ollama")
-    assert (found.models, found.problem, server.asked) == ((), "It lists no such model.", [])
+    assert (found.models, found.problem, server.asked) == ((), "The server does not list this model.", [])
 
 
 # What is wrong
@@ -156,7 +156,7 @@ async def test_doctor_command_skips_embedding_models():
 async def test_doctor_command_reports_wrong_usage_in_a_line():
     assert (await run("http://127.0.0.1:1", "--only", "spelling"))[0] == 2
     code, _, err = await run("127.0.0.1:8000")
-    assert code == 2 and "should begin with http:// or https://" in err
+    assert code == 2 and "should start with http:// or https://" in err
     code, _, err = await run("http://127.0.0.1:1", "--kind", "vlm")
     assert code == 2 and "kind" in err and "vllm" in err
     assert (await run("http://127.0.0.1:1", "--key-env", "NO_SUCH"))[
@@ -167,7 +167,7 @@ async def test_doctor_command_reports_wrong_usage_in_a_line():
 
 
 async def test_doctor_command_reports_that_no_backend_runs():
-    with pytest.raises(NoServerFound, match=r"no model server runs on this machine .*gateway doctor URL"):
+    with pytest.raises(NoServerFound, match=r"no model server was found on this machine .*gateway doctor URL"):
         await servers_found()
 
 
@@ -187,13 +187,15 @@ async def test_doctor_command_without_a_model_list_needs_named_models():
         code, out, _ = await run(*at(upstream))
         assert code == 1 and "HTTP 500" in out
         (server,) = await servers_found(url=upstream.url, kind="openai")
-        assert server.problem.endswith(f"HTTP 500.  Name one: gateway doctor {upstream.url} --model NAME")
+        assert server.problem.endswith(f"HTTP 500.  Name a model: gateway doctor {upstream.url} --model NAME")
 
 
 async def test_doctor_command_with_an_empty_model_list_needs_a_name():
     async with serving(models=list_of()) as upstream:
         (server,) = await servers_found(url=upstream.url, kind="openai")
-        assert server.problem == f"It lists no models.  Name one: gateway doctor {upstream.url} --model NAME"
+        assert (
+            server.problem == f"The server lists no models.  Name a model: gateway doctor {upstream.url} --model NAME"
+        )
         (server,) = await servers_found(url=upstream.url, kind="openai", models=("m",))
         assert [one.model for one in server.models] == ["m"] and not server.problem
 
@@ -224,7 +226,7 @@ async def examined(*scripts, seconds=5.0, until=60.0):
 async def test_doctor_gives_up_on_a_response_that_hangs():
     hangs = [head(), chunk("Hi"), HANG]
     found = await examined(HELLO, hangs, [HANG], HELLO, seconds=2)
-    assert found.probe_responses["streamed"].problem.message == "no end within 2 s"
+    assert found.probe_responses["streamed"].problem.message == "the response did not end within 2 s"
     assert found.probe_responses["streamed"].message.text == "Hi"
     assert found.probe_responses["endless"].problem.status == 504 and found.probe_responses["after"].problem is None
 
@@ -275,7 +277,7 @@ async def test_doctor_command_shows_a_progress_bar_on_a_terminal():
     out = Terminal()
     async with serving() as upstream:
         await asyncio.to_thread(examine_servers, DoctorOptions(url=upstream.url, kind="openai"), out)
-    assert "asking  [####################################]  100%" in out.getvalue()
+    assert "examining  [####################################]  100%" in out.getvalue()
 
 
 # What is written
@@ -329,7 +331,7 @@ async def test_doctor_command_reports_a_configuration_it_cannot_write(tmp_path):
         file.write_text(f"backends: {{a: {{url: '{upstream.url}'}}, b: {{url: http://b}}}}\n{text.splitlines()[1]}\n")
         file.write_text(file.read_text().replace("{format: auto,", "{backends: [b],"))
         code, _, err = await run(*at(upstream), "--config", str(file), "--write", "--only", "chat")
-        assert code == 2 and "'x' is a name of the model" in err
+        assert code == 2 and "'x' is already a name of model" in err
         missing = tmp_path / "no" / "gateway.yaml"
         code, _, err = await run(*at(upstream), "--config", str(missing), "--write", "--only", "chat")
         assert (code, err) == (2, f"{missing}: cannot be written: No such file or directory\n")
@@ -343,7 +345,7 @@ async def test_doctor_command_reports_a_conflict(tmp_path):
         file.write_text(before)
         code, out, err = await run("--config", str(file), "--write")
     assert code == 2 and "format: hermes_json" in out and file.read_text() == before
-    assert err.startswith(f"{file}: models.m.format: is mistral, and hermes_json was found")
+    assert err.startswith(f"{file}: models.m.format: is mistral, but the doctor found hermes_json")
 
 
 # Ollama
@@ -388,16 +390,16 @@ async def test_doctor_examines_ollama_by_its_native_api():
     del one.verdicts["cancellation"]  # all may have been said before anybody could leave
     wanting = {name: verdict.words for name, verdict in one.verdicts.items() if verdict.state != "good"}
     assert wanting == {
-        "one_call": "is not heeded: 2 calls",
-        "tool_choice_required": "the server's API has no `tool_choice`",
-        "tool_choice_named": "the server's API has no `tool_choice`",
-        "tool_choice_none": "is not heeded: a call",
-        "n": "1 answer where 2 were asked for",
+        "one_call": "is ignored: 2 tool calls",
+        "tool_choice_required": "the server's API has no field `tool_choice`",
+        "tool_choice_named": "the server's API has no field `tool_choice`",
+        "tool_choice_none": "is ignored: a tool call",
+        "n": "1 choice instead of 2",
         "context_window": "4096 tokens, too few for agents",
     }
-    assert one.verdicts["thoughts"].words == "come in `thinking`"
+    assert one.verdicts["thoughts"].words == "arrive in `thinking`"
     assert one.verdicts["context_window"].advice.startswith("OLLAMA_CONTEXT_LENGTH=N")
-    assert one.verdicts["responses"].words.startswith("has none")
+    assert one.verdicts["responses"].words.startswith("the server lacks it")
 
 
 async def test_doctor_reports_an_ollama_model_without_tools():
@@ -405,4 +407,4 @@ async def test_doctor_reports_an_ollama_model_without_tools():
         (found,) = await servers_found(url=server.url, kind="ollama")
     verdict = found.models[0].verdicts["tools"]
     assert verdict.words == f"refused: registry.ollama.ai/library/{NAME} does not support tools"
-    assert verdict.advice == "a model that `ollama show` lists with `tools`"
+    assert verdict.advice == "use a model that `ollama show` lists with `tools`"

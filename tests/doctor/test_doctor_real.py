@@ -28,10 +28,10 @@ NEVER = {  # whatever the way
 # What the small model shows of tool_choice: `none` is no more than a word to the template, a name is not looked at, and
 # `required` lets it talk on until it calls.  parallel_tool_calls has no effect on its template.
 CHOICES = {
-    "one_call": ("wanting", "is not heeded: 2 calls"),
-    "tool_choice_required": ("wanting", "is not heeded: text until it was cut off"),
-    "tool_choice_named": ("wanting", "is not heeded: called get_weather"),
-    "tool_choice_none": ("wanting", "the call comes as text"),
+    "one_call": ("wanting", "is ignored: 2 tool calls"),
+    "tool_choice_required": ("wanting", "is ignored: only text until the response was cut off"),
+    "tool_choice_named": ("wanting", "is ignored: called get_weather"),
+    "tool_choice_none": ("wanting", "the tool call arrives as text"),
 }
 NOTHING = Findings(
     kind="llamacpp", probe_responses={}, chosen=FormatChoice("auto", ""), metadata=ModelMetadata(), responses=None
@@ -71,10 +71,10 @@ RAW = Way(
     {
         **NEVER,
         **CHOICES,
-        **dict.fromkeys(("thoughts", *CALLS), ("wanting", "come as text")),
-        "thought_open": ("wanting", "the prompt opens a thought, and its end comes as text"),
-        "tool_choice_required": ("wanting", "is not heeded: no call"),
-        "json_schema": ("wanting", "the answer is not of the schema"),
+        **dict.fromkeys(("thoughts", *CALLS), ("wanting", "arrive as text")),
+        "thought_open": ("wanting", "the prompt opens a thought, and its end arrives as text"),
+        "tool_choice_required": ("wanting", "is ignored: no tool call"),
+        "json_schema": ("wanting", "the response does not match the schema"),
     },
     ("parallel_tool_calls",),
     "hermes_json",

@@ -75,7 +75,7 @@ SITUATIONS = {
     "a response that is lost": ([[head(), chunk("Hi"), chunk(" Bob"), CLOSE]], {}, ("respond", {"stream": True})),
     "no head": ([[CLOSE]], {"model": {"retries": 0}}, ("chat", {})),
     "an open end": ([[*HELLO[:-1], HANG]], {}, ("chat", {"stream": True})),
-    "silent": ([[head(), chunk("Hi"), HANG]], {"backend": {"timeouts": {"idle": 0.05}}}, ("chat", {"stream": True})),
+    "silent": ([[head(), chunk("Hi"), HANG]], {"backend": {"timeouts": {"idle": 0.5}}}, ("chat", {"stream": True})),
     "no answer": ([whole(b"<html>", type="text/html")], {}, ("chat", {})),
     "a forced call that comes the second time": ([stream(chunk("No."), chunk(finish="stop"), USED), THOUGHT], HERMES, ("chat", {"stream": True, "tools": TOOLS, "tool_choice": "required"})),
     "what was said before": (
@@ -218,9 +218,9 @@ def test_replay_with_another_format_shows_differences(recorded):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda one: one.entries.__delitem__(slice(1, -1)), "no backend was asked"),
-        (lambda one: setattr(one, "size", one.max_bytes + 1), "too long"),
-        (lambda one: setattr(one.entries[-1], "status", 499), "its client left"),
+        (lambda one: one.entries.__delitem__(slice(1, -1)), "no backend was called"),
+        (lambda one: setattr(one, "size", one.max_bytes + 1), "size limit"),
+        (lambda one: setattr(one.entries[-1], "status", 499), "its client disconnected"),
         (lambda one: setattr(one.entries[4], "call", 0), "tools ran at the gateway"),
     ],
 )
@@ -306,14 +306,14 @@ def test_replay_sends_an_invalid_request_as_it_was(recorded, tmp_path):
 def test_replay_command_compares_each_file(recorded, tmp_path):
     written_to(tmp_path, recorded("chat"))
     other = parse_recording(written_to(tmp_path, recorded("responses"), "b.jsonl").read_bytes())
-    assert replay(tmp_path) == (0, f"{tmp_path}/a.jsonl: as it was\n{tmp_path}/b.jsonl: as it was\n", "")
+    assert replay(tmp_path) == (0, f"{tmp_path}/a.jsonl: unchanged\n{tmp_path}/b.jsonl: unchanged\n", "")
     other.entries[-1].ledger = ["dropped:x"]
     written_to(tmp_path, other, "b.jsonl")
     (tmp_path / "c.jsonl").write_text("{}")
     code, out, _ = replay(tmp_path, "--cut", "whole")
     assert code == 1
     assert out.splitlines()[1:3] == [f"{tmp_path}/b.jsonl: differs", "  ledger:"] and '  - "dropped:x"' in out
-    assert out.splitlines()[-1].startswith(f"{tmp_path}/c.jsonl: cannot be replayed: it is no recording")
+    assert out.splitlines()[-1].startswith(f"{tmp_path}/c.jsonl: cannot be replayed: it is not a recording")
 
 
 @pytest.mark.parametrize(
@@ -333,10 +333,10 @@ def test_replay_command_applies_its_options(recorded, tmp_path, options, code):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--cut", "0"], "pieces of so many bytes"),
-        (["--format", "nonsense"], "there is no format 'nonsense'"),
-        (["--endpoint", "embeddings"], "there is no endpoint"),
-        (["--serve"], "there is no recording that can be played"),
+        (["--cut", "0"], "should be a number of bytes"),
+        (["--format", "nonsense"], "unknown format 'nonsense'"),
+        (["--endpoint", "embeddings"], "unknown endpoint"),
+        (["--serve"], "no recording can be replayed"),
     ],
 )
 def test_replay_command_reports_wrong_usage(tmp_path, options, said):
@@ -365,8 +365,8 @@ def test_replay_command_serves_recordings_as_models(recorded, tmp_path):
     written_to(tmp_path, unasked, "five.jsonl")
     command_line = [sys.executable, "-m", "gateway", "replay", "--serve", str(tmp_path), "--port", "0"]
     with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) as server:
-        assert "it is no recording" in server.stdout.readline()
-        url = re.search(r"2 recordings are the models of (\S+) ", server.stdout.readline())[1]
+        assert "it is not a recording" in server.stdout.readline()
+        url = re.search(r"serving 2 recordings as the models of (\S+) ", server.stdout.readline())[1]
         with httpx.Client(base_url=url, timeout=20) as client:
             assert [one["id"] for one in client.get("/models").json()["data"]] == ["one_two", "three"]
             assert client.get("/props").status_code == 404

@@ -476,7 +476,7 @@ async def test_docs_show_the_chat_endpoint():
 @pytest.mark.parametrize(
     ("format", "shown"),
     [
-        ("auto", "auto; its name is unknown, so what it writes decides"),
+        ("auto", "auto; its name is unknown, so its output decides"),
         ("native", "native; configured"),
         ("hermes", "hermes_json; configured"),
     ],

@@ -42,10 +42,10 @@ KIND = Kind(
     fields=MappingProxyType(
         {
             **LOCAL,
-            "logprobs": TranslatedRule("beside tools the answer is asked for whole", _chances),
+            "logprobs": TranslatedRule("with tools, the response is requested unstreamed", _chances),
             "max_completion_tokens": RenamedRule("max_tokens"),
             "response_format": FORMAT,
-            "reasoning_effort": TranslatedRule("`none` turns the template's switch off, too", _with_switch),
+            "reasoning_effort": TranslatedRule("`none` also turns off the template's switch", _with_switch),
             "tool_choice": ALONE,
             "top_logprobs": TranslatedRule("at least 1", _at_least_one),
         }
@@ -66,7 +66,7 @@ KIND = Kind(
     parses=True,
     unparsed=MappingProxyType(
         {
-            "response_format": TranslatedRule("`grammar`, left out beside tools", _as_grammar),
+            "response_format": TranslatedRule("`grammar`, omitted with tools", _as_grammar),
             "tool_choice": AS_A_FORM,
         }
     ),

@@ -22,7 +22,7 @@ KIND = Kind(
         {
             **LOCAL,
             "add_generation_prompt": WITHOUT_EFFECT,
-            "chat_template_kwargs": TranslatedRule("`think`, as far as it is a switch"),
+            "chat_template_kwargs": TranslatedRule("`think`, if the model has that switch"),
             "continue_final_message": WITHOUT_EFFECT,
             "logit_bias": DROPPED,
             "max_completion_tokens": RenamedRule("num_predict"),

@@ -38,11 +38,11 @@ KIND = Kind(
             "logit_bias": TranslatedRule("whole numbers as fractions", _as_fractions),
             "logprobs": DROPPED,
             "max_completion_tokens": RenamedRule("max_tokens"),
-            "messages": TranslatedRule("roles, parts; names, past reasoning and text beside calls are dropped"),
+            "messages": TranslatedRule("roles, parts; names, past reasoning and text beside tool calls are dropped"),
             "n": ONE_CHOICE,
             "parallel_tool_calls": CUT_HERE,
             "presence_penalty": DROPPED,
-            "reasoning_effort": TranslatedRule("a setting of the template, and its switch", _for_the_template),
+            "reasoning_effort": TranslatedRule("a setting and the switch of the template", _for_the_template),
             "response_format": IN_WORDS,
             "stop": CUT_OFF,
             "stream_options": WITHOUT_EFFECT,  # the server always counts

@@ -247,7 +247,7 @@ async def test_inspector_replays_a_request_in_another_format():
     async with gateway(CALLING, model={"backends": ["up"], "format": "hermes_json"}, **ON) as site:
         await ask(site, "one", stream=True, tools=TOOLS)
         same, other = [(await replay(site, "one", format=format)).json() for format in ("hermes_json", "llama3_json")]
-    assert same == {"same": True, "report": "as it was"}
+    assert same == {"same": True, "report": "unchanged"}
     assert not other["same"] and other["report"].startswith("differs\n") and "+" in other["report"]
 
 
@@ -255,7 +255,7 @@ async def test_inspector_replay_reports_why_it_is_impossible():
     async with gateway(HELLO, **ON) as site:
         await ask(site, "none", model="nobody-has-it")
         report = (await replay(site, "none", format="auto")).json()
-        assert report == {"same": False, "report": "cannot be replayed: no backend was asked"}
+        assert report == {"same": False, "report": "cannot be replayed: no backend was called"}
         assert problem(await replay(site, "none", format="nonsense"))[::3] == (400, "format")
         assert problem(await replay(site, "none"))[::3] == (400, "format")
         site.app.state.telemetry.recorder.recent[-1].over = False

@@ -480,7 +480,8 @@ async def test_file_url_without_fetching_enabled_is_refused_with_advice():
         answer = await site.respond(input=[by_url(f"{there.url}/a")])
         assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "input[0].content[0].file_url")
         assert (
-            "'files.fetch'" in answer.json()["error"]["message"] and "'file_data'" in answer.json()["error"]["message"]
+            "'files.fetch: true'" in answer.json()["error"]["message"]
+            and "'file_data'" in answer.json()["error"]["message"]
         )
         assert there.asked == [] and site.upstream.posts == []
 

@@ -302,7 +302,7 @@ def test_config_tls_file_faults_name_their_line(tmp_path):
     assert faults(tmp_path, certificate="cert.pem", key="other.pem") == [fault]
     fault = "gateway.yaml:4: server.tls.key: key.pem is encrypted; set server.tls.password"
     assert faults(tmp_path, **tls) == faults(tmp_path, **tls, password="") == [fault]
-    assert faults(tmp_path, **tls, password="q") == ["gateway.yaml:5: server.tls.password: it does not open key.pem"]
+    assert faults(tmp_path, **tls, password="q") == ["gateway.yaml:5: server.tls.password: does not decrypt key.pem"]
     (fault,) = faults(tmp_path, certificate="weak.pem", key="weak.pem")
     assert (
         fault.startswith("gateway.yaml:3: server.tls.certificate: weak.pem cannot be used: ") and "too small" in fault
@@ -316,7 +316,7 @@ def test_config_tls_section_faults_name_their_line_and_key(tmp_path):
         "gateway.yaml:5: server.tls.pasword: unknown key; did you mean 'password'? one of: certificate, key, password"
     ]
     assert faults(tmp_path, certificate=["x"], key="key.pem") == [
-        "gateway.yaml:3: server.tls.certificate: should be a text; write it in quotes"
+        "gateway.yaml:3: server.tls.certificate: should be a string; write it in quotes"
     ]
     with pytest.raises(ConfigError) as caught:
         read_config(write_config(tmp_path, {**tls, "key": "nowhere.pem"}, rest="prot: 1\n"))

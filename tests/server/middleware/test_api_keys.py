@@ -77,15 +77,15 @@ def test_api_key_and_digest_are_masked_in_the_shown_config():
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ([{"name": "a", "key": RIGHT}, {"name": "b", "key": DIGEST}], "keys: the same key is there twice"),
-        ([{"name": "a", "key": [RIGHT, "x"]}, {"name": "b", "key": ["y", RIGHT]}], "keys: the same key is there twice"),
-        ([{"name": "a", "key": [RIGHT, RIGHT]}], "keys: the same key is there twice"),
+        ([{"name": "a", "key": RIGHT}, {"name": "b", "key": DIGEST}], "keys: the same key is listed twice"),
+        ([{"name": "a", "key": [RIGHT, "x"]}, {"name": "b", "key": ["y", RIGHT]}], "keys: the same key is listed twice"),
+        ([{"name": "a", "key": [RIGHT, RIGHT]}], "keys: the same key is listed twice"),
         ([{"name": "a", "key": []}], "keys[0].key: should have at least one entry"),
-        ([{"name": "a", "key": 12345}], "keys[0].key: should be a text; write it in quotes"),
-        ([{"name": "a", "key": ["x", None]}], "keys[0].key[1]: should be a text; write it in quotes"),
+        ([{"name": "a", "key": 12345}], "keys[0].key: should be a string; write it in quotes"),
+        ([{"name": "a", "key": ["x", None]}], "keys[0].key[1]: should be a string; write it in quotes"),
         ([{"name": "a", "key": ["x", "ä"]}], "keys[0].key[1]: should be visible ASCII characters, at least one"),
-        ([{"name": "a", "key": DIGEST[:-1]}], "keys[0].key: should begin otherwise, or be sha256: and 64 hexadecimal digits"),
-        ([DIGEST + "0"], "keys[0].key: should begin otherwise, or be sha256: and 64 hexadecimal digits"),
+        ([{"name": "a", "key": DIGEST[:-1]}], "keys[0].key: should be sha256: and 64 hexadecimal digits, or a key with another prefix"),
+        ([DIGEST + "0"], "keys[0].key: should be sha256: and 64 hexadecimal digits, or a key with another prefix"),
         ([{"name": "a", "key": "x", "endpoints": []}], "keys[0].endpoints: should have at least one entry"),
         *(
             ([{"name": "a", "key": "x", "endpoints": ["/v1", path]}], "keys[0].endpoints[1]: should be a path like /v1/chat/completions")

@@ -315,7 +315,7 @@ async def test_recording_error_loses_one_recording_and_logs_no_content(tmp_path,
         await site.chat(headers={"x-request-id": "c"})
     assert [one.id for one in recordings(tmp_path)] == ["c"]
     lost, unwritten = warnings_of(caplog)
-    assert lost == "a recording is lost: TypeError"
+    assert lost == "a recording is lost: it cannot be encoded (TypeError)"
     assert re.fullmatch(r"a recording could not be written: ValidationError in _failure, line \d+", unwritten)
 
 

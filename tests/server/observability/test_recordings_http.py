@@ -101,13 +101,13 @@ async def test_recorded_server_detokenizes():
     [
         ("llamacpp", {}, 'hermes_json; its chat template has <tool_call> and {"name":'),
         ("llamacpp", RAW, "hermes_json; configured"),
-        ("llamacpp-nojinja", {}, "auto; its name is unknown, so what it writes decides"),
+        ("llamacpp-nojinja", {}, "auto; its name is unknown, so its output decides"),
         ("llamacpp-nojinja", RAW, "hermes_json; configured"),
         ("llamacpp-raw", RAW, "hermes_json; configured"),
         ("llamacpp-raw-open", OPEN, "hermes_json; configured; responses start inside a thought"),
-        ("vllm", {}, "auto; its name is unknown, so what it writes decides"),
-        ("vllm-raw", {}, "auto; its name is unknown, so what it writes decides"),
-        ("transformers", {}, "auto; its name is unknown, so what it writes decides"),
+        ("vllm", {}, "auto; its name is unknown, so its output decides"),
+        ("vllm-raw", {}, "auto; its name is unknown, so its output decides"),
+        ("transformers", {}, "auto; its name is unknown, so its output decides"),
     ],
 )
 async def test_recorded_server_responses_have_the_same_text_and_reasoning(server, model, format):
