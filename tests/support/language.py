@@ -38,6 +38,7 @@ PRONOUNS = {
 _TURN = re.compile("|".join(rf"\b[{t[0]}{t[0].upper()}]{t[1:]}\b".replace(" ", r"\s+") for t in TURNS))
 # Marks of comments, quotations and lists, which stand between the lines of a sentence.
 _MARGIN = re.compile(r"^[ \t]*(?:#+:?|//|\*|>|[{]#)(?=\s)", re.MULTILINE)
+_EXPRESSION = re.compile(r"[{][{%].*?[%}][}]")  # of a template, whose `is none` is Jinja's
 _NOT_LINE_END = re.compile(r"[^\n]")
 _WORD = re.compile(r"\W*(\w+)")
 _TEXTS = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}  # newer than 3.11
@@ -46,7 +47,8 @@ _TEXTS = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE",
 def violations(source: str, suffix: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the fault of all turns and docstrings in the text of a file that are not plain English."""
     python = suffix == ".py"
-    text = _MARGIN.sub(lambda mark: " " * len(mark[0]), _texts(source) if python else source)
+    text = _texts(source) if python else _EXPRESSION.sub(_blank, source) if suffix == ".html" else source
+    text = _MARGIN.sub(_blank, text)
     for turn in _TURN.finditer(text):
         yield text.count("\n", 0, turn.start()) + 1, f"banned turn: {' '.join(turn[0].split())}"
     if python:
@@ -65,6 +67,10 @@ def _texts(source: str) -> str:
             parts += blank[end:start], source[start:stop]
             end = stop
     return "".join((*parts, blank[end:]))
+
+
+def _blank(match: re.Match[str]) -> str:
+    return _NOT_LINE_END.sub(" ", match[0])
 
 
 def _docstrings(source: str) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""A limit of time for what is waited for again and again, on either side of the gateway."""
+"""A deadline for repeated waits, on either side of the gateway."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,17 +6,17 @@ from math import inf
 
 
 class DeadlineTimer:
-    """A limit that is set for every wait and hardly ever rings: its one loop timer moves only when it comes due."""
+    """A deadline that is set for each wait and rarely comes due; its one timer moves only when it fires."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._due = self._seconds = inf
         self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._at = inf  # when that comes due
+        self._at = inf  # time of the timer
 
     def set(self, seconds: float, ring: Callable[[], None]) -> None:
-        """Ring in so many seconds, unless it is set or unset before."""
+        """Call `ring` after so many seconds, unless the deadline is set or stopped before."""
         self._seconds, self._ring = seconds, ring
         self.again()
         if self._due < self._at:
@@ -24,13 +24,15 @@ class DeadlineTimer:
             self._start()
 
     def again(self) -> None:
-        """Ring so many seconds from now instead."""
+        """Restart the deadline with the same seconds."""
         self._due = self._loop.time() + self._seconds
 
     def stop(self) -> None:
+        """Stop the deadline; the timer may still fire, without effect."""
         self._due, self._ring = inf, None
 
     def cancel(self) -> None:
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._at = None, inf

@@ -37,6 +37,7 @@ class CoalescingTransport:
         self._head = b""
 
     def write(self, data: bytes) -> None:
+        """Write data; headers wait for the first data."""
         if self._head:
             data, self._head = self._head + data, b""
         elif data.startswith(_HEAD):
@@ -46,6 +47,7 @@ class CoalescingTransport:
         self._transport.write(data)
 
     def close(self) -> None:
+        """Write what is delayed, and close."""
         self.flush().close()
 
     def flush(self) -> asyncio.Transport:
@@ -56,12 +58,15 @@ class CoalescingTransport:
         return self._transport
 
     def get_write_buffer_size(self) -> int:
+        """Return the bytes that are not sent yet."""
         return len(self._head) + self._transport.get_write_buffer_size()
 
     def is_closing(self) -> bool:
+        """Return True if the transport closes."""
         return self._transport.is_closing()
 
     def abort(self) -> None:
+        """Close the transport at once."""
         self._transport.abort()
 
 

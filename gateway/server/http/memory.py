@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from gateway.errors import UpstreamUnavailable
 
-FREE = 16 << 10  # bytes of a body that are not counted: as many requests as there may be take little with them
-_COPIES = 3  # as it came, decoded, and as the backend gets it
+FREE = 16 << 10  # bytes of a body that are not counted: small bodies need little memory in all
+_COPIES = 3  # the raw body, the decoded one, and that for the backend
 _MUCH = 32 << 20  # bytes
 _MAX_WAIT = 5.0  # seconds that a body waits for room, unread
 _FULL = "The bodies of the current requests take all of 'limits.memory_bytes'. Retry after 1 s."
@@ -22,9 +22,9 @@ _LARGE = 256 << 10  # bytes
 
 
 class Buffers:
-    """taken: bytes, of all requests.
+    """The bytes of all request bodies in this process.
 
-    emptied: is called when nothing is taken any more after it was much.
+    emptied: called when no bytes are taken any more, after there were many.
     """
 
     def __init__(self, emptied: Callable[[], object] = lambda: None) -> None:
@@ -33,9 +33,9 @@ class Buffers:
         self._waiting: deque[tuple[int, int, int, asyncio.Future[None]]] = deque()
 
     async def take(self, size: int, limit: int, own: int = 0) -> None:
-        """Wait until there is room for so many bytes; raise Unavailable if that takes too long.
+        """Wait until there is room for so many bytes.  Raise UpstreamUnavailable after 5 s.
 
-        What is more than the limit by itself has room where nothing else is.  own: what the request has already.
+        A body above the limit has room when no other bytes are taken.  own: bytes that the request has already.
         """
         if not self._waiting and self._fits(size, limit, own):
             self.taken += size
@@ -48,11 +48,11 @@ class Buffers:
                 await turn
         except BaseException as error:
             if turn.cancelled():
-                with suppress(ValueError):  # it may have been passed over already
+                with suppress(ValueError):  # it may have been removed already
                     self._waiting.remove(entry)
                 self._go_on()
             else:
-                self.give(size)  # its turn came in the last moment
+                self.give(size)  # it got room in the last moment
             if isinstance(error, TimeoutError):
                 raise UpstreamUnavailable(_FULL, retry_after="1") from None
             raise
@@ -69,7 +69,7 @@ class Buffers:
     def _go_on(self) -> None:
         while self._waiting:
             size, limit, own, turn = self._waiting[0]
-            if not turn.done():  # the waiting request has not given up a moment ago
+            if not turn.done():  # the request still waits
                 if not self._fits(size, limit, own):
                     return
                 self.taken += size
@@ -88,7 +88,7 @@ class Room:
         self._taken = 0
 
     async def grow(self, size: int) -> None:
-        """Take the room of a body of so many bytes, of which some may have been taken."""
+        """Take room for a body of `size` bytes, beyond the bytes that are taken already."""
         more = _COPIES * size - self._taken
         if size > FREE and more > 0:
             await self._buffers.take(more, self._limit, self._taken)
@@ -106,15 +106,15 @@ class Room:
 
 
 def return_memory() -> None:
-    """Keep bodies out of the heap, which small objects beside them would hold up; glibc alone knows of this.
+    """Keep bodies out of the heap, where small objects behind them would keep the memory.  This needs glibc.
 
-    Without it glibc moves its threshold up to the largest block that was freed, and the next bodies go to the heap.
+    Otherwise glibc raises its threshold to the largest block that was freed, and the next bodies go to the heap.
     """
     with suppress(AttributeError):
         _library.mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
 def trim() -> None:
-    """Give free parts of the heap back to the system, which takes some milliseconds in which others run."""
+    """Give free parts of the heap back to the system, in a thread: it takes some milliseconds."""
     with suppress(AttributeError):
         _library.malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Paths as clients write them: without `/v1`, with repeated slashes or a trailing one; and the paths that exist."""
+"""Correct paths as clients write them: without `/v1`, with repeated slashes or a trailing one."""
 
 import re
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 _SLASHES = re.compile("//+")
 _API = "/v1/"
-_MAX = 100  # characters of a path that are compared: it takes their square
+_MAX = 100  # characters of a path that are compared, in quadratic time
 
 
 def roots(paths: Collection[str]) -> frozenset[str]:
@@ -18,22 +18,23 @@ def roots(paths: Collection[str]) -> frozenset[str]:
 
 
 def canonical(path: str, known: Collection[str]) -> str:
-    """Return the path that is meant; known: the first segments of the API's paths."""
+    """Return the intended path.  known: the first segments of the API's paths."""
     plain = _SLASHES.sub("/", f"/{path}").rstrip("/") or "/"
     return f"{_API}{plain[1:]}" if plain.split("/")[1] in known else plain
 
 
 def corrected(scope: Scope, known: Collection[str]) -> Scope:
-    """Return the scope of a request with the path that is meant."""
+    """Return the scope of a request with the intended path."""
     path = canonical(scope["path"], known)
     return scope if path == scope["path"] else {**scope, "path": path, "raw_path": quote(path).encode()}
 
 
 def nearest(path: str, paths: Collection[str]) -> str:
-    """Return the one of these paths that is most like a path that does not exist."""
+    """Return the path that is most like a path that does not exist."""
     matcher = SequenceMatcher(b=path[:_MAX], autojunk=False)
 
     def likeness(one: str) -> float:
+        """Return how alike two paths are, from 0 to 1."""
         matcher.set_seq1(one)
         return matcher.ratio()
 

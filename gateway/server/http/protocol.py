@@ -1,8 +1,8 @@
-"""How a process serves its connections: uvicorn's protocols, with an end for clients that stop halfway.
+"""Serve connections with uvicorn's protocols, and end those of clients that stop halfway.
 
-Where there is a certificate, all of it goes over TLS.  No task waits for ever: neither for a client to read what it was
-sent, nor for the rest of a request.  That the gateway stops is told to the connections by their server, and to the
-application only when they are gone; so they pass it on.
+With a certificate all connections use TLS.  No task waits for ever: neither for a client that does not read, nor for
+the rest of a request.  The server tells the connections that the gateway stops, and they tell the application, which
+would learn it only after they are closed.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from gateway.server.http.request_reader import header_dict
 if TYPE_CHECKING:
     from gateway.server.http.tls import Certificates
 
-STOPPING = "stopping"  # what is to be called then, in the state that the application's lifespan gives to its server
-_PONG = 60.0  # seconds until one has to come; a client answers when it has read what it was sent before
-_MAX_HEAD = 1 << 16  # bytes of a request's head
-_MAX_PAUSES = 10  # times `request_seconds`, which a request may take beside the time for each megabyte of it
-_SLOWEST = 1 << 20  # bytes that may take as long again
-_LINGERS, _MAX_DROPPED = 1.0, 4 << 20  # seconds and bytes for which a client that was refused may go on
+STOPPING = "stopping"  # key of a callback in the lifespan's state: the gateway stops
+_PONG = 60.0  # seconds for a pong; a client sends it when it has read all before the ping
+_MAX_HEAD = 1 << 16  # bytes of a request's headers
+_MAX_PAUSES = 10  # times `request_seconds` for a request, and as much again for each megabyte
+_SLOWEST = 1 << 20  # bytes
+_LINGERS, _MAX_DROPPED = 1.0, 4 << 20  # seconds and bytes in which a refused client may still send
 _TOO_LARGE = (
     b'{"error":{"message":"The head of the request is larger than 64 KiB.","type":"invalid_request_error",'
     b'"param":null,"code":"request_header_too_large"}}'
@@ -49,10 +49,10 @@ _LAST_WORDS = 5  # seconds, beyond the drain, for the last messages to clients
 
 
 class ServerConfig(uvicorn.Config):
-    """How one process serves an application; `follow` takes what may change while it does.
+    """Settings of one process that serves an application; `follow` applies those that may change meanwhile.
 
-    request_seconds: without a byte of a request that has no end yet; client_seconds: see config.Stream;
-    drain_delay_seconds: see config.Server; leaving: they run, and a connection is closed behind its answer.
+    request_seconds: limit without a byte of an unfinished request; client_seconds: `stream.client_seconds`.
+    drain_delay_seconds: `server.drain_delay_seconds`; leaving: during that delay each response closes its connection.
     """
 
     client_seconds: float
@@ -83,7 +83,7 @@ class ServerConfig(uvicorn.Config):
         self.follow(config)
 
     def set_certificate(self, config: Config) -> None:
-        """From the next connection on; raises OSError for a certificate that cannot be used, and keeps what it has."""
+        """Use a new certificate from the next connection on.  Raise OSError, and keep the old one, if that fails."""
         if self._certificates and config.server.tls:
             self._certificates.renew(config.server.tls)
 
@@ -96,9 +96,9 @@ class ServerConfig(uvicorn.Config):
 
 
 class SlowClientProtocol(asyncio.Protocol):
-    """Cuts off a client that takes nothing of what it was sent for `client_seconds`.
+    """Close the connection of a client that reads nothing for `client_seconds`.
 
-    Costs nothing while the transport's buffer is not full.
+    It costs nothing while the transport's buffer is not full.
     """
 
     config: ServerConfig
@@ -106,14 +106,17 @@ class SlowClientProtocol(asyncio.Protocol):
     _unread: TimerHandle | None = None
 
     def pause_writing(self) -> None:
+        """Start the timer: the client does not read fast enough."""
         super().pause_writing()
         self._wait()
 
     def resume_writing(self) -> None:
+        """Stop the timer."""
         super().resume_writing()
         self._wait_no_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
         self._wait_no_more()
         super().connection_lost(exc)
 
@@ -135,15 +138,15 @@ class SlowClientProtocol(asyncio.Protocol):
 
 
 class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc] # its config is one of ours
-    """Closes a connection as well on which a request does not come to its end, or is none that all read alike."""
+    """Close connections whose request does not end, or that servers could read in different ways."""
 
-    scope: Scope  # type: ignore[assignment] # uvicorn's, in which others leave what is theirs
+    scope: Scope  # type: ignore[assignment] # uvicorn's, with our entries
     _unsent: TimerHandle | None = None
-    _complete = False  # the last request that has begun
-    _headless: int | None = 0  # bytes that came of a head without an end; None: it has one
-    _too_large = False  # the head
-    _begun = 0.0  # when the request began that has not come to its end
-    _received = 0  # bytes of that
+    _complete = False  # the last request
+    _headless: int | None = 0  # bytes of unfinished headers; None: they are complete
+    _too_large = False  # the headers
+    _begun = 0.0  # time of the first byte of an unfinished request
+    _received = 0  # its bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
@@ -152,6 +155,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Report the disconnect to the current request."""
         self._expect_no_more()
         self._idle.stop()
         self._idle.cancel()
@@ -160,6 +164,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
             on_lost()
 
     def data_received(self, data: bytes) -> None:
+        """Parse data, within the limits of time and size."""
         if self._too_large:
             self._drop(len(data))
             return
@@ -172,13 +177,14 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
             self._hurry(len(data))
 
     def on_message_begin(self) -> None:
+        """Begin to read a request."""
         self._complete, self._headless, self._received = False, 0, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Do as uvicorn does, with a FastRequestCycle, and without a root path and a limit of connections.
+        """Start a request as uvicorn does, with a FastRequestCycle, and without a root path and a limit of connections.
 
-        What is raised here is a 400, and the end of the connection.
+        An error here is a 400, and the end of the connection.
         """
         self._headless = None
         parser, version, scope = self.parser, self.parser.get_http_version(), self.scope
@@ -192,12 +198,12 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
         path = url.path.decode("ascii")
         scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, url.path
         scope["query_string"] = url.query or b""
-        # A client that expects a 100 and is refused sends no body; without that it has sent a large one.
+        # After a refusal the body that follows is unknown: a client that expects a 100 may not send it.
         stays = version != "1.0" and not (self.expect_100_continue or self.config.leaving)
         self._enter(FastRequestCycle(self, stays and parser.should_keep_alive()))
 
     def _enter(self, cycle: FastRequestCycle) -> None:
-        """Now, or behind those that are to be answered before."""
+        """Start the request, or queue it behind earlier ones of the connection."""
         set_client_connection(self.scope, cycle)
         before, self.cycle = self.cycle, cycle
         if before is None or before.response_complete:
@@ -207,11 +213,12 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
             self.pipeline.appendleft((cycle, self.app))
 
     def on_message_complete(self) -> None:
+        """Note the end of the request."""
         self._complete = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but for its timer, which it sets and unsets for each request."""
+        """Do as uvicorn does, without a new timer for each request."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -219,21 +226,23 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
             return
-        if self._complete:  # nothing of it is held while the client is idle
+        if self._complete:  # an idle connection holds nothing of its last request
             self.cycle = self.scope = self.headers = None  # type: ignore[assignment] # as before the first request
         self._idle.set(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def handle_websocket_upgrade(self) -> None:
+        """Hand the connection to the WebSocket protocol."""
         self.transport = self.joining.flush()
         super().handle_websocket_upgrade()
-        self.parser = None  # type: ignore[assignment]  # as when the connection is lost: they would be a cycle
+        self.parser = None  # type: ignore[assignment]  # both would be a reference cycle
 
     def shutdown(self) -> None:
+        """Tell the application that the gateway stops."""
         _pass_on(self.app_state)
         super().shutdown()
 
     def _check(self, version: str) -> None:
-        """The parser takes some heads that others read otherwise."""
+        """Raise ValueError for headers that the parser takes and others read in another way."""
         headers, parser = header_dict(self.scope), self.parser
         if sum(map(len, chain.from_iterable(self.headers))) > _MAX_HEAD:
             self._too_large = True
@@ -259,7 +268,10 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
                 self.send_400_response("")
 
     def send_400_response(self, msg: str) -> None:
-        """As uvicorn's, but for a head that is too large: the rest of it is dropped, so that the client reads why."""
+        """Refuse the request as uvicorn does.
+
+        If its headers are too large, drop the rest of it, so that the client reads the error.
+        """
         if self._too_large:
             self._expect_no_more()
             self.transport.write(_HEAD_TOO_LARGE)
@@ -273,7 +285,7 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
             self.transport.close()
 
     def _hurry(self, size: int) -> None:
-        """Close the connection of a client that sends its request too slowly, however often it sends some of it."""
+        """Close the connection of a client that sends its request too slowly."""
         now = self.loop.time()
         if not self._received:
             self._begun = now
@@ -298,21 +310,23 @@ class HttpProtocol(SlowClientProtocol, CoalescingProtocol):  # type: ignore[misc
 
 
 class WebSocketProtocol(SlowClientProtocol, WebSocketsSansIOProtocol):  # type: ignore[misc] # see Http
-    """The application closes it, after the turns that run in it."""
+    """Let the application close the connection, after the responses that run in it."""
 
     def shutdown(self) -> None:
+        """Tell the application that the gateway stops."""
         _pass_on(self.app_state)
 
     async def send(self, message: ASGISendEvent) -> None:
+        """Send a message; a refusal is an end of the handshake as well."""
         await super().send(message)
-        if self.close_sent:  # a refusal is an end as well, which the server takes for a fault
+        if self.close_sent:  # uvicorn would report a refusal as an error
             self.handshake_complete = True
 
 
 def _certificates(config: Config) -> "Certificates | None":
     if not config.server.tls:
         return None
-    from gateway.server.http.tls import Certificates  # noqa: PLC0415 - heavy, and most have none
+    from gateway.server.http.tls import Certificates  # noqa: PLC0415 - a heavy import, rarely needed
 
     return Certificates(config.server.tls)
 

@@ -1,4 +1,4 @@
-"""Read a request: its headers, and its body with any Content-Encoding undone in steps of a bounded size."""
+"""Read a request: its headers, and its body.  A Content-Encoding is decoded in steps of a bounded size."""
 
 import asyncio
 import zlib
@@ -21,7 +21,7 @@ from gateway.server.http.memory import FREE, Room
 from gateway.server.worker_thread import parsed
 
 STEP = 1 << 18  # bytes that are decoded at a time: a millisecond at most
-_WINDOW = 23  # log2 of the bytes that a frame of zstd may want to have at hand, as RFC 9659 has it
+_WINDOW = 23  # log2 of the window of a zstd frame in bytes, as RFC 9659 limits it
 _MAX_PARTS = 16  # members of gzip, frames of zstd: tiny ones cost far more than their bytes
 _ZSTD = "compression.zstd" if version_info >= (3, 14) else "backports.zstd"
 _DAMAGED = "The request body is incomplete, or it does not match its content encoding."
@@ -29,17 +29,22 @@ _PLACE = "gateway.headers"  # in the scope of a request
 
 
 class DecompressorPart(Protocol):
-    """A member of gzip or a frame of zstd; what it was given and has not decoded yet it keeps."""
+    """A member of gzip or a frame of zstd; it keeps input that it has not decoded yet."""
 
     @property
-    def eof(self) -> bool: ...
+    def eof(self) -> bool:
+        """Return True at the end of the part."""
+
     @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+    def unused_data(self) -> bytes:
+        """Return the input behind the end of the part."""
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        """Decode at most `max_length` bytes."""
 
 
 class _ZlibPart:
-    """A Part by zlib, which hands back what it has not decoded yet."""
+    """A part by zlib, which hands back undecoded input."""
 
     def __init__(self, wbits: int) -> None:
         self._one, self._left = zlib.decompressobj(wbits), b""
@@ -74,7 +79,7 @@ ENCODINGS: Mapping[str, Callable[[], DecompressorPart]] = {
 
 
 class ContentDecoder:
-    """An encoded body, as it comes: one part or a few, and nothing else.  Raises BadRequest for what is not that."""
+    """Decode a body of one part or a few.  Raise BadRequest for anything else."""
 
     def __init__(self, new: Callable[[], DecompressorPart]) -> None:
         self._new, self._part, self._parts = new, new(), 1
@@ -96,16 +101,17 @@ class ContentDecoder:
             raise _damaged()
 
     def _begin(self) -> None:
-        """Another part."""
+        """Begin another part."""
         self._parts += 1
         if self._parts > _MAX_PARTS:
             raise _damaged()
         self._part = self._new()
 
     def _decoded(self, data: bytes) -> bytes:
+        """Yield the decoded body, and let other tasks run after each step.  An empty body has no encoding."""
         try:
             return self._part.decompress(data, STEP)
-        except Exception as error:  # zstd's own is not known before it is loaded
+        except Exception as error:  # the exception of zstd is unknown before its import
             raise _damaged() from error
 
 
@@ -114,19 +120,19 @@ def _damaged() -> BadRequest:
 
 
 def get_header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
-    """The first of this name, which is in lower case; None if there is none."""
+    """Return the first header of this lower-case name; None if it is missing."""
     value = header_dict(scope).get(name)
     return None if value is None else value.decode("latin-1")
 
 
 def header_dict(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
-    """The first header of each name."""
+    """Return the first header of each name."""
     found: dict[bytes, bytes] = scope.get(_PLACE) or scope.setdefault(_PLACE, dict(reversed(scope["headers"])))
     return found
 
 
 async def read_fields(request: Request, config: Config, check: ParamCheck) -> dict[str, Any]:
-    """The body as an object that passes a check; nothing at all is an empty one."""
+    """Read the body as an object that passes a check; an empty body is an empty object."""
     with room_of(request, config) as room:
         raw = await read_body(request, config.limits.body_bytes, room)
         body = await parsed(decode_body, raw or b"{}", counts_of(config))
@@ -135,7 +141,7 @@ async def read_fields(request: Request, config: Config, check: ParamCheck) -> di
 
 
 def counts_of(config: Config) -> Counts:
-    """Return what one body may hold."""
+    """Return the limits of entries in one body."""
     return Counts(config.limits.items, config.limits.parts)
 
 
@@ -145,9 +151,9 @@ def room_of(request: Request, config: Config) -> Room:
 
 
 async def read_body(request: Request, limit: int, room: Room) -> bytes:
-    """The body, decoded, if it is no larger than allowed: neither as it is, nor as it was sent.
+    """Read and decode the body within its limit, which holds for the sent and for the decoded bytes.
 
-    Raise TooLarge, or Unavailable before anything of it is read.
+    Raise TooLarge; or UpstreamUnavailable, before anything of it is read.
     """
     encoding, length = _said(request)
     if length > limit:
@@ -164,7 +170,7 @@ async def read_body(request: Request, limit: int, room: Room) -> bytes:
 
 
 def _said(request: Request) -> tuple[str, int]:
-    """The encoding, of several lines all, and the length; 0 if it is not known."""
+    """Return the encoding, from all lines of the header, and the length; 0 if it is unknown."""
     headers = header_dict(request.scope)
     length = int(headers.get(b"content-length", 0))
     if b"content-encoding" not in headers:
@@ -196,7 +202,7 @@ async def _received(receive: Receive, limit: int, room: Room) -> bytes:
 
 
 async def _decoded(stream: AsyncIterator[bytes], decoding: ContentDecoder, limit: int) -> AsyncIterator[bytes]:
-    """After each step others have their turn.  Nothing at all is no body, however that is said to be encoded."""
+    """Yield the decoded body, and let other tasks run after each step.  An empty body has no encoding."""
     came = 0
     async for data in stream:
         came += len(data)

@@ -1,4 +1,4 @@
-"""The certificate that the gateway shows its clients, with its key."""
+"""Load the certificate of the gateway, with its key, and renew it."""
 
 import logging
 import ssl
@@ -16,15 +16,15 @@ CertificateFault = tuple[tuple[str, ...], str]
 
 
 class Certificates:
-    """context: for a server; each of its connections begins with the newest certificate.
+    """The current certificate.  context: for a server; each connection begins with the newest certificate.
 
-    Raises OSError, and so does `renew`, where the files cannot be used; the one before stays then.
+    The constructor and `renew` raise OSError for files that cannot be used; `renew` keeps the old ones then.
     """
 
     def __init__(self, tls: TlsSettings) -> None:
         self.renew(tls)
         self.context = self._newest
-        self.context.sni_callback = self._choose  # is asked as well where the client names no server
+        self.context.sni_callback = self._choose  # also called if the client names no server
 
     def renew(self, tls: TlsSettings) -> None:
         """Use new files from the next connection on."""
@@ -72,7 +72,7 @@ class _CertificateError(OSError):
 
 
 def _leaf(tls: TlsSettings) -> Certificate:
-    """The certificate of the gateway itself; those that follow are its chain."""
+    """Return the certificate of the gateway itself; the others are its chain."""
     try:
         leaf = load_pem_x509_certificates(_read(tls.certificate, "certificate"))[0]
         leaf.public_key()
@@ -82,12 +82,12 @@ def _leaf(tls: TlsSettings) -> Certificate:
 
 
 def _certified(tls: TlsSettings) -> object:
-    """The public key in the certificate."""
+    """Return the public key in the certificate."""
     return _leaf(tls).public_key()
 
 
 def _private(tls: TlsSettings) -> object:
-    """The public key to the private one."""
+    """Return the public key of the private key."""
     pem = _read(tls.key, "key")
     try:
         return load_pem_private_key(pem, None).public_key()

@@ -19,7 +19,7 @@ from gateway.warnings import Warnings
 
 
 class CompactionRequest(InputRequest):
-    """A request of POST /v1/responses/compact, of which nothing is stored."""
+    """A request of POST /v1/responses/compact; nothing of it is stored."""
 
     def __init__(
         self,

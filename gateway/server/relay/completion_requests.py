@@ -60,7 +60,7 @@ async def parse_chat_request(
 
 
 class CompletionRequest(ModelRequest):
-    """A request of POST /v1/completions, of which nothing is stored."""
+    """A request of POST /v1/completions; nothing of it is stored."""
 
     conversation = "prompt"
 

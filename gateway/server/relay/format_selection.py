@@ -1,4 +1,4 @@
-"""The format that one request's answer is read in: the operator's word, the model's name, or its chat template."""
+"""Choose the format of a response: by the configuration, the model's name, or its chat template."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ _SWITCHES = ("enable_thinking", "thinking")  # settings of templates that close 
 
 
 async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
-    """May ask the backend, and wait for what it says of a model and its template's settings the first time."""
+    """Choose the format of a request.  It may query the backend, and wait for the result the first time."""
     word, model = _word(route, request), route.upstream_model
     chosen = format_by_names(route, word)
     if chosen.format == "auto":
@@ -29,7 +29,7 @@ async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
         return _opening(chosen, opened=thought == "open")
     if chosen.format == "native" or (word == "auto" and route.backend.kind.parses):
         return _opening(chosen, opened=False)
-    data = request_fields(request, route.backend.kind, KNOWN, Warnings())  # the server goes by what it is told
+    data = request_fields(request, route.backend.kind, KNOWN, Warnings())  # the server decides by these fields
     settings = _settings(data)
     prompt = await route.backend.learner.rendered_prompt(model, settings)
     opened = chosen.thought_open if prompt is None else opens_reasoning(prompt, route.format_spec(chosen.format))
@@ -37,7 +37,7 @@ async def choose_format(route: BackendRoute, request: Request) -> FormatChoice:
 
 
 async def format_before_request(route: BackendRoute, word: str) -> FormatChoice:
-    """Choose the format before any request; may ask the backend for the chat template, and wait."""
+    """Choose the format before any request.  It may query the backend for the chat template."""
     chosen = format_by_names(route, word)
     return await _shown(route, chosen) if chosen.format == "auto" else chosen
 
@@ -53,18 +53,18 @@ def _opening(chosen: FormatChoice, *, opened: bool) -> FormatChoice:
 
 
 def _word(route: BackendRoute, request: Request) -> str:
-    """Return the operator's format; a model that learns of tools from our prompt uses our format."""
+    """Return the configured format; a model that learns of tools from the gateway's prompt uses its format."""
     prompted = route.settings.tools == "prompt" and request.callable_tools
     return prompted_tools.FORMAT if prompted else route.format
 
 
 def format_by_names(route: BackendRoute, word: str) -> FormatChoice:
-    """Choose the format without asking the backend."""
+    """Choose the format without a query to the backend."""
     return choice_by_name(_names(route), word)
 
 
 def tool_call_id_form(route: BackendRoute, chosen: FormatChoice) -> IdForm:
-    """The form of ids that the model's templates take, also where its server parses the calls."""
+    """Return the form of ids that the templates of the model accept, also where its server parses the calls."""
     format = choice_by_name(_names(route)).format if chosen.format == "native" else chosen.format
     return route.format_spec(format).ids
 
@@ -79,7 +79,7 @@ def _settings(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _closed(request: Request, data: Mapping[str, Any]) -> bool:
-    """True if the client wants no thought, and the server is told so."""
+    """Return True if the client turns reasoning off, and the server gets that setting."""
     unwanted = request.rest.get("include_reasoning") is False or data.get("reasoning_effort") == "none"
     settings = _settings(data)
     return unwanted or data.get("think") is False or any(settings.get(switch) is False for switch in _SWITCHES)

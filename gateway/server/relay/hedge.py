@@ -12,16 +12,17 @@ from gateway.server.upstream.upstream_call import UpstreamCall
 
 
 class HedgeCall(Struct, frozen=True):
-    """The other call.  won: is told, before anything of it is read, that it gives the answer."""
+    """The second call.  won: awaited before its first data is read, once it has begun first."""
 
     call: UpstreamCall
     won: Callable[[], Awaitable[None]]
 
 
 class HedgedCall:
-    """To be used as a call is.  other: makes the second `seconds` after the first; None if there is no other backend.
+    """Two calls as one.
 
-    What goes wrong with one is no matter as long as there is the other.
+    other: makes the second call `seconds` after the first; returns None if there is no other backend.
+    The failure of one call does not matter while the other runs.
     """
 
     def __init__(self, first: UpstreamCall, seconds: float, other: Callable[[], Awaitable[HedgeCall | None]]) -> None:
@@ -33,6 +34,7 @@ class HedgedCall:
         self._wait(first)
 
     async def ready(self, seconds: float = inf, callback: DataCallback | None = None, /) -> bool:
+        """Wait for data of the call that begins first; return False after `seconds`."""
         until = self._clock() + seconds
         while not self._speaker:
             due = min(until, self._at)
@@ -47,19 +49,23 @@ class HedgedCall:
         return await self._speaker.ready(until - self._clock(), callback)
 
     def read(self) -> bytes:
+        """Return the data of the winner."""
         assert self._speaker
         return self._speaker.read()
 
     @property
     def over(self) -> bool:
+        """Return True if the winner has no more data."""
         assert self._speaker
         return self._speaker.over
 
     def report_outcome(self, problem: Problem | None) -> None:
+        """Report the outcome of the winner."""
         assert self._speaker
         self._speaker.report_outcome(problem)
 
     def close(self) -> None:
+        """Close both calls."""
         self._drop()
         if self._speaker:
             self._speaker.close()
@@ -75,7 +81,7 @@ class HedgedCall:
 
     async def _heard(self, wait: "asyncio.Future[bool]") -> None:
         if self._speaker:
-            return  # both have spoken at the same moment
+            return  # both began at the same moment
         call = self._waits.pop(wait)
         try:
             wait.result()

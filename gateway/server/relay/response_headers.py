@@ -13,11 +13,12 @@ from gateway.server.upstream.model_registry import BackendRoute
 from gateway.warnings import Warnings, header_text
 
 WARNINGS = "x-gateway-warnings"
-_UNFIT = re.compile("[^ -~]")  # for a header
-_EARLIER_REASONING = "input.reasoning"  # templates leave it out as well, and agents send it each time
+_UNFIT = re.compile("[^ -~]")  # characters that a header cannot have
+_EARLIER_REASONING = "input.reasoning"  # agents send it each time, and chat templates leave it out as well
 
 
 def gateway_headers(http: HttpRequest, route: BackendRoute, chosen: FormatChoice, ledger: Warnings) -> dict[str, str]:
+    """Return the warnings header, and the debug headers if the client requests them."""
     data = _debug(http, route, chosen)
     if warnings := header_text(ledger.header_value()):
         data[WARNINGS] = warnings
@@ -25,7 +26,7 @@ def gateway_headers(http: HttpRequest, route: BackendRoute, chosen: FormatChoice
 
 
 def strict_route(http: HttpRequest, route: BackendRoute) -> BackendRoute:
-    """The route, in strict mode if the client wants it so."""
+    """Return the route, in strict mode if the client requests it."""
     if route.settings.strict or header_dict(http.scope).get(b"x-gateway-strict") != b"1":
         return route
     return route.strict_route

@@ -1,4 +1,4 @@
-"""Where one request is asked: at one backend after another, until there is content for its client."""
+"""Choose the targets of one request: one backend after another, until there is content for the client."""
 
 import asyncio
 from hashlib import blake2b
@@ -14,25 +14,25 @@ from gateway.server.middleware.auth import may_use_model
 from gateway.server.upstream.model_registry import BackendRoute, ModelEntry
 from gateway.server.upstream.slots import QueueIdentity
 
-_MAX_WAIT = 2  # seconds that a server is waited for which has said when to come back; beyond that its client knows best
-_ELSEWHERE = (404, 429)  # what another backend may have, or have time for, as for all that is no fault of the request
+_MAX_WAIT = 2  # seconds of `retry-after` that the gateway waits; for a longer one the client decides
+_ELSEWHERE = (404, 429)  # client errors that another backend may not have
 _TOO_LONG = "context_length_exceeded"
 _WEIGHTS = {"high": 4.0, "normal": 2.0, "low": 1.0}
 
 
 class Target(Struct, frozen=True):
-    """Where to go, after so many seconds."""
+    """A route to call, after a pause in seconds."""
 
     route: BackendRoute
     pause: float = 0
 
 
 class RetryPolicy:
-    """The targets of one request: `first`, then `another` for each that has failed.
+    """The targets of one request: `first`, then `next` for each that has failed.
 
-    sticky: what requests have in common that should meet at the same backend.
-    faithful: no other model will do, as what it says of tokens or vectors is true of itself alone.
-    served: the requested model; asker: the tenant.
+    sticky: the name of requests that should reach the same backend.
+    faithful: no fallback model will do, as counts of tokens and vectors hold for one model alone.
+    served: the model that is called; identity: the tenant in the queues.
     """
 
     def __init__(
@@ -50,11 +50,14 @@ class RetryPolicy:
 
     @property
     def is_fallback(self) -> bool:
-        """Another model is asked than the client has named."""
+        """Return True if another model is called than the client has named."""
         return self.served is not self._asked
 
     def first(self) -> Target:
-        """Raise Unavailable if no backend is available; a single one always is, as its own error says more."""
+        """Return the first target.  Raise UpstreamUnavailable if no backend is available.
+
+        A single backend is always a target, as its own error tells more.
+        """
         self._budget.first()
         if self.identity.only_target:
             return self._to(self._asked.any)
@@ -65,7 +68,7 @@ class RetryPolicy:
         raise UpstreamUnavailable(message, retry_after=str(seconds))
 
     def next(self, problem: Problem, retry_after: str | None) -> Target | None:
-        """None if there is none, or none that could do better."""
+        """Return the target after a failure; None if none is left, or none could do better."""
         if problem.code == _TOO_LONG:
             way = self._instead("too_long")
         elif problem.status < 500 and problem.status not in _ELSEWHERE:
@@ -80,22 +83,22 @@ class RetryPolicy:
         return way if way and self._budget.again() else None
 
     def _again(self, retry_after: str | None) -> Target | None:
-        """The same model, as often as it may be."""
+        """Return a target of the same model, as long as retries are left."""
         self._left -= 1
         return None if self._left < 0 else self._other() or self._same(retry_after)
 
     def _other(self) -> Target | None:
-        """A backend that was not asked yet."""
+        """Return a backend that was not tried yet."""
         return self._at(self.served, self._tried)
 
     def _same(self, retry_after: str | None) -> Target | None:
-        """The backend that was asked last, if it has said when it will have time, and that is soon."""
+        """Return the last backend, if its `retry-after` is short."""
         if not (retry_after and retry_after.isdecimal() and int(retry_after) <= _MAX_WAIT):
             return None
         return Target(self._last, int(retry_after))
 
     def _instead(self, reason: Literal["unavailable", "too_long"]) -> Target | None:
-        """A model that answers in the place of the one that was asked."""
+        """Return a fallback model that serves for this reason."""
         for fallback, when in () if self.is_fallback else self._fallbacks:
             allowed = reason in when and may_use_model(self._key, fallback.model, fallback.model)
             if allowed and (way := self._at(fallback, [])):
@@ -118,7 +121,10 @@ class RetryPolicy:
 
 
 def affinity_key(request: Request, named: str | None, served: ModelEntry) -> str | None:
-    """Return the key of requests that should meet at the same backend; `named`: by the client."""
+    """Return the key of requests that should reach the same backend.
+
+    named: the client's own name for them.
+    """
     policy = served.settings.sticky
     if policy == "none" or len(served.routes) == 1:
         return None
@@ -126,7 +132,7 @@ def affinity_key(request: Request, named: str | None, served: ModelEntry) -> str
 
 
 def _prefix(request: Request) -> str:
-    """A digest of all up to the first message that is no instruction, which a conversation keeps in all its turns."""
+    """Return a digest of the messages up to the first that is not an instruction: all turns share it."""
     end = next((i for i, one in enumerate(request.messages, 1) if one["role"] not in LEADING), None)
     return blake2b(json.encode(request.messages[:end]), digest_size=16).hexdigest()
 

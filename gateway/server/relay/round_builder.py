@@ -50,7 +50,7 @@ _CHOSEN = FormatChoice("native", "a completed text is not parsed")
 
 
 async def build_round(original: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
-    """May ask the backend what it has, once for a model."""
+    """Build a round of a chat.  It may query the backend for metadata, once for each model."""
     large = original.large
     request, filters = await apart(lower_request, original, ledger) if large else lower_request(original, ledger)
     chosen = await choose_format(route, request)
@@ -67,8 +67,7 @@ async def build_round(original: Request, route: BackendRoute, ledger: Warnings, 
 class RoundContext(Struct, frozen=True, dict=True):
     """The facts that requests to a route depend on, and the values that follow from them.
 
-    goes_on: it can go on from the beginning of an answer, if there is one.
-    thinks: its model can be told how much to think.
+    continues_prefill: the server goes on from a prefill; can_reason: the effort of the model's reasoning can be set.
     """
 
     route: BackendRoute
@@ -79,6 +78,7 @@ class RoundContext(Struct, frozen=True, dict=True):
 
     @cached_property
     def target(self) -> BodyTarget:
+        """Return the rules of the request body."""
         route = self.route
         special, prompted = route.format_spec(self.chosen.format).special, route.settings.tools == "prompt"
         return BodyTarget(
@@ -93,27 +93,28 @@ class RoundContext(Struct, frozen=True, dict=True):
 
     @cached_property
     def format(self) -> Format | None:
+        """Return the parser of the format; None if the server parses."""
         return self.route.format_spec(self.chosen.format).parse
 
     @cached_property
     def new_id(self) -> Callable[[], str]:
-        """For a call that came without one."""
+        """Return an id for a tool call that came without one."""
         return partial(_call_id, self.route, self.chosen)
 
     @cached_property
     def context(self) -> ParseContext:
-        """Of a request without tools, for an answer from its beginning."""
+        """Return the parser settings of a request without tools and without a prefill."""
         how = self.chosen
         return ParseContext({}, thought_open=how.thought_open, in_thought=how.in_thought, unopened=self.unopened)
 
     @cached_property
     def unopened(self) -> bool:
-        """True if a closing tag alone may end a thought."""
+        """Return True if a closing tag alone may end the reasoning."""
         return self.route.backend.kind.takes_openings and self.route.format_spec(self.chosen.format).thinks
 
 
 def _known(route: BackendRoute, *how: *tuple[FormatChoice, bool, bool, int]) -> RoundContext:
-    """The same for all that is to be put in the same way."""
+    """Return the context of requests to a route, from a cache."""
     known: RoundContext | None = route.cache.get(how)
     return known or route.cache.setdefault(how, RoundContext(route, *how))
 
@@ -125,7 +126,7 @@ def _build_chat_round(
     ledger: Warnings,
     before: FailedOutput | None = None,
 ) -> UpstreamRound:
-    """before: what came of asking once already."""
+    """Build the round.  before: the result of an earlier attempt of the same request."""
     route, chosen, target = known.route, known.chosen, known.target
     request, filters = translated
     called = not past_tool_calls.has_no_calls(original)
@@ -158,7 +159,7 @@ def _owing(
     ledger: Warnings,
     before: FailedOutput | None,
 ) -> UpstreamRound:
-    """Return the round with what may have to be done about its answer, which is nothing where nothing is promised."""
+    """Return the round with the policies that the response has to meet."""
     calls = _held_calls(known, request, ledger, before)
     policies = [one for one in (promise, calls) if one]
     empty = _empty_turn(known, request, ledger, before)
@@ -166,14 +167,14 @@ def _owing(
 
 
 def _anew(known: RoundContext, ledger: Warnings, request: Request, before: FailedOutput | None = None) -> UpstreamRound:
-    """Of another request than the one that was prepared for."""
+    """Build the round of another request to the same route."""
     return _build_chat_round(known, request, lower_request(request, ledger), ledger, before)
 
 
 def _held_calls(
     known: RoundContext, request: Request, ledger: Warnings, before: FailedOutput | None
 ) -> HeldCalls | None:
-    """Return what repeats calls with invalid arguments; a response is repeated once, for whatever reason."""
+    """Return the policy that repeats calls with invalid arguments; one response is repeated at most once."""
     retries = known.route.settings.enforce.arguments == "retry" and request.n == 1 and request.callable_tools
     own = not before or before.subject == invalid_calls.SUBJECT
     return HeldCalls(request, ledger, known.frame_bytes, before) if retries and own else None
@@ -182,7 +183,7 @@ def _held_calls(
 def _empty_turn(
     known: RoundContext, request: Request, ledger: Warnings, before: FailedOutput | None
 ) -> EmptyTurn | None:
-    """Return what looks for an empty turn, where tools are offered."""
+    """Return the policy that repeats an empty turn, where tools are offered."""
     if not request.tools or request.tool_choice == "none" or request.n > 1 or not request.generates:
         return None
     route = known.route
@@ -199,7 +200,7 @@ def _means(target: BodyTarget, before: FailedOutput | None) -> output_enforcemen
 
 
 def _terms(known: RoundContext, target: BodyTarget, how: output_enforcement.EnforcementMeans) -> EnforcementTerms:
-    """In strict mode nothing is left to words alone."""
+    """Return the policies; in strict mode a prompt alone enforces nothing."""
     enforce, strict = known.route.settings.enforce, known.route.settings.strict
     call = "refuse" if strict and how == "words" else enforce.tool_choice
     form = (
@@ -211,7 +212,7 @@ def _terms(known: RoundContext, target: BodyTarget, how: output_enforcement.Enfo
 
 
 def _tellable(request: Request, target: BodyTarget, ledger: Warnings) -> Request:
-    """Asked for whole if it wants log-probabilities beside tools; the client gets its stream of that."""
+    """Request a whole response for log-probabilities beside tools; the client still gets a stream."""
     if target.prompted or not (request.callable_tools and request.rest.get("logprobs")):
         return request
     ledger.add("emulated", "logprobs")
@@ -219,7 +220,7 @@ def _tellable(request: Request, target: BodyTarget, ledger: Warnings) -> Request
 
 
 def _answerable(request: Request, ledger: Warnings) -> Request:
-    """With an answer of its own, as the server cannot go on from a beginning."""
+    """Remove the prefill if the server cannot go on from one."""
     if request.rest.get("continue_final_message"):
         ledger.add("unenforced", "continue_final_message")
     rest = {name: value for name, value in request.rest.items() if name not in _OF_CONTINUED}
@@ -227,13 +228,13 @@ def _answerable(request: Request, ledger: Warnings) -> Request:
 
 
 async def _thinks(route: BackendRoute) -> bool:
-    """False if the server says that the model does not; it is asked where a request wants to steer it, if it minds."""
+    """Return False if the server reports that the model does not reason.  It asks only where that matters."""
     abilities = (await model_registry.metadata_of_route(route)).abilities
     return abilities is None or "reasoning" in abilities
 
 
 def _setting(request: Request, known: RoundContext, taken: frozenset[str], ledger: Warnings) -> ParserSettings:
-    """taken: ids of calls that the client knows."""
+    """Return the settings of the parser.  taken: ids of calls that the client knows."""
     parse, discreet = known.format, known.route.backend.mask_problem
     if not parse and request.guided:
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
@@ -242,17 +243,17 @@ def _setting(request: Request, known: RoundContext, taken: frozenset[str], ledge
 
 
 def _call_id(route: BackendRoute, chosen: FormatChoice) -> str:
-    """For a call that came without one."""
+    """Return an id for a tool call that came without one."""
     return short_id() if tool_call_id_form(route, chosen) == "nine" else new_id("call_")
 
 
 def _parses(route: BackendRoute) -> bool:
-    """Return whether the server finds thoughts and calls itself."""
+    """Return True if the server itself parses reasoning and calls."""
     return route.kind.parses and not route.parses_tool_calls
 
 
 def _begins_in_thought(begun: Prefill, known: RoundContext) -> bool:
-    """Return whether text is a thought at first; a server that parses by itself says so of each text."""
+    """Return True if text begins as reasoning; a server that parses labels each text itself."""
     return begun.in_thought and not _parses(known.route)
 
 
@@ -273,15 +274,18 @@ def _context(request: Request, known: RoundContext) -> ParseContext:
 
 
 class CompletionRound(UpstreamRound, frozen=True):
+    """The round of a legacy completion."""
+
     @property
     def prompt_characters(self) -> int:
+        """Return the length of the prompt, in characters."""
         return validation.text_characters(request_body.prompt_list(self.request))
 
 
 async def build_completion_round(
     request: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int
 ) -> UpstreamRound:
-    """Raises BadRequest for what the backend's kind cannot do."""
+    """Build a round of a legacy completion.  Raise BadRequest for a feature that the kind of the backend lacks."""
     round = _build_completion_round(request, route, ledger, frame_bytes)
     return round.split_choices(request, lambda one: _build_completion_round(one, route, ledger, frame_bytes))
 

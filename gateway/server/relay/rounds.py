@@ -33,27 +33,30 @@ from gateway.transforms.output_validation import FailedOutput
 from gateway.warnings import Warnings
 
 CallFactory = Callable[[bytes, Callable[[str], None]], HttpUpstreamCall]
-# Settings that name other models, or concern access.
+# Settings that name other models, or grant access.
 _NOT_RECORDED = {"aliases", "backends", "fallback", "limits", "mcp"}
-_AT_ONCE = 4  # as many answers as servers of one machine give at a time
+_AT_ONCE = 4  # the usual parallel requests of a server on one machine
 
 
 class FanOutCall:
-    """put: makes a call of a body and of what hears its content type; bodies: in the order of their choices."""
+    """Several calls as one, for a server that generates one choice at a time.
+
+    put: makes the call of a body and of a callback for its content type; bodies: in the order of their choices.
+    """
 
     def __init__(self, put: CallFactory, bodies: Iterable[bytes], answered: Callable[[str], None], fan: FanOut) -> None:
         self._put, self._bodies = put, enumerate(bodies)
         self._answered, self._fan = answered, fan
         self._clock = asyncio.get_running_loop().time
         self._waits: dict[asyncio.Future[bool], tuple[int, HttpUpstreamCall]] = {}
-        self._data: bytes | None = None  # read, and not asked for yet
-        self._speaker: HttpUpstreamCall | None = None  # its source, unless that has ended and was judged
-        self._begun = False  # the answer has
+        self._data: bytes | None = None  # read, and not taken yet
+        self._speaker: HttpUpstreamCall | None = None  # the call of the data, until it has ended
+        self._begun = False  # the response
         for _ in range(_AT_ONCE):
             self._begin()
 
     async def ready(self, seconds: float = inf, _callback: DataCallback | None = None, /) -> bool:
-        """As of an HttpUpstreamCall; what goes wrong with one goes wrong with all."""
+        """Wait for data of any call; the failure of one call is the failure of all."""
         until = self._clock() + seconds
         while self._waits and self._data is None:
             left = None if until == inf else max(until - self._clock(), 0)
@@ -64,21 +67,24 @@ class FanOutCall:
         return True
 
     def read(self) -> bytes:
+        """Return the data of the call that was ready."""
         data, self._data = self._data or b"", None
         return data
 
     @property
     def over(self) -> bool:
+        """Return False: only the end of each call tells."""
         return False
 
     def report_outcome(self, problem: Problem | None) -> None:
-        """Once one has begun to answer, each of the others has if it speaks."""
+        """Report the outcome of the current call; each later call reports a good one with its first data."""
         self._begun = True
         if self._speaker:
             self._speaker.report_outcome(problem)
 
     def close(self) -> None:
-        waits, self._waits, self._speaker = self._waits, {}, None  # a call knows this, as what hears its type
+        """Close all calls."""
+        waits, self._waits, self._speaker = self._waits, {}, None  # a call refers to this by its callback
         for wait, (_, call) in waits.items():
             wait.cancel()
             call.close()
@@ -110,10 +116,11 @@ class FanOutCall:
             self._begin()
 
     def _begin(self) -> None:
-        """The next call, if there is one."""
+        """Start the next call, if there is one."""
         for place, body in self._bodies:
 
             def answered(content_type: str, place: int = place) -> None:
+                """Pass on the content type, for the choice of this call."""
                 self._fan.current = place
                 self._answered(content_type)
 
@@ -125,9 +132,9 @@ class FanOutCall:
 
 
 class UpstreamRound(Struct, frozen=True):
-    """One round, ready to be begun: where, and how the format of its answer was chosen.
+    """One round, ready to start: its route, its request and the format of its response.
 
-    bodies: one; or one for each choice, where the server gives one at a time.
+    bodies: one; or one for each choice, where the server generates one at a time.
     """
 
     route: BackendRoute
@@ -139,6 +146,7 @@ class UpstreamRound(Struct, frozen=True):
     _filters: Sequence[EventFilter]
 
     def open(self) -> RoundSource:
+        """Return the source of the round's events."""
         filters = [*self._filters, *self._counting()] if self.request.stream else self._filters
         if len(self.bodies) == 1:
             return self._upstream(self.request, filters)
@@ -146,7 +154,7 @@ class UpstreamRound(Struct, frozen=True):
         return FanOut([self._upstream(one, ()) for _ in self.bodies], filters)
 
     def _counting(self) -> Sequence[EventFilter]:
-        """Return what gives each chunk its usage, if the client asks for that."""
+        """Return a filter that adds usage to each chunk, if the client requests that."""
         options = self.request.rest.get("stream_options")
         if not options or options.get("continuous_usage_stats") is not True:
             return ()
@@ -170,7 +178,10 @@ class UpstreamRound(Struct, frozen=True):
         identity: QueueIdentity,
         record: RequestRecord,
     ) -> UpstreamCall:
-        """Call its backend; `source`: opened by it; `answered`: called with the content type of the response."""
+        """Call the backend.
+
+        source: the open source of the round; answered: called with the content type of the response.
+        """
         backend, path = self.route.backend, self._dialect.path
         if isinstance(source, FanOut):
             return FanOutCall(
@@ -182,9 +193,9 @@ class UpstreamRound(Struct, frozen=True):
         return HttpUpstreamCall(backend, self.bodies[0], answered, path, identity, record)
 
     def split_choices(self, request: Request, prepared: Callable[[Request], "UpstreamRound"]) -> "UpstreamRound":
-        """With a body for each choice, if the server gives one at a time.
+        """Return the round with a body for each choice, if the server generates one at a time.
 
-        A seed would make them one, so each has its own: `prepared` makes another round of a request.
+        One seed would make all choices equal, so each gets its own.  prepared: makes a round of a request.
         """
         if request.n == 1 or not isinstance(self.route.backend.kind.fields["n"], EmulatedRule):
             return self
@@ -195,11 +206,11 @@ class UpstreamRound(Struct, frozen=True):
         return replace(self, bodies=[prepared(one).bodies[0] for one in seeded])
 
     def follow_up(self) -> "UpstreamRound | None":
-        """The one that has to follow, once this is over: its answer was none that could be given to anybody."""
+        """Return the round that has to follow, if the response of this one cannot be used."""
         return None
 
     def with_filter(self, filter: EventFilter) -> Self:
-        """The same, with another filter that sees last what is answered."""
+        """Return the round with another filter, the last to see its events."""
         return replace(self, _filters=[*self._filters, filter])
 
     def owing(
@@ -208,13 +219,13 @@ class UpstreamRound(Struct, frozen=True):
         empty: EmptyTurn | None,
         after: "Callable[[Request, FailedOutput], UpstreamRound]",
     ) -> "EnforcedRound":
-        """Return the same, whose answer has to be something."""
+        """Return the round with policies that its response has to meet."""
         filters = [*self._filters, *policies]
         round = self.route, self.request, self.bodies, self.chosen, self._dialect, self._setting, filters
         return EnforcedRound(*round, policies, empty, after)
 
     def recording_entry(self, at: float) -> PreparedEntry:
-        """Return what a recording has of the round; at: seconds since the request began."""
+        """Return the entry of the round in a recording.  at: seconds since the request began."""
         route, chosen, server = self.route, self.chosen, self.route.backend.settings
         return PreparedEntry(
             at,
@@ -230,27 +241,31 @@ class UpstreamRound(Struct, frozen=True):
 
     @property
     def prompt_characters(self) -> int:
-        """Characters of the prompt, near enough for an estimate."""
+        """Return the length of the prompt in characters, near enough for an estimate."""
         tools = [tool.definition for tool in self.request.callable_tools]
         return len(str(self.request.messages)) + len(str(tools))
 
 
 class Policy(Protocol):
-    """A demand on a response.  failed: this attempt, if it broke the demand; asking: the request for another one."""
+    """A demand on a response.
+
+    failed: the output of this attempt, if it broke the demand; asking: makes the request of another attempt.
+    """
 
     failed: FailedOutput | None
 
-    def asking(self) -> Request: ...
+    def asking(self) -> Request:
+        """Return the request of another attempt."""
 
 
 class Filtering(Policy, EventFilter, Protocol):
-    """One that is a filter on the answer."""
+    """A policy that filters the response."""
 
 
 class EnforcedRound(UpstreamRound, frozen=True):
-    """A round whose answer has to be something.  `_after`: makes the round of another attempt.
+    """A round whose response has to meet policies.
 
-    empty: looks for an answer without content, if that is wanted.
+    _after: makes the round of another attempt; _empty: finds a response without content.
     """
 
     _policies: Sequence[Filtering]
@@ -258,10 +273,12 @@ class EnforcedRound(UpstreamRound, frozen=True):
     _after: Callable[[Request, FailedOutput], UpstreamRound]
 
     def open(self) -> RoundSource:
+        """Return the source, watched for an empty turn."""
         source = super().open()
         return Watched(source, self._empty) if self._empty and isinstance(source, UpstreamReader) else source
 
     def follow_up(self) -> UpstreamRound | None:
+        """Return another attempt for the first policy that failed."""
         policies: Sequence[Policy] = [*self._policies, self._empty] if self._empty else self._policies
         return next((self._after(one.asking(), one.failed) for one in policies if one.failed), None)
 
@@ -269,9 +286,9 @@ class EnforcedRound(UpstreamRound, frozen=True):
 class RoundLoop:
     """The rounds of one pipeline, one at a time.  It does not know its pipeline, as both would be a reference cycle.
 
-    listening: gives each what is to hear its answer; source: what the one of now has opened.
-    loop: of the tools that run at the gateway between them, if there are any.
-    repeats: the one of now is another attempt, and knows the one before it.
+    listening: adds filters to each round; source: the open source of the current round.
+    loop: the tools that run at the gateway between rounds, if there are any.
+    repeats: the current round is another attempt of the one before it.
     """
 
     now: UpstreamRound
@@ -288,9 +305,11 @@ class RoundLoop:
         self.listening = lambda round: listening(round).with_filter(loop)
 
     def begin(self, round: UpstreamRound, *, repeats: bool = False) -> None:
+        """Make a round the current one."""
         self.now, self.repeats = self.listening(round), repeats
 
     def open(self, _: Request) -> RoundSource:
+        """Open the current round, or the tools that run before it.  The pipeline calls this."""
         if self.loop and self.loop.running:
             self.source = ToolRoundSource(self.loop)
             return self.source
@@ -300,7 +319,7 @@ class RoundLoop:
         return self.source
 
     def again(self) -> Request | None:
-        """Return the request for another round, if there is to be one."""
+        """Return the request of the next round; None after the last.  The pipeline calls this."""
         if another := self.now.follow_up():
             self.begin(another, repeats=True)
             return self.now.request
@@ -308,6 +327,7 @@ class RoundLoop:
 
 
 async def count_input_tokens(round: UpstreamRound, ledger: Warnings) -> int:
+    """Return the tokens of the prompt, by the server's count or by an estimate, with a warning."""
     counted = await round.route.backend.count(round.bodies[0])
     if counted is None:
         ledger.add("estimated", "input_tokens")

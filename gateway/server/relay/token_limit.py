@@ -1,6 +1,6 @@
-"""A token limit that does not fit beside the prompt: cut to the window before the request, or after an error.
+"""Reduce a token limit that does not fit beside the prompt: to the window before the request, or after an error.
 
-Many clients always ask for 32,000 tokens or more, which some servers refuse, however short the prompt is.
+Many clients always send 32,000 tokens or more.  Some servers refuse this, however short the prompt is.
 """
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from gateway.server.upstream import model_registry
 from gateway.server.upstream.model_registry import BackendRoute
 from gateway.warnings import Warnings
 
-_NAMES = {"input": "max_output_tokens", "prompt": "max_tokens"}  # by what the API calls the conversation
+_NAMES = {"input": "max_output_tokens", "prompt": "max_tokens"}  # by the API's name of the messages
 
 
 def name(request: Request, conversation: str) -> str:
@@ -42,7 +42,7 @@ def fitted(request: Request, route: BackendRoute, ledger: Warnings, name: str) -
 def smaller(request: Request, problem: Problem, *, again: bool) -> Request | None:
     """Return the request with the limit that an error leaves, else without one; None if the error is not about it.
 
-    again: a limit that an error left was refused as well, because some servers count only the beginning of a prompt.
+    again: the server has refused such a limit as well, as some servers count only the beginning of a prompt.
     """
     found = excess(problem.message) if problem.status == 400 else None
     if not found:

@@ -21,7 +21,7 @@ OpenConnection = Callable[
 
 
 class DataOutcome(Enum):
-    """What a callback did with data that came while a task waits for it."""
+    """The result of a callback for data that arrives while a task waits."""
 
     HANDLED = "handled"  # the data is used, and the task sleeps on
     WAKE = "wake"  # the data is used, and the task has to wake

@@ -133,7 +133,7 @@ async def test_admin_page_counts_the_models_it_leaves_out(monkeypatch):
 async def test_admin_page_says_how_many_workers_it_covers():
     async with gateway(HELLO, server={"workers": 2}, **ON) as site:
         shown = await read(site)
-    assert "workers told of1 of 2" in shown.text
+    assert "workers in this view1 of 2" in shown.text
 
 
 # Escaping

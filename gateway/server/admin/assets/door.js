@@ -12,7 +12,7 @@ export function ask(path, options = {}) {
     return fetch(path, { ...options, headers: { ...options.headers, ...shown } });
 }
 
-// What an error says of itself; null where it is none of the API's.
+// The message of an error; null if the body is not an error of the API.
 export function reason(text) {
     try {
         return JSON.parse(text).error.message;

@@ -1,4 +1,4 @@
-// A list of any length of which only what is seen is in the document: rows of one height, of which one is chosen.
+// A list of any length.  The document holds only the visible rows, which have one height; one row is selected.
 
 const HEIGHT = 26; // pixels, as in inspector.css
 const BEYOND = 8; // rows above and below what is seen
