@@ -6,8 +6,8 @@ Reading order, the path of one chunk (docs/architecture.md has it step by step):
     sse                 bytes → payloads
     backends            payload → raw events; request → upstream body.  kinds/ has a row for each kind of server
     formats             text → reasoning and tool calls: reader.py is the only code that touches a text buffer,
-                        markup.py the loop that all families share, grammars/ the parsers of calls, families/ a row for
-                        each format
+                        markup.py the loop that all families share, grammars/ the parsers of tool calls, families/ a
+                        row for each format
     pipeline            upstream bytes → client bytes, over all rounds of a response: one order, one open call, one end
     transforms          filters for what a backend cannot do
     api                 body → request; events → chunks, response.* events or one body

@@ -1,4 +1,4 @@
-"""`python -m gateway` is `gateway`."""
+"""Run the `gateway` command as `python -m gateway`."""
 
 from gateway.cli.main import main
 

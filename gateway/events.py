@@ -1,13 +1,13 @@
 """Define the events of a model's output: the only vocabulary between the backends' dialects and the APIs.
 
-Grammar, per choice (the normaliser promises it, every filter keeps it, every endpoint relies on it):
+Grammar, per choice (the normalizer promises it, every filter keeps it, every encoder relies on it):
 
     (TextDelta | ReasoningDelta | RefusalDelta | Annotation | Media | BuiltinItem
      | BuiltinItemStart BuiltinArgsDelta* BuiltinRunStart? BuiltinItemEnd
      | ToolCallStart (ToolArgsDelta | ToolInputDelta)* ToolCallEnd)* Finish
 
 Per stream, in any place: Usage (cumulative, the last one holds), ExtraField, and Failure (then nothing).
-The set is closed: an encoder without an arm for one of these fails a test.
+The set is closed: an encoder without a branch for one of these fails a test.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ ToolKind = Literal["function", "custom", "local_shell", "shell", "apply_patch", 
 
 
 class TopLogprob(Struct, frozen=True, gc=False):
-    """A token and how likely it was; −9999 stands for what JSON cannot say."""
+    """A token and its log-probability; −9999 stands for values that JSON cannot express."""
 
     token: str
     logprob: float
@@ -30,26 +30,29 @@ class TopLogprob(Struct, frozen=True, gc=False):
 
 
 class Logprob(TopLogprob, frozen=True, gc=False):
-    """A token that was said, with the candidates it was chosen from."""
+    """A token of the output, with the candidates that it was chosen from."""
 
     top_logprobs: tuple[TopLogprob, ...] = ()
 
 
 class _Event(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_defaults=True):
-    """As data it is its members, and its tag as `event`; recordings hold these tags."""
+    """Base class: an event encodes as its members plus its tag as `event`.  Recordings hold these tags."""
 
 
 class TextDelta(_Event, frozen=True, tag="Text"):
+    """The next piece of a message's text."""
+
     choice: int
     text: str
     logprobs: tuple[Logprob, ...] = ()
 
 
 class ReasoningDelta(_Event, frozen=True, tag="Reasoning"):
-    """A thought.  `signature` is what the upstream signed it with, to be given back on replay: a JSON object.
+    """The next piece of the model's reasoning.
 
-    It covers the text since the signature before it: `{"type": "thinking", "signature": "…"}`, or
-    `{"type": "redacted_thinking", "data": "…"}` for a thought that nobody may read.
+    `signature` is the upstream's signature, which goes back to it in later requests: a JSON object.  It covers the text
+    since the signature before it: `{"type": "thinking", "signature": "…"}`, or `{"type": "redacted_thinking",
+    "data": "…"}` for encrypted reasoning.
     """
 
     choice: int
@@ -58,22 +61,24 @@ class ReasoningDelta(_Event, frozen=True, tag="Reasoning"):
 
 
 class RefusalDelta(_Event, frozen=True, tag="Refusal"):
+    """The next piece of a refusal."""
+
     choice: int
     text: str
     logprobs: tuple[Logprob, ...] = ()
 
 
 class Annotation(_Event, frozen=True):
-    """A remark on the text just said, as the upstream wrote it."""
+    """A remark on the text just before, as the upstream wrote it."""
 
     choice: int
     json: Raw
 
 
 class Media(_Event, frozen=True):
-    """A part of a message that is no text, as the upstream wrote it: an image, mostly.
+    """A part of a message other than text, as the upstream wrote it: mostly an image.
 
-    member: of the message, a list, in which it stands.
+    member: the list of the message that holds it.
     """
 
     choice: int
@@ -82,45 +87,45 @@ class Media(_Event, frozen=True):
 
 
 class BuiltinItem(_Event, frozen=True, tag="HostedTool"):
-    """The whole output item of a call or a compaction at the gateway."""
+    """The whole output item of a built-in tool call or a compaction at the gateway."""
 
     choice: int
     item: Raw
 
 
 class BuiltinItemStart(_Event, frozen=True, tag="HostedStart"):
-    """Something begins that is done on our side of the client: its output item, as far as it is known."""
+    """The start of a built-in tool call or a compaction: its output item, as far as it is known."""
 
     choice: int
     item: Raw
 
 
 class BuiltinArgsDelta(_Event, frozen=True, tag="HostedArgs"):
-    """The next piece of the JSON that it is called with."""
+    """The next piece of the arguments of the built-in tool, as JSON."""
 
     choice: int
     json: str
 
 
 class BuiltinRunStart(_Event, frozen=True, tag="HostedRun"):
-    """The arguments are complete, and the tool runs."""
+    """The start of the run of a built-in tool: its arguments are complete."""
 
     choice: int
 
 
 class BuiltinItemEnd(_Event, frozen=True, tag="HostedEnd"):
-    """The members of its item that tell how it ended; a `status` is one of them, "completed" if it is not there."""
+    """The last members of a built-in tool's item.  Without a `status` among them, the status is "completed"."""
 
     choice: int
     item: Raw
 
 
 class ToolCallStart(_Event, frozen=True, tag="ToolStart"):
-    """A call begins.  `call` counts the calls of a choice from 0, without gaps.
+    """The start of a tool call.  `call` counts the tool calls of a choice from 0, without gaps.
 
-    kind: the kind of tool.  For all but functions and custom tools one ToolArgsDelta follows, with the fields of the
-        call's item in the Responses API besides its id, type, call_id and status.
-    signature: opaque, of the upstream; given back on replay.
+    kind: the kind of tool.  All kinds but functions and custom tools have one ToolArgsDelta, with the fields of the
+        item in the Responses API except id, type, call_id and status.
+    signature: an opaque text of the upstream, which goes back to it in later requests.
     """
 
     choice: int
@@ -133,7 +138,7 @@ class ToolCallStart(_Event, frozen=True, tag="ToolStart"):
 
 
 class ToolArgsDelta(_Event, frozen=True, tag="ToolArgs"):
-    """The next piece of a call's JSON."""
+    """The next piece of a tool call's JSON arguments."""
 
     choice: int
     call: int
@@ -141,7 +146,7 @@ class ToolArgsDelta(_Event, frozen=True, tag="ToolArgs"):
 
 
 class ToolInputDelta(_Event, frozen=True, tag="ToolInput"):
-    """The next piece of a custom call's plain text."""
+    """The next piece of a custom tool's plain text input."""
 
     choice: int
     call: int
@@ -149,14 +154,19 @@ class ToolInputDelta(_Event, frozen=True, tag="ToolInput"):
 
 
 class ToolCallEnd(_Event, frozen=True, tag="ToolEnd"):
+    """The end of a tool call."""
+
     choice: int
     call: int
-    complete: bool = True  # False: the call was cut, or its arguments are no JSON and cannot be made JSON
+    complete: bool = True  # False: the tool call was cut, or its arguments are no JSON and cannot be repaired
     fits: bool = True  # False: a value has a type that the tool's schema excludes
 
 
 class Finish(_Event, frozen=True):
-    """Before the normaliser the reason is the backend's own word, after it one of the API's."""
+    """The end of a choice.
+
+    Before the normalizer the reason is the backend's own word, after it one of the API's.
+    """
 
     choice: int
     reason: str
@@ -165,7 +175,7 @@ class Finish(_Event, frozen=True):
 class Usage(_Event, frozen=True):
     """Tokens, cumulative within a round.  `prompt` includes the cached ones, `completion` the reasoning.
 
-    kept: those of the prompt that went to the cache.
+    kept: the tokens of the prompt that the backend wrote to its cache.
     """
 
     prompt: int
@@ -189,14 +199,15 @@ class Usage(_Event, frozen=True):
 
 
 class ExtraField(_Event, frozen=True, tag="Extra"):
-    """A member of a response that has no event of its own, as it came; a list is to be continued.
+    """A member of a response that has no event of its own, unchanged.  A further list continues the list before it.
 
-    It stands before the event that it is about.
+    It precedes the event that it belongs to.
 
-    asked: the client has asked for it; inside: it is a member of the choice's message.
+    asked: the client requested it.
+    inside: it is a member of the choice's message.
     """
 
-    choice: int | None  # None: of the whole answer
+    choice: int | None  # None: of the whole response
     name: str
     json: Raw
     asked: bool = False
@@ -205,6 +216,8 @@ class ExtraField(_Event, frozen=True, tag="Extra"):
 
 @final
 class Failure(_Event, frozen=True):
+    """The failure of the response.  No event follows it."""
+
     problem: Problem
 
 
@@ -225,11 +238,11 @@ Event = (
 
 
 def are_texts(alike: Sequence[Event]) -> TypeGuard[Sequence[TextDelta]]:
-    """Of events of one type, at least one: whether it is that of text."""
+    """Return True if events of one type, at least one, are text."""
     return type(alike[0]) is TextDelta
 
 
-# Members of every chunk of a stream, as clients keep them of the last one.
+# Members of every chunk of a stream, because clients keep those of the last chunk.
 IN_EACH = frozenset(("provider", "service_tier", "system_fingerprint"))
 # Members that OpenAI's API has, or that servers are known to send: a chat passes them on without a warning.
 _USUAL = IN_EACH | frozenset(
@@ -244,20 +257,20 @@ _USUAL = IN_EACH | frozenset(
 
 
 def forward(extra: ExtraField, ledger: Warnings) -> None:
-    """Report a member that is passed on as it came, unless servers are known to send it."""
+    """Report a member that is passed on unchanged, unless servers are known to send it."""
     if extra.name not in _USUAL and not extra.asked:
         ledger.add("forwarded", extra.name)
 
 
 def join_extra(before: Raw | None, more: Raw) -> Raw:
-    """A list grows, anything else is replaced."""
+    """Return a list with the further elements added; anything else is replaced."""
     if before is None or bytes(before)[:1] != b"[" or bytes(more)[:1] != b"[":
         return more
     return Raw(json.encode([*json.decode(before), *json.decode(more)]))
 
 
 def joined(before: Raw | None, more: Raw) -> Raw:
-    """Return the value of a message's member of which this is a further delta, as OpenAI's SDKs join them."""
+    """Return the value of a message's member after a further delta of it, merged as OpenAI's SDKs do."""
     return more if before is None else Raw(json.encode(_joined(json.decode(before), json.decode(more))))
 
 

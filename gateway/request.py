@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from gateway.events import ToolKind
 
-# As in a chat completion.  A past call may be of any kind and have a namespace, like the tool that it called:
-# {"id": …, "type": KIND, KIND: {"name": …, "namespace": …, "arguments": …}}, of kind custom with `input` instead of
-# `arguments`; the arguments of the other kinds are the JSON that events.ToolStart tells of.
+# As in a chat completion.  A past tool call may be of any kind and have a namespace, like its tool:
+# {"id": …, "type": KIND, KIND: {"name": …, "namespace": …, "arguments": …}}.  The kind custom has `input` instead of
+# `arguments`.  The arguments of the other kinds are the JSON that events.ToolCallStart describes.
 Message = dict[str, Any]
-LEADING = ("system", "developer")  # roles of what is said before a conversation begins
+LEADING = ("system", "developer")  # roles of the messages before a conversation begins
 _MANY = 1000  # messages
 _LARGE = 1 << 20  # characters
-_SPEAKERS = ("user", "assistant", "system")  # that every server has
+_SPEAKERS = ("user", "assistant", "system")  # the roles that every server knows
 
 
 def summary_message(text: str) -> Message:
@@ -24,9 +24,10 @@ def summary_message(text: str) -> Message:
 
 
 def are_text_only(messages: Iterable[Any]) -> bool:
-    """Return True if each message, which may be anything, is a text in a role that every server has.
+    """Return True if each message is a text in a role that every server knows.
 
-    There is nothing wrong with such a message, nothing in it about calls, and nothing that anybody has to change.
+    Such a message needs no validation, has no tool calls, and goes to every server unchanged.  The messages may be any
+    decoded JSON.
     """
     for one in messages:
         if type(one) is not dict or len(one) != 2 or one.get("role") not in _SPEAKERS:
@@ -39,13 +40,13 @@ def are_text_only(messages: Iterable[Any]) -> bool:
 def are_large(messages: Sequence[Message], size: int | None = None) -> bool:
     """Return True if it takes tens of milliseconds to make a body of the messages.
 
-    size: of all their texts, in characters or bytes; None if it is to be counted.
+    size: the length of all their texts, in characters or bytes; None to count it here.
     """
     return len(messages) > _MANY or (sum(map(_characters, messages)) if size is None else size) > _LARGE
 
 
 def _characters(message: Message) -> int:
-    """Return how many there are in its texts."""
+    """Return the number of characters in a message's texts."""
     content = message.get("content")
     size = len(content) if type(content) is str else 0
     if type(content) is list:
@@ -57,13 +58,13 @@ def _characters(message: Message) -> int:
 
 
 def insert_after_system(messages: Sequence[Message], message: Message) -> tuple[Message, ...]:
-    """The messages with one more, behind those that come before the conversation."""
+    """Return the messages with one more, after those that come before the conversation."""
     place = next((i for i, one in enumerate(messages) if one["role"] not in LEADING), len(messages))
     return (*messages[:place], message, *messages[place:])
 
 
 class Tool(Struct, frozen=True):
-    """A tool the client offers, or the gateway: `hosted`.
+    """A tool that the client offers, or the gateway if `hosted`.
 
     definition: the object that names the kind: {"name": …, "parameters": …}.
     """
@@ -76,19 +77,25 @@ class Tool(Struct, frozen=True):
 
 
 class ToolName(Struct, frozen=True):
-    """A tool that a tool_choice forces or allows; without a name, all of a namespace that are yet to be found."""
+    """A tool that a tool_choice forces or allows.
+
+    Without a name it stands for all tools of a namespace that the model has yet to search for.
+    """
 
     name: str
     namespace: str = ""
 
     @property
     def flat_name(self) -> str:
-        """In one word, where names have no namespace of their own."""
+        """The namespace and the name in one word, for APIs without namespaces."""
         return f"{self.namespace}__{self.name}" if self.namespace else self.name
 
 
 class ApprovedToolCall(Struct, frozen=True):
-    """A call of the past that may be made now; the id is that of the item which asked for approval, and of the call."""
+    """A past tool call that the client has approved.
+
+    id: of the item that requested the approval, and of the tool call.
+    """
 
     id: str
     tool_name: ToolName
@@ -98,7 +105,7 @@ class ApprovedToolCall(Struct, frozen=True):
 class StoredReasoning(Struct, frozen=True):
     """Reasoning of a model, in a form that can go back to it.
 
-    blocks: the signed parts of it, as the upstream of `model` wants them back in `thinking_blocks`.
+    blocks: its signed parts, as the upstream of `model` expects them in `thinking_blocks`.
     """
 
     text: str
@@ -110,17 +117,17 @@ ToolChoice = Literal["none", "auto", "required"] | ToolName
 
 
 class Request(Struct, frozen=True, kw_only=True, dict=True):
-    """One question to a model.
+    """A validated request to a model, neutral between the APIs.
 
-    tool_choice: None where the client said nothing.
-    allowed: the tools that may be called, of those that are offered; None: all.
-    max_tokens: of the answer, reasoning included; None: no limit was given.
-    fresh: the answer is a message of its own, also where the last message is the assistant's.
-    shorten: where the prompt does not fit, its oldest messages may be left out.
-    guided: a call is forced, and `response_format` is the form of one.
-    generates: False where the model is to read all this, and to say nothing.
+    tool_choice: None if the client sent none.
+    allowed: the offered tools that may be called; None: all.
+    max_tokens: of the response, reasoning included; None: no limit was given.
+    fresh: the response is a new message, even if the last message is the assistant's.
+    shorten: if the prompt does not fit, its oldest messages may be left out.
+    guided: a tool call is forced, and `response_format` is the schema of one.
+    generates: False if the model only reads the messages, and generates nothing.
     large: it takes tens of milliseconds to make a body of it.
-    rest: every other field, known or not, as it came; null was left out.
+    rest: every other field, known or not, unchanged; null members are left out.
     """
 
     model: str
@@ -140,12 +147,12 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def is_text_only(self) -> bool:
-        """True if there is nothing but texts in its messages, as of most."""
+        """True if the messages hold nothing but texts, as most do."""
         return are_text_only(self.messages)
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
-        """The tools that may be called: none of them where the client forbade it."""
+        """The tools that may be called: none if the client forbade tool calls."""
         if self.tool_choice == "none":
             return ()
         if self.allowed is None:
@@ -154,5 +161,5 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_tool_forced(self) -> bool:
-        """True if a tool has to be called."""
+        """True if the model has to call a tool."""
         return self.tool_choice not in (None, "auto") and bool(self.callable_tools)

@@ -1,4 +1,4 @@
-"""Bytes in, payloads out: server-sent events, lines, or one whole body.  Knows no JSON and no sockets."""
+"""Split bytes into payloads: server-sent events, lines, or one whole body.  Knows no JSON and no sockets."""
 
 from collections.abc import Iterator
 from typing import ClassVar, Protocol
@@ -12,7 +12,7 @@ _LF = ord("\n")
 
 
 class FrameTooLong(UpstreamInvalid):
-    """The upstream sent an event, or a body, longer than the operator allows."""
+    """An upstream event, line or body beyond the operator's limit."""
 
     code = "frame_too_long"
 
@@ -21,23 +21,31 @@ class FrameTooLong(UpstreamInvalid):
 
 
 class FrameDecoder(Protocol):
-    """Cuts a byte stream into payloads, however the bytes are split; `close` leaves nothing behind.
+    """Split a byte stream into payloads, at any chunk boundaries.
 
-    aligned: what comes next begins a payload.  opening, ending: what is around most of them.
-    after: where in the data the payload ends that stands at this place, if that can be seen, else where the data ends.
+    aligned: the next byte begins a payload.
+    opening, ending: the bytes around most payloads.
     """
 
     opening: ClassVar[bytes]
     ending: ClassVar[bytes]
     aligned: bool
 
-    def next_boundary(self, data: bytes, at: int) -> int: ...
-    def feed(self, data: bytes) -> Iterator[bytes]: ...
-    def close(self) -> Iterator[bytes]: ...
+    def next_boundary(self, data: bytes, at: int) -> int:
+        """Return the offset behind the payload at `at`, or the end of the data if the payload does not end there."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the payloads that the data completes.  Raise FrameTooLong beyond the limit."""
+
+    def close(self) -> Iterator[bytes]:
+        """Yield the last payload, if its end is missing."""
 
 
 class _FrameBuffer:
-    """The parts of a payload that is not whole yet, up to the limit.  `_what`: what is limited."""
+    """The parts of an incomplete payload, up to the limit.
+
+    _what: the name of a payload in an error message.
+    """
 
     __slots__ = ("_limit", "_parts", "_size", "aligned")
     _what = "an event"
@@ -50,6 +58,7 @@ class _FrameBuffer:
         self.aligned = True
 
     def next_boundary(self, data: bytes, at: int) -> int:
+        """Return the offset behind the first ending from `at` on, or the end of the data without one."""
         end = data.find(self.ending, at)
         return len(data) if end < 0 else end + len(self.ending)
 
@@ -61,7 +70,7 @@ class _FrameBuffer:
                 raise FrameTooLong(self._what, self._limit)
 
     def _joined(self, end: bytes) -> bytes:
-        """The payload of which this is the end."""
+        """Return the buffered payload with its last part."""
         self._keep(end)
         whole, self._size = b"".join(self._parts), 0
         self._parts.clear()
@@ -69,9 +78,9 @@ class _FrameBuffer:
 
 
 class SSE(_FrameBuffer):
-    """The `data:` lines of each event, joined.
+    """Decode server-sent events: the `data:` lines of each event, joined.
 
-    Lines may end in LF, CRLF or CR.  Every byte is looked at a fixed number of times.
+    Lines may end in LF, CRLF or CR.  Each byte is processed a fixed number of times.
     """
 
     __slots__ = ("_after_cr", "_begun", "_newline")
@@ -79,11 +88,12 @@ class SSE(_FrameBuffer):
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
-        self._newline = b""  # a line end that may yet become an empty line
+        self._newline = b""  # a line end that the next bytes may turn into an empty line
         self._after_cr = False
         self._begun = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the payloads that the data completes.  Raise FrameTooLong beyond the limit."""
         *whole, rest = (self._newline + self._lf(data)).split(b"\n\n")
         self._newline = b"\n" if rest.endswith(b"\n") else b""
         for end in whole:
@@ -95,7 +105,7 @@ class SSE(_FrameBuffer):
         self.aligned = not (self._parts or self._newline or self._after_cr)
 
     def close(self) -> Iterator[bytes]:
-        """The last event, if its empty line never came."""
+        """Yield the last event, if its empty line is missing."""
         self._newline = b""
         if payload := _payload(self._joined(b"")):
             yield payload
@@ -109,7 +119,7 @@ class SSE(_FrameBuffer):
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _joined(self, end: bytes) -> bytes:
-        """The first event of the stream may begin with a mark of its encoding."""
+        """Return the buffered event, without the byte order mark that the first one may begin with."""
         event = super()._joined(end)
         if self._begun or not event:
             return event
@@ -118,13 +128,14 @@ class SSE(_FrameBuffer):
 
 
 class NDJSONDecoder(_FrameBuffer):
-    """Each line that is not empty: newline-delimited JSON.  Lines may end in LF or CRLF."""
+    """Decode newline-delimited JSON: each line that is not empty.  Lines may end in LF or CRLF."""
 
     __slots__ = ()
     _what = "a line"
     opening, ending = b"", b"\n"
 
     def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the lines that the data completes.  Raise FrameTooLong beyond the limit."""
         *ends, rest = data.split(b"\n")
         for end in ends:
             if line := self._joined(end).strip():
@@ -133,25 +144,27 @@ class NDJSONDecoder(_FrameBuffer):
         self.aligned = not self._parts
 
     def close(self) -> Iterator[bytes]:
-        """The last line, if its end never came."""
+        """Yield the last line, if its line end is missing."""
         if line := self._joined(b"").strip():
             yield line
 
 
 class BodyBuffer(Struct, eq=False):
-    """One body, which is one payload, and comes in one piece almost always."""
+    """Collect one whole body, which is one payload and mostly arrives in one piece."""
 
     _limit: int
     _pieces: list[bytes] = []
     _size: int = 0
 
     def append(self, piece: bytes) -> None:
+        """Add a piece.  Raise FrameTooLong beyond the limit."""
         self._size += len(piece)
         if self._size > self._limit:
             raise FrameTooLong("a body", self._limit)
         self._pieces.append(piece)
 
     def close(self) -> bytes:
+        """Return the whole body, and empty the buffer."""
         whole, self._size = b"".join(self._pieces), 0
         self._pieces.clear()
         return whole

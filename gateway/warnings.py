@@ -1,7 +1,7 @@
 """Collect the warnings of one request: a list of `code:subject`.  A subject is a field, never a value.
 
-A field with text that its format cannot read has the name of the format behind it: `unread:tool_calls=pythonic`.
-Where a code has more than 48 entries, the first 16 are told by name and the others counted: `forwarded:+40`.
+If a field holds text that its format cannot read, the format's name follows: `unread:tool_calls=pythonic`.
+If a code has more than 48 entries, the first 16 are listed by name and the others counted: `forwarded:+40`.
 """
 
 import re
@@ -15,11 +15,11 @@ WarningCode = Literal[
     "forwarded", "renamed", "translated", "emulated", "synthesised", "repaired", "estimated", "truncated",
     "unenforced", "dropped", "unread", "invalid",
 ]  # fmt: skip
-_UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header or a comment: all but visible ASCII without the comma
+_UNFIT = re.compile(r"[^!-+\--~]+")  # all but visible ASCII, and the comma, which separates the entries in a header
 _LONGEST = 64  # characters of a subject
-_HEADER = 4096  # characters of a list in a header, so that every client can take them
-_FEW, _NAMED = 48, 16  # entries of a code that are all told by name, and those that are where there are more
-_MOST = 1024  # entries that are kept, beside the first one of each further code
+_HEADER = 4096  # characters of a list in a header, so that every client accepts it
+_FEW, _NAMED = 48, 16  # up to 48 entries of a code are listed by name; of more, the first 16
+_MOST = 1024  # entries that are kept, besides the first one of each further code
 
 
 def safe_name(name: str) -> str:
@@ -28,37 +28,40 @@ def safe_name(name: str) -> str:
 
 
 class Warnings(Struct, eq=False):
-    """Entries in the order in which they were first made."""
+    """The warnings of one request, in the order in which they were first added."""
 
     _entries: dict[str, None] = {}
     _told: int = 0
-    _late: set[WarningCode] = set()  # codes that came when there were too many entries
+    _late: set[WarningCode] = set()  # codes that were added after the limit was reached
 
     def add(self, code: WarningCode, name: str) -> None:
-        """Add a warning; beyond the limit, only the first one of a code.  name: of a field, perhaps a made-up one."""
+        """Add a warning; beyond the limit, only the first one of a code.
+
+        name: of a field, which a client may have invented.
+        """
         if len(self._entries) < _MOST or self._is_new(code):
             self._entries[f"{code}:{safe_name(name)}"] = None
 
     def _is_new(self, code: WarningCode) -> bool:
-        """Return True if no entry has this code; asked once for each code."""
+        """Return True if no entry has this code.  Called beyond the limit; True at most once for each code."""
         if code in self._late:
             return False
         self._late.add(code)
         return code not in map(_code, self._entries)
 
     def savepoint(self) -> int:
-        """This point, for `back`."""
+        """Return the current position, for `rollback`."""
         return len(self._entries)
 
     def rollback(self, mark: int) -> None:
-        """Forget what was noted since then: that was about something that came to nothing."""
+        """Remove the entries since a savepoint, because they concern an attempt whose output is discarded."""
         if mark == len(self._entries):
             return
         self._entries = dict.fromkeys(self.entries()[:mark])
         self._told = min(self._told, mark)
 
     def take(self, mark: int, prefix: str) -> tuple[str, ...]:
-        """Forget the entries since a mark that begin with a prefix, and return them for `put`."""
+        """Remove the entries since a savepoint that begin with a prefix, and return them for `put`."""
         entries = self.entries()
         taken = tuple(entry for entry in entries[mark:] if entry.startswith(prefix))
         if taken:
@@ -67,14 +70,15 @@ class Warnings(Struct, eq=False):
         return taken
 
     def put(self, entries: Iterable[str]) -> None:
-        """Note what was taken."""
+        """Add entries that `take` returned."""
         self._entries |= dict.fromkeys(entries)
 
     def entries(self) -> list[str]:
+        """Return all entries as `code:subject`."""
         return list(self._entries)
 
     def codes(self) -> dict[str, int]:
-        """How many entries have each of them."""
+        """Return the number of entries of each code."""
         return dict(Counter(map(_code, self._entries))) if self._entries else {}
 
     def header_value(self) -> str:
@@ -83,7 +87,7 @@ class Warnings(Struct, eq=False):
         return self.take_unsent()
 
     def take_unsent(self) -> str:
-        """The entries made since the last call, as one comma list; "" if there are none."""
+        """Return the entries added since the last call, as one comma-separated list; "" if there are none."""
         before = self._told
         if before == len(self._entries):
             return ""
@@ -91,7 +95,7 @@ class Warnings(Struct, eq=False):
         return ", ".join(self.entries()[before:] if self._told <= _FEW else self.listed(before))
 
     def listed(self, start: int = 0) -> list[str]:
-        """Return the entries from this place on, as they are told."""
+        """Return the entries from this position on, with those of frequent codes counted."""
         entries = self.entries()
         all = Counter(map(_code, entries))
         codes = Counter(map(_code, entries[:start]))
@@ -107,7 +111,7 @@ class Warnings(Struct, eq=False):
 
 
 def header_text(entries: str) -> str:
-    """Return a comma-separated list, cut between two entries to what fits a header."""
+    """Return a comma-separated list, cut between two entries to the length of a header."""
     return entries[:_HEADER].rpartition(", ")[0] + ", ..." if len(entries) > _HEADER else entries
 
 
