@@ -1,1 +1,1 @@
-"""Serve the APIs: parse a body into a neutral request, and encode events or a backend's answer as the response."""
+"""Serve the APIs: parse a body into a neutral request, and encode events or a backend's response for the client."""

@@ -1,6 +1,6 @@
-"""Share what the encoders of chat and legacy completions have in common, whole and streamed.
+"""Share the parts of the encoders of chat and legacy completions, for whole bodies and streams.
 
-An API adds what it writes of a choice.
+Each API adds the encoding of a choice.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from gateway.warnings import Warnings
 
 encode: Callable[[Any], bytes] = json.Encoder().encode
 _NOTHING = ev.Usage(0, 0)
-_Place = tuple[int | None, bool]  # of a member: its choice, and True within the choice's message
+_Place = tuple[int | None, bool]  # the position of a member: its choice, and True within the choice's message
 
 
 class CompletionHead(Struct, frozen=True):
@@ -32,6 +32,7 @@ class CompletionHead(Struct, frozen=True):
 
 
 def usage_object(counted: Usage) -> dict[str, Any]:
+    """Return the `usage` object of a completion."""
     read = {"cached_tokens": counted.cached}
     if counted.kept:
         read["cache_write_tokens"] = counted.kept
@@ -45,22 +46,28 @@ def usage_object(counted: Usage) -> dict[str, Any]:
 
 
 def logprobs_object(content: Sequence[Logprob], refusal: Sequence[Logprob]) -> dict[str, Any]:
+    """Return the `logprobs` object of a chat choice; a side without entries is null."""
     return {"content": content or None, "refusal": refusal or None}
 
 
 def flat_tool_name(start: ToolCallStart) -> str:
-    """In chat a name has no namespace of its own."""
+    """Return a tool's name with its namespace in front, because names in chat have none of their own."""
     return ToolName(start.name, start.namespace).flat_name
 
 
 class BodyChoice(Protocol):
+    """A choice of a whole body, built event by event."""
+
     def add(self, event: Any) -> None:  # noqa: ANN401 - any event of a choice
-        ...
+        """Add an event of the choice."""
 
 
 class HasRequest(Protocol):
+    """The parsed parameters of an API, with the neutral request in them."""
+
     @property
-    def request(self) -> Request: ...
+    def request(self) -> Request:
+        """The neutral request."""
 
 
 _Asked = TypeVar("_Asked", bound=HasRequest)
@@ -68,6 +75,8 @@ _Choice = TypeVar("_Choice", bound=BodyChoice)
 
 
 class BodyEncoder(ABC, Generic[_Asked, _Choice]):
+    """Encode a response as one body, at its end."""
+
     def __init__(self, head: CompletionHead, asked: _Asked, ledger: Warnings) -> None:
         self._head, self._asked, self._ledger = head, asked, ledger
         self._choices: dict[int, _Choice] = {}
@@ -76,12 +85,15 @@ class BodyEncoder(ABC, Generic[_Asked, _Choice]):
         self._failed = False
 
     def start(self) -> bytes:
+        """Return no bytes: the body goes out at the end."""
         return b""
 
     def keep_alive(self) -> bytes:
+        """Return no bytes: a whole body has no keep-alive."""
         return b""
 
     def encode(self, *events: ev.Event) -> bytes:
+        """Collect the events, and return no bytes."""
         for event in events:
             if type(event) is ev.Usage:
                 self._usage = event
@@ -103,27 +115,30 @@ class BodyEncoder(ABC, Generic[_Asked, _Choice]):
         choice.add(event)
 
     def close(self, *, kept: bool) -> bytes:
-        """The body; a failure has none."""
+        """Return the body; empty after a failure."""
         return b"" if self._failed else encode(self._completion())
 
     @abstractmethod
     def _new_choice(self) -> _Choice:
-        """One of which nothing is said yet."""
+        """Return an empty choice."""
 
     @abstractmethod
-    def _completion(self) -> dict[str, Any]: ...
+    def _completion(self) -> dict[str, Any]:
+        """Return the object of the whole response."""
 
     def _sorted(self) -> list[tuple[int, _Choice]]:
-        """The choices in their order; that some are missing is listed."""
+        """Return the choices in order; report missing ones as a warning."""
         if len(self._choices) < self._asked.request.n:
             self._ledger.add("unenforced", "n")
         return sorted(self._choices.items())
 
 
 class StreamEncoder(ABC):
-    """head: the members of each frame, but for its choices.
+    """Encode events as SSE frames.
 
-    include_usage, continuous_usage: a count at the end, with each chunk.
+    head: the members of each frame, except its choices.
+    include_usage: the usage follows at the end.
+    continuous_usage: each frame has the usage so far.
     """
 
     def __init__(
@@ -133,11 +148,12 @@ class StreamEncoder(ABC):
         self._head = self._opening()
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._ledger, self._include, self._continuous = ledger, include_usage, continuous_usage
-        self._waiting: dict[_Place, dict[str, Raw]] = {}  # members of the next frame
+        self._waiting: dict[_Place, dict[str, Raw]] = {}  # members that go into the next frame
         self._usage = ev.Usage(0, 0)
         self._failed = False
 
     def encode(self, *events: ev.Event) -> bytes:
+        """Return the frames of events of one type that follow one another; at least one event."""
         kind = type(events[0])
         arm = self._arms[kind]
         if len(events) == 1:
@@ -146,10 +162,14 @@ class StreamEncoder(ABC):
         return run(self, events) if run else b"".join([arm(self, event) for event in events])
 
     def keep_alive(self) -> bytes:
+        """Return an SSE comment."""
         return b": keep-alive\n\n"
 
     def _end(self, *, whole: bool) -> bytes:
-        """`whole`: there are as many choices as were asked for.  After an error there is only the end of the body."""
+        """Return the end of the stream; empty after a failure.
+
+        whole: all requested choices have come.
+        """
         if self._failed:
             return b""
         if not whole:
@@ -164,20 +184,20 @@ class StreamEncoder(ABC):
         return rest + comment + count + b"data: [DONE]\n\n"
 
     def _rest(self) -> bytes:
-        """Return frames of the members that still wait, but for those that the last count takes along."""
+        """Return frames of the members that still wait, except those that the last usage frame carries."""
         places = sorted({choice for choice, _ in self._waiting if choice is not None})
         frames = b"".join([self._frame_of(choice) for choice in places])
         return frames + self._head + self._ending() if self._waiting and not self._include else frames
 
     @abstractmethod
     def _frame_of(self, choice: int) -> bytes:
-        """Return a frame that brings nothing of a choice but what waits for it."""
+        """Return a frame with nothing but the members that wait for a choice."""
 
     def _opening(self) -> bytes:
         return b"data: " + encode(self._members)[:-1] + b',"choices":['
 
     def _ending(self) -> bytes:
-        """Return the end of a frame, with what waits for a place beside the choices."""
+        """Return the end of a frame, with the waiting members of the whole response."""
         return b"]" + self._extras(None) + self._tail[1:] if (None, False) in self._waiting else self._tail
 
     def _extras(self, choice: int | None, *, inside: bool = False) -> bytes:
@@ -193,7 +213,7 @@ class StreamEncoder(ABC):
 
     def _extra(self, e: ev.ExtraField) -> bytes:
         forward(e, self._ledger)
-        if e.choice is None and e.asked:  # at once: it may be all that comes for long, like the progress of a prompt
+        if e.choice is None and e.asked:  # sent at once: the next frame may be far off, as with a prompt's progress
             return b"%b],%b%b" % (self._head, encode({e.name: e.json})[1:-1], self._tail[1:])
         if e.choice is None and e.name in IN_EACH:
             self._members[e.name] = e.json
@@ -214,4 +234,4 @@ class StreamEncoder(ABC):
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
         ev.Usage: _counted, ev.ExtraField: _extra, ev.Failure: _failure,
     }  # fmt: skip
-    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {}  # what takes several at once
+    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {}  # methods that take several events at once

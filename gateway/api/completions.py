@@ -52,16 +52,17 @@ KNOWN = frozenset(REQUIRED) | frozenset(OPTIONAL)
 
 
 _OWN = frozenset(("model", "max_tokens", "stream"))
-_MAX_TOKENS = 16  # the API's own limit where a client names none
-_UNKNOWN = -9999.0  # what the events have for no number
+_MAX_TOKENS = 16  # the API's default
+_UNKNOWN = -9999.0  # the value of an event's log-probability if there is none
 
 
 class CompletionParams(Struct, frozen=True, kw_only=True):
-    """A completion as it was asked for.
+    """The parsed body of a legacy completion.
 
-    request: without messages; `prompt` and `n` are in its `rest`, and its own `n` is the choices of all prompts.
-    include_usage, continuous_usage: a count at the end, with each chunk.
-    logprobs: how many candidates are wanted besides each token; None: nothing of the kind.
+    request: without messages.  `prompt` and `n` are in its `rest`; its own `n` counts the choices of all prompts.
+    include_usage: the usage follows at the end of the stream.
+    continuous_usage: each chunk has the usage so far.
+    logprobs: the number of candidates besides each token; None for no log-probabilities.
     """
 
     request: Request
@@ -71,7 +72,10 @@ class CompletionParams(Struct, frozen=True, kw_only=True):
 
 
 def parse_completion(raw: bytes, counts: Counts = COUNTS) -> CompletionParams:
-    """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
+    """Parse a body.
+
+    Raise BadRequest, in OpenAI's words, if the API does not allow it, and TooLarge for too many values.
+    """
     body = decode_body(raw, counts)
     check_body(body, "")
     _check_together(body)
@@ -103,10 +107,11 @@ def _check_together(body: dict[str, Any]) -> None:
 
 
 def completion_logprobs(entries: Iterable[Logprob], most: int, begin: int = 0) -> dict[str, Any]:
-    """One list per property.
+    """Return the `logprobs` object: one list per property.
 
-    most: candidates of a token, and the token itself besides; begin: characters of the choice that came before.
-    The first token of a prompt that is echoed follows nothing: null.
+    most: the number of candidates of a token, without the token itself.
+    begin: the number of characters of the choice before these entries.
+    The first token of an echoed prompt follows nothing, so its values are null.
     """
     fields: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     offset = begin
@@ -126,22 +131,27 @@ def _candidates(entry: Logprob, most: int) -> dict[str, float]:
 
 
 class CompletionStreamEncoder(StreamEncoder):
-    """Thoughts, calls and the like have no place here; a backend that completes a text sends none."""
+    """Encode events as frames of a legacy completion.
+
+    Leaves out reasoning, tool calls and the like: a backend that completes a text sends none.
+    """
 
     def __init__(self, head: CompletionHead, asked: CompletionParams, ledger: Warnings) -> None:
         fields = {"id": head.id, "object": "text_completion", "created": head.created, "model": head.model}
         super().__init__(fields, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage)
         self._asked = asked
         self._choices: set[int] = set()
-        self._said: dict[int, int] = defaultdict(int)  # by choice: characters of its tokens
+        self._said: dict[int, int] = defaultdict(int)  # by choice: characters of its tokens so far
 
     def start(self) -> bytes:
+        """Return no bytes: the first frame comes with the first event."""
         return b""
 
     def stored_object(self) -> None:
-        """Completions are not stored."""
+        """Return None: completions are not stored."""
 
     def close(self, *, kept: bool) -> bytes:
+        """Return the end of the stream."""
         return self._end(whole=len(self._choices) >= self._asked.request.n)
 
     def _frame(self, choice: int, text: bytes, chances: bytes = b"null", reason: bytes = b"null") -> bytes:
@@ -188,11 +198,13 @@ class CompletionStreamEncoder(StreamEncoder):
 
 
 class CompletionBodyEncoder(BodyEncoder[CompletionParams, "_CompletionChoice"]):
+    """Encode a legacy completion as one object."""
+
     def _new_choice(self) -> "_CompletionChoice":
         return _CompletionChoice()
 
     def stored_object(self) -> None:
-        """Completions are not stored."""
+        """Return None: completions are not stored."""
 
     def _completion(self) -> dict[str, Any]:
         fields = {"id": self._head.id, "object": "text_completion", "created": self._head.created}
@@ -214,7 +226,7 @@ class _CompletionChoice:
         self._extras: dict[str, Raw] = {}
 
     def add(self, event: ev.Event) -> None:
-        """Thoughts, calls and the like have no place here."""
+        """Add an event; ignore reasoning, tool calls and the like."""
         match event:
             case ev.TextDelta():
                 self._texts.append(event.text)
@@ -225,6 +237,10 @@ class _CompletionChoice:
                 self._extras[event.name] = join_extra(self._extras.get(event.name), event.json)
 
     def body(self, index: int, most: int | None) -> dict[str, Any]:
+        """Return the choice's object.
+
+        most: the number of candidates of a token; None for no log-probabilities.
+        """
         chances = None if most is None or not self._logprobs else completion_logprobs(self._logprobs, most)
         text = "".join(self._texts)
         return {"text": text, "index": index, "logprobs": chances, "finish_reason": self._reason, **self._extras}
@@ -233,7 +249,7 @@ class _CompletionChoice:
 def completion_encoder(
     head: CompletionHead, params: CompletionParams, ledger: Warnings
 ) -> CompletionStreamEncoder | CompletionBodyEncoder:
-    """The encoder that fits what was asked."""
+    """Return the encoder for a stream or one object, as the client requested."""
     return (
         CompletionStreamEncoder(head, params, ledger)
         if params.request.stream

@@ -1,4 +1,4 @@
-"""/v1/embeddings: texts in, vectors out, as numbers or in base64, whichever of them the backend gives."""
+"""Serve /v1/embeddings: texts in, vectors out, as numbers or base64, independent of the backend's encoding."""
 
 import struct
 from base64 import b64decode, b64encode
@@ -32,7 +32,10 @@ _vector = json.Decoder(str | list[float]).decode
 
 
 class _EmbeddingEntry(TypedDict, total=False):
-    """The vector as it came: of thousands most are passed on so, and no step takes long that cannot be interrupted."""
+    """An entry with its vector undecoded.
+
+    Most vectors pass unchanged, and no uninterruptible step takes long, even with thousands of them.
+    """
 
     index: Any
     embedding: Raw
@@ -48,7 +51,11 @@ _decode = json.Decoder(_EmbeddingResponse | list[_EmbeddingEntry]).decode
 
 
 class EmbeddingsRequest(Struct, frozen=True):
-    """`rest`: all fields but the model; `texts`: each of its input."""
+    """The parsed body of an embeddings request.
+
+    texts: each text of the input.
+    rest: all fields but the model.
+    """
 
     service: ClassVar[str] = "make embeddings"
     problem_param: ClassVar[str] = "input"
@@ -57,6 +64,7 @@ class EmbeddingsRequest(Struct, frozen=True):
     rest: dict[str, Any]
 
     def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
+        """Return the path and body for a backend; None if it serves no embeddings."""
         if not services.embeddings:
             return None
         passed = {name: value for name, value in self.rest.items() if name not in services.unheard}
@@ -65,9 +73,11 @@ class EmbeddingsRequest(Struct, frozen=True):
         return services.embeddings, json.encode({"model": model, **passed})
 
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        """Decode the backend's body."""
         return _decode(raw)
 
     def answer(self, value: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        """Return the response for the client.  Raise UpstreamInvalid for missing, surplus or invalid vectors."""
         vectors: list[Any] = [None] * len(self.texts)
         for place, entry in enumerate(list_entries(value, "data")):
             index = entry.get("index", place)
@@ -87,7 +97,7 @@ class EmbeddingsRequest(Struct, frozen=True):
         }
 
     def _shown(self, given: Raw, ledger: Warnings) -> Raw:
-        """A vector in the encoding, and with the dimensions, that the client asked for."""
+        """Return a vector in the requested encoding and number of dimensions."""
         wanted: int | None = self.rest.get("dimensions")
         encoding = "base64" if self.rest.get("encoding_format") == "base64" else "float"
         try:
@@ -105,6 +115,7 @@ class EmbeddingsRequest(Struct, frozen=True):
 
 
 def parse_embeddings(raw: bytes, counts: Counts = COUNTS) -> EmbeddingsRequest:
+    """Parse a body.  Raise BadRequest if the API does not allow it, and TooLarge for too many values."""
     body = decode_body(raw, counts)
     _check(body, "")
     return EmbeddingsRequest(
@@ -113,7 +124,7 @@ def parse_embeddings(raw: bytes, counts: Counts = COUNTS) -> EmbeddingsRequest:
 
 
 def _numbers(text: str | list[float]) -> list[float]:
-    """Base64 is of little-endian numbers of 32 bits."""
+    """Return the numbers of a vector; base64 holds little-endian 32-bit floats."""
     if isinstance(text, list):
         return text
     raw = b64decode(text, validate=True)
@@ -125,7 +136,7 @@ def _packed(numbers: list[float]) -> str:
 
 
 def _cut(numbers: list[float], dimensions: int) -> list[float]:
-    """Return its beginning, scaled to length one again, as OpenAI's own models do."""
+    """Return the first dimensions, scaled to length one again, as OpenAI's own models do."""
     if dimensions > len(numbers):
         return numbers
     length = hypot(*numbers[:dimensions]) or 1.0

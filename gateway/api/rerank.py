@@ -1,4 +1,4 @@
-"""/v1/rerank, as Cohere and Jina have it: documents in, how much each has to do with a query out, the best first."""
+"""Serve /v1/rerank, as Cohere and Jina define it: rank documents by their relevance to a query, the best first."""
 
 from math import isfinite
 from typing import Any, ClassVar, TypeGuard
@@ -24,7 +24,11 @@ _check = object_of(_REQUIRED, _OPTIONAL)
 
 
 class RerankRequest(Struct, frozen=True):
-    """`rest`: all other fields, which a backend may know."""
+    """The parsed body of a rerank request.
+
+    shown: the results include the documents.
+    rest: all other fields, which a backend may know.
+    """
 
     service: ClassVar[str] = "rank documents"
     problem_param: ClassVar[str] = "documents"
@@ -36,7 +40,10 @@ class RerankRequest(Struct, frozen=True):
     rest: dict[str, Any]
 
     def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
-        """Documents of text alone are sent as that, which every server takes."""
+        """Return the path and body for a backend; None if it ranks no documents.
+
+        Documents that hold only text are sent as strings, which every server accepts.
+        """
         if not services.rerank:
             return None
         sent = [document if (text := _text(document)) is None else text for document in self.documents]
@@ -50,9 +57,11 @@ class RerankRequest(Struct, frozen=True):
         )
 
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        """Decode the backend's body."""
         return json.decode(raw)
 
     def answer(self, data: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        """Return the response for the client.  Raise UpstreamInvalid for an unknown document or a missing score."""
         scores: dict[int, float] = {}
         for entry in list_entries(data, "results", "data"):
             index, score = entry.get("index"), entry.get("relevance_score", entry.get("score"))
@@ -77,6 +86,7 @@ class RerankRequest(Struct, frozen=True):
 
 
 def parse_rerank(raw: bytes, counts: Counts = COUNTS) -> RerankRequest:
+    """Parse a body.  Raise BadRequest if the API does not allow it, and TooLarge for too many values."""
     body = decode_body(raw, counts)
     _check(body, "")
     rest = {name: value for name, value in body.items() if name not in _REQUIRED and name not in _OPTIONAL}

@@ -1,4 +1,4 @@
-"""Write and read signatures of an upstream in the fields that clients send back: reasoning and tool calls."""
+"""Write and read the upstream's signatures in the fields that clients send back: reasoning and tool calls."""
 
 from typing import Any
 
@@ -10,18 +10,21 @@ _decode = json.Decoder(dict[str, Any]).decode
 
 
 def call_signature(start: ToolCallStart) -> dict[str, Any]:
-    """The members of a call that carry its signature; none if it has none."""
+    """Return the members that carry a tool call's signature; none if it has none."""
     return {"provider_specific_fields": {"thought_signature": start.signature}} if start.signature else {}
 
 
 class ThinkingBlocks(Struct, eq=False):
-    """The `thinking_blocks` of one choice.  Each begins where the last one ended; text that nobody signs is in none."""
+    """The `thinking_blocks` of one choice.
+
+    Each block begins where the last one ended.  Unsigned text is in no block.
+    """
 
     _texts: list[str] = []
     count: int = 0
 
     def add(self, thought: ReasoningDelta) -> dict[str, Any] | None:
-        """The block that ends with this piece, if one does."""
+        """Return the block that ends with this piece of reasoning, if one does."""
         self._texts.append(thought.text)
         if not thought.signature:
             return None

@@ -1,4 +1,4 @@
-"""/v1/tokenize and /v1/detokenize: a text, or a conversation, as its model's tokens, and tokens as a text."""
+"""Serve /v1/tokenize and /v1/detokenize: convert a text or conversation to tokens, and tokens to a text."""
 
 from typing import Any, ClassVar
 
@@ -17,13 +17,22 @@ _decodes = object_of({"model": string, "tokens": list_of(integer_between(0))})
 
 
 class TokenizeRequest(Struct, frozen=True):
+    """The parsed body of a tokenize request.
+
+    rest: all fields but the model.
+    """
+
     service: ClassVar[str] = "tokenize texts"
     problem_param: ClassVar[str] = "prompt"
     model: str
     rest: dict[str, Any]
 
     def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
-        """Servers differ in their default for special tokens."""
+        """Return the path and body for a backend; None if it does not tokenize.
+
+        Sets `add_special_tokens` for a prompt, because the servers' defaults differ.
+        Raise BadRequest for messages if the backend tokenizes texts only.
+        """
         names = services.tokenize
         if not names:
             return None
@@ -37,9 +46,11 @@ class TokenizeRequest(Struct, frozen=True):
         return "/tokenize", json.encode({names[name]: value for name, value in fields.items() if name in names})
 
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        """Decode the backend's body."""
         return json.decode(raw)
 
     def answer(self, data: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        """Return the response for the client.  Raise UpstreamInvalid without a list of tokens."""
         found = data.get("tokens") if isinstance(data, dict) else None
         if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
             raise UpstreamInvalid("The backend's response has no list of tokens.")
@@ -48,21 +59,25 @@ class TokenizeRequest(Struct, frozen=True):
 
 
 class DetokenizeRequest(Struct, frozen=True):
+    """The parsed body of a detokenize request."""
+
     service: ClassVar[str] = "convert tokens to text"
     problem_param: ClassVar[str] = "tokens"
     model: str
     tokens: list[int]
 
     def ask(self, services: BackendServices, model: str, _: Warnings) -> tuple[str, bytes] | None:
+        """Return the path and body for a backend; None if it does not detokenize."""
         if not services.tokenize:
             return None
         return "/detokenize", json.encode({"model": model, "tokens": self.tokens})
 
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        """Decode the backend's body."""
         return json.decode(raw)
 
     def answer(self, data: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
-        """As vLLM has it."""
+        """Return the response for the client, in vLLM's shape.  Raise UpstreamInvalid without a text."""
         texts = [data.get(name) for name in ("prompt", "content", "text")] if isinstance(data, dict) else []
         text = next((text for text in texts if isinstance(text, str)), None)
         if text is None:
@@ -71,6 +86,7 @@ class DetokenizeRequest(Struct, frozen=True):
 
 
 def parse_tokenize(raw: bytes, counts: Counts = COUNTS) -> TokenizeRequest:
+    """Parse a body.  Raise BadRequest if the API does not allow it, and TooLarge for too many values."""
     body = decode_body(raw, counts)
     _encodes(body, "")
     if "prompt" not in body and "messages" not in body:
@@ -85,6 +101,7 @@ def parse_tokenize(raw: bytes, counts: Counts = COUNTS) -> TokenizeRequest:
 
 
 def parse_detokenize(raw: bytes, counts: Counts = COUNTS) -> DetokenizeRequest:
+    """Parse a body.  Raise BadRequest if the API does not allow it, and TooLarge for too many values."""
     body = decode_body(raw, counts)
     _decodes(body, "")
     return DetokenizeRequest(body["model"], body["tokens"])

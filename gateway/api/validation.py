@@ -1,7 +1,6 @@
 """Check the parameters that the APIs share.
 
-A check takes a value and its path, and raises BadRequest with the wording and code of OpenAI's API (`spec.md` A5, A6,
-B5).
+A check takes a value and its path, and raises BadRequest with the wording and code of OpenAI's API.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,19 +15,20 @@ _ARTICLES = {
     bool: "a boolean", int: "an integer", float: "a decimal", str: "a string", list: "an array", dict: "an object",
     type(None): "null",
 }  # fmt: skip
-_UNKNOWN = 512  # members of an object that no API has
+_UNKNOWN = 512  # unknown members of one object
 ResolvedToolChoice = tuple[ToolChoice | None, frozenset[ToolName] | None]
 ToolFinder = Callable[[dict[str, Any]], ToolName | None]
 TextInput = str | list[int]
-_MOST = 2048  # texts of one request
+_MOST = 2048  # texts per request
 
 
 def missing_parameter(param: str) -> BadRequest:
+    """Return the error for a required parameter that is absent."""
     return BadRequest(f"Missing required parameter: '{param}'.", code="missing_required_parameter", param=param)
 
 
 def check_exclusive(value: Mapping[str, Any], param: str, names: Iterable[str]) -> None:
-    """Raise BadRequest where more than one of these members is given."""
+    """Raise BadRequest if more than one of these members is given."""
     given = [f"'{name}'" for name in names if value.get(name) is not None]
     if len(given) > 1:
         message = f"Mutually exclusive parameters in '{param}': send only one of {' and '.join(given)}."
@@ -36,25 +36,31 @@ def check_exclusive(value: Mapping[str, Any], param: str, names: Iterable[str]) 
 
 
 def wrong_type(value: object, param: str, expected: str) -> BadRequest:
+    """Return the error for a value of the wrong type."""
     got = _ARTICLES.get(type(value), "something else")
     message = f"Invalid type for '{param}': expected {expected}, but got {got} instead."
     return BadRequest(message, code="invalid_type", param=param)
 
 
 def wrong_value(value: object, param: str, supported: Iterable[str]) -> BadRequest:
+    """Return the error for a string that is not among the supported values."""
     *most, last = [f"'{one}'" for one in supported]
     listed = f"{', '.join(most)}{',' if len(most) > 1 else ''} and {last}" if most else last
     return BadRequest(f"Invalid value: '{value}'. Supported values are: {listed}.", code="invalid_value", param=param)
 
 
 def too_long(value: Sequence[Any], param: str, most: int, limit: str = "") -> BadRequest:
-    """limit: what sets the maximum, where that is not the API."""
+    """Return the error for an array with too many elements.
+
+    limit: the source of the maximum, if it is not the API.
+    """
     length = f"maximum length {most} ({limit})" if limit else f"maximum length {most}"
     expected = f"Expected an array with {length}, but got an array with length {len(value)} instead."
     return BadRequest(f"Invalid '{param}': array too long. {expected}", code="array_above_max_length", param=param)
 
 
 def too_many_members(value: Mapping[str, Any], param: str, most: int, what: str = "properties") -> BadRequest:
+    """Return the error for an object with too many members."""
     expected = f"Expected an object with at most {most}, but got {len(value)}."
     message = f"Invalid '{param or 'body'}': too many {what}. {expected}"
     return BadRequest(message, code="object_above_max_properties", param=param or None)
@@ -78,14 +84,18 @@ _decimal = _typed("a decimal", int, float)
 
 
 def integer_between(least: int | None = None, most: int | None = None) -> ParamCheck:
+    """Return a check for an integer within these bounds."""
     return _bounded(_integer, "integer", least, most)
 
 
 def number_between(least: float, most: float) -> ParamCheck:
+    """Return a check for a number within these bounds."""
     return _bounded(_decimal, "decimal", least, most)
 
 
 def one_of(*supported: str) -> ParamCheck:
+    """Return a check for one of these strings."""
+
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         string(value, param)
         if value not in supported:
@@ -95,7 +105,7 @@ def one_of(*supported: str) -> ParamCheck:
 
 
 def string_of(most: int, least: int = 0) -> ParamCheck:
-    """A string of at most so many characters; with `least`, one that is not empty."""
+    """Return a check for a string of at most `most` characters; with `least`, one that is not empty."""
 
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         string(value, param)
@@ -114,6 +124,8 @@ def string_of(most: int, least: int = 0) -> ParamCheck:
 
 
 def list_of(each: ParamCheck, least: int = 0, most: int | None = None) -> ParamCheck:
+    """Return a check for a list of `least` to `most` elements that pass the check `each`."""
+
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         array(value, param)
         if len(value) < least:
@@ -128,10 +140,13 @@ def list_of(each: ParamCheck, least: int = 0, most: int | None = None) -> ParamC
 
 
 def object_of(required: Mapping[str, ParamCheck], optional: Mapping[str, ParamCheck] | None = None) -> ParamCheck:
-    """An object with these members; others may be there too, and null counts as absent."""
+    """Return a check for an object with these members.
+
+    Unknown members are allowed, and null counts as absent.
+    """
 
     known = {**required, **(optional or {})}
-    types = {name: _TYPES[each] for name, each in known.items() if each in _TYPES}  # that are all there is to check
+    types = {name: _TYPES[each] for name, each in known.items() if each in _TYPES}  # checks of nothing but a type
 
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         if type(value) is not dict:
@@ -165,19 +180,20 @@ def _outside(value: object, param: str, kind: str, what: str, bound: str) -> Bad
 
 
 def check_stream_options(body: dict[str, Any]) -> None:
-    """They mean nothing without a stream."""
+    """Raise BadRequest for `stream_options` without a stream."""
     if "stream_options" in body and not body.get("stream"):
         message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         raise BadRequest(message, param="stream_options")
 
 
 def check_stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    """One string, or a list of them."""
+    """Check a stop sequence: one string, or a list of strings."""
     if not isinstance(value, str):
         list_of(string)(value, param)
 
 
 def check_metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    """Check metadata: at most 16 members, with keys up to 64 and values up to 512 characters."""
     object_(value, param)
     if len(value) > 16:
         raise too_many_members(value, param, 16)
@@ -187,6 +203,7 @@ def check_metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JS
 
 
 def check_moderation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    """Raise BadRequest for a moderation policy that blocks, because the gateway has no moderation engine."""
     object_(value, param)
     policy = value.get("policy")
     sides = policy.values() if isinstance(policy, dict) else ()
@@ -196,9 +213,13 @@ def check_moderation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded 
 
 
 def resolve_tool_choice(choice: Any, tools: Sequence[object], find: ToolFinder) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
-    """The choice and the allowed tools, None for all; a choice without tools to choose from is no choice.
+    """Return the tool choice, and the allowed tools or None for all.
 
-    tools: all that can be chosen; find: the tool that an object names; None if it cannot be called.
+    Without tools to choose from, the choice is None.
+    Raise BadRequest if a tool call is required but there are no tools.
+
+    tools: all tools that can be chosen.
+    find: returns the tool that an object names; None if the model cannot call it.
     """
     allowed = None
     if isinstance(choice, dict) and choice["type"] == "allowed_tools":
@@ -214,6 +235,7 @@ def resolve_tool_choice(choice: Any, tools: Sequence[object], find: ToolFinder) 
 
 
 def unknown_tool_error(name: str) -> BadRequest:
+    """Return the error for a tool choice that names a missing tool."""
     message = f"Invalid value for 'tool_choice': the tool '{name}' is not among 'tools'."
     return BadRequest(message, code="invalid_value", param="tool_choice")
 
@@ -222,7 +244,7 @@ _tokens = list_of(integer_between(0), least=1)
 
 
 def check_texts(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    """A check: a string, a list of them, a list of ids, or a list of such lists."""
+    """Check an input: a string, a list of strings, a list of token ids, or a list of such lists."""
     if isinstance(value, str):
         return
     if not isinstance(value, list):
@@ -234,7 +256,7 @@ def check_texts(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
 
 
 def check_nonempty_texts(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    """The same, and none of them empty."""
+    """Check an input as `check_texts` does, without empty strings."""
     check_texts(value, param)
     for i, text in enumerate(value if isinstance(value, list) else ()):
         if isinstance(text, str):
@@ -244,12 +266,12 @@ def check_nonempty_texts(value: Any, param: str) -> None:  # noqa: ANN401 - deco
 
 
 def text_list(value: Any) -> list[TextInput]:  # noqa: ANN401 - decoded JSON
-    """Each text of a value that has passed a check."""
+    """Return each text of a value that has passed `check_texts`."""
     return [value] if isinstance(value, str) or _is_id(value[0]) else value
 
 
 def text_characters(all: Sequence[TextInput]) -> int:
-    """Characters, where a token counts as four."""
+    """Return the number of characters; a token counts as four."""
     return sum(len(text) if isinstance(text, str) else 4 * len(text) for text in all)
 
 

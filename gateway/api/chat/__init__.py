@@ -1,4 +1,4 @@
-"""Serve /v1/chat/completions: a body in, chunks or one body out."""
+"""Serve /v1/chat/completions: parse a body, and encode chunks or one body."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,10 @@ __all__ = ["ChatParams", "CompletionHead", "chat_encoder", "parse_chat"]
 def chat_encoder(
     head: CompletionHead, params: ChatParams, ledger: Warnings, padding: Callable[[], str]
 ) -> ChatStreamEncoder | ChatBodyEncoder | StoredChatStream:
-    """The encoder that fits what was asked."""
+    """Return the encoder for a stream or one body, as the client requested.
+
+    padding: returns the padding of a chunk.
+    """
     whole = ChatBodyEncoder(head, params, ledger)
     if not params.request.stream:
         return whole

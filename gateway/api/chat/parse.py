@@ -17,7 +17,10 @@ from gateway.request import Message, Request, Tool, ToolName, are_large, are_tex
 
 
 def functions_to_tools(body: dict[str, Any]) -> bool:
-    """Put tools in the place of functions; True if the client speaks the old way."""
+    """Replace functions by tools in the body; return True if there were functions.
+
+    Raise BadRequest if both are given.
+    """
     functions, choice = body.pop("functions", None), body.pop("function_call", None)
     if functions and body.get("tools"):
         raise BadRequest("'functions' and 'tools' are mutually exclusive. Send only 'tools'.", param="functions")
@@ -31,7 +34,10 @@ def functions_to_tools(body: dict[str, Any]) -> bool:
 
 
 def function_messages_to_tools(messages: list[Message]) -> list[Message]:
-    """Past function calls get ids, and their results name them."""
+    """Return the messages with past function calls as tool calls.
+
+    The calls get ids, and their results name them.  Raise BadRequest for a result without a call.
+    """
     modern: list[Message] = []
     open_calls: dict[str, str] = {}  # name → id of the last call
     for i, message in enumerate(messages):
@@ -54,12 +60,12 @@ def _result(message: Message, id: str | None, param: str) -> Message:
 
 
 class ChatParams(Struct, frozen=True, kw_only=True):
-    """A chat completion as it was asked for.
+    """The parsed body of a chat completion.
 
-    functions: the client speaks the old way, before tools.
-    role: of the answer; another than "assistant" where the client lets the model continue its own message.
-    service_tier: the client wants to hear one.
-    store: the completion is to be stored.
+    functions: the client uses the deprecated `functions`.
+    role: of the response; not "assistant" if the model continues a message of another role.
+    service_tier: the response includes a service tier.
+    store: the completion is stored.
     """
 
     request: Request
@@ -70,23 +76,23 @@ class ChatParams(Struct, frozen=True, kw_only=True):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The words that it is to be stored with."""
+        """The metadata to store with the completion."""
         data: dict[str, str] = self.request.rest.get("metadata") or {}
         return data
 
     @property
     def include_usage(self) -> bool:
-        """A count at the end of a stream."""
+        """True if the usage follows at the end of the stream."""
         return self._of_stream("include_usage")
 
     @property
     def continuous_usage(self) -> bool:
-        """One with each chunk."""
+        """True if each chunk has the usage so far."""
         return self._of_stream("continuous_usage_stats")
 
     @property
     def obfuscation(self) -> bool:
-        """Padding that hides lengths."""
+        """True if padding hides the lengths of the chunks."""
         return self._of_stream("include_obfuscation")
 
     def _of_stream(self, name: str) -> bool:
@@ -94,12 +100,13 @@ class ChatParams(Struct, frozen=True, kw_only=True):
 
 
 def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
-    """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
+    """Parse a body.
+
+    Raise BadRequest, in OpenAI's words, if the API does not allow it, and TooLarge for too many values.
+    """
     body = decode_body(raw, counts)
     data = body.get("messages")
-    simple = (
-        type(data) is list and len(data) > 0 and are_text_only(data)
-    )  # then there is nothing more to look for in them
+    simple = type(data) is list and len(data) > 0 and are_text_only(data)  # then the messages need no further checks
     (check_besides if simple else check_body)(body, "")
     functions = functions_to_tools(body)
     _check_together(body)
@@ -128,7 +135,7 @@ def parse_chat(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
 
 
 def _modern(messages: list[Message]) -> list[Message]:
-    """The messages of which some may have to do with calls."""
+    """Return the messages with function calls as tool calls, and check the tool results."""
     modern = function_messages_to_tools(messages)
     _check_results(modern)
     return modern
@@ -152,7 +159,7 @@ def _check_results(messages: list[Message]) -> None:
 
 
 def _check_names(tools: Sequence[Tool]) -> None:
-    """Raise BadRequest for a second tool of a name: a call could mean either."""
+    """Raise BadRequest for two tools of the same name: a tool call could mean either."""
     names: set[str] = set()
     for i, tool in enumerate(tools):
         if tool.name in names:
@@ -163,7 +170,7 @@ def _check_names(tools: Sequence[Tool]) -> None:
 
 
 def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], ResolvedToolChoice]:
-    """Take the offered tools and the tool choice out of the body."""
+    """Remove the offered tools and the tool choice from the body, and return them."""
     if "tools" not in body and "tool_choice" not in body:
         return (), (None, None)
     given, chosen = body.pop("tools", None), body.pop("tool_choice", None)

@@ -1,4 +1,4 @@
-"""The parameters of a chat completion and what each may be (`spec.md` A1, A2)."""
+"""Define the parameters of a chat completion and their checks."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from gateway.api.validation import (
 from gateway.errors import BadRequest
 from gateway.request import are_text_only
 
-_BIASES = 1024  # tokens that a model can be steered to or away from
+_BIASES = 1024  # entries of `logit_bias`
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 
@@ -136,7 +136,7 @@ def _logit_bias(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         raise too_many_members(value, param, _BIASES)
 
 
-_FORMATS = one_of("text", "json_object", "json_schema", "structural_tag")  # the last one is of vLLM and SGLang
+_FORMATS = one_of("text", "json_object", "json_schema", "structural_tag")  # the last one is vLLM's and SGLang's
 
 
 def _response_format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON

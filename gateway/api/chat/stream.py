@@ -1,6 +1,6 @@
-"""Encode events as chat.completion.chunk frames (`spec.md` A4).
+"""Encode events as chat.completion.chunk frames.
 
-The stream of a completion that is stored is folded beside it into the stored object.
+If a streamed completion is stored, its events are also folded into the stored object.
 """
 
 from collections import defaultdict
@@ -15,17 +15,20 @@ from gateway.api.signatures import ThinkingBlocks, call_signature
 from gateway.events import Event
 from gateway.warnings import Warnings
 
-# The commonest frames in one piece, and pieces of many; in all others `_delta` puts the same together.
+# Templates of the most frequent frames.  `_delta` builds the same frames, and all others, from parts.
 _TEXT = b'%b{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}%b'
 _ARGUMENTS = (
     b'%b{"index":%d,"delta":{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
     b',"logprobs":null,"finish_reason":null}%b'
 )
-_GAP = b"\0"  # which JSON has nowhere
+_GAP = b"\0"  # does not occur in JSON
 
 
 class ChatStreamEncoder(StreamEncoder):
-    """`pad` makes the padding of a chunk, where the client asked for it."""
+    """Encode events as chunks.
+
+    pad: returns the padding of a chunk; None for no padding.
+    """
 
     def __init__(
         self, head: CompletionHead, asked: ChatParams, ledger: Warnings, pad: Callable[[], str] | None = None
@@ -38,21 +41,23 @@ class ChatStreamEncoder(StreamEncoder):
         self._asked, self._pad, self._bare = asked, pad, pad is None
         self._thought = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in head.reasoning)
         self._thoughts = len(head.reasoning)
-        self._opened = 0  # choices whose role the client knows
-        self._calls: dict[int, int] = {}  # by choice: the last call the client has seen
+        self._opened = 0  # choices whose role has been sent
+        self._calls: dict[int, int] = {}  # by choice: the index of the last tool call
         self._blocks: dict[int, ThinkingBlocks] = defaultdict(ThinkingBlocks)  # by choice
 
     def start(self) -> bytes:
+        """Return the frame with the role of the first choice."""
         return self._open(0)
 
     def stored_object(self) -> None:
-        """A stream is not stored by itself; `StoredChatStream` folds it."""
+        """Return None: `StoredChatStream` folds a stream that is stored."""
 
     def close(self, *, kept: bool) -> bytes:
+        """Return the end of the stream."""
         return self._end(whole=self._opened >= self._asked.request.n)
 
     def _open(self, last: int) -> bytes:
-        """The role, once per choice, in ascending order: the SDKs store choices by position."""
+        """Return frames with the role, once per choice in ascending order: the SDKs store choices by position."""
         first, self._opened = self._opened, last + 1
         role = b'{"role":%b,"content":"","refusal":null}' % encode(self._asked.role)
         return b"".join(self._delta(choice, role) for choice in range(first, self._opened))
@@ -72,7 +77,7 @@ class ChatStreamEncoder(StreamEncoder):
 
     def _text(self, e: ev.TextDelta) -> bytes:
         if self._bare and e.choice < self._opened and not (e.logprobs or self._waiting):
-            return _TEXT % (self._head, e.choice, encode(e.text), self._tail)  # almost always
+            return _TEXT % (self._head, e.choice, encode(e.text), self._tail)  # the usual case
         if e.logprobs:
             return self._delta(e.choice, b'{"content":%b}' % encode(e.text), more=_logprobs(content=e.logprobs))
         return self._delta(e.choice, b'{"content":%b}' % encode(e.text))
@@ -90,7 +95,7 @@ class ChatStreamEncoder(StreamEncoder):
         block = self._blocks[e.choice].add(e)
         if not block:
             return output
-        signed = {"index": self._blocks[e.choice].count - 1, **block}  # by which the SDKs tell blocks apart
+        signed = {"index": self._blocks[e.choice].count - 1, **block}  # the SDKs distinguish blocks by their index
         return output + self._delta(e.choice, b'{"thinking_blocks":[%b]}' % encode(signed))
 
     def _refusal(self, e: ev.RefusalDelta) -> bytes:
@@ -111,7 +116,7 @@ class ChatStreamEncoder(StreamEncoder):
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
         call, output = self._calls[e.choice], encode(e.json)
-        if self._bare and not self._waiting:  # its role is known, as the call has begun
+        if self._bare and not self._waiting:  # the role went out before the start of the tool call
             return _ARGUMENTS % (self._head, e.choice, call, output, self._tail)
         return self._delta(e.choice, b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (call, output))
 
@@ -119,7 +124,7 @@ class ChatStreamEncoder(StreamEncoder):
         choice = events[0].choice
         if self._bare and not self._waiting:
             items = [encode(e.json) for e in events if e.choice == choice]
-            if len(items) == len(events):  # of one call, as no other has begun between them
+            if len(items) == len(events):  # all of one tool call: no other starts between them
                 return _frames(_ARGUMENTS % (self._head, choice, self._calls[choice], _GAP, self._tail), items)
         return b"".join([self._tool_args(e) for e in events])
 
@@ -158,7 +163,7 @@ class ChatStreamEncoder(StreamEncoder):
 
 
 class FunctionCallStreamEncoder(ChatStreamEncoder):
-    """For clients from before tools: one call, in `function_call`."""
+    """Encode chunks for clients that use `functions`: one call, in `function_call`."""
 
     def _tool_start(self, e: ev.ToolCallStart) -> bytes:
         self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
@@ -185,7 +190,10 @@ class FunctionCallStreamEncoder(ChatStreamEncoder):
 
 
 def _frames(frame: bytes, items: list[bytes]) -> bytes:
-    """The frame with each of these in its gap.  They may be large, and are copied once."""
+    """Return the frame once for each item, with the item in the place of the gap.
+
+    The items may be large, so they are copied only once.
+    """
     before, after = frame.split(_GAP)
     items[0] = before + items[0]
     items[-1] += after
@@ -197,21 +205,28 @@ def _logprobs(content: tuple[ev.Logprob, ...] = (), refusal: tuple[ev.Logprob, .
 
 
 class StoredChatStream:
+    """Encode a stream, and fold its events into the object that is stored."""
+
     def __init__(self, shown: ChatStreamEncoder, fold: ChatBodyEncoder) -> None:
         self._shown, self._fold = shown, fold
 
     def start(self) -> bytes:
+        """Return the first frame."""
         return self._shown.start()
 
     def encode(self, *events: Event) -> bytes:
+        """Return the frames of the events, and fold the events."""
         self._fold.encode(*events)
         return self._shown.encode(*events)
 
     def keep_alive(self) -> bytes:
+        """Return an SSE comment."""
         return self._shown.keep_alive()
 
     def stored_object(self) -> dict[str, Any] | None:
+        """Return the whole completion; None after a failure."""
         return self._fold.stored_object()
 
     def close(self, *, kept: bool) -> bytes:
+        """Return the end of the stream."""
         return self._shown.close(kept=kept)

@@ -1,4 +1,4 @@
-"""Fold events into one chat.completion object (`spec.md` A3)."""
+"""Fold events into one chat.completion object."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -13,17 +13,20 @@ from gateway.events import join_extra, joined
 
 
 def listed_message(message: dict[str, Any]) -> dict[str, Any]:
-    """As the API lists it: with all its fields, and a text apart from a list of parts."""
+    """Return a message as the API lists it: with all fields, and a list of parts apart from a text."""
     content = message.get("content")
     data = {"content": None, "content_parts": content} if isinstance(content, list) else {"content_parts": None}
     return {"content": None, "refusal": None, "name": None, **message, **data}
 
 
 class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
+    """Encode a chat completion as one object."""
+
     def _new_choice(self) -> "_ChatChoice":
         return _ChatChoice()
 
     def stored_object(self) -> dict[str, Any] | None:
+        """Return the object to store; None after a failure, or if the client does not store it."""
         return self._completion() if self._asked.store and not self._failed else None
 
     def _completion(self) -> dict[str, Any]:
@@ -49,7 +52,7 @@ class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
 
 class _ChatChoice(Struct, eq=False):
     _texts: list[str] = []
-    _parts: list[Any] = []  # content that is no text, and the text before it
+    _parts: list[Any] = []  # parts other than text, and the text before each
     _images: list[Raw] = []
     _thoughts: list[str] = []
     _blocks: ThinkingBlocks = field(default_factory=ThinkingBlocks)
@@ -64,9 +67,11 @@ class _ChatChoice(Struct, eq=False):
     _inside: dict[str, Raw] = {}  # members of the message
 
     def add(self, event: ev.Event) -> None:
+        """Add an event."""
         self._arms[type(event)](self, event)
 
     def body(self, index: int, params: ChatParams, head: CompletionHead) -> dict[str, Any]:
+        """Return the choice's object."""
         calls = [_call(start, "".join(pieces)) for start, pieces in self.calls]
         content: Any = [*self._parts, *self._text_part()] if self._parts else "".join(self._texts)
         if not content and calls:
@@ -116,7 +121,7 @@ class _ChatChoice(Struct, eq=False):
             self._parts += [*self._text_part(), e.json]
 
     def _text_part(self) -> list[dict[str, str]]:
-        """Take the text since the last other part, as a part."""
+        """Remove the text since the last other part, and return it as a part."""
         text, self._texts = "".join(self._texts), []
         return [{"type": "text", "text": text}] if text else []
 

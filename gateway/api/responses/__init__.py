@@ -1,4 +1,4 @@
-"""Serve /v1/responses: a body in, response.* events or one Response out."""
+"""Serve /v1/responses: parse a body, and encode response.* events or one Response."""
 
 from gateway.api.responses.compaction import CompactionEncoder, SummaryEncoder, user_messages
 from gateway.api.responses.encoder import ResponseBodyEncoder, ResponseStreamEncoder
@@ -46,5 +46,5 @@ __all__ = [
 def response_encoder(
     head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs
 ) -> ResponseStreamEncoder | ResponseBodyEncoder:
-    """The encoder that fits what was asked."""
+    """Return the encoder for a stream or one Response, as the client requested."""
     return (ResponseStreamEncoder if params.request.stream else ResponseBodyEncoder)(head, params, ledger, edge)

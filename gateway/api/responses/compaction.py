@@ -1,4 +1,4 @@
-"""A model's summary as an item that stands for what was said before it; alone it is what /v1/responses/compact says."""
+"""Turn a model's summary into a compaction item, which replaces the history; /v1/responses/compact returns it alone."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,7 +13,7 @@ from gateway.warnings import Warnings
 
 
 class SummaryEncoder:
-    """An endpoint that tells nobody.  What the model thinks, or refuses to say, is no part of its summary."""
+    """Collect a summary, and send the client nothing.  Reasoning and refusals are no part of the summary."""
 
     def __init__(self, edge: EncoderInputs, ledger: Warnings) -> None:
         self._edge, self._ledger = edge, ledger
@@ -23,10 +23,11 @@ class SummaryEncoder:
 
     @property
     def text(self) -> str:
+        """The summary so far."""
         return "".join(self._said).strip()
 
     def item(self) -> JsonObject:
-        """Return the encrypted summary; raise UpstreamInvalid if there is none."""
+        """Return the item with the encrypted summary.  Raise UpstreamInvalid if the summary is empty."""
         if not self.text:
             raise UpstreamInvalid("The model returned an empty summary of the conversation. Retry the request.")
         sealed = self._edge.seal(StoredReasoning(self.text))
@@ -34,9 +35,11 @@ class SummaryEncoder:
         return {**item, "encrypted_content": sealed}
 
     def start(self) -> bytes:
+        """Return no bytes."""
         return b""
 
     def encode(self, *events: Event) -> bytes:
+        """Collect the events, and return no bytes."""
         for event in events:
             match event:
                 case TextDelta():
@@ -50,23 +53,29 @@ class SummaryEncoder:
         return b""
 
     def keep_alive(self) -> bytes:
+        """Return no bytes."""
         return b""
 
     def stored_object(self) -> None:
-        """Return None, as a compaction is not stored."""
+        """Return None: a compaction is not stored."""
 
     def close(self, *, kept: bool) -> bytes:
+        """Return no bytes."""
         return b""
 
 
 class CompactionEncoder(SummaryEncoder):
-    """The same as an answer of its own; `users` is what they said, in full."""
+    """Encode the response of /v1/responses/compact.
+
+    users: the user messages, in full.
+    """
 
     def __init__(self, head: ResponseHead, edge: EncoderInputs, ledger: Warnings, users: list[Item]) -> None:
         super().__init__(edge, ledger)
         self._head, self._users = head, users
 
     def close(self, *, kept: bool) -> bytes:
+        """Return the body; empty after a failure.  Raise UpstreamInvalid if the summary is empty."""
         if self._failed:
             return b""
         fields = {"id": self._head.id, "object": "response.compaction", "created_at": self._head.created}
@@ -74,5 +83,5 @@ class CompactionEncoder(SummaryEncoder):
 
 
 def user_messages(items: Iterable[Item], new_id: Callable[[str], str]) -> list[Item]:
-    """The messages of users among checked items, in full."""
+    """Return the user messages among checked items, in full."""
     return [complete_item(item, new_id) for item in items if item.get("role") == "user"]

@@ -1,4 +1,4 @@
-"""Encode events as output items, and these as response.* events or one Response object (`spec.md` C1, C4, C5)."""
+"""Encode events as output items, and these as response.* events or one Response object."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,9 +29,9 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class ResponseBuilder:
-    """The automaton (`spec.md` C2, C6): at most one item is open, and an item ends where another begins.
+    """Build a Response from events.  At most one item is open; it ends where another begins.
 
-    begun: the Response as long as it is in progress.
+    begun: the Response object while it is in progress.
     """
 
     def __init__(
@@ -40,37 +40,41 @@ class ResponseBuilder:
         self._asked, self._ledger, self._edge, self._frames = asked, ledger, edge, frames
         self._model, self._carrier = head.model, _carrier(head, asked)
         self.begun = event_stream.in_progress_response(head, asked)
-        self._end: JsonObject = {}  # how it ended
+        self._end: JsonObject = {}  # the members that tell the status
         self._output: list[JsonObject] = []  # items that have ended
         self._open: MessageItem | ReasoningItem | ToolCallItem | BuiltinCallItem | None = None
-        self._start: ev.ToolCallStart | None = None  # the last call
-        self._blank: list[ev.TextDelta] = []  # white space that a message may begin with
+        self._start: ev.ToolCallStart | None = None  # of the last tool call
+        self._blank: list[ev.TextDelta] = []  # white space before a message
         self._refused = False
         self._usage: JsonObject | None = None
         self._extras: dict[str, Raw] = {}
-        self._citations: list[JsonObject] = []  # of the whole text: where each belongs is unknown
+        self._citations: list[JsonObject] = []  # of the whole text; their positions are unknown
 
     def take(self, *events: ev.Event) -> None:
-        """Take events of one type."""
+        """Add events of one type, at least one."""
         first, *rest = events
         arm = self._arms[type(first)]
         arm(self, first)
         if rest and ev.are_texts(rest) and type(self._open) is MessageItem and not self._asked.logprobs:
-            self._open.text(*[e.text for e in rest])  # almost always
+            self._open.text(*[e.text for e in rest])  # the usual case
         else:
             for event in rest:
                 arm(self, event)
 
     @property
     def failed(self) -> bool:
+        """True if the response failed or was cancelled."""
         return self._end.get("status") in ("failed", "cancelled")
 
     def stored_response(self) -> JsonObject | None:
-        """Return the Response at its end, to be stored; None if it is not stored."""
+        """Return the final Response for the store; None if it is not stored."""
         return self._response(self._output, kept=True) if self._asked.kept else None
 
     def response(self, *, kept: bool) -> JsonObject:
-        """The Response at its end as its client sees it, and whether it can be asked for again."""
+        """Return the final Response for the client.
+
+        kept: the response is stored.
+        """
         return self._response(list(map(self._seen, self._output)), kept=kept)
 
     def _response(self, output: list[JsonObject], *, kept: bool) -> JsonObject:
@@ -78,13 +82,13 @@ class ResponseBuilder:
         return {**self.begun, **self._end, **stored, "output": output, "usage": self._usage, **self._extras}
 
     def _seen(self, item: JsonObject) -> JsonObject:
-        """Of what is done here, what the client has asked to see."""
+        """Return an item for the client; calls of built-in tools show only included members."""
         return visible_item(item, self._asked.include) if item["type"] in HOSTED else item
 
     # what is open
 
     def _message(self) -> MessageItem:
-        """The open message, or a new one."""
+        """Return the open message, or a new one."""
         if type(self._open) is MessageItem:
             return self._open
         self._end_item()
@@ -110,7 +114,7 @@ class ResponseBuilder:
             self._blank.append(e)
 
     def _begin_text(self, *texts: ev.TextDelta) -> MessageItem:
-        """The message, which begins with the white space that was held back."""
+        """Return the message, after adding the white space that was held back."""
         message = self._message()
         for e in (*self._blank, *texts):
             self._say(message, e)
@@ -124,13 +128,13 @@ class ResponseBuilder:
             message.text(e.text)
 
     def _end_text(self) -> None:
-        """The answer ends: white space is text as well."""
+        """Add white space that was held back: at the end of a response it counts as text."""
         if any([e.text for e in self._blank]):
             self._begin_text()
         self._drop_blank()
 
     def _drop_blank(self) -> None:
-        """Drop blank text before another item, so that no empty message arises."""
+        """Drop white space before another item, so that there is no empty message."""
         if not self._blank:
             return
         if any([e.text for e in self._blank]):
@@ -180,7 +184,7 @@ class ResponseBuilder:
             return self._edge.seal(StoredReasoning(text, tuple(blocks), self._model))
         return None
 
-    # calls
+    # tool calls
 
     def _tool_start(self, e: ev.ToolCallStart) -> None:
         self._drop_blank()
@@ -201,7 +205,7 @@ class ResponseBuilder:
         self._open.add_arguments(e.text)
 
     def _tool_end(self, e: ev.ToolCallEnd) -> None:
-        """A call that was cut stays open: how the answer goes on tells whether that was its end."""
+        """End the item; a cut tool call stays open, because only the next event shows its status."""
         if e.complete:
             self._end_item()
 
@@ -233,7 +237,7 @@ class ResponseBuilder:
     # the end
 
     def _cite(self) -> None:
-        """Give the last text what it cites."""
+        """Add the citations to the last text."""
         if self._citations and type(self._open) is not MessageItem:
             self._ledger.add("dropped", "citations")
             return
@@ -294,61 +298,81 @@ class ResponseBuilder:
 
 
 def _carrier(head: ResponseHead, params: ResponseParams) -> Carrier:
-    """The operator's word holds where it hides reasoning, or already gives what the client wants; else the client's."""
+    """Return the members that show the reasoning.
+
+    The operator's setting wins if it hides reasoning or includes the client's choice; else the client's choice does.
+    """
     if not params.carrier or head.carrier == "hidden" or (head.carrier, params.carrier) == ("both", "summary"):
         return head.carrier
     return params.carrier
 
 
 class ResponseStreamEncoder:
+    """Encode a response as a stream of events."""
+
     def __init__(self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
         self._frames = EventWriter(edge.pad if asked.obfuscation else None, head.events_sent)
         self._answer = ResponseBuilder(head, asked, ledger, edge, self._frames)
         self._ledger, self._told, self._started = ledger, head.events_sent, False
 
     def start(self) -> bytes:
-        """The beginning, unless it has been told."""
+        """Return the first events, unless the client has received them already."""
         self._started = True
         if not self._told:
             event_stream.write_in_progress(self._frames, self._answer.begun)
         return self._frames.take()
 
     def encode(self, *events: Event) -> bytes:
+        """Return the frames of events of one type, at least one."""
         self._answer.take(*events)
         return self._frames.take()
 
     def keep_alive(self) -> bytes:
+        """Return an event that repeats that the response is in progress."""
         self._frames.write_event("response.in_progress", response=self._answer.begun)
         return self._frames.take()
 
     def stored_object(self) -> JsonObject | None:
-        """Nothing before the client has heard of it."""
+        """Return the Response to store; None if the client has received no event of it."""
         return self._answer.stored_response() if self._started else None
 
     def close(self, *, kept: bool) -> bytes:
-        text = self._ledger.take_unsent() if self._started else ""  # what never began is heard by nobody
+        """Return the final event and the end of the stream.
+
+        kept: the response is stored.
+        """
+        text = self._ledger.take_unsent() if self._started else ""  # without a start there is no stream to comment on
         comment = b": gateway-warnings %b\n\n" % text.encode() if text else b""
         event_stream.write_final(self._frames, self._answer.response(kept=kept))
         return comment + self._frames.take() + DONE
 
 
 class ResponseBodyEncoder:
+    """Encode a response as one Response object."""
+
     def __init__(self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
         self._answer = ResponseBuilder(head, asked, ledger, edge, NullEventWriter())
 
     def start(self) -> bytes:
+        """Return no bytes: the body goes out at the end."""
         return b""
 
     def encode(self, *events: Event) -> bytes:
+        """Collect events of one type, and return no bytes."""
         self._answer.take(*events)
         return b""
 
     def keep_alive(self) -> bytes:
+        """Return no bytes: a whole body has no keep-alive."""
         return b""
 
     def stored_object(self) -> JsonObject | None:
-        """A failure is an error of its own, and nothing that anybody could ask for."""
+        """Return the Response to store; None after a failure, because the client gets an error response instead."""
         return None if self._answer.failed else self._answer.stored_response()
 
     def close(self, *, kept: bool) -> bytes:
+        """Return the body; empty after a failure.
+
+        kept: the response is stored.
+        """
         return b"" if self._answer.failed else encode(self._answer.response(kept=kept))

@@ -1,4 +1,4 @@
-"""Where a member of a message stands in the body that the message was read from."""
+"""Find the path in the request body of a member of the messages that were made from it."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,16 +7,16 @@ from typing import Any
 from gateway.request import Message
 
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
-_READ = ("input", "instructions")  # what messages are read from
+_READ = ("input", "instructions")  # the members that become messages
 
 
 def has_parts(messages: Iterable[Message]) -> bool:
-    """Return whether a message has images, files or the like, which errors may be about."""
+    """Return True if a message has parts such as images or files, which errors may refer to."""
     return any(type(message.get("content")) is list for message in messages)
 
 
 def place(body: Mapping[str, Any], messages: Sequence[Message], param: str) -> str | None:
-    """Return the path of the value that stands at this path of the messages; None if the body does not have it."""
+    """Return the path in the body of the value at this path of the messages; None if the body does not have it."""
     value: Any = {"messages": messages}
     for index, name in _STEP.findall(param):
         try:

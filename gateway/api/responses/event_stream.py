@@ -1,6 +1,6 @@
 """Write the numbered response.* events of a stream, and read them back from its log.
 
-The log of a response is its event stream as bytes, without the mark of its end.
+The log of a response is its event stream as bytes, without the final `[DONE]`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,19 +16,20 @@ from gateway.errors import CANCELLED, Problem
 _END = b"}\n\n"
 _EVENTS = {"completed": "response.completed", "incomplete": "response.incomplete"}
 DONE = b"data: [DONE]\n\n"
-_FRAME_END = b"\n\n"  # of a frame; JSON has no line breaks of its own
+_FRAME_END = b"\n\n"  # encoded JSON holds no line breaks
 _DATA = b"\ndata: "
 _WARNINGS = b": gateway-warnings "
 
 
 class DeltaTemplate(Struct, frozen=True, gc=False):
-    """The bytes that all deltas of one run share: before their number, and from there to their text."""
+    """The bytes that all deltas of one run share: before their number, and between number and text."""
 
     before: bytes
     after: bytes
 
 
 def delta_template(type: str, at: JsonObject) -> DeltaTemplate:
+    """Return the template for deltas of this event type and these position members."""
     name = type.encode()
     return DeltaTemplate(
         b'event: %b\ndata: {"type":"%b","sequence_number":' % (name, name), b',%b,"delta":' % encode(at)[1:-1]
@@ -36,9 +37,10 @@ def delta_template(type: str, at: JsonObject) -> DeltaTemplate:
 
 
 class EventWriter:
-    """`put` what happens, then `taken` is what to send.
+    """Collect written events until `take` returns their bytes.
 
-    pad: makes the padding of a delta; None: there is none.  first: the number of the first event.
+    pad: returns the padding of a delta; None for no padding.
+    first: the number of the first event.
     """
 
     def __init__(self, pad: Callable[[], str] | None = None, first: int = 0) -> None:
@@ -46,11 +48,15 @@ class EventWriter:
         self._out: list[bytes] = []
 
     def write_event(self, type: str, **fields: object) -> None:
+        """Write an event with the next number."""
         body = {"type": type, "sequence_number": next(self._numbers), **fields}
         self._out.append(b"event: %b\ndata: %b\n\n" % (type.encode(), encode(body)))
 
     def write_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None:
-        """One for each text.  more: further members, each behind a comma."""
+        """Write a delta event for each text.
+
+        more: further members of each, encoded with a comma in front.
+        """
         before, after, end, pad = like.before, like.after, more + _END, self._pad
         numbered = zip(texts, self._numbers, strict=False)
         if pad is None:
@@ -61,39 +67,45 @@ class EventWriter:
             self._out.append(b"%b%d%b%b%b%b%b" % (before, number, after, encode(text), more, padding, _END))
 
     def take(self) -> bytes:
+        """Return the frames written since the last call."""
         frames = b"".join(self._out)
         self._out.clear()
         return frames
 
     def restart_at(self, number: int) -> None:
-        """Forget the written events, and give the next one this number."""
+        """Discard the written events, and give the next one this number."""
         self._out.clear()
         self._numbers = count(number)
 
 
 class NullEventWriter(EventWriter):
-    """An event writer without a reader."""
+    """An event writer that discards all events, for a whole body."""
 
-    def write_event(self, type: str, **fields: object) -> None: ...
+    def write_event(self, type: str, **fields: object) -> None:
+        """Discard the event."""
 
-    def write_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None: ...
+    def write_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None:
+        """Discard the deltas."""
 
 
 def in_progress_response(head: ResponseHead, params: ResponseParams) -> JsonObject:
-    """The Response as long as it is in progress."""
+    """Return the Response object while it is in progress."""
     fields = {"id": head.id, "object": "response", "created_at": head.created, "completed_at": None}
     state = {"status": "in_progress", "error": None, "incomplete_details": None}
     return {**fields, **state, "model": head.model, "output": [], "usage": None, **params.echo}
 
 
 def created_events(head: ResponseHead, params: ResponseParams) -> tuple[JsonObject, bytes]:
-    """The Response as it is accepted, and the events that say so; in the background it is queued first."""
+    """Return the Response object of an accepted request, and its first events.
+
+    A background response is queued first.
+    """
     frames = EventWriter()
     return write_in_progress(frames, in_progress_response(head, params)), frames.take()
 
 
 def write_in_progress(frames: EventWriter, response: JsonObject) -> JsonObject:
-    """Tell that it is in progress, and give what was told before that."""
+    """Write the events of the start, and return the Response as the first event shows it."""
     first = {**response, "status": "queued"} if response["background"] else response
     frames.write_event("response.created", response=first)
     if response["background"]:
@@ -103,9 +115,10 @@ def write_in_progress(frames: EventWriter, response: JsonObject) -> JsonObject:
 
 
 def write_failed(frames: EventWriter, problem: Problem) -> JsonObject:
-    """Tell what went wrong, and give how the response ends.  Of one that was cancelled there is nothing to be told.
+    """Write the error event, and return the members of a failed or cancelled response.
 
-    The event is flat and nested, as clients look for it in either place.
+    A cancelled response has no event.  The event holds the error both flat and nested, because clients look in either
+    place.
     """
     if problem.status == CANCELLED.status:
         return {"status": "cancelled"}
@@ -116,24 +129,24 @@ def write_failed(frames: EventWriter, problem: Problem) -> JsonObject:
 
 
 def write_final(frames: EventWriter, response: JsonObject) -> None:
-    """Tell what it came to; there is no event of a cancelled response."""
+    """Write the final event of a response; a cancelled response has none."""
     frames.write_event(_EVENTS.get(response["status"], "response.failed"), response=response)
 
 
 def final_event(response: JsonObject, number: int) -> bytes:
-    """The last event, which has this number, of a response that is over."""
+    """Return the final event of a finished response, with this number."""
     frames = EventWriter(first=number)
     write_final(frames, response)
     return frames.take()
 
 
 def count_events(data: bytes) -> int:
-    """How many events whole frames have; comments are none."""
+    """Return the number of events in whole frames; comments do not count."""
     return data.count(_DATA)
 
 
 def event_payloads(data: bytes) -> Iterator[bytes]:
-    """The JSON of each event of whole frames."""
+    """Yield the JSON of each event in whole frames."""
     for frame in data.split(_FRAME_END):
         _, found, payload = frame.partition(_DATA)
         if found:
@@ -147,9 +160,10 @@ def warning_comments(data: bytes) -> list[str]:
 
 
 def events_after(data: bytes, first: int, after: int) -> bytes:
-    """Return the events behind number `after` in whole frames, whose first event has the number `first`.
+    """Return the events after number `after` in whole frames.
 
-    A comment is kept where the event is that follows it.
+    first: the number of the first event in the data.
+    A comment stays with the event that follows it.
     """
     start = end = 0
     while first <= after and end < len(data):

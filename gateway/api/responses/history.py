@@ -1,7 +1,4 @@
-"""Convert input items, which hold one thing each, to chat messages, which hold several.
-
-The rules are B2 (content parts) and T1–T4, T7 of B3 in `spec.md`.
-"""
+"""Convert input items, each with one thing, to chat messages, which may hold several."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +26,7 @@ Content = str | list[ContentPart]
 PartConverter = Callable[[ContentPart, str], ContentPart]
 
 _LONGEST = 10_485_760  # characters: the limits of the Open Responses specification
-_FEW = 16  # members, of which none can be too many
+_FEW = 16  # members: a part with no more of them needs no count
 long = string_of(_LONGEST)
 _url = string_of(20_971_520)
 _ANY_PART = object_of({"type": string})
@@ -44,7 +41,10 @@ _UNKNOWN = "It is not known what came of this call."
 
 
 def convert_content(value: object, param: str, among: Mapping[str, PartConverter]) -> Content:
-    """Return a text, or parts of these types as a chat message has them; a text part that is alone is its text."""
+    """Return a text, or parts of these types as in a chat message; a single text part becomes its text.
+
+    Raise BadRequest for other content.
+    """
     if value is None:
         raise missing_parameter(param)
     if isinstance(value, str):
@@ -63,6 +63,7 @@ def assistant_text(value: object, param: str) -> str:
 
 
 def text_part(text: str) -> ContentPart:
+    """Return a text part of a chat message."""
     return {"type": "text", "text": text}
 
 
@@ -115,7 +116,7 @@ def _file(part: ContentPart, param: str) -> ContentPart:
 
 
 def _flat(part: ContentPart, param: str, name: str) -> str:
-    """A URL; clients that know chat completions write it as an object."""
+    """Return a URL; clients that know chat completions write it as an object."""
     nested = isinstance(part.get(name), dict)
     check: ParamCheck = object_of({"url": _url}) if nested else _url
     object_of({name: check})(part, param)
@@ -124,7 +125,7 @@ def _flat(part: ContentPart, param: str, name: str) -> str:
 
 
 def _refuse(part: ContentPart, param: str, name: str, instead: str) -> None:
-    """Raise BadRequest for what would have to be stored here."""
+    """Raise BadRequest for a file id, because the gateway stores no files."""
     if part.get(name) is not None:
         message = f"'{param}.{name}' is not supported. Send the content itself as '{instead}'."
         raise BadRequest(message, code="unsupported_value", param=f"{param}.{name}")
@@ -142,14 +143,14 @@ MESSAGE: Mapping[str, PartConverter] = {
 
 
 class HistoryRules(Struct, frozen=True):
-    """How an input is read.
+    """The rules and functions for reading an input.
 
-    open: `encrypted_content` → the thought that the gateway sealed in it; None if it did not.
+    open: decrypts `encrypted_content`; None if the gateway did not encrypt it.
     model: the model of the response, which gets back its own signatures.
-    all_turns: thoughts from before the last user message are kept, too.
-    repair_dangling_calls: a call without an output gets one, instead of an error.
-    items: what references stand for, by id.
-    approves: there may be calls that are to be approved.
+    all_turns: reasoning from before the last user message is kept, too.
+    repair_dangling_calls: a tool call without an output gets one, instead of an error.
+    items: the items of references, by id.
+    approves: the input may hold approvals of tool calls.
     """
 
     open: Callable[[str], StoredReasoning | None]
@@ -162,9 +163,9 @@ class HistoryRules(Struct, frozen=True):
 
 
 class PastToolCall(Struct):
-    """A call of the past: the type of its item, and what a message says of it.
+    """A past tool call: the type of its item, and its form in a message.
 
-    cut: it did not come to its end, so it may be that nobody answered it.
+    cut: the model's output ended within it, so it may have no output.
     """
 
     type: str
@@ -176,7 +177,7 @@ class PastToolCall(Struct):
 
 
 class _AssistantTurn(Struct):
-    """Items that become one message of the assistant, and the outputs of its calls in the order of their arrival."""
+    """Items that become one message of the assistant, and the outputs of its tool calls in order of arrival."""
 
     thoughts: list[Item] = []
     texts: list[str] = []
@@ -185,15 +186,17 @@ class _AssistantTurn(Struct):
 
     @property
     def over(self) -> bool:
-        """True if what the assistant says next is another message: it has seen all outputs."""
+        """True if all tool calls have outputs, so that the assistant's next text is another message."""
         return bool(self.calls) and len(self.answered) == len(self.calls)
 
 
 class History:
-    """Takes what the items say in their order.
+    """Collect the items of a conversation in order.
 
-    tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
-    lists: what servers have listed, by their labels; approved: calls that are to be made, by their ids.
+    tools: tool definitions from items, with their paths.
+    settings: parameters from items, the latest of each.
+    lists: the tools that MCP servers listed, by server label.
+    approved: approved tool calls that are yet to be made, by id.
     """
 
     def __init__(self, rules: HistoryRules) -> None:
@@ -207,33 +210,38 @@ class History:
         self._open: dict[ToolName, dict[str, PastToolCall]] = {}
 
     def add(self, message: Message) -> None:
-        """A message that is not the assistant's."""
+        """Add a message of another role than the assistant's."""
         self._said.append(message)
 
     def add_tools(self, tools: Iterable[dict[str, Any]], param: str) -> None:
-        """Definitions of tools that may be called from here on, from the item at this path."""
+        """Add tools that may be called from here on, from the item at this path."""
         self.tools += [(tool, f"{param}.tools[{i}]") for i, tool in enumerate(tools)]
 
     def say(self, text: str) -> None:
+        """Add a text of the assistant."""
         self._group().texts.append(text)
 
     def add_reasoning(self, item: Item) -> None:
+        """Add a reasoning item."""
         self._group().thoughts.append(item)
 
     def add_tool_call(self, call: PastToolCall, also: str | None = None) -> None:
-        """A call, whose output will name its id, or the other one that it has `also`."""
+        """Add a tool call.  Its output refers to its id, or to `also`."""
         group = self._group()
         group.calls.append(call)
         self._open.setdefault(call.name, {})[call.id] = call
         self._calls[also or call.id] = self._calls[call.id] = group, call
 
     def only_open_call(self, named: ToolName) -> str | None:
-        """The id of the one call of that name that waits for its output."""
+        """Return the id of the tool call of this name that waits for its output, if there is exactly one."""
         waiting = self._open.get(named, {})
         return next(iter(waiting)) if len(waiting) == 1 else None
 
     def answer(self, id: str, type: str, output: Content) -> None:
-        """The output of a call, from an item of this type; it belongs to its call, wherever it stands."""
+        """Set the output of a tool call, from an item of this type at any position.
+
+        Raise BadRequest for an unknown id.
+        """
         if id not in self._calls:
             message = f"No tool call found for {type.replace('_', ' ')} with call_id {id}."
             raise BadRequest(message, param="input")
@@ -242,7 +250,7 @@ class History:
         self._answered(id, output)
 
     def add_approval(self, id: str, *, approve: bool, reason: str) -> None:
-        """Approve or refuse a call; its output follows once it was made."""
+        """Approve or refuse a tool call; its output follows once it was made.  Raise BadRequest for an unknown id."""
         if id not in self._calls:
             raise BadRequest(f"No approval request found with id '{id}'.", param="input")
         _, call = self._calls[id]
@@ -251,7 +259,7 @@ class History:
             self.approved[id] = ApprovedToolCall(id, call.name, call.payload["function"]["arguments"])
 
     def add_approved_output(self, id: str, output: Content) -> bool:
-        """Set the output of an approved call; return False for other calls."""
+        """Set the output of an approved tool call; return False for other calls."""
         if id not in self._calls:
             return False
         self.approved.pop(id, None)
@@ -259,7 +267,7 @@ class History:
         return True
 
     def close_approved_calls(self) -> None:
-        """Calls that were approved by now and have no output are not made again."""
+        """Give approved calls without an output a substitute, so that they are not made again."""
         for id in self.approved:
             self._answered(id, _UNKNOWN)
         self.approved.clear()
@@ -272,14 +280,14 @@ class History:
         call.output = output
 
     def replace_with_summary(self, text: str) -> None:
-        """A summary stands for all that was said before it, but not for what the model was told to do."""
+        """Replace all messages so far by a summary, except system and developer messages."""
         self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in LEADING]
         self.add(summary_message(text))
 
     def messages(self) -> list[Message]:
-        """Return all of it, which is not kept: thousands of calls take megabytes.
+        """Return the messages, and forget them: thousands of tool calls take megabytes.
 
-        Raise BadRequest for a call that was never answered.
+        Raise BadRequest for a tool call without an output.
         """
         users = (i for i, one in enumerate(self._said) if isinstance(one, dict) and one["role"] == "user")
         last = -1 if self.rules.all_turns else max(users, default=-1)
@@ -319,7 +327,7 @@ class History:
             yield {"role": "tool", "tool_call_id": call.id, "content": call.output}
 
     def _settled(self, group: _AssistantTurn, call: PastToolCall) -> bool:
-        """True for a call with an output; False for one that needs none, as it was cut."""
+        """Return True for a tool call with an output, False for one that was cut and needs none."""
         if call.output is not None:
             return True
         if call.type == "mcp_approval_request":
@@ -339,7 +347,7 @@ class History:
         return True
 
     def _thought(self, items: Iterable[Item]) -> Message:
-        """The thoughts as fields of the message that they led to."""
+        """Return the reasoning as fields of the message that it led to."""
         texts: list[str] = []
         blocks: list[dict[str, Any]] = []
         for item in items:
@@ -359,13 +367,15 @@ class History:
 
 
 class HistoryExcerpt(History):
-    """Items that go on from others, which are not here: so an output may be that of an earlier call."""
+    """Items that continue unknown items: an output may belong to an earlier tool call."""
 
     def answer(self, id: str, type: str, output: Content) -> None:
+        """Set the output of a tool call, if the call is known."""
         if id in self._calls:
             super().answer(id, type, output)
 
     def add_approval(self, id: str, *, approve: bool, reason: str) -> None:
+        """Approve or refuse a tool call, if the call is known."""
         if id in self._calls:
             super().add_approval(id, approve=approve, reason=reason)
 

@@ -1,4 +1,4 @@
-"""The input of a response as chat messages: each type of item, what is required of it and what becomes of it."""
+"""Convert the input of a response to chat messages: for each type of item a check and a conversion."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,15 +34,17 @@ __all__ = [
     "resolve_references",
 ]
 
-# Items of a provider's own, `slug:type`; the name of one is fit for a header.
+# Provider-specific types of items, `slug:type`, in characters that fit a header.
 _EXTENSION = re.compile(r"[\w.-]{1,32}:[\w.-]{1,64}", re.ASCII)
 
 
 class InputMessages(Struct, frozen=True):
     """An input as messages and settings.
 
-    tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
-    lists: what servers have listed, by their labels; approved: calls that may be made now.
+    tools: tool definitions from items, with their paths.
+    settings: parameters from items, the latest of each.
+    lists: the tools that MCP servers listed, by server label.
+    approved: tool calls that may be made now.
     """
 
     messages: tuple[Message, ...]
@@ -55,7 +57,10 @@ class InputMessages(Struct, frozen=True):
 def read_input(
     input: str | list[Any], instructions: str | list[Any] | None, before: Sequence[Item], rules: HistoryRules
 ) -> InputMessages:
-    """`before`: the items that the input goes on from.  Raise BadRequest for what the API does not allow."""
+    """Convert an input.  Raise BadRequest, or NotFound for an unknown reference, if the API does not allow it.
+
+    before: the stored items that the input continues.
+    """
     chat, said = History(rules), History(rules)
     _read(chat, instructions or [], "instructions", role="system")
     for item in before:
@@ -78,23 +83,23 @@ def read_excerpt(given: list[Any], param: str, rules: HistoryRules) -> HistoryEx
 
 
 def _listed(input: str | list[Any]) -> list[Item]:
-    """A text is one message of the user's."""
+    """Return the items; a text is one user message."""
     return [{"role": "user", "content": input}] if isinstance(input, str) else input
 
 
 def resolve_references(input: str | list[Any], known: Mapping[str, Item]) -> list[Item]:
-    """The items of an input, and instead of a reference what it stands for."""
+    """Return the items of an input, with references replaced by their items."""
     return [known[item["id"]] if _is_reference(item) else item for item in _listed(input)]
 
 
 def referenced_ids(input: str | list[Any]) -> frozenset[str]:
-    """The ids of items that the input does not hold but refers to."""
+    """Return the ids of the items that the input refers to."""
     found = (item["id"] for item in _listed(input) if isinstance(item, dict) and _is_reference(item))
     return frozenset(id for id in found if isinstance(id, str))
 
 
 def _read(past: History, given: str | list[Any], param: str, role: str) -> None:
-    """A text is a message of that role."""
+    """Read items; a text is a message of that role."""
     if isinstance(given, str):
         past.add({"role": role, "content": history.convert_content(given, param, {})})
         return
@@ -116,13 +121,13 @@ def _read_item(past: History, item: Item, param: str) -> None:
 
 
 def _read_known(past: History, item: Item) -> None:
-    """Read an item that the gateway had before: it was checked when it came."""
+    """Read a stored item, which was checked when it arrived."""
     row = ITEMS.get(item.get("type", "message"))
     (row.read if row else input_calls.dropped_item)(past, item, "input")
 
 
 def _type(item: Item, param: str) -> str:
-    """The type, which may be left out where the item can only be a message, or a reference."""
+    """Return the type, which a message or a reference may omit."""
     object_(item, param)
     if item.get("type") is None and item.get("role") is not None:
         return "message"
@@ -155,7 +160,7 @@ def _compaction(past: History, item: Item, param: str) -> None:
 
 
 def _reference(past: History, item: Item, param: str) -> None:
-    """Read the item that a reference stands for."""
+    """Read the item of a reference."""
     if not (found := past.rules.items.get(item["id"])):
         hint = "Items are not stored when `store` is false. Send the item itself, or omit it."
         raise NotFound(f"Item with id '{item['id']}' not found. {hint}", param=param)
@@ -180,7 +185,7 @@ def _configuration(past: History, item: Item, _: str) -> None:
 
 
 def ends_with_compaction_trigger(input: str | list[Any]) -> bool:
-    """True if all before its last item is to be compacted."""
+    """Return True if the last item requests the compaction of all items before it."""
     last = _listed(input)[-1:]
     return bool(last) and isinstance(last[0], dict) and last[0].get("type") == "compaction_trigger"
 
@@ -254,7 +259,7 @@ ITEMS: dict[str, _InputItemType] = {
     "configuration_update": _InputItemType(object_of({}, {"reasoning": object_, "text": object_}), _configuration),
     "compaction": _InputItemType(object_of({"encrypted_content": string}), _compaction),
     "item_reference": _InputItemType(object_of({"id": string}), _reference),
-    # what the server did itself
+    # calls of tools that the server runs
     "file_search_call": _InputItemType(
         object_of({"id": string, "queries": list_of(string)}, {"results": list_of(object_)}),
         input_calls.file_search_item,
@@ -281,7 +286,7 @@ ITEMS: dict[str, _InputItemType] = {
     "mcp_approval_request": _InputItemType(_ANYTHING, input_calls.approval_request_item),
     "mcp_approval_response": _InputItemType(_ANYTHING, input_calls.approval_response_item),
     "compaction_trigger": _InputItemType(_ANYTHING, _misplaced),
-    # what nobody here can go on with
+    # items that the gateway cannot continue
     "computer_call": _InputItemType(_ANYTHING, _refused),
     "computer_call_output": _InputItemType(_ANYTHING, _refused),
     "program": _InputItemType(_ANYTHING, _refused),

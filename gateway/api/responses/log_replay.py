@@ -1,4 +1,4 @@
-"""The log of an answer that broke off, read again: what was said, and the end that it has to be given."""
+"""Read the log of an interrupted response: restore its output, and write the missing end."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,11 +27,12 @@ _Item = MessageItem | ReasoningItem | ToolCallItem | BuiltinCallItem | CompleteI
 
 
 class LogReplay:
-    """feed*, then, unless it has `ended`, broken_off and close.
+    """Restore a response: call feed for the log, then, unless it has `ended`, fail and close.
 
-    accepted: the Response as it was before anything was told.
-    told: the number of the event that comes next; said: the log has more than that the response is in progress.
-    ended: the Response of its last event, if the log has that.
+    accepted: the Response object before its first event.
+    next_event_number: the number of the next event.
+    has_output: the log has more than the events of the start.
+    ended: the Response of the last event, if the log has it.
     """
 
     def __init__(self, accepted: JsonObject) -> None:
@@ -42,18 +43,21 @@ class LogReplay:
         self._frames = EventWriter()
         self._output: list[JsonObject] = []  # items that have ended
         self._open: _Item | None = None
-        self._closed = 0  # how many events of its end are told
-        self._status: ItemStatus = "incomplete"  # of the open item, unless that is told
-        self._problem: Problem | None = None  # that is told
+        self._closed = 0  # the number of its end events in the log
+        self._status: ItemStatus = "incomplete"  # of the open item, unless the log has another
+        self._problem: Problem | None = None  # of the error event in the log
 
     def feed(self, data: bytes) -> None:
-        """Whole frames, as they follow each other.  Of what stands before the first of them nothing is known."""
+        """Read whole frames in order.  Frames before the first of them are unknown."""
         for payload in event_payloads(data):
             self._take(json.decode(payload))
-        self._frames.take()  # it is told
+        self._frames.take()  # the log has these events already
 
     def fail(self, problem: Problem) -> tuple[JsonObject, bytes]:
-        """The Response to be stored, and the events that lead to it; what was open is incomplete."""
+        """Return the Response to store, and the events that the log lacks before the final one.
+
+        The open item becomes incomplete.
+        """
         self._frames.restart_at(0)
         event_stream.write_in_progress(self._frames, self._begun)
         output = self._untold(0)
@@ -70,20 +74,23 @@ class LogReplay:
         return self._record, output
 
     def close(self, *, kept: bool) -> bytes:
-        """The last event, and whether the response can be asked for again."""
+        """Return the final event.
+
+        kept: the response is stored.
+        """
         return event_stream.final_event(
             {**self._record, "store": kept and self._record["store"]}, self.next_event_number
         )
 
     def _untold(self, first: int) -> bytes:
-        """Return the written events numbered from this on, without those in the log."""
+        """Return the written events numbered from this on, without the events in the log."""
         new = events_after(self._frames.take(), first, self.next_event_number - 1)
         self.next_event_number += count_events(new)
         return new
 
     def _take(self, event: JsonObject) -> None:
         number, response = event["sequence_number"], event.get("response")
-        self.has_output |= number > self.next_event_number  # nobody knows what it was that is missing
+        self.has_output |= number > self.next_event_number  # the missing events may be output
         self.next_event_number = number + 1
         if response and response["status"] in ("queued", "in_progress"):
             return
@@ -102,7 +109,7 @@ class LogReplay:
                 self._within(type, event)
 
     def _within(self, type: str, event: JsonObject) -> None:
-        """Of the open item.  What belongs to its end is counted, as all of that will be told again."""
+        """Read an event of the open item.  Events of its end are counted, because `fail` writes all of them again."""
         item = self._open
         if isinstance(item, MessageItem) and type == "response.content_part.done":
             item.ended(event["part"])
@@ -119,7 +126,7 @@ class LogReplay:
             item.add_arguments(event["delta"])
 
     def _think(self, item: ReasoningItem, event: JsonObject) -> None:
-        """The first part tells where the reasoning goes."""
+        """Read an event of reasoning.  Its first part shows the carrier."""
         if "part" in event and event["part"]["type"] == ReasoningTextPart.type:
             self._open = item = ReasoningItem(self._frames, event["output_index"], event["item_id"], "text", _unsealed)
         item.text(event.get("delta", ""))
@@ -137,7 +144,7 @@ def _opened(frames: EventWriter, index: int, item: JsonObject) -> _Item:
 
 
 def _say(message: MessageItem, event: JsonObject) -> None:
-    """A part that begins says nothing yet."""
+    """Add to a message.  The start of a part has no text yet."""
     match event:
         case {"annotation": annotation}:
             message.annotate(annotation)
@@ -156,7 +163,7 @@ def _say_text(message: MessageItem, event: JsonObject) -> None:
 
 
 def _logprob(data: JsonObject) -> Logprob:
-    """As events have it: without bytes."""
+    """Return a log-probability of an event, which has no bytes."""
     return Logprob(data["token"], data["logprob"], None, tuple(map(_candidate, data["top_logprobs"])))
 
 
@@ -165,9 +172,9 @@ def _candidate(data: JsonObject) -> TopLogprob:
 
 
 def _unsealed(text: str, blocks: Iterable[dict[str, Any]]) -> None:
-    """Seal nothing: a half thought cannot be continued."""
+    """Return None: incomplete reasoning cannot be continued."""
 
 
 def _problem(error: JsonObject) -> Problem:
-    """As it was when it was told, but for the exact status."""
+    """Return the problem of an error event; the exact status is lost."""
     return Problem(_STATUSES.get(error["type"], 500), error["message"], error["code"], error["param"])

@@ -14,7 +14,7 @@ JsonObject = dict[str, Any]
 
 encode: Callable[[Any], bytes] = json.Encoder().encode
 
-# By kind of call: the type of its item, and what the item's id begins with.
+# By kind of tool call: the type of its item, and the prefix of the item's id.
 _CALLS: dict[ToolKind, tuple[str, str]] = {
     "function": ("function_call", "fc_"),
     "custom": ("custom_tool_call", "ctc_"),
@@ -23,7 +23,7 @@ _CALLS: dict[ToolKind, tuple[str, str]] = {
     "apply_patch": ("apply_patch_call", "apc_"),
     "tool_search": ("tool_search_call", "tsc_"),
 }
-# What the ids of other items begin with; "item_" where nothing is said.
+# By type of item: the prefix of its id; "item_" for other types.
 PREFIXES = {
     **dict(_CALLS.values()),
     "message": "msg_",
@@ -44,12 +44,12 @@ PREFIXES = {
     "compaction": "cmp_",
 }
 _IMAGE = re.compile(r"(?:data:image/[\w.+-]+;base64,)?([A-Za-z0-9+/=]+)")
-_NOWHERE = {"start_index": 0, "end_index": 0}  # the place in a text is unknown
+_NOWHERE = {"start_index": 0, "end_index": 0}  # the position in the text is unknown
 _KEPT_CODES = frozenset(("context_length_exceeded", "insufficient_quota"))
 
 
 def tool_call_item(start: ToolCallStart, new_id: Callable[[str], str]) -> JsonObject:
-    """The item of a call that begins, but for what it is called with."""
+    """Return the item of a tool call at its start, without arguments or input."""
     type, prefix = _CALLS[start.kind]
     item = {"id": new_id(prefix), "type": type, "status": "in_progress", "call_id": start.id}
     named = {"name": start.name} if start.kind in ("function", "custom") else {}
@@ -58,6 +58,7 @@ def tool_call_item(start: ToolCallStart, new_id: Callable[[str], str]) -> JsonOb
 
 
 def response_usage(counted: Usage) -> JsonObject:
+    """Return the `usage` object of a response."""
     return {
         "input_tokens": counted.prompt,
         "input_tokens_details": {"cached_tokens": counted.cached, "cache_write_tokens": counted.kept},
@@ -68,17 +69,17 @@ def response_usage(counted: Usage) -> JsonObject:
 
 
 def event_logprobs(items: Iterable[Logprob]) -> list[JsonObject]:
-    """As events have them: without bytes."""
+    """Return log-probabilities as events have them: without bytes."""
     return [{**_chance(one), "top_logprobs": list(map(_chance, one.top_logprobs))} for one in items]
 
 
 def part_logprobs(items: Iterable[Logprob]) -> list[JsonObject]:
-    """As a part has them: bytes are a list, always."""
+    """Return log-probabilities as parts have them: bytes are always a list."""
     return [{**_spelled(one), "top_logprobs": list(map(_spelled, one.top_logprobs))} for one in items]
 
 
 def url_citation(raw: Raw) -> JsonObject | None:
-    """A citation as the Responses API has it, flat; None for a remark of a kind that it does not know."""
+    """Return a citation in the flat form of the Responses API; None for other kinds of annotations."""
     remark = json.decode(raw)
     if not isinstance(remark, dict) or remark.get("type") not in ("url_citation", "file_citation"):
         return None
@@ -98,7 +99,7 @@ def citations(raw: Raw) -> list[JsonObject]:
 
 
 def image(raw: Raw) -> JsonObject | None:
-    """Return what an item of image generation says of an image; None for one that did not come with its bytes."""
+    """Return the members of an image generation item; None for an image without its bytes."""
     match json.decode(raw):
         case str(url) | {"image_url": str(url)} | {"image_url": {"url": str(url)}} if found := _IMAGE.fullmatch(url):
             return {"result": found[1]}
@@ -106,7 +107,7 @@ def image(raw: Raw) -> JsonObject | None:
 
 
 def error_object(problem: Problem) -> JsonObject:
-    """The error of a failed response.  Its code decides whether a client tries again."""
+    """Return the error of a failed response.  Clients decide by its code whether to retry."""
     code: str | None = "invalid_prompt" if problem.status < 500 else "server_error"
     if problem.code in _KEPT_CODES:
         code = problem.code

@@ -1,7 +1,7 @@
-"""Build output items: an open item, perhaps an open part in it, and in that a run of deltas (`spec.md` C6).
+"""Build output items: an open item may hold an open part, and the part a run of deltas.
 
-Each of them begins by being made and ends by `close`, which gives what it came to.  It owns its index and its id, and
-only while it is there can something be added to it: that is what keeps the order of events.
+Each object begins when it is constructed and ends with `close`, which returns its final form.  It owns its index and
+its id, and takes content only while it is open.  The order of events follows from that.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,11 @@ EncryptReasoning = Callable[[str, list[dict[str, Any]]], str | None]
 
 
 class StreamedText:
-    """A text that comes in deltas.  `event` is what its events' names begin with, `field` what it is in the end."""
+    """A text that comes in deltas.
+
+    event: the prefix of its event names.
+    field: the member that holds the whole text at the end.
+    """
 
     event: ClassVar[str]
     field: ClassVar[str]
@@ -30,22 +34,29 @@ class StreamedText:
         self._like = delta_template(f"{self.event}.delta", at)
 
     def delta(self, *texts: str, more: bytes = b"") -> None:
-        """Each is a delta of its own."""
+        """Write one delta for each text.
+
+        more: further members of each, encoded with a comma in front.
+        """
         self._pieces += texts
         self._frames.write_deltas(self._like, texts, more)
 
     def done(self, **beside: object) -> str:
-        """The whole text, told with what stands beside it."""
+        """Write the done event with these further members, and return the whole text."""
         text = "".join(self._pieces)
         self._frames.write_event(f"{self.event}.done", **self._at, **{self.field: text}, **beside)
         return text
 
 
 class FunctionArguments(StreamedText):
+    """The arguments of a function call."""
+
     event, field = "response.function_call_arguments", "arguments"
 
 
 class CustomToolInput(StreamedText):
+    """The input of a custom tool call."""
+
     event, field = "response.custom_tool_call_input", "input"
 
 
@@ -61,6 +72,7 @@ class OutputPart(StreamedText):
         frames.write_event(f"{self.boundary_events}.added", **self._at, part=self._part(""))
 
     def close(self) -> JsonObject:
+        """Write the end of the part, and return the part."""
         part = self._part(self.done(**self._beside()))
         self._frames.write_event(f"{self.boundary_events}.done", **self._at, part=part)
         return part
@@ -73,19 +85,27 @@ class OutputPart(StreamedText):
 
 
 class RefusalPart(OutputPart):
+    """A refusal in a message."""
+
     event, field, type = "response.refusal", "refusal", "refusal"
 
 
 class ReasoningTextPart(OutputPart):
+    """Reasoning in the `content` of a reasoning item."""
+
     event, field, type = "response.reasoning_text", "text", "reasoning_text"
 
 
 class SummaryPart(OutputPart):
+    """Reasoning in the `summary` of a reasoning item."""
+
     event, field, type = "response.reasoning_summary_text", "text", "summary_text"
     member, boundary_events = "summary", "response.reasoning_summary_part"
 
 
 class OutputTextPart(OutputPart):
+    """A text in a message, with its annotations and log-probabilities."""
+
     event, field, type = "response.output_text", "text", "output_text"
 
     def __init__(self, frames: EventWriter, at: JsonObject, index: int) -> None:
@@ -94,14 +114,16 @@ class OutputTextPart(OutputPart):
         super().__init__(frames, at, index)
 
     def text(self, *texts: str) -> None:
+        """Add texts without log-probabilities."""
         self.delta(*texts, more=b',"logprobs":[]')
 
     def add_with_logprobs(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
-        """A text, and how likely it was."""
+        """Add a text with its log-probabilities."""
         self._logprobs += logprobs
         self.delta(text, more=b',"logprobs":' + encode(event_logprobs(logprobs)))
 
     def annotate(self, annotation: JsonObject) -> None:
+        """Add an annotation."""
         at = {**self._at, "annotation_index": len(self._annotations)}
         self._annotations.append(annotation)
         self._frames.write_event("response.output_text.annotation.added", **at, annotation=annotation)
@@ -118,7 +140,11 @@ _Kind = TypeVar("_Kind", bound=OutputPart)
 
 
 class OutputItem(ABC):
-    """`item` is how it begins, `index` its place in the output."""
+    """Stream one output item.
+
+    item: its object at the start.
+    index: its position in the output.
+    """
 
     def __init__(self, frames: EventWriter, index: int, item: JsonObject) -> None:
         self._frames, self._item, self._index = frames, item, index
@@ -126,25 +152,26 @@ class OutputItem(ABC):
         frames.write_event("response.output_item.added", output_index=index, item=item)
 
     def close(self, status: ItemStatus) -> JsonObject:
+        """Write the end of the item, and return its object."""
         item = self._whole(status)
         self._frames.write_event("response.output_item.done", output_index=self._index, item=self._seen(item))
         return item
 
     def _seen(self, item: JsonObject) -> JsonObject:
-        """As the client sees it."""
+        """Return the item as the client sees it."""
         return item
 
     @abstractmethod
     def _whole(self, status: ItemStatus) -> JsonObject:
-        """The item with what came of it.  Ends what is open in it."""
+        """Close what is open within the item, and return its final object."""
 
 
-# By type of item: what is told between its beginning and its end.
+# By type of item: the event between its start and its end.
 _MEANWHILE = {"compaction": "response.compaction.compacting"}
 
 
 class CompleteItem(OutputItem):
-    """An item that is whole when it begins; it needs no more than its end."""
+    """An item that is complete at its start, and needs only its end."""
 
     def __init__(self, frames: EventWriter, index: int, item: JsonObject) -> None:
         super().__init__(frames, index, item)
@@ -156,9 +183,10 @@ class CompleteItem(OutputItem):
 
 
 class ItemEvents(NamedTuple):
-    """The events of an item between its beginning and its end, as the last words of their names.
+    """The last words of the names of an item's events between its start and its end.
 
-    run: what it is called with is known; "" where the `arguments` themselves are told.  ends: by its status.
+    run: for complete arguments; "" if the events carry the `arguments` themselves.
+    ends: by the status of the item.
     """
 
     run: str
@@ -176,13 +204,15 @@ HOSTED: Mapping[str, ItemEvents] = {
 
 
 class McpArguments(StreamedText):
+    """The arguments of an MCP call."""
+
     event, field = "response.mcp_call_arguments", "arguments"
 
 
 class BuiltinCallItem(OutputItem):
-    """Something that is done on our side of the client, of a type that is among HOSTED.
+    """A call of a tool that runs at the gateway, of a type in HOSTED.
 
-    seen: an item → as the client sees it.
+    seen: returns an item as the client sees it.
     """
 
     def __init__(
@@ -196,6 +226,7 @@ class BuiltinCallItem(OutputItem):
         self._end: JsonObject = {}
 
     def add_arguments(self, text: str) -> None:
+        """Add the next piece of the arguments."""
         if self._arguments:
             self._arguments.delta(text)
 
@@ -227,26 +258,32 @@ class BuiltinCallItem(OutputItem):
 
 
 class MessageItem(OutputItem):
+    """A message of the assistant."""
+
     def __init__(self, frames: EventWriter, index: int, id: str) -> None:
         item = {"id": id, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
         super().__init__(frames, index, item)
         self._part: OutputPart | None = None
-        self._parts: list[JsonObject] = []  # those that have ended
+        self._parts: list[JsonObject] = []  # ended parts
 
     def text(self, *texts: str) -> None:
+        """Add texts without log-probabilities."""
         self._in(OutputTextPart).text(*texts)
 
     def add_with_logprobs(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
+        """Add a text with its log-probabilities."""
         self._in(OutputTextPart).add_with_logprobs(text, logprobs)
 
     def annotate(self, annotation: JsonObject) -> None:
+        """Add an annotation of the text."""
         self._in(OutputTextPart).annotate(annotation)
 
     def add_refusal(self, text: str) -> None:
+        """Add to the refusal."""
         self._in(RefusalPart).delta(text)
 
     def _in(self, kind: type[_Kind]) -> _Kind:
-        """The part that is open, if it is such a one; else a new one."""
+        """Return the open part if it is of this class, else a new one."""
         if isinstance(self._part, kind):
             return self._part
         self._end_part()
@@ -254,7 +291,7 @@ class MessageItem(OutputItem):
         return part
 
     def ended(self, part: JsonObject) -> None:
-        """This is what the open part came to."""
+        """Replace the open part by its final object."""
         self._parts.append(part)
         self._part = None
 
@@ -267,7 +304,7 @@ class MessageItem(OutputItem):
         return {**self._item, "status": status, "content": self._parts}
 
 
-# By carrier: the part that shows the reasoning as it comes, and those that repeat it at the end.
+# By carrier: the part that streams the reasoning, and the parts that repeat it at the end.
 _CARRIERS: dict[Carrier, tuple[type[OutputPart], ...]] = {
     "summary": (SummaryPart,),
     "text": (ReasoningTextPart,),
@@ -277,7 +314,10 @@ _CARRIERS: dict[Carrier, tuple[type[OutputPart], ...]] = {
 
 
 class ReasoningItem(OutputItem):
-    """A reasoning item.  `seal` makes its encrypted_content of the text and the signed blocks."""
+    """A reasoning item.
+
+    seal: returns its encrypted_content for the text and the signed blocks.
+    """
 
     def __init__(self, frames: EventWriter, index: int, id: str, carrier: Carrier, seal: EncryptReasoning) -> None:
         self._kinds, self._seal = _CARRIERS[carrier], seal
@@ -290,12 +330,14 @@ class ReasoningItem(OutputItem):
         self._signed: list[dict[str, Any]] = []
 
     def add_reasoning(self, thought: ReasoningDelta) -> None:
+        """Add a piece of reasoning, perhaps with a signature."""
         if thought.text:
             self.text(thought.text)
         if block := self._blocks.add(thought):
             self._signed.append(block)
 
     def text(self, text: str) -> None:
+        """Add a piece of reasoning without a signature."""
         self._texts.append(text)
         if not self._live and self._kinds:
             self._live = self._kinds[0](self._frames, self._at, 0)
@@ -317,7 +359,10 @@ class ReasoningItem(OutputItem):
 
 
 class ToolCallItem(OutputItem):
-    """A call of a function or a custom tool; `item` is without what it is called with."""
+    """A call of a function or a custom tool.
+
+    item: its object without arguments or input.
+    """
 
     def __init__(self, frames: EventWriter, index: int, item: JsonObject) -> None:
         run = FunctionArguments if item["type"] == "function_call" else CustomToolInput
@@ -325,9 +370,10 @@ class ToolCallItem(OutputItem):
         self._run = run(frames, self._at)
 
     def add_arguments(self, text: str) -> None:
+        """Add the next piece of the arguments or the input."""
         self._run.delta(text)
 
     def _whole(self, status: ItemStatus) -> JsonObject:
-        # Older clients want the name again.
+        # Older clients expect the name again.
         beside = {"name": self._item["name"]} if isinstance(self._run, FunctionArguments) else {}
         return {**self._item, "status": status, self._run.field: self._run.done(**beside)}

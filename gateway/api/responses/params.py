@@ -1,4 +1,4 @@
-"""Define and check the parameters of a response (`spec.md` B1, B6, B7)."""
+"""Define and check the parameters of a response."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -34,12 +34,12 @@ _INCLUDES = (
     "code_interpreter_call.outputs",
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
-    "reasoning.content",  # the gateway's own: reasoning as text rather than as a summary
+    "reasoning.content",  # the gateway's own value: reasoning as text rather than as a summary
 )
 INCLUDE = list_of(one_of(*_INCLUDES))
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SUMMARY = one_of("auto", "concise", "detailed")
-# What cannot be done at all; each says so instead of doing something else.
+# Parameters that the gateway rejects, with the message for each.
 _UNSUPPORTED = {
     "prompt": "'prompt' is not supported: the gateway stores no prompts. Send its text as 'instructions' or 'input'.",
 }
@@ -47,7 +47,7 @@ _NOT_STORED = "'background' requires 'store': true, because clients read backgro
 _EXCLUSIVE = (
     "Mutually exclusive parameters: Ensure you are only providing one of: 'previous_response_id' or 'conversation'."
 )
-# Times that an answer may take; all are answered at once.
+# Completion windows of background responses.  The gateway starts all responses at once.
 _WINDOWS = ("2h", "8h")
 _WINDOW = "background_options.completion_window"
 _MANAGED = object_of({"type": one_of("compaction")}, {"compact_threshold": integer_between(1)})
@@ -62,15 +62,17 @@ REASONING = object_of(
     },
 )
 REQUIRED: dict[str, ParamCheck] = {"model": string}
-# Fields of a chat completion that the gateway itself acts upon, wherever they come from.
+# Fields of a chat completion that the gateway also applies to a response.
 _OF_CHAT = {"stop": check_stop}
 
 
 class BuiltinToolParams(Struct, frozen=True):
-    """The tools that are to run at the gateway.
+    """The built-in tools that run at the gateway.
 
-    definitions: of tools, secrets included.  lists: what servers have listed before, by their labels.
-    approved: calls that may be made now.  most: calls, at most; None: the client did not say.
+    definitions: of the tools, secrets included.
+    lists: the tools that MCP servers listed before, by server label.
+    approved: tool calls that may be made now.
+    max_calls: the maximum of tool calls; None if the client set none.
     """
 
     definitions: tuple[dict[str, Any], ...] = ()
@@ -80,15 +82,18 @@ class BuiltinToolParams(Struct, frozen=True):
 
 
 class ResponseParams(Struct, frozen=True, kw_only=True):
-    """echo: the fields of the Response object that only repeat the request, all of them (`spec.md` C1).
+    """The parsed body of a response.
 
-    kept: it is to be stored, or added to a conversation.
-    background: it is answered also where nobody waits; streamed: its client wants it as it comes.
-    compact_above: a prompt of more tokens is to be compacted first; None: whatever its length, it is not.
-    carrier: where the client wants to see the reasoning; None: it did not say.
-    sealed: reasoning items carry it in `encrypted_content`.
-    include: what it wants to see of items besides what they always show.
-    logprobs: each token's chances go with the text; obfuscation: padding hides the lengths of deltas.
+    echo: all fields of the Response object that only repeat the request.
+    kept: the response is stored, or added to a conversation.
+    background: the response goes on without a connection.
+    streamed: the client receives the events as they come.
+    compact_above: a prompt of more tokens is compacted first; None: never.
+    carrier: the members of a reasoning item that show the reasoning; None: the client named none.
+    sealed: reasoning items carry the reasoning in `encrypted_content`.
+    include: optional members of items that the client wants to see.
+    logprobs: the text comes with log-probabilities.
+    obfuscation: padding hides the lengths of deltas.
     """
 
     request: Request
@@ -108,8 +113,8 @@ class ResponseParams(Struct, frozen=True, kw_only=True):
 class ResponseHead(Struct, frozen=True):
     """The members that are the same in all of a response.  `created` in Unix seconds; `model` as the client named it.
 
-    carrier: where the model's reasoning goes, as the operator has it.
-    told: how many events the client has been told already, from its beginning on.
+    carrier: the members that carry the model's reasoning, as the operator configured it.
+    events_sent: the number of events that the client has already received from the start.
     """
 
     id: str
@@ -120,9 +125,12 @@ class ResponseHead(Struct, frozen=True):
 
 
 class EncoderInputs(Struct, frozen=True):
-    """The functions that an encoder needs, as it is pure.
+    """The functions that an encoder needs, because it is pure.
 
-    new_id: a prefix → an id; now: Unix seconds; seal: a thought → `encrypted_content`; pad: padding of a delta.
+    new_id: returns a new id with a prefix.
+    now: returns the time in Unix seconds.
+    seal: encrypts reasoning for `encrypted_content`.
+    pad: returns the padding of a delta.
     """
 
     new_id: Callable[[str], str]
@@ -200,7 +208,7 @@ KNOWN = frozenset((*REQUIRED, *OPTIONAL, *_UNSUPPORTED))
 
 
 def check_params(body: dict[str, Any], min_output_tokens: int) -> None:
-    """Raise BadRequest for what the API does not allow, or the gateway cannot do."""
+    """Raise BadRequest for parameters that the API does not allow, or that the gateway does not support."""
     _check(body, "")
     for name, message in _UNSUPPORTED.items():
         if body.get(name):
@@ -215,7 +223,7 @@ def check_params(body: dict[str, Any], min_output_tokens: int) -> None:
 
 
 def _check_background(body: dict[str, Any]) -> None:
-    """Raise BadRequest for options of a background response that this request cannot have."""
+    """Raise BadRequest for options of a background response that do not fit this request."""
     options = body.get("background_options") or {}
     if unknown := options.keys() - {"completion_window", "continuation_id"}:
         param = f"background_options.{min(unknown)}"

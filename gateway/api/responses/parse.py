@@ -54,13 +54,14 @@ _SAME = frozenset(
 )  # fmt: skip
 _UNDONE = ("access_programs", "stream_id", "moderation")
 _KEPT_IMAGE = (("context_compression", "auto"), ("context_compression", "disabled"))
-# Fields of a chat completion that say in their own way what a response says in another.
+# Fields of a chat completion that have another form in a response.
 _OF_CHAT = frozenset(
     ("messages", "n", "functions", "function_call", "max_tokens", "max_completion_tokens", "modalities", "audio")
 )
 
 
 def request_echo(body: dict[str, Any]) -> dict[str, Any]:
+    """Return all fields of the Response object that only repeat the request, without secrets."""
     given = {name: value for name, value in body.items() if name in _DEFAULTS or name in _IF_GIVEN}
     reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
     return {
@@ -78,11 +79,11 @@ def _without_null(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class ParseSettings(Struct, frozen=True):
-    """How the operator wants requests read, and what reading them needs.
+    """The operator's settings for parsing, and the functions that parsing needs.
 
-    open: `encrypted_content` → the thought that the gateway sealed in it; None if it did not.
-    repair_dangling_calls: a call without an output gets one, instead of an error.
-    runs: whether a tool that is hosted elsewhere runs at the gateway; None: none does.
+    open: decrypts `encrypted_content`; None if the gateway did not encrypt it.
+    repair_dangling_calls: a tool call without an output gets one, instead of an error.
+    runs: returns True for a built-in tool that runs at the gateway; None: none does.
     """
 
     open: Callable[[str], StoredReasoning | None]
@@ -92,10 +93,12 @@ class ParseSettings(Struct, frozen=True):
 
 
 class ResponseDraft(Struct, frozen=True):
-    """A body whose parameters are allowed; what it refers to has to be looked up before its input can be read.
+    """A body with checked parameters, whose references have to be looked up before its input can be read.
 
-    previous: the response that it goes on from; conversation: the one that it is part of; references: ids of items.
-    triggered: its input ended in a `compaction_trigger`.
+    previous: the id of the response that it continues.
+    conversation: the id of the conversation that it is part of.
+    references: ids of items.
+    triggered: its input ended with a `compaction_trigger`.
     """
 
     body: dict[str, Any]
@@ -105,19 +108,19 @@ class ResponseDraft(Struct, frozen=True):
     triggered: bool = False
 
     def input(self, known: Mapping[str, Item]) -> list[Item]:
-        """The items of the input: a text is one, and a reference is what it stands for."""
+        """Return the items of the input: a text as one item, and references replaced by their items."""
         return resolve_references(self.body.get("input", []), known)
 
 
 class InputContext(Struct, frozen=True):
-    """Items that the gateway has: `before` is the history of the input, `items` are those that it refers to."""
+    """Stored items: `before` is the history of the input, `items` are the ones that the input refers to."""
 
     before: Sequence[Item] = ()
     items: Mapping[str, Item] = {}
 
 
 def draft_response(body: dict[str, Any], settings: ParseSettings) -> ResponseDraft:
-    """Raise BadRequest, in OpenAI's words, for parameters that the API does not allow."""
+    """Check the parameters of a body.  Raise BadRequest, in OpenAI's words, if the API does not allow them."""
     check_params(body, settings.min_output_tokens)
     check_stream_options(body)
     conversation = body.get("conversation")
@@ -131,7 +134,7 @@ def draft_response(body: dict[str, Any], settings: ParseSettings) -> ResponseDra
 def parse_response(
     draft: ResponseDraft, context: InputContext, settings: ParseSettings, ledger: Warnings
 ) -> ResponseParams:
-    """Raise BadRequest, likewise, for what the input or the tools say."""
+    """Parse a draft whose references are known.  Raise BadRequest for an invalid input or tool."""
     body = draft.body
     _note_undone(body, ledger)
     request, hosted = _request(body, context, settings, ledger)
@@ -154,7 +157,7 @@ def parse_response(
 
 
 def storable_body(raw: bytes) -> bytes:
-    """A body as it may be stored: without the secrets of its tools."""
+    """Return the body for the store, without the secrets of its tools."""
     body = known(raw)
     kept = {**body, "tools": tools_echo(body["tools"])} if body.get("tools") else body
     if isinstance(items := body.get("input"), list):
@@ -167,13 +170,13 @@ def _without_secrets(item: Item) -> Item:
 
 
 def _compact_above(draft: ResponseDraft, ledger: Warnings) -> int | None:
-    """The least of the thresholds that are set."""
+    """Return the lowest of the thresholds that are set."""
     if draft.triggered:
         return 0
     managed = draft.body.get("context_management") or ()
     thresholds = [one["compact_threshold"] for one in managed if one.get("compact_threshold") is not None]
     if len(thresholds) < len(managed):
-        ledger.add("dropped", "context_management")  # nobody here knows when it would be time
+        ledger.add("dropped", "context_management")  # the gateway has no threshold of its own
     return min(thresholds, default=None)
 
 
@@ -219,7 +222,10 @@ def _generates(body: dict[str, Any], ledger: Warnings) -> bool:
 def _conversation(
     body: dict[str, Any], context: InputContext, settings: ParseSettings, ledger: Warnings, *, generates: bool
 ) -> InputMessages:
-    """Where nothing is to be said, nothing need be asked; backends want a message all the same."""
+    """Return the input as messages.
+
+    If the model generates nothing and the input is empty, an empty message stands for it: backends require a message.
+    """
     input, instructions = body.get("input", []), body.get("instructions")
     if not (generates or input or instructions or context.before):
         input = ""
@@ -233,7 +239,7 @@ def _conversation(
 
 
 def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Warnings) -> dict[str, Any]:
-    """The other parameters as a chat completion has them; what neither API knows stays as it came."""
+    """Return the other parameters as a chat completion has them.  Parameters of neither API pass unchanged."""
     rest = {}
     for name, value in body.items():
         if name in _OF_CHAT:
@@ -254,14 +260,17 @@ def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Warnings) -> d
 
 
 def _caching(options: dict[str, Any], ledger: Warnings) -> dict[str, Any]:
-    """A response may be one that is compared with another, which is here and not at the backend."""
+    """Return the cache options for the backend.
+
+    `comparison_response_id` is left out, because that response is stored at the gateway and not at the backend.
+    """
     if "comparison_response_id" in options:
         ledger.add("dropped", "prompt_cache_options.comparison_response_id")
     return {name: value for name, value in options.items() if name in ("mode", "ttl")}
 
 
 def _response_format(format: dict[str, Any]) -> dict[str, Any]:
-    """Flat here, nested in a chat completion."""
+    """Return the format as in a chat completion: nested instead of flat."""
     if format["type"] == "json_object":
         return {"type": "json_object"}
     schema = {name: value for name, value in format.items() if name != "type" and value is not None}
@@ -276,7 +285,7 @@ def _logprobs(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _note_undone(body: dict[str, Any], ledger: Warnings) -> None:
-    """Warn about parameters that have no effect here."""
+    """Warn about parameters that the gateway ignores."""
     for name in _UNDONE:
         if name in body:
             ledger.add("dropped", name)

@@ -12,19 +12,19 @@ from gateway.errors import BadRequest
 
 StoredPart = dict[str, Any]
 
-# What items and parts of a type always have; all items have an id and a status.
+# Members that all items or parts of a type have, besides an id and a status.
 _MEMBERS: dict[str, Item] = {"reasoning": {"summary": []}, "additional_tools": {"role": "developer"}}
 _PARTS: dict[str, StoredPart] = {
     "output_text": {"annotations": [], "logprobs": []},
     "input_image": {"detail": "auto"},
     "computer_screenshot": {"detail": "auto"},
 }
-# By type of item: where it has a text, or parts.
+# By type of item: the member that holds a text or parts.
 _SAID = {"message": "content", "function_call_output": "output", "custom_tool_call_output": "output"}
 # Types of items that hold definitions of tools.
 OFFERING = ("additional_tools", "tool_search_output")
 _URLS = ("image_url", "video_url")
-# By what a client has to `include` to see it: the type of an item, and the member that is null otherwise.
+# By the value of `include` that shows it: the type of an item, and the member that is null otherwise.
 _ON_DEMAND = {
     "reasoning.encrypted_content": ("reasoning", "encrypted_content"),
     "file_search_call.results": ("file_search_call", "results"),
@@ -36,9 +36,11 @@ _SOURCES = "web_search_call.action.sources"
 
 
 def complete_item(item: Item, new_id: Callable[[str], str]) -> Item:
-    """A checked item, which is no reference, in its long form: with an id, a type, a status; parts and not a text.
+    """Return a checked item, which is no reference, in its long form.
 
-    Secrets are left out.  `new_id`: a prefix → an id.
+    It has an id, a type and a status, and parts instead of a text.  Secrets are left out.
+
+    new_id: returns a new id with a prefix.
     """
     given = {name: value for name, value in item.items() if value is not None}
     type = given.get("type", "message")
@@ -54,7 +56,7 @@ def complete_item(item: Item, new_id: Callable[[str], str]) -> Item:
 
 
 def with_unique_ids(items: Iterable[Item], before: Iterable[Item], new_id: Callable[[str], str]) -> list[Item]:
-    """Items in full, behind others: one that repeats an id gets another, as it is by its id that a list goes on."""
+    """Return items in full that follow others; an item with a repeated id gets a new one, because lists page by id."""
     taken, whole = {item["id"] for item in before}, []
     for item in items:
         one = complete_item(item, new_id)
@@ -66,7 +68,7 @@ def with_unique_ids(items: Iterable[Item], before: Iterable[Item], new_id: Calla
 
 
 def visible_item(item: Item, include: Collection[str]) -> Item:
-    """An item of the store as a client sees it that wants these things included."""
+    """Return a stored item for a client, with the optional members that it includes."""
     hidden: Item = {
         member: None
         for name, (type, member) in _ON_DEMAND.items()
@@ -80,14 +82,14 @@ def visible_item(item: Item, include: Collection[str]) -> Item:
 
 
 def _full_part(part: StoredPart) -> StoredPart:
-    """URLs are flat; clients that know chat completions write them as objects."""
+    """Return a part with all members and flat URLs; clients that know chat completions write URLs as objects."""
     flat = {name: url["url"] for name in _URLS if isinstance(url := part.get(name), dict)}
     given = {name: value for name, value in part.items() if value is not None}
     return {**_PARTS.get(part["type"], {}), **given, **flat}
 
 
 def complete_added_items(given: list[Any], param: str, rules: HistoryRules, new_id: Callable[[str], str]) -> list[Item]:
-    """The items in full.  Raise BadRequest, or NotFound, for what an input could not have."""
+    """Return the items in full.  Raise BadRequest or NotFound for items that no input may have."""
     history = read_excerpt(given, param, rules)
     parse_tools(history.tools, rules.ledger)
     REASONING(history.settings.get("reasoning", {}), param)
@@ -102,5 +104,6 @@ def complete_added_items(given: list[Any], param: str, rules: HistoryRules, new_
 
 
 def duplicate_item_error(id: str, param: str) -> BadRequest:
+    """Return the error for two items with the same id."""
     message = f"Duplicate item found with id {id}. Remove duplicate items from your input and try again."
     return BadRequest(message, param=param)

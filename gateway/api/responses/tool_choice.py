@@ -1,4 +1,4 @@
-"""The tool_choice of a response in neutral terms (`spec.md` B5)."""
+"""Parse the tool_choice of a response into neutral terms."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _HOSTED = (*HOSTED, *COMPUTERS, "computer_use")
 
 
 def parse_tool_choice(tool_choice: Any, offered: OfferedTools, ledger: Warnings) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
-    """Return the forced choice and the allowed tools, None for all; raise BadRequest for an impossible choice."""
+    """Return the forced choice, and the allowed tools or None for all.  Raise BadRequest for an impossible choice."""
     _check(tool_choice, "tool_choice")
     forced = tool_choice["type"] if isinstance(tool_choice, dict) else tool_choice
     if (forced in _HOSTED and not _by_server(tool_choice, offered)) or forced in offered.dropped:
@@ -32,7 +32,7 @@ def parse_tool_choice(tool_choice: Any, offered: OfferedTools, ledger: Warnings)
         raise _not_run(min(offered.dropped))
 
     def find(data: dict[str, Any]) -> ToolName | None:
-        """Of the allowed tools those that nothing here can run are left out."""
+        """Return the named tool; None, with a warning, for an allowed tool that the gateway cannot run."""
         if server := _by_server(data, offered):
             return server
         if data["type"] in _HOSTED or data["type"] in offered.dropped:
@@ -44,13 +44,16 @@ def parse_tool_choice(tool_choice: Any, offered: OfferedTools, ledger: Warnings)
 
 
 def _by_server(data: dict[str, Any], offered: OfferedTools) -> ToolName | None:
-    """A tool of a server, or all that it has; or those of a search."""
+    """Return the named tool of an MCP server, all tools of the server, or those of a search; None for other tools."""
     named = {namespace_of(one) for one in offered.hosted if (one["type"] == "mcp") is (data["type"] == "mcp")}
     return ToolName(data.get("name") or "", place) if (place := namespace_of(data)) in named else None
 
 
 def _by_name(data: dict[str, Any], offered: OfferedTools) -> ToolName:
-    """The tool of this name: one in a namespace by its flat name, too, or by its own where no other has it."""
+    """Return the tool of this name.
+
+    A tool in a namespace may be named by its flat name, or by its own name if that is unique.
+    """
     wanted = ToolName(data["name"], data.get("namespace") or "")
     named = [ToolName(tool.name, tool.namespace) for tool in offered.tools if tool.kind in _NAMED]
     readings = (
@@ -80,7 +83,7 @@ def _not_run(type: str) -> BadRequest:
 
 
 def _one(*types: str) -> ParamCheck:
-    """An object that names a tool of one of these types."""
+    """Return a check for an object that names a tool of one of these types."""
 
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         object_of({"type": one_of(*types)})(value, param)

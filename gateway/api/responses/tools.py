@@ -1,4 +1,4 @@
-"""The tools of a response in neutral terms: what each type has to say, and what becomes of it (`spec.md` B4)."""
+"""Parse the tools of a response into neutral terms: for each type a check and a conversion."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -28,15 +28,19 @@ ToolDefinition = dict[str, Any]
 
 _IDLE = frozenset(("type", "strict", "defer_loading", "allowed_callers", "async", "output_schema"))
 _SECRET = frozenset(("authorization", "headers", "domain_secrets"))
-_OWN_LIST = "tools"  # of the request itself; others come in its input
-# What the user defines, in schemas whose properties may have any name.
+_OWN_LIST = "tools"  # the path of the request's own list; its input may hold others
+# Types that the user defines, with schemas whose properties may have any name.
 _USERS = ("function", "custom", "namespace", "tool_search")
 _STORE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,127}")
 _Key = tuple[str, str, str]
 
 
 class OfferedTools(Struct, frozen=True):
-    """hosted: definitions of what runs at the gateway; dropped: types that were left out, as nothing here runs them."""
+    """The tools of a request.
+
+    hosted: definitions of tools that run at the gateway.
+    dropped: types that were left out, because the gateway cannot run them.
+    """
 
     tools: tuple[Tool, ...]
     dropped: frozenset[str] = frozenset()
@@ -44,7 +48,7 @@ class OfferedTools(Struct, frozen=True):
 
     @property
     def server_labels(self) -> frozenset[str]:
-        """Of the servers whose tools run at the gateway."""
+        """The labels of the MCP servers whose tools run at the gateway."""
         return frozenset(one["server_label"] for one in self.hosted if one["type"] == "mcp")
 
 
@@ -57,7 +61,10 @@ def no_builtin_tools(_: ToolDefinition) -> bool:
 
 
 class _ParsedTool(Struct, frozen=True):
-    """A tool, and the path of its definition.  deferred: the model is to know of it once it has searched for it."""
+    """A tool, and the path of its definition.
+
+    deferred: the model learns of it only by a tool search.
+    """
 
     tool: Tool
     param: str
@@ -67,9 +74,10 @@ class _ParsedTool(Struct, frozen=True):
 def parse_tools(
     definitions: Sequence[tuple[ToolDefinition, str]], ledger: Warnings, runs: BuiltinToolFilter = no_builtin_tools
 ) -> OfferedTools:
-    """Definitions with their paths; one of a later list takes the place of an earlier one's.
+    """Parse definitions with their paths; a tool of a later list replaces an earlier one.
 
-    runs: whether a tool that is hosted elsewhere runs at the gateway.
+    runs: returns True for a built-in tool that runs at the gateway.
+    Raise BadRequest for an invalid definition, or two tools of the same name in one list.
     """
     tools: dict[_Key, tuple[str, _ParsedTool]] = {}  # with the path of the list
     hosted: dict[str, ToolDefinition] = {}
@@ -91,7 +99,7 @@ def parse_tools(
                 raise _twice(found)
             tools[key] = path, found
     searched = any(found.tool.kind == "tool_search" for _, found in tools.values())
-    # A list in the input has what a search has found.
+    # Lists in the input hold the tools that a search has found.
     loaded = [found.tool for path, found in tools.values() if not (found.deferred and searched and path == _OWN_LIST)]
     whole = OfferedTools(_told_apart(loaded), frozenset(dropped), tuple(hosted.values()))
     if taken := hosted.keys() & {tool.namespace for tool in loaded}:
@@ -100,13 +108,13 @@ def parse_tools(
 
 
 def namespace_of(definition: ToolDefinition) -> str:
-    """Of the tools that a model gets for one that is hosted."""
+    """Return the namespace of the tools that the model gets for a built-in tool."""
     type: str = definition["type"]
     return str(definition["server_label"]) if type == "mcp" else _NAMESPACES.get(type, type)
 
 
 def tools_echo(definitions: Sequence[ToolDefinition]) -> list[ToolDefinition]:
-    """As a Response repeats them: functions with all their fields, and never a secret."""
+    """Return the definitions as a Response repeats them: functions with all fields, and no secrets."""
     return [_echoed(definition) for definition in definitions]
 
 
@@ -118,7 +126,7 @@ def _read(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
 
 
 def _key(tool: Tool) -> _Key:
-    """The user's own tools differ by name; any other is the only one of its kind."""
+    """Return the identity of a tool: the user's tools differ by name, any other is the only one of its kind."""
     return ("user" if tool.kind in ("function", "custom") else tool.kind, tool.namespace, tool.name)
 
 
@@ -134,7 +142,7 @@ def _twice(found: _ParsedTool) -> BadRequest:
 
 
 def _told_apart(tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """The user's tools keep their names; one that is called like its type gives way."""
+    """Return the tools with distinct names: the user's tools keep theirs, and built-in ones get a number."""
     taken = {tool.name for tool in tools if _key(tool)[:2] == ("user", "")}
     return tuple(
         tool if _key(tool)[0] == "user" or tool.name not in taken else _numbered(tool, taken) for tool in tools
@@ -146,7 +154,7 @@ def _numbered(tool: Tool, taken: Set[str]) -> Tool:
     return replace(tool, name=name, definition={**tool.definition, "name": name})
 
 
-# Each type of tool
+# One function per type of tool
 
 
 def _function(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
@@ -157,7 +165,7 @@ def _function(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
 
 
 def _custom(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    """The format is nested, as it is in a chat completion."""
+    """Parse a custom tool; its format is nested, as in a chat completion."""
     data = _said(definition)
     format = data.pop("format", {"type": "text"})
     if format["type"] == "grammar":
@@ -167,7 +175,7 @@ def _custom(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
 
 
 def _namespace(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    """Parse the tools of a namespace; its description is that of each of them."""
+    """Parse the tools of a namespace; each of them gets the namespace's description."""
     for i, inner in enumerate(definition["tools"]):
         path = f"{param}.tools[{i}]"
         object_of({"type": one_of("function", "custom")})(inner, path)
@@ -200,7 +208,7 @@ def _apply_patch(_: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
 
 
 def _own(kind: ToolKind, param: str, data: ToolDefinition) -> Iterable[_ParsedTool]:
-    """A tool that is called like its type."""
+    """Return a tool with the name of its type."""
     return [_ParsedTool(Tool(kind, {"name": kind, **data}, kind), param)]
 
 
@@ -232,13 +240,16 @@ def _without_secrets(data: ToolDefinition) -> ToolDefinition:
 
 
 class _ToolType(Struct, frozen=True):
-    """read: gives the tools that a definition brings; none where nothing here can run it."""
+    """A type of tool: the check of its definition, and its conversion.
+
+    read: returns the tools of a definition; none if the client cannot run them.
+    """
 
     check: ParamCheck
     read: Callable[[ToolDefinition, str], Iterable[_ParsedTool]]
 
 
-_NAME = string_of(128, least=1)  # clients of MCP servers make longer names than the API has
+_NAME = string_of(128, least=1)  # clients of MCP servers send names longer than the API's limit
 _DESCRIBED: dict[str, ParamCheck] = {"description": string}
 _DEFERRED: dict[str, ParamCheck] = {"defer_loading": boolean}
 _SYNTAX: dict[str, ParamCheck] = {"syntax": one_of("lark", "regex"), "definition": string}
@@ -258,7 +269,7 @@ def _environment(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
 
 
 def _store(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    """An id that can be a part of a path."""
+    """Check a store's id, which becomes part of a path."""
     string(value, param)
     if not _STORE.fullmatch(value):
         message = f"Invalid '{param}': use only letters, digits, dashes, dots, colons and underscores in an id."
