@@ -1,4 +1,4 @@
-"""One choice of an answer: its text through its parser, its calls in order, its one Finish."""
+"""Normalize one choice of a response: its text through its parser, its tool calls in order, and one Finish."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -17,17 +17,20 @@ from gateway.pipeline.structured_calls import StructuredCalls
 from gateway.pipeline.text_pieces import join
 from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
 
-_SEEN = 64 << 10  # characters at the end of a text in which calls of other formats are looked for
-_MOST = 8  # events of one delta that leave as they are
-_PIECES = 256  # that the end of a text is kept in, at most
+_SEEN = 64 << 10  # characters at the end of a text that are searched for tool calls in other formats
+_MOST = 8  # events of one delta that are not joined
+_PIECES = 256  # the maximum of pieces that hold the end of a text
 
 _Words = TypeVar("_Words", TextDelta, ReasoningDelta)
 
 
 class ChoiceNormalizer:
-    """Takes raw events and gives promised ones.  It is also the ParserOutput that its text's format puts things into.
+    """Take raw events, and return events in the order that events.py promises.  It is also its format's ParserOutput.
 
-    reason: the last one that the backend gave for the end; "" before that.
+    reason: the backend's last finish reason, normalized; "" before the first one.
+    plain: text passes unchanged, and nothing waits for it.
+    straight: text goes directly to its parser.
+    thought: the number of characters of reasoning.
     """
 
     def __init__(self, index: int, setting: ParserSettings, ids: set[str]) -> None:
@@ -36,26 +39,26 @@ class ChoiceNormalizer:
         self._calls = ToolCallTracker(index, setting, ids, self._out)
         self.tool_args = self._calls.args
         self._structured: StructuredCalls | None = None  # None until the backend sends a call
-        self._passing: int | None = None  # the backend's index of the call whose next piece may go on as it is
+        self._passing: int | None = None  # the backend's index of the tool call whose next piece may pass unchanged
         self._passes: Callable[[str], bool]  # takes that piece, or returns False
         self._parse: FormatParser | None = None  # None while the backend's own events come
-        self._apart = False  # what is parsed is the backend's own reasoning
-        self._gap: list[TextDelta] = []  # white space after that, before any text
-        self._alignment: LogprobAligner | None = None  # None unless the text brings log-probabilities
+        self._apart = False  # the parser reads the backend's own reasoning
+        self._gap: list[TextDelta] = []  # white space after that reasoning, before any text
+        self._alignment: LogprobAligner | None = None  # None unless the text has log-probabilities
         self._mute: list[TextDelta] = []  # log-probabilities that came without text
-        self._limited = False  # the token limit cut the answer
-        self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
+        self._limited = False  # the token limit cut the response
+        self._echo = self._context.prefill if self._context.echoed else ""  # text that the backend will repeat
         self._said = False  # there was text
         self._shown = ""  # the last text that the format has found
-        self._parts = False  # a call stands between it and the next one
+        self._parts = False  # a tool call stands between that text and the next one
         self._seen: list[str] = []  # the end of the text, if tools were offered
-        self._pieces = 0  # so many of it are not joined yet
+        self._pieces = 0  # the number of its pieces that are not joined yet
         self._waits = setting.whole and (self._context.unopened or (setting.auto and bool(self._context.tools)))
-        self.plain = False  # text goes on as it is: nothing waits for it, and nothing is put right in it
-        self.straight = False  # text goes to its parser as it is
+        self.plain = False
+        self.straight = False
         self.reason = ""
         self._ended = False
-        self.thought = 0  # characters
+        self.thought = 0
 
     def feed(self, event: Event) -> list[Event]:
         """Return the events that the client may have now; none after the end."""
@@ -89,17 +92,17 @@ class ChoiceNormalizer:
             self._passing, self._passes = event.call, passes
 
     def _of_backend(self) -> StructuredCalls:
-        """Return the calls that the backend sends as calls."""
+        """Return the tool calls that the backend sends as calls."""
         self._structured = self._structured or StructuredCalls(self._index, self._setting, self._calls)
         return self._structured
 
     @property
     def calls(self) -> int:
-        """Return the number of tool calls so far."""
+        """The number of tool calls so far."""
         return self._calls.count
 
     def read(self, texts: Sequence[TextDelta]) -> list[Event]:
-        """`feed` of each, which have nothing but text, where they are to go straight."""
+        """Return the events of deltas that have nothing but text.  Called only while `straight` is True."""
         parse, out = self._parse, self._out
         assert parse
         if len(texts) == 1:
@@ -114,7 +117,7 @@ class ChoiceNormalizer:
         return events
 
     def _read_run(self, texts: Sequence[TextDelta], parse: FormatParser) -> None:
-        """Read several; only where there are calls is it worth to know where the pieces of each begin."""
+        """Feed several texts to the parser.  Only after a tool call do the boundaries between their events matter."""
         calls, out, place, straight = self._calls, self._out, 0, True
         for event in texts:
             if not parse.feed(event.text):
@@ -126,11 +129,11 @@ class ChoiceNormalizer:
             join(out)
 
     def finish(self, reason: str) -> None:
-        """Keep one of the API's reasons for the end: the last one counts, and content may come after it."""
+        """Keep one of the API's finish reasons: the last one counts, and content may follow it."""
         self.reason = reason
 
     def end(self) -> list[Event]:
-        """End the choice; a reason that does not fit what was said is put right."""
+        """End the choice, and return its last events.  A reason that does not fit the content is corrected."""
         if self._ended:
             return []
         reason, self._ended = self.reason or "stop", True
@@ -147,7 +150,7 @@ class ChoiceNormalizer:
         return self._taken()
 
     def fail(self) -> list[Event]:
-        """The upstream failed: what it had sent, and no Finish."""
+        """Return the content received before the upstream failed, without a Finish unless the backend gave a reason."""
         if self.reason:
             return self.end()
         self._ended = True
@@ -155,7 +158,7 @@ class ChoiceNormalizer:
         return self._taken()
 
     def _look(self) -> None:
-        """Look for calls in another format: read them in text that has not been sent, else report them."""
+        """Look for tool calls in another format: read them in text that has not been sent, else report them."""
         unsent = "".join([event.text for event in self._out if type(event) is TextDelta])
         text = "".join(self._seen)[-_SEEN:]
         if not (name := format_mismatch.format_of(text, self._setting.format, self._context)):
@@ -179,14 +182,14 @@ class ChoiceNormalizer:
         self._out += after
 
     def _join(self, place: int) -> None:
-        """Join the pieces from this place on: those of a call, or of any text if they are many."""
+        """Join the events from this position on: those of a tool call, or of any text if they are many."""
         many = len(self._out) > place + _MOST
         if many or self._calls.count:
             join(self._out, place, calls_only=not many)
 
     def _taken(self) -> list[Event]:
         if self._structured and self._structured.queue:
-            self.plain = self.straight = False  # what waited may have been text, and more of it still waits
+            self.plain = self.straight = False  # events that waited may be text, and more of it may wait
         if self._waits and not self._ended:
             return []
         if self._calls.count or self._parse:
@@ -195,9 +198,10 @@ class ChoiceNormalizer:
         self._out.clear()
         return events
 
-    # what the format finds in the text
+    # ParserOutput: called by the format's parser
 
     def text(self, text: str) -> None:
+        """Add text of the message."""
         shown = self._parted(text) if self._parts else text
         self._shown = shown
         if self._context.tools:
@@ -212,33 +216,37 @@ class ChoiceNormalizer:
             self._out.append(TextDelta(self._index, shown))
 
     def _parted(self, text: str) -> str:
-        """Return the text behind a call, apart from the text before it."""
+        """Return the text after a tool call, separated from the text before the call."""
         self._parts = False
         return text if text[:1].isspace() else f"\n{text}"
 
     def reasoning(self, text: str) -> None:
+        """Add reasoning."""
         self.thought += len(text)
         self._out.append(ReasoningDelta(self._index, text))
 
     def tool_start(self, name: str, id: str = "") -> None:
+        """Start a tool call."""
         self._parts = not self._shown[-1:].isspace() and bool(self._shown)
         self._calls.start(ToolCallStart(self._index, 0, id, name))
 
     def tool_end(self) -> None:
+        """End the open tool call."""
         self._calls.end()
 
     def incomplete_call(self, text: str) -> None:
-        """The beginning of a call without a name: nothing that anybody could use where the token limit cut it."""
+        """Take the beginning of a tool call without a name: useless if the token limit cut it, else text."""
         if self._limited:
             self._setting.ledger.add("truncated", "tool_calls")
         else:
             self.text(text)
 
     def note_dropped(self, what: str) -> None:
+        """Warn about something that was left out."""
         self._setting.ledger.add("dropped", what)
 
     def thought_end(self, tag: str) -> None:
-        """Make reasoning of all text so far, if none of it has been sent."""
+        """Turn all text so far into reasoning, if none of it has been sent."""
         self._setting.ledger.add("repaired", "content")
         if not self._waits:
             self._parts = not self._shown[-1:].isspace()
@@ -250,17 +258,18 @@ class ChoiceNormalizer:
         self._seen.clear()
 
     def _drop_logprobs(self) -> None:
-        """Report those of the text that has not been sent."""
+        """Warn if the text that has not been sent has log-probabilities."""
         if any(event.logprobs for event in self._out if type(event) is TextDelta):
             self._setting.ledger.add("dropped", "logprobs")
 
     def unread(self, format: str) -> None:
+        """Warn about a tool call in a format that was not read."""
         self._setting.ledger.add("unread", f"tool_calls={format}")
 
-    # what the backend says
+    # the backend's events
 
     def _follow(self, event: ContentEvent) -> None:
-        """Take what is not of a structured call: it follows the one that is open."""
+        """Take content other than a structured call: it follows the open call."""
         calls = self._structured
         if calls and calls.queue:
             if calls.holds:
@@ -270,6 +279,10 @@ class ChoiceNormalizer:
         self.say(event)
 
     def say(self, event: ContentEvent) -> None:
+        """Take text, reasoning and the like that need not wait.
+
+        StructuredCalls calls it for content that had to wait.
+        """
         if type(event) is TextDelta:
             self._text(event)
         else:
@@ -295,20 +308,20 @@ class ChoiceNormalizer:
         parse.feed(event.text)
 
     def _unparsed(self, event: TextDelta) -> None:
-        """Pass on text that no format reads; that of a whole answer is looked at in its end."""
+        """Pass on text that no format reads; for a whole body, keep its end for a search."""
         self._out.append(event)
         self.plain = not (self._setting.whole and self._context.tools)
         if not self.plain:
             self._seen.append(event.text)
 
     def _parser(self, format: Format) -> FormatParser:
-        """Return what reads the text, which ends the backend's own reasoning."""
+        """Return the parser of the text; the text ends the backend's own reasoning."""
         if self._apart:
             self._end_text(followed=True)
         return self._parse or self._begin(format)
 
     def _begin(self, format: Format) -> FormatParser:
-        """Text begins: a parser of its own takes it."""
+        """Return a new parser for text that begins here."""
         read = TextReader(self._setting.limit)
         if not self._context.prefill:
             self._parse = FormatParser(read, format(read, self, self._context))
@@ -320,7 +333,7 @@ class ChoiceNormalizer:
         return self._parse
 
     def _spoken(self, event: ContentEvent) -> None:
-        """The backend's own reasoning, refusal, …: first goes what the text parser holds back."""
+        """Take the backend's own reasoning, refusal and the like, after the text that the parser holds back."""
         if self._setting.format and self._thinks(event):
             return
         self._end_text(followed=True)
@@ -333,7 +346,7 @@ class ChoiceNormalizer:
         self._out.append(event)
 
     def _thinks(self, event: ContentEvent) -> bool:
-        """Look for a call in reasoning as in a thought of the text; False where none can be."""
+        """Parse reasoning for tool calls; return False if there can be none."""
         if type(event) is not ReasoningDelta or event.signature or (self._parse and not self._apart):
             return False
         format = apart(self._setting.format, self._context)
@@ -348,12 +361,12 @@ class ChoiceNormalizer:
         return True
 
     def _unechoed(self, event: _Words) -> _Words:
-        """The first words, without the beginning that the backend repeats and the client has."""
+        """Return the first text without the beginning that the backend repeats and the client has."""
         event, self._echo = replace(event, text=event.text.removeprefix(self._echo)), ""
         return event
 
     def _place_mute(self, shown: bool) -> None:
-        """Entries without text go with the text that follows, or end it; a thought's and a call's fall away."""
+        """Add entries without text to the text that follows or ends; those of reasoning and tool calls are dropped."""
         mute, self._mute = self._mute, []
         if not shown:
             self._setting.ledger.add("dropped", "logprobs")
@@ -362,7 +375,7 @@ class ChoiceNormalizer:
             self._follow(event)
 
     def _settle(self, cut: bool) -> None:
-        """End the text and every open call."""
+        """End the text and every open tool call."""
         self._passing = None
         if self._mute:
             self._place_mute(shown=bool(self._parse) or not (self._structured and self._structured.queue))
@@ -371,9 +384,9 @@ class ChoiceNormalizer:
         self._end_text(cut)
 
     def _end_text(self, cut: bool = False, *, followed: bool = False) -> None:
-        """End the text, and the call that it holds; the prompt's thought, if it left one open, is over.
+        """End the text and its tool call; reasoning that the prompt left open ends, too.
 
-        followed: the turn goes on.
+        followed: more events of the choice follow.
         """
         self.plain = self.straight = False
         if self._parse:
@@ -395,7 +408,7 @@ class ChoiceNormalizer:
             self._calls.end(cut)
 
     def _release_gap(self, followed: bool) -> None:
-        """Pass on white space after reasoning, unless the reasoning was a call and nothing else came."""
+        """Pass on white space after reasoning, unless the reasoning was a tool call and nothing else came."""
         gap, self._gap = self._gap, []
         if followed or not self._calls.count:
             self._out += gap
@@ -403,6 +416,7 @@ class ChoiceNormalizer:
             self._setting.ledger.add("dropped", "content")
 
     def end_before_call(self) -> None:
+        """End the text.  StructuredCalls calls it at the start of a tool call."""
         self._end_text(followed=True)
 
     def _align_rest(self, alignment: LogprobAligner, read: TextReader) -> None:

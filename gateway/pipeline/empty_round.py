@@ -1,7 +1,7 @@
-"""A turn that brings no answer: only reasoning or nothing, or only the markup of a tool call with nothing in it.
+"""Detect a round without content: only reasoning or nothing, or only the markup of an empty tool call.
 
-Models end such turns with `stop`, mostly after a tool result.  The policy `enforce.empty` decides whether the gateway
-asks once more.  The further round continues the same response: the client keeps the reasoning that it has.
+Models end such rounds with `stop`, mostly after a tool result.  The policy `enforce.empty` decides whether the gateway
+makes a further round.  That round continues the same response: the client keeps the reasoning that it has.
 """
 
 import re
@@ -28,7 +28,7 @@ from gateway.transforms.output_validation import FailedOutput
 from gateway.warnings import Warnings
 
 SUBJECT = "empty"
-_LONGEST = 256  # characters of markup with nothing in it
+_LONGEST = 256  # characters of empty markup
 _TAG = r"(?:</?[^\s<>]{0,32}(?:tool|function)[^\s<>]?calls?[^\s<>]{0,32}>|\[/?TOOL_CALLS?\])"
 _PART = r"(?:<[^\s<>]{0,96}|\[[/A-Z_]{0,12})"  # of a tag
 _INSIDE = rf"(?:\s|{_TAG}|\{{\s*\}}|\[\s*\])*"
@@ -39,20 +39,23 @@ _HOSTED = BuiltinItem | BuiltinEvent
 
 
 class Counted(RoundSource, Protocol):
-    """A source that counts the tool calls of its round, those that run at the gateway included."""
+    """A source that counts the tool calls of its round, including those that run at the gateway."""
 
     @property
-    def calls(self) -> int: ...
+    def calls(self) -> int:
+        """The number of tool calls so far."""
 
 
 class EmptyTurn:
-    """Hold back the text of a turn while the turn may be empty, and the end if it is.
+    """Hold back the text of a round while the round may be empty, and its end if it is.
 
-    retries: an empty turn is asked for again.  prefills: the backend goes on with reasoning that the request ends with.
+    retries: an empty round is repeated.
+    prefills: the backend continues reasoning at the end of the request.
     limit: characters of reasoning that the next request may end with.
-    before: the empty turn, if this one is the retry.
-    settled: the turn is not empty, or is over.  useless: it failed before the client had anything of it.
-    failed: this turn, if it is empty and asked for again.
+    before: the empty round, if this one is the retry.
+    settled: the round is not empty, or is over.
+    useless: the round failed before the client received anything of it.
+    failed: this round, if it is empty and will be repeated.
     """
 
     def __init__(
@@ -71,12 +74,15 @@ class EmptyTurn:
         self._thoughts: list[str] = []
         self._text = ""
         self._held: list[Event] = []
-        self._spoken = False  # the client has reasoning of this turn
+        self._spoken = False  # the client has reasoning of this round
         self.settled = self.useless = False
         self.failed: FailedOutput | None = None
 
     def feed(self, event: Event, source: Counted) -> Iterable[Event]:
-        """Return what the client may know now.  source: of the event."""
+        """Return the events that the client may have now.
+
+        source: the source of the event.
+        """
         if self.settled or isinstance(event, _ASIDE):
             return (event,)
         if isinstance(event, TextDelta):
@@ -135,7 +141,7 @@ class EmptyTurn:
         return self._first(self._before)
 
     def _first(self, before: FailedOutput) -> Iterable[Event]:
-        """End the response as the empty turn did."""
+        """End the response as the empty round did."""
         self.settled = True
         self._ledger.add("unenforced", SUBJECT)
         self._ledger.put(before.entries)
@@ -152,32 +158,38 @@ class EmptyTurn:
 
 
 class Watched:
-    """A source whose turn may be empty."""
+    """A RoundSource whose round may be empty."""
 
     def __init__(self, source: Counted, turn: EmptyTurn) -> None:
         self._source, self._turn = source, turn
         self.answered = source.answered
 
     def feed(self, data: bytes) -> list[Event]:
+        """Return the events of the data that the client may have now."""
         events = self._source.feed(data)
         return events if self._turn.settled else self._heard(events)
 
     def close(self) -> list[Event]:
+        """Return the last events of a round whose body has ended."""
         return self._heard(self._source.close())
 
     def fail(self, problem: Problem) -> list[Event]:
+        """Return the last events of a round that failed."""
         return self._heard(self._source.fail(problem))
 
     @property
     def usage(self) -> Usage:
+        """The usage of the round; zero if the client received nothing of it."""
         return Usage(0, 0) if self._turn.useless else self._source.usage
 
     @property
     def done(self) -> bool:
+        """True if the backend has announced the end of the round."""
         return self._source.done
 
     @property
     def feed_one(self) -> Lone | None:
+        """The decoder for one more chunk of the last form; None without such a form."""
         read = self._source.feed_one
         if self._turn.settled or not read:
             return read

@@ -1,6 +1,6 @@
-"""Several upstream rounds as the choices of one, where a server gives but one choice at a time.
+"""Merge several upstream rounds into one with several choices, for servers that generate one choice at a time.
 
-To a Pipeline it is an UpstreamReader; which of its members the bytes are of, is said before: `current`.
+A Pipeline uses a FanOut as its RoundSource.  The relay sets `current` to the member that the next bytes belong to.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,39 +16,49 @@ from gateway.transforms import EventFilter
 
 
 class FanOut:
-    """filters: see all choices, so that they are one answer; the members have none."""
+    """Merge rounds of one choice each.
+
+    members: one reader per choice, without filters.
+    filters: applied to the merged events, so that they see all choices.
+    """
 
     feed_one = None
-    done = False  # as far as is known before all of their bodies have ended
+    done = False  # unknown until all bodies have ended
 
     def __init__(self, members: Sequence[UpstreamReader], filters: Sequence[EventFilter] = ()) -> None:
         self._members, self._filters = members, filters
         self._counted: dict[int, Usage] = {}  # by member
-        self._ended: list[Event] = []  # events of ended upstreams that are not passed on yet
+        self._ended: list[Event] = []  # events of ended members that are not passed on yet
         self.current = 0
 
     def answered(self, content_type: str) -> None:
+        """Pass on the content type of the current member's response."""
         self._members[self.current].answered(content_type)
 
     def feed(self, data: bytes) -> list[Event]:
+        """Return the events of the current member's data, after those of ended members."""
         return self._told(self._member.feed(data) if data else ())
 
     def end(self) -> Problem | None:
-        """The current one's body came to its end; what that brings is told with what comes next.  Why it failed."""
+        """End the current member, whose body has ended, and return its problem if it failed.
+
+        Its last events go out with the next ones.
+        """
         ended = [*self._merged(self._member.close())]
         self._ended += ended
         return next((event.problem for event in ended if isinstance(event, Failure)), None)
 
     def close(self) -> list[Event]:
-        """End all choices."""
+        """End all choices, and return the last events."""
         return [*self._told(()), *transforms.close_filters(self._filters)]
 
     def fail(self, problem: Problem) -> list[Event]:
-        """The current one's body broke off, and the answer with it."""
+        """Fail all choices, because the current member's body broke off, and return the last events."""
         return [*self._told(self._member.fail(problem)), *transforms.close_filters(self._filters)]
 
     @property
     def usage(self) -> Usage:
+        """The usage of all members, with the prompt counted once."""
         return _sum(member.usage for member in self._members)
 
     @property
@@ -60,7 +70,7 @@ class FanOut:
         return [*transforms.apply_filters(self._filters, [*ended, *self._merged(events)])]
 
     def _merged(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Yield events of one upstream as a choice of the whole; its failure is the failure of all."""
+        """Yield the events of the current member as those of its choice; its failure is the failure of all."""
         for event in events:
             if isinstance(event, Failure):
                 yield from self._lost(event.problem)
@@ -69,7 +79,7 @@ class FanOut:
                 yield self._placed(event, self.current)
 
     def _lost(self, problem: Problem) -> Iterator[Event]:
-        """Yield the usage of the other upstreams."""
+        """Yield the usage of the other members."""
         for place, member in enumerate(self._members):
             if place != self.current:
                 events = member.fail(problem)
@@ -86,6 +96,6 @@ class FanOut:
 
 
 def _sum(usages: Iterable[Usage]) -> Usage:
-    """The prompt is one, however often it was read."""
+    """Return the sum, with the prompt counted once, although each member read it."""
     first, *more = usages
     return sum((replace(usage, prompt=0, cached=0, kept=0) for usage in more), first)

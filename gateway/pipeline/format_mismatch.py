@@ -13,13 +13,13 @@ from gateway.formats.spec import FormatSpec
 from gateway.formats.tool_names import resolve
 
 _NO_CALLS = ("auto", "native", "think", "response_template")
-_SHORTEST = 4  # characters of a tag that means a call wherever it stands
+_SHORTEST = 4  # characters of a tag that marks a tool call anywhere in a text
 
 
 def format_of(text: str, read_in: Format | None, context: ParseContext) -> str:
     """Return the name of the format in which a text calls an offered tool; "" if it calls none.
 
-    read_in: the format that has found no call.
+    read_in: the format that has found no tool call.
     """
     if not may_call(text):
         return ""
@@ -34,12 +34,12 @@ def format_of(text: str, read_in: Format | None, context: ParseContext) -> str:
 
 
 def may_call(text: str) -> bool:
-    """Return whether a text has what begins a call in any format."""
+    """Return True if a text has the beginning of a tool call in any format."""
     return bool(_all_tags().search(text)) or text.lstrip().startswith(_all_first())
 
 
 def calls(text: str, format: Format, context: ParseContext) -> bool:
-    """Return whether a text calls an offered tool in a format."""
+    """Return True if a text calls an offered tool in a format."""
     read, emit = TextReader(), _Calls(context)
     parse = FormatParser(read, format(read, emit, alone(context)))
     parse.feed(text)
@@ -48,7 +48,7 @@ def calls(text: str, format: Format, context: ParseContext) -> bool:
 
 
 def alone(context: ParseContext) -> ParseContext:
-    """Return what is known of a text that stands for itself."""
+    """Return the context without everything before the text."""
     return replace(context, thought_open=False, in_thought=None, forced=None, prefill="", echoed=False)
 
 
@@ -68,18 +68,19 @@ def _all_first() -> tuple[str, ...]:
 
 
 class _Calls:
-    """An Emit that remembers one thing: an offered tool is called."""
+    """A ParserOutput that only remembers that an offered tool was called."""
 
     def __init__(self, context: ParseContext) -> None:
         self._tools, self.found = context.tools, False
 
     def tool_start(self, name: str, id: str = "") -> None:
+        """Note a call of an offered tool."""
         self.found |= resolve(name, self._tools) in self._tools
 
     def tool_end(self) -> None:
-        pass
+        """Ignore the end of a tool call."""
 
     def text(self, text: str) -> None:
-        pass
+        """Ignore the text; also the other outputs."""
 
     reasoning = tool_args = incomplete_call = note_dropped = unread = thought_end = text

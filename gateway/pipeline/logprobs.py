@@ -1,6 +1,6 @@
-"""Log-probabilities kept beside a text by offset, while a parser decides what of the text is said.
+"""Keep log-probabilities by the offset of their text, while a parser decides which text the client gets.
 
-Pure bookkeeping: it knows no formats and no events but the entries themselves.
+Pure bookkeeping: it knows no formats and no events except the entries themselves.
 """
 
 from collections import deque
@@ -10,14 +10,21 @@ from gateway.events import Logprob
 
 
 class LogprobAligner:
-    """`feed` says what came, `take` gives the entries of what is said; those of markers and arguments fall away."""
+    """Take text with entries in `feed`, and return the entries of shown text in `take`.
+
+    Entries of markers and arguments are dropped.
+
+    fed: the number of characters before the first entries.
+    dropped: entries of text that was not shown were dropped.
+    """
 
     def __init__(self, fed: int) -> None:
-        self._fed = fed  # characters that came, the first of them perhaps without entries
+        self._fed = fed  # characters so far
         self._waiting: deque[tuple[int, int, Logprob]] = deque()  # start and end in the text, entry
         self.dropped = False
 
     def feed(self, text: str, entries: Sequence[Logprob]) -> None:
+        """Add the next text with its entries."""
         start, self._fed = self._fed, self._fed + len(text)
         for entry in entries:
             end = min(start + len(entry.token), self._fed)
@@ -25,11 +32,11 @@ class LogprobAligner:
             start = end
 
     def take(self, end: int, length: int) -> tuple[Logprob, ...]:
-        """The entries of the text of this length that ends at offset `end`."""
+        """Return the entries of the text of this length that ends at offset `end`."""
         return self._pop(end - length, end)
 
     def rest(self, offset: int) -> tuple[Logprob, ...]:
-        """At the end of the text, of which `offset` characters are done: entries of tokens that show nothing."""
+        """Return the entries of tokens without visible text, at the end of a text that was read up to `offset`."""
         return self._pop(offset, self._fed + 1)
 
     def _pop(self, begin: int, end: int) -> tuple[Logprob, ...]:

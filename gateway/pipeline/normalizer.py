@@ -1,4 +1,4 @@
-"""Keeps the promise of events.py, whatever a backend sends: one order, one open call, one Finish per choice."""
+"""Keep the promise of events.py, whatever a backend sends: one order, one open call, one Finish per choice."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
@@ -27,22 +27,22 @@ _REASONS = {
         ("content_filter", "safety", "refusal", "sensitive", "blocklist", "recitation", "guardrail"), "content_filter"
     ),
 }  # fmt: skip
-_PARTS = 3  # of a whole answer that is all right: its usage, text and end
-_FITTING = ("stop", "length")  # reasons to end a text
+_PARTS = 3  # the events of a whole response that passes unchanged: usage, text and finish
+_FITTING = ("stop", "length")  # the finish reasons of a text
 _FAILED = frozenset(("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource"))
 
 
 class Normalizer(Struct, eq=False):
-    """Raw events in, promised events out."""
+    """Take raw events, and return events in the order that events.py promises."""
 
     _setting: ParserSettings
     _choices: dict[int, ChoiceNormalizer] = {}
-    _ids: set[str] = set()  # of calls
+    _ids: set[str] = set()  # of tool calls
     _closed: bool = False  # all choices have ended
     failed: bool = False
 
     def has_finished(self, least: int = 1) -> bool:
-        """True if each choice that has begun came to its end, and there are so many."""
+        """Return True if at least `least` choices have begun, and each of them has a finish reason."""
         return len(self._choices) >= least and all([choice.reason for choice in self._choices.values()])
 
     @property
@@ -52,23 +52,26 @@ class Normalizer(Struct, eq=False):
 
     @property
     def thought(self) -> int:
-        """Characters of reasoning so far."""
+        """The number of characters of reasoning so far."""
         return sum([choice.thought for choice in self._choices.values()])
 
     @property
     def calls(self) -> int:
-        """Return the number of tool calls so far."""
+        """The number of tool calls so far."""
         return sum([choice.calls for choice in self._choices.values()])
 
     def passes_unchanged(self, event: Event) -> bool:
-        """True if it is all that comes of it, and nothing else is changed by it."""
+        """Return True if `feed` would return just this event, without further effect."""
         if type(event) is not TextDelta:
             return False
         choice = self._choices.get(event.choice)
         return choice is not None and choice.plain
 
     def body_passes_unchanged(self, answer: Sequence[Event]) -> bool:
-        """True if a whole answer, of which nothing has been fed, is all that would come of it, its end included."""
+        """Return True if `feed` and `close` would return just these events of a whole body.
+
+        Called before any of them has been fed.
+        """
         if len(answer) != _PARTS or self._setting.format or self._setting.context.echoed:
             return False
         usage, text, end = answer
@@ -80,6 +83,7 @@ class Normalizer(Struct, eq=False):
         return not (self._setting.context.tools and may_call(text.text))
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events that the client may have now; none after a failure."""
         if self.failed:
             return ()
         if arm := self._arms.get(type(event)):
@@ -88,13 +92,13 @@ class Normalizer(Struct, eq=False):
         return (self._choices.get(spoken.choice) or self._open(spoken.choice)).feed(spoken)
 
     def run(self, events: Sequence[Event]) -> list[Event]:
-        """`feed` of each; they differ in their texts alone."""
+        """Return the events of several that differ only in their texts, as `feed` would for each."""
         if are_texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
             return choice.read(events)
         return [told for event in events for told in self.feed(event)]
 
     def close(self) -> Iterable[Event]:
-        """End all choices; a missing reason is "stop"."""
+        """End all choices, and return their last events.  A missing finish reason becomes "stop"."""
         if self.failed or self._closed:
             return ()
         if not self.has_finished():
@@ -108,7 +112,7 @@ class Normalizer(Struct, eq=False):
         return events
 
     def fail(self, problem: Problem) -> Iterable[Event]:
-        """Release what came, then the Failure; nothing after it."""
+        """Return the content received so far, then the Failure; nothing follows it."""
         if self.failed:
             return ()
         self.failed = True

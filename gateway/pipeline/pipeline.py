@@ -1,7 +1,7 @@
-"""One request: rounds in, client bytes out.
+"""Turn the rounds of one request into bytes for the client.
 
-Pure.  It tells its caller what to do next and never does it; retries, background mode and WebSocket are callers, or
-other drivers, of the same Turn.  A round is one of a backend, or one of the gateway's own tools between two of those.
+Pure.  It returns the actions that its caller has to take, and takes none itself.  Retries, background mode and
+WebSocket are callers of the same Pipeline.  A round runs at a backend, or runs the gateway's own tools in between.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,77 +16,107 @@ from gateway.request import Request
 
 
 class SendBytes(Struct, frozen=True):
+    """Send these bytes to the client."""
+
     data: bytes
 
 
 class StartCall(Struct, frozen=True):
+    """Start the upstream call of a round."""
+
     request: Request
 
 
 class RoundFailed(Struct, frozen=True):
-    """The round came to nothing, and nothing was told of it: `start` another, or `give_up`."""
+    """Report that the round failed before the client received anything of it.
+
+    The caller calls `start` again, or `end_after_failure`.
+    """
 
     problem: Problem
 
 
 class StoreResponse(Struct, frozen=True):
-    """The whole answer, to be stored before the client hears that it is over; then `kept` goes on."""
+    """Store the whole response before the client receives its end, then call `kept`."""
 
     record: dict[str, Any]
 
 
 class EndResponse(Struct, frozen=True):
-    pass
+    """End the response."""
 
 
 _APART = frozenset((Usage, ExtraField, Failure))
 _NOTHING = Usage(0, 0)
-_FEW = 3  # events, of which it would cost more to see which are of one type
+_FEW = 3  # events that are encoded one by one, because grouping them by type costs more
 
 PipelineAction = SendBytes | StartCall | RoundFailed | StoreResponse | EndResponse
-Lone = Callable[[bytes], Sequence[Event] | None]  # what data means; None where it has to be fed
+Lone = Callable[[bytes], Sequence[Event] | None]  # decodes one chunk; None if the data has to go through `feed`
 
 
 class ResponseEncoder(Protocol):
-    """A dialect out: how a client is told what happens.  Usage is the sum of all rounds, the last one holds.
+    """Encode events for the client of one API.  Usage is the sum of all rounds; the last one holds."""
 
-    encode: takes events that follow one another and are of one type, at least one; how many at a time makes no
-        difference.
-    record: what is to be stored of the answer, None for nothing; close: the end, and whether that has been done.
-    """
+    def start(self) -> bytes:
+        """Return the bytes before the first content."""
 
-    def start(self) -> bytes: ...
-    def encode(self, *events: Event) -> bytes: ...
-    def keep_alive(self) -> bytes: ...
-    def stored_object(self) -> dict[str, Any] | None: ...
-    def close(self, *, kept: bool) -> bytes: ...
+    def encode(self, *events: Event) -> bytes:
+        """Return the bytes for consecutive events of one type, at least one.
+
+        The output does not depend on how the events are grouped.
+        """
+
+    def keep_alive(self) -> bytes:
+        """Return bytes that keep the connection open."""
+
+    def stored_object(self) -> dict[str, Any] | None:
+        """Return the object to store at the end; None for nothing."""
+
+    def close(self, *, kept: bool) -> bytes:
+        """Return the last bytes.
+
+        kept: the response is stored.
+        """
 
 
 class RoundSource(Protocol):
-    """Where a round's events come from: an UpstreamReader, a FanOut of them, or the tools that run at the gateway.
+    """Source of a round's events: an UpstreamReader, a FanOut, or the tools that run at the gateway."""
 
-    lone: a short way for data that is one payload more like the last, if there is such a way until the next `feed`.
-    done: it has said that this was all; what is missing is the end of its body.
-    """
+    def answered(self, content_type: str) -> None:
+        """Take the content type of the upstream's response, before its first data."""
 
-    def answered(self, content_type: str) -> None: ...
-    def feed(self, data: bytes) -> list[Event]: ...
-    def close(self) -> list[Event]: ...
-    def fail(self, problem: Problem) -> list[Event]: ...
+    def feed(self, data: bytes) -> list[Event]:
+        """Return the events of the data."""
+
+    def close(self) -> list[Event]:
+        """Return the last events of a body that has ended."""
+
+    def fail(self, problem: Problem) -> list[Event]:
+        """Return the last events of a body that broke off."""
+
     @property
-    def usage(self) -> Usage: ...
+    def usage(self) -> Usage:
+        """The usage so far, estimated if the backend has not counted it."""
+
     @property
-    def feed_one(self) -> Lone | None: ...
+    def feed_one(self) -> Lone | None:
+        """A decoder for data that is one more chunk of the last form, valid until the next `feed`; else None."""
+
     @property
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """True if the backend has announced the end, and only the end of the body is missing."""
 
 
 class Pipeline:
-    """start, then per round answered, feed* and close or fail; kept.
+    """Run the rounds of one response.
 
-    again: what to ask after a round that came to its end, if that was not the last; asked once for each round.
-    begun: the client has been given content; spoken: by this round.  One that has not is no end if it fails.
-    problem: why the round failed, if it did; the client is told of it at the end only.
+    Order of calls: start, then per round answered, any number of feed, and close or fail; at the end kept.
+
+    open_round: returns the source of a new round.
+    again: called once after each round that ended well; returns the request of the next round, None after the last.
+    begun: the client has received content.
+    round_has_content: the client has received content of this round.  Without it, a failed round may be repeated.
+    problem: the failure of the round; the client receives it only at the end of the response.
     """
 
     def __init__(
@@ -98,7 +128,7 @@ class Pipeline:
     ) -> None:
         self._request, self._open_round, self._endpoint, self._again = request, open_round, endpoint, again
         self._spent = _NOTHING  # of the rounds before
-        self._counted: Usage | None = None  # of this one, once it is told
+        self._counted: Usage | None = None  # of this round, once the backend has sent it
         self._running = False
         self._started = False
         self._lone: Lone | None = None
@@ -107,17 +137,18 @@ class Pipeline:
         self.problem: Problem | None = None
 
     def start(self) -> list[PipelineAction]:
+        """Start a round."""
         self.problem, self._counted, self._running, self.round_has_content = None, None, True, False
         self._upstream, self._lone = self._open_round(self._request), None
         return [StartCall(self._request)]
 
     def add_usage(self, usage: Usage) -> None:
-        """Count what was used on the way to the first round."""
+        """Count usage before the first round, such as that of a compaction."""
         self._spent += usage
 
     @property
     def usage(self) -> Usage:
-        """Tokens by now; where they were not counted, as the round goes on or broke off, they are estimated."""
+        """The tokens so far; estimated if a round goes on or broke off before the backend counted them."""
         return self._spent + self._round_usage if self._running else self._spent
 
     @property
@@ -125,19 +156,24 @@ class Pipeline:
         return self._counted or self._upstream.usage
 
     def answered(self, content_type: str) -> None:
+        """Take the content type of the upstream's response."""
         self._upstream.answered(content_type)
 
     def begin_response(self) -> bytes:
-        """The head of the answer, if it did not go out yet."""
+        """Return the bytes before the first content, at the first call only."""
         started, self._started = self._started, True
         return b"" if started else self._endpoint.start()
 
     def keep_alive(self) -> bytes:
+        """Return bytes that keep the client's connection open."""
         return self._endpoint.keep_alive()
 
     @property
     def done(self) -> bool:
-        """The round that goes on has said that this was all: it is to be closed, whether its body ends or not."""
+        """True if the backend has announced the end of the round.
+
+        The caller then closes the round without waiting for the end of the body.
+        """
         return self._running and self._upstream.done
 
     def feed(self, data: bytes) -> bytes:
@@ -149,37 +185,40 @@ class Pipeline:
         return self._encode_events(events) if events else b""
 
     def feed_one(self, data: bytes) -> bytes | None:
-        """The same of a chunk that comes alone, amid others of its form; None of anything else, and nothing is done."""
+        """Return the client's data for one more chunk of the last form; None, without effect, for other data."""
         events = self._lone(data) if self._lone else None
         return None if events is None else self._encode_events(events)
 
     def fail(self, problem: Problem) -> list[PipelineAction]:
-        """The round broke off; what it had sent is delivered first."""
+        """End a round that broke off; the content received before is delivered first."""
         return self._finish_round(self._encode_events(self._upstream.fail(problem)))
 
     def close(self) -> list[PipelineAction]:
-        """The round is over: end the turn, or go on with another."""
+        """End a round whose body has ended: end the response, or start the next round."""
         return self._finish_round(self._encode_events(self._upstream.close()))
 
     def end(self, problem: Problem) -> list[PipelineAction]:
-        """End the response for this reason, without further attempts; deliver what had arrived."""
-        if self.problem:  # one round has failed, and the other has not begun
+        """End the response for this reason, without further attempts; deliver the content received so far."""
+        if self.problem:  # the last round has failed, and the next one has not begun
             self.problem = problem
             return self._finish_response(b"")
         return self._finish_response(self._encode_events(self._upstream.fail(problem)))
 
     def end_after_failure(self) -> list[PipelineAction]:
-        """Nothing else is tried after a round that Failed."""
+        """End the response after a RoundFailed, without a further attempt."""
         return self._finish_response(b"")
 
     def kept(self, *, well: bool) -> list[PipelineAction]:
-        """The answer has been stored, or could not be."""
+        """End the response after a StoreResponse.
+
+        well: the response was stored.
+        """
         return [SendBytes(self._endpoint.close(kept=well)), EndResponse()]
 
     def _finish_round(self, last: bytes) -> list[PipelineAction]:
         failed_at_once = (
             self.problem and not self.round_has_content
-        )  # then the backend has done nothing that was of use
+        )  # then tokens that the backend did not count are not estimated
         if used := self._counted if failed_at_once else self._round_usage:
             self._spent += used
         self._counted, self._running = None, False
@@ -199,9 +238,7 @@ class Pipeline:
         return [SendBytes(last), StoreResponse(record)]
 
     def _encode_events(self, events: Sequence[Event]) -> bytes:
-        if (
-            len(events) == 1 and self.round_has_content and type(events[0]) not in _APART
-        ):  # almost always where chunks come alone
+        if len(events) == 1 and self.round_has_content and type(events[0]) not in _APART:  # the usual case of a stream
             return self._endpoint.encode(events[0])
         if len(events) > _FEW:
             return self._encode_runs(events)
@@ -216,7 +253,7 @@ class Pipeline:
         return output
 
     def _encode_runs(self, events: Iterable[Event]) -> bytes:
-        """The same of many: those that follow one another and are of one type are told together."""
+        """Encode many events: consecutive events of one type together."""
         items: list[bytes] = []
         for kind, run in groupby(events, type):
             if kind in _APART:
@@ -228,12 +265,12 @@ class Pipeline:
         return b"".join(items)
 
     def _begin_content(self) -> bytes:
-        """There is content; what the client gets before it."""
+        """Note that there is content, and return the bytes before it."""
         self.begun = self.round_has_content = True
         return self.begin_response()
 
     def _encode_non_content(self, event: Event) -> bytes:
-        """Encode an event that is no content."""
+        """Encode an event other than content."""
         if isinstance(event, Usage):
             self._counted = event
             return self._endpoint.encode(self._spent + event)

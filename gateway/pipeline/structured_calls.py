@@ -1,10 +1,10 @@
 """Order the tool calls that a backend sends as calls: the client gets one after another.
 
-A call stays open until its arguments are a complete object, or the answer ends.  Text, reasoning and other calls that
-arrive before that follow it.  A call whose name has not arrived waits for it, and all that follows waits with it.
+A call stays open until its arguments are a complete object, or the response ends.  Text, reasoning and other calls
+that arrive before that follow it.  A call without a name waits for it, and all that follows waits, too.
 
-Known and repaired: a name in pieces, a head that is repeated, arguments before the name, each delta with all of the
-arguments so far, the arguments once more after their end, and a second call that is the first one again.
+Known faults are repaired: a name in pieces, a repeated head, arguments before the name, deltas with all of the
+arguments so far, arguments repeated after their end, and a second call that repeats the first one.
 """
 
 from collections import deque
@@ -23,16 +23,20 @@ from gateway.formats.schema_types import of_tool
 from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
 
 _LONGEST_EMPTY = 8  # characters of `{}` with white space
-_BEFORE_VALUE = (":", "[", ",")  # after these an object may begin with the same characters as the arguments
+_BEFORE_VALUE = (":", "[", ",")  # after these, an inner object may begin with the same characters as the arguments
 
 
 class StructuredCall:
-    """Heads and arguments in.
+    """One tool call of the backend, from its heads and arguments.
 
-    twin: a call with the same id; this one may be that one again.
-    size: characters of the arguments as they came.
-    closed: no more of it comes; ended: the client has been told so.
-    repaired: the arguments are not passed on as they came; surplus: something that came after them is not passed on.
+    twin: a call with the same id, which this one may repeat.
+    size: characters of the arguments as received.
+    sent: the arguments that the client has received.
+    started: the client has received the start.
+    closed: no more of it comes.
+    ended: the client has received the end.
+    repaired: the arguments are not passed on unchanged.
+    surplus: something after the arguments is not passed on.
     """
 
     def __init__(self, head: ToolCallStart, context: ParseContext, twin: "StructuredCall | None" = None) -> None:
@@ -41,41 +45,41 @@ class StructuredCall:
         self._tools, self._twin = context.tools, twin
         self._raw: list[str] = []
         self.size = 0
-        self.sent: list[str] = []  # what the client has got, for who ends the call
-        self._doubtful = ""  # the last delta, which may be all arguments so far
+        self.sent: list[str] = []  # shared with the ToolCallTracker, which completes the arguments
+        self._doubtful = ""  # the last delta, which may repeat all arguments so far
         self._cumulative = False
         self._json: list[str] = []  # pieces for the client
         self._arguments: Arguments | None = None
-        self._repeat = 0  # characters of the arguments that came once more
+        self._repeat = 0  # characters of the arguments that were repeated
 
     @property
     def raw(self) -> str:
-        """The arguments as they came."""
+        """The arguments as received."""
         self._raw = ["".join(self._raw)]
         return self._raw[0]
 
     @property
     def certain(self) -> bool:
-        """True if it is certain which tool is called, and that this is not the twin again."""
+        """True if it is certain which tool is called, and that the call does not repeat its twin."""
         if self._twin and not (self.complete or self.closed):
             return False
         return bool(self.name) and (bool(self.size) or self.closed or tool_names.certain(self.name, self._tools))
 
     @property
     def repeated(self) -> bool:
-        """True if the call is its twin again."""
+        """True if the call repeats its twin."""
         return self._twin is not None and (self.complete or self.closed) and _same(self.raw, self._twin.raw)
 
     @property
     def complete(self) -> bool:
-        """True if the arguments are an object with something in it, or an empty one that the tool expects."""
+        """True if the arguments are an object with members, or an empty one that the tool expects."""
         if self._arguments and self._arguments.complete:
             return True
         empty = self.size < _LONGEST_EMPTY and self.raw.strip() == "{}"
         return empty and self.name in self._tools and not self._tools[self.name].get("properties")
 
     def repeats(self, head: ToolCallStart) -> bool:
-        """Take a further head with the same index, and return whether it is one of this call."""
+        """Take a further head with the same index, and return True if it belongs to this call."""
         if head.id and self.id and head.id != self.id:
             return False
         if not head.name:
@@ -94,7 +98,7 @@ class StructuredCall:
         return True
 
     def passes(self, piece: str) -> bool:
-        """Take a piece that the client gets as it came; return False where it has to be looked at."""
+        """Take a piece that the client gets unchanged; return False if it needs a check."""
         size, arguments = len(piece), self._arguments
         if arguments and size < self.size and not self._doubtful and arguments.passes(piece):
             self._raw.append(piece)
@@ -106,7 +110,7 @@ class StructuredCall:
     def feed(self, piece: str) -> None:
         """Take the next piece of the arguments."""
         size, arguments = len(piece), self._arguments
-        if arguments and size < self.size and not (arguments.over or self._doubtful):  # as nearly always
+        if arguments and size < self.size and not (arguments.over or self._doubtful):  # the usual case
             self._raw.append(piece)
             self.size += size
             arguments.feed(piece)
@@ -118,14 +122,17 @@ class StructuredCall:
             self._add(fresh)
 
     def json(self) -> str:
-        """Take the arguments that are new for the client."""
+        """Remove and return the arguments that are new for the client."""
         pieces = self._json
         json = pieces[0] if len(pieces) == 1 else "".join(pieces)
         pieces.clear()
         return json
 
     def close(self, cut: bool = False) -> None:
-        """No more comes.  cut: not by the model's will."""
+        """End the arguments.
+
+        cut: the model did not end them itself.
+        """
         if self.closed:
             return
         if self._doubtful:
@@ -138,7 +145,7 @@ class StructuredCall:
         self.repaired |= self._cumulative or bool(self._arguments and self._arguments.repaired)
 
     def _fresh(self, piece: str) -> str:
-        """Return what is new in a delta, which may begin with all of the arguments so far; "" if that is in doubt."""
+        """Return the new part of a delta, which may repeat all arguments so far; "" if that is in doubt."""
         if doubtful := self._doubtful:
             self._doubtful = ""
             if not piece.startswith(doubtful):
@@ -159,7 +166,7 @@ class StructuredCall:
             self._write(fresh)
 
     def _write(self, piece: str) -> None:
-        """Make JSON of arguments."""
+        """Repair a piece of the arguments, and keep it for the client."""
         if not self._arguments:
             tool = self._tools.get(tool_names.resolve(self.name, self._tools))
             self._arguments = Arguments(self._json.append, of_tool(tool))
@@ -168,12 +175,12 @@ class StructuredCall:
             self._take_rest(rest)
 
     def _take_rest(self, rest: str) -> None:
-        """Take what stands behind the arguments in the same piece."""
+        """Take the text behind the arguments in the same piece."""
         self._raw = [self.raw.removesuffix(rest)]
         self._after(rest)
 
     def _after(self, piece: str) -> None:
-        """Compare what comes after the end of the arguments, which may be the arguments once more."""
+        """Compare text after the end of the arguments, which may repeat them."""
         if self.raw.startswith(piece, self._repeat):
             self._repeat = (self._repeat + len(piece)) % max(len(self.raw), 1)
             self.repaired = True
@@ -192,26 +199,26 @@ def _is_json(text: str) -> bool:
 
 
 def _same(first: str, second: str) -> bool:
-    """Compare arguments as JSON, or as text if they are none."""
+    """Return True if arguments are equal as JSON, or as text if they are none."""
     if first == second:
         return True
     return _is_json(first) and _is_json(second) and json.decode(first) == json.decode(second)
 
 
 class Owner(Protocol):
-    """The choice that owns the calls.  They are lent it for each event, as they would be a cycle with it."""
+    """The choice that owns the calls.  Each method takes it as an argument, because an attribute would be a cycle."""
 
     def say(self, event: ContentEvent) -> None:
         """Take text, reasoning and the like that had to wait."""
 
     def end_before_call(self) -> None:
-        """End the text, as a call starts."""
+        """End the text, because a tool call starts."""
 
 
 class StructuredCalls:
-    """The calls of one choice.
+    """The tool calls of one choice.
 
-    queue: what has not been delivered in full; the first one is the open call.
+    queue: calls and content that are not delivered in full; the first one is the open call.
     """
 
     def __init__(self, choice: int, setting: ParserSettings, calls: ToolCallTracker) -> None:
@@ -219,17 +226,17 @@ class StructuredCalls:
         self._known: dict[int, StructuredCall] = {}  # by the backend's index, the last one of each
         self._ids: dict[str, StructuredCall] = {}  # by the backend's id, the first one of each
         self.queue: deque[StructuredCall | ContentEvent] = deque()
-        self._held = 0  # characters that wait
+        self._held = 0  # characters in the queue behind the open call
 
     @property
     def holds(self) -> bool:
-        """True if what is not of the open call has to wait."""
+        """True if content other than the open call's has to wait."""
         if len(self.queue) == 1 and isinstance(first := self.queue[0], StructuredCall):
             return not first.complete
         return bool(self.queue)
 
     def start(self, head: ToolCallStart, owner: Owner) -> None:
-        """Take the head of a call: a new one, or one that is known again."""
+        """Take the head of a call: a new one, or one that repeats a known call."""
         known = self._known.get(head.call)
         if known and not known.ended:
             if known.repeats(head):
@@ -238,7 +245,7 @@ class StructuredCalls:
             self._setting.ledger.add("repaired", "tool_calls.index")
             known.close()
         elif known and not head.name and head.id == known.id:
-            return  # a delta that has nothing but the id again
+            return  # a delta with nothing but the repeated id
         self._add(head)
         self._go_on(owner)
 
@@ -256,29 +263,32 @@ class StructuredCalls:
         self._go_on(owner)
 
     def passes(self, index: int) -> Callable[[str], bool] | None:
-        """Return `passes` of the open call, if this is its index for the backend and the client, and nothing waits."""
+        """Return `passes` of the open call, if the client knows it by the same index and nothing waits."""
         call = self._known[index]
         return call.passes if self._alone(call) and index == self._calls.count - 1 else None
 
     def _alone(self, call: StructuredCall) -> bool:
-        """Return whether it is the open call, and nothing waits."""
+        """Return True if it is the open call, and nothing waits."""
         return call.started and len(self.queue) == 1 and self.queue[0] is call
 
     def wait(self, event: ContentEvent, owner: Owner) -> None:
-        """Keep what follows the open call."""
+        """Keep content that follows the open call."""
         self.queue.append(event)
         self._hold(_size(event), owner)
         self._go_on(owner)
 
     def close(self, owner: Owner, cut: bool = False) -> None:
-        """End all calls.  cut: the answer ended, and not by the model's will."""
+        """End all calls.
+
+        cut: the response ended before the model ended them.
+        """
         for item in self.queue:
             if isinstance(item, StructuredCall):
                 item.close(cut)
         self._go_on(owner, cut)
 
     def _report(self, call: StructuredCall) -> None:
-        """Report what came for a call after its end; nothing of it is passed on."""
+        """Warn about arguments after the end of a call, which are not passed on."""
         if call.surplus or call.repaired:
             self._setting.ledger.add("invalid" if call.surplus else "repaired", "tool_calls.function.arguments")
 
@@ -292,17 +302,17 @@ class StructuredCalls:
         return call
 
     def _hold(self, size: int, owner: Owner) -> None:
-        """Count what waits; if it is too much, the open call is waited for no longer."""
+        """Count the characters that wait; beyond the limit, end the open call."""
         self._held += size
         while self._held > self._setting.limit:
             first = self.queue[0]
-            assert isinstance(first, StructuredCall)  # all else would have gone on
+            assert isinstance(first, StructuredCall)  # other content at the front is delivered at once
             first.close()
             self._go_on(owner)
             self._held = sum([_size(item) for item in islice(self.queue, 1, None)])
 
     def _go_on(self, owner: Owner, cut: bool = False) -> None:
-        """Deliver all that does not have to wait any longer."""
+        """Deliver all that need not wait any longer."""
         queue = self.queue
         while queue:
             item = queue[0]
@@ -318,7 +328,7 @@ class StructuredCalls:
             self._held = 0
 
     def _deliver(self, call: StructuredCall, owner: Owner) -> None:
-        """Deliver what has come of the open call, once it is certain that it is one, and which."""
+        """Deliver the new arguments of the open call, once its tool is certain and it repeats no other."""
         if not call.certain or call.repeated:
             return
         if not call.started:
@@ -336,7 +346,7 @@ class StructuredCalls:
             ledger.add("repaired", "tool_calls")
         elif not call.started:
             if call.raw:
-                owner.say(TextDelta(self._choice, call.raw))  # arguments of no call are not lost
+                owner.say(TextDelta(self._choice, call.raw))  # arguments without a call become text
         else:
             self._report(call)
             self._calls.end(cut)

@@ -1,4 +1,4 @@
-"""Pieces of a text that follow each other, joined: one chunk of a model may become thousands of them."""
+"""Join consecutive pieces of a text: one chunk of a model may become thousands of them."""
 
 from itertools import groupby
 from typing import Any
@@ -9,9 +9,11 @@ from gateway.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta
 
 
 def join(events: list[Event], place: int = 0, *, calls_only: bool = False) -> None:
-    """Put one text, thought or piece of arguments from this place on where several are in a row.
+    """Replace consecutive texts, reasoning or arguments, from this position on, by one event each.
 
-    Text with log-probabilities and signed thoughts stay as they are.  calls_only: texts and thoughts, too.
+    Text with log-probabilities and signed reasoning stay unchanged.
+
+    calls_only: texts and reasoning stay unchanged, too.
     """
     if len(events) > place + 1:
         runs = [(key, [*run]) for key, run in groupby(events[place:], _call if calls_only else _key)]
@@ -23,7 +25,7 @@ def _call(event: Event) -> int | None:
 
 
 def _key(event: Event) -> tuple[type[Event], int] | None:
-    """Return what pieces that belong together have in common; None for what is no piece."""
+    """Return a key that pieces of one text share; None for events that are not joined."""
     if isinstance(event, ToolArgsDelta):
         return ToolArgsDelta, event.call
     if isinstance(event, TextDelta):

@@ -1,7 +1,7 @@
-"""The tool calls of one choice: numbered, with ids and names, one open at a time.
+"""Track the tool calls of one choice: numbered, with ids and names, one open at a time.
 
-Arguments that end early after a complete value get the brackets that they lack.  Other arguments that are no JSON
-object stay as they came, and are reported.  Missing arguments are `{}`.
+Arguments that end early after a complete value get the missing brackets.  Other arguments that are no JSON object
+pass unchanged, with a warning.  Missing arguments become `{}`.
 """
 
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from gateway.formats.schema_types import ANYTHING
 from gateway.warnings import Warnings
 
 _BRACKETS = "]}"
-_VALUE_ENDS = ('"', "]", "}", "true", "false", "null")  # a number may go on
+_VALUE_ENDS = ('"', "]", "}", "true", "false", "null")  # numbers are left out, because their end may be cut off
 
 
 class ParserSettings(Struct, frozen=True):
     """The settings that all choices of a round share.
 
-    format: None where text is just text.
-    new_id: makes an id for a call that came without one.
-    taken: ids of calls that the conversation has already.
-    discreet: takes out of a problem what a client is not to know.
-    limit: characters that may be held back, of calls that came out of turn or have no name yet.
-    whole: the client gets the answer in one piece.
-    auto: the operator leaves the format open.
+    format: None if text is not parsed.
+    new_id: returns an id for a tool call without one.
+    used_ids: ids of tool calls in the conversation.
+    limit: characters that may be held back, of tool calls that are out of order or without a name.
+    mask_problem: removes from a problem what a client may not see.
+    whole: the client gets the response as one body.
+    auto: the operator has not set a format.
     """
 
     format: Format | None
@@ -46,25 +46,27 @@ class ParserSettings(Struct, frozen=True):
 
 
 class ToolCallTracker:
-    """Tool calls in; events for the client go to the end of `out`.
+    """Number the tool calls of a choice, and append the events for the client to `out`.
 
-    ids: the ids given so far in the whole response.
-    count: the number of calls so far.
+    ids: the ids of tool calls so far in the whole response.
+    count: the number of tool calls so far.
+    native: the backend sent at least one of them as a call.
     """
 
     def __init__(self, choice: int, setting: ParserSettings, ids: set[str], out: list[Event]) -> None:
         self._choice, self._setting, self._ids, self._out = choice, setting, ids, out
-        self._args: list[str] | None = None  # of the open call
-        self._shape = ANYTHING  # of them
+        self._args: list[str] | None = None  # of the open tool call
+        self._shape = ANYTHING  # the expected shape of the arguments
         self.count = 0
-        self.native = False  # the backend found at least one of them itself
+        self.native = False
 
     @property
     def open(self) -> bool:
+        """True if a tool call is open."""
         return self._args is not None
 
     def start(self, head: ToolCallStart) -> list[str]:
-        """Begin a call, and end the one before; return where the pieces of its arguments are kept."""
+        """Start a tool call, end the one before, and return the list that collects its arguments."""
         self.end()
         name = tool_names.resolve(head.name, self._setting.context.tools)
         if name != head.name:
@@ -84,7 +86,10 @@ class ToolCallTracker:
             self._out.append(ToolArgsDelta(self._choice, self.count - 1, json))
 
     def end(self, cut: bool = False) -> None:
-        """End the open call, if there is one.  cut: the answer ended before the model did."""
+        """End the open call, if there is one.
+
+        cut: the response ended before the model ended the call.
+        """
         if self._args is None:
             return
         text = "".join(self._args)
@@ -133,7 +138,7 @@ def _tail(text: str, cut: bool) -> str:
         return ""
     try:
         whole: str = ensure_json(text)
-    except (ValueError, AssertionError, IndexError, RecursionError):  # its fast path asserts what other text breaks
+    except (ValueError, AssertionError, IndexError, RecursionError):  # its fast path fails assertions on some texts
         return ""
     tail = whole.removeprefix(text)
     return tail if tail and not tail.strip(_BRACKETS) and whole.startswith(text) and _object(whole) is not None else ""

@@ -1,4 +1,4 @@
-"""One upstream round: its bytes in, promised events out.  Knows no sockets, no clock, no client."""
+"""Read one upstream round: its bytes in, normalized events out.  Knows no sockets, no clock, no client."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -14,14 +14,16 @@ from gateway.transforms import EventFilter
 
 _LOST = Problem(502, "The backend closed the connection before its response was complete.", "upstream_lost")
 _NO_CHOICE = Problem(502, "The backend's response is not a chat completion: it has no choices.", "upstream_error")
-_LONE = 4 << 10  # bytes of data that goes the short way
+_LONE = 4 << 10  # maximum bytes of a chunk for `feed_one`
 _STREAMS: dict[str, Callable[[int], FrameDecoder]] = {"text/event-stream": SSE, "application/x-ndjson": NDJSONDecoder}
 
 
 class UpstreamReader:
-    """answered, then feed* and one of close (the body came to its end) or fail (it did not).
+    """Read one round.
 
-    prompt_size: characters of the prompt, asked for only where the backend does not count tokens.
+    Order of calls: answered, any number of feed, then close (the body ended) or fail (it broke off).
+
+    prompt_size: returns the characters of the prompt; called only if the backend does not count tokens.
     limit: bytes of one event, or of a whole body.
     """
 
@@ -36,18 +38,21 @@ class UpstreamReader:
         self._decoder, self._normaliser, self._ledger = decoder, Normalizer(setting), setting.ledger
         self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
         self._frames: FrameDecoder | None = None  # None unless it is a stream
-        self._body: BodyBuffer  # that
-        self._plain = not filters and not setting.format  # text is text, and nobody else wants it
+        self._body: BodyBuffer  # set unless it is a stream
+        self._plain = not filters and not setting.format  # text passes unparsed and unfiltered
 
     def answered(self, content_type: str) -> None:
-        """Choose the framing by the header; anything but a stream is one whole JSON text."""
+        """Choose the framing by the Content-Type; anything but a stream is one whole JSON text."""
         if frames := _STREAMS.get(content_type.partition(";")[0].strip().lower()):
             self._frames = frames(self._limit)
         else:
             self._frames, self._body = None, BodyBuffer(self._limit)
 
     def feed(self, data: bytes) -> list[Event]:
-        """Payloads that are alike are taken together, as soon as one of them is known; the others by themselves."""
+        """Return the events of the data.
+
+        Consecutive chunks that repeat a known form are decoded together, other payloads one by one.
+        """
         frames, decoder = self._frames, self._decoder
         if not frames:
             return self._keep_body(data)
@@ -67,7 +72,10 @@ class UpstreamReader:
 
     @property
     def feed_one(self) -> Callable[[bytes], Sequence[Event] | None] | None:
-        """Return a decoder for one more chunk of the last form, without framing and, for plain text, normalizer."""
+        """A decoder for one more chunk of the last form; None if there is no such form.
+
+        It skips the framing and, for plain text, the normalizer.
+        """
         if not self._frames or not self._frames.aligned or self._normaliser.failed:
             return None
         known = self._decoder.repeated_event
@@ -84,18 +92,24 @@ class UpstreamReader:
         return told
 
     def close(self) -> list[Event]:
-        """A good end if the backend announced it: by its last word, a finish reason, or one whole answer."""
+        """Return the last events of a body that has ended.
+
+        The round fails unless the backend sent an end mark, a finish reason, or one whole body.
+        """
         if not self._frames:
             return self._decode_body(self._body.close())
         events = self._events_of_payloads(self._remaining_payloads(self._frames)) + self._rest()
-        if self._decoder.empty:  # nothing has come but perhaps that this was all
+        if self._decoder.empty:  # there was nothing, or only an end mark
             return events + self._flush_filters(self._normaliser.fail(_NO_CHOICE))
         if self.done or self._normaliser.has_finished():
             return events + self._flush_filters(self._close_normalizer())
         return events + self._flush_filters(self._normaliser.fail(_LOST))
 
     def fail(self, problem: Problem) -> list[Event]:
-        """The body broke off; no matter where all that was asked for had come."""
+        """Return the last events of a body that broke off.
+
+        The round fails unless the backend has finished all requested choices.
+        """
         if not self._frames:
             return self._flush_filters(self._normaliser.fail(problem))
         events = self._events_of_payloads(self._remaining_payloads(self._frames)) + self._rest()
@@ -105,6 +119,7 @@ class UpstreamReader:
 
     @property
     def done(self) -> bool:
+        """True if the backend has sent its end mark."""
         return self._decoder.done
 
     @property
@@ -114,12 +129,12 @@ class UpstreamReader:
 
     @property
     def calls(self) -> int:
-        """Return the number of tool calls that have begun."""
+        """The number of tool calls that have begun."""
         return self._normaliser.calls
 
     @property
     def usage(self) -> Usage:
-        """Return the usage so far, as the backend has counted, or estimated."""
+        """The usage so far, as the backend has counted it, or estimated."""
         decoder = self._decoder
         return decoder.counted or Usage(
             estimate_tokens_from_characters(self._prompt_size()),
@@ -127,7 +142,7 @@ class UpstreamReader:
         )
 
     def _keep_body(self, piece: bytes) -> list[Event]:
-        """Of one whole body; it tells nothing before its end, unless it is too long."""
+        """Keep a piece of one whole body.  Return no events, except a failure if the body is too long."""
         try:
             self._body.append(piece)
         except FrameTooLong as error:
@@ -135,7 +150,7 @@ class UpstreamReader:
         return []
 
     def _decode_body(self, body: bytes) -> list[Event]:
-        """One whole body: almost always a text with its end, of which nothing has to be put right."""
+        """Return the events of one whole body: mostly a text with its finish, which pass unchanged."""
         made = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
         if self._plain and self._decoder.n == 1:
             spoken = [event for event in made if type(event) is not ExtraField]  # an ExtraField passes in any case
@@ -147,11 +162,14 @@ class UpstreamReader:
         return events + self._flush_filters(self._close_normalizer())
 
     def _rest(self) -> list[Event]:
-        """Return what the decoder held back."""
+        """Return the events that the decoder held back."""
         return [event for raw in self._decoder.rest() for event in self._normalize(raw)]
 
     def _remaining_payloads(self, frames: FrameDecoder) -> Iterator[bytes]:
-        """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
+        """Yield the last payload, if its empty line is missing.
+
+        A payload that was cut is left out, so that it does not hide the reason of the end.
+        """
         return filter(is_complete_payload, frames.close())
 
     def _flush_filters(self, last: Iterable[Event]) -> list[Event]:
@@ -170,7 +188,7 @@ class UpstreamReader:
         return (*last, *self._estimate_usage())
 
     def _estimate_usage(self) -> Iterable[Usage]:
-        """Yield the usage that the backend did not count, of the response or of its reasoning."""
+        """Return the usage that the backend did not count, of the response or of its reasoning."""
         usage, said, thought = self._decoder.counted, self._decoder.decoded_characters, self._normaliser.thought
         if usage and (usage.reasoning or not thought):
             return ()
@@ -178,13 +196,13 @@ class UpstreamReader:
         return (split_reasoning_tokens(self.usage, thought, said) if thought else self.usage,)
 
     def _events_of_repeats(self, run: list[Event]) -> Sequence[Event]:
-        """Return the output of events that differ in their texts alone."""
+        """Return the output of events that differ only in their texts."""
         if not run or (self._plain and self._normaliser.passes_unchanged(run[0])):
             return run
         return self._normalize_run(run)
 
     def _normalize_run(self, run: Sequence[Event]) -> Sequence[Event]:
-        """Of such as do not simply pass."""
+        """Return the output of such events if they do not pass unchanged."""
         events = self._normaliser.run(run)
         return transforms.apply_filters(self._filters, events) if self._filters else events
 
@@ -194,7 +212,8 @@ class UpstreamReader:
         try:
             for payload in payloads:
                 if normaliser.failed:
-                    break  # however much of it has come
+                    break  # the rest of the data is ignored
+
                 for raw in decoder.decode(payload):
                     events += self._normalize(raw)
                 if decoder.done and normaliser.has_finished():
