@@ -1,8 +1,8 @@
-"""Translate what a backend cannot do: offer it in another shape, and turn the answer back.
+"""Translate features that a backend lacks: offer them in another form, and convert the response back.
 
-A transform lowers the request and, where the answer has to be turned back, adds a filter of events.  A request goes
-through the transforms in order, its answer through their filters in reverse.  A filter
-keeps the grammar of events.py, and its `close` leaves nothing behind.  Most requests need none.
+A transform rewrites the request and, if the response has to be converted back, adds an event filter.  A request goes
+through the transforms in order, its response through their filters in reverse.  A filter keeps the grammar of
+events.py, and holds nothing back after `close`.  Most requests need no filter.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,19 +15,24 @@ from gateway.warnings import Warnings
 
 
 class EventFilter(Protocol):
-    def feed(self, event: Event) -> Iterable[Event]: ...
-    def close(self) -> Iterable[Event]: ...
+    """A filter of a response's events."""
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events to pass on for this event."""
+
+    def close(self) -> Iterable[Event]:
+        """Return the events that were held back."""
 
 
 Transform = Callable[[Request, Warnings], tuple[Request, Sequence[EventFilter]]]
 
-# What a tool is.  First of all each gets one name of its own, by which the others know it.
+# Transforms of the tools.  The first gives each tool a unique name, which the others use.
 _OF_TOOLS: tuple[Transform, ...] = (
     tool_names.lower_tool_names,
     custom_tools.lower_custom_tools,
     tool_shims.lower_shim_tools,
 )
-# What is to come of them.
+# Transforms of the response's tool calls.
 _OF_CALLS: tuple[Transform, ...] = (
     tool_selection.drop_parallel_calls,
     tool_selection.drop_disallowed_calls,
@@ -36,10 +41,10 @@ _OF_CALLS: tuple[Transform, ...] = (
 
 
 def lower_request(request: Request, ledger: Warnings) -> tuple[Request, list[EventFilter]]:
-    """The request as a backend can take it, and the filters for its answer, in the order in which they are applied."""
+    """Return the request in a form that every backend accepts, and the filters of its response, in order."""
     filters: list[EventFilter] = []
     if not request.tools and request.generates and past_tool_calls.has_no_calls(request):
-        return request, filters  # all of them are about tools, or about answers that are none
+        return request, filters  # all transforms concern tools or prewarm requests
     for one in _OF_CALLS if _functions(request) else (*_OF_TOOLS, *_OF_CALLS):
         request, added = one(request, ledger)
         filters = [*added, *filters]
@@ -47,7 +52,7 @@ def lower_request(request: Request, ledger: Warnings) -> tuple[Request, list[Eve
 
 
 def _functions(request: Request) -> bool:
-    """True if tools and past calls are functions without a namespace, as every backend knows them."""
+    """Return True if tools and past calls are functions without a namespace, which every backend knows."""
     return all([tool.kind == "function" and not tool.namespace for tool in request.tools]) and all(
         [
             call["type"] == "function" and not call["function"].get("namespace")
@@ -57,7 +62,7 @@ def _functions(request: Request) -> bool:
 
 
 def apply_filters(filters: Sequence[EventFilter], events: Iterable[Event]) -> list[Event]:
-    """The events after all filters."""
+    """Return the events after all filters."""
     made = [*events]
     for filter in filters:
         made = [after for event in made for after in filter.feed(event)]

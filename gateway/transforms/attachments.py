@@ -1,9 +1,9 @@
 """Convert attached files to text and images to base64.
 
 A part `{"type": "file", "file": {"file_data": …, "filename": …}}`, in any message, becomes a text part `<file
-name="…">…</file>`.  With `file_url` in the place of `file_data` it has to be fetched first.  A part `{"type":
-"image_url", "image_url": {"url": …}}` has a data URL or says where the image is.  The first bytes decide what a file or
-an image is, and not its name.
+name="…">…</file>`.  A file with `file_url` instead of `file_data` has to be fetched first.  A part `{"type":
+"image_url", "image_url": {"url": …}}` has a data URL or the URL of the image.  The type of a file or an image follows
+from its first bytes, not from its name.
 """
 
 import re
@@ -20,7 +20,7 @@ from gateway.errors import BadRequest
 from gateway.request import Message, Request, are_large
 
 FileOutcome = Literal["translated", "truncated", "dropped"]
-Pdf = Callable[[bytes], tuple[str, bool]]  # the text of one, "" for none, and whether that is all
+Pdf = Callable[[bytes], tuple[str, bool]]  # returns the text of a PDF, and True if the text is complete
 
 _NOTHING = "[no text could be read from this file]"
 _CUT = "\n[the rest of this file was left out]"
@@ -41,12 +41,16 @@ _TEXT_NAME = re.compile(
     r"|ex|exs|erl|hs|ml|clj|lisp|sh|bash|zsh|ps1|bat|diff|patch|vtt|srt)",
     re.IGNORECASE,
 )
-_BINARY = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f]")  # control characters that no text has
+_BINARY = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f]")  # control characters that do not occur in texts
 Part = dict[str, Any]
 
 
 class _AttachedFile(Struct, frozen=True):
-    """`type` as the client says, "" if it does not; `charset` as well."""
+    """A decoded file.
+
+    type: the media type that the client gave; "" for none.
+    charset: the character set that the client gave; "" for none.
+    """
 
     name: str
     type: str
@@ -55,6 +59,7 @@ class _AttachedFile(Struct, frozen=True):
 
 
 def has_files(request: Request) -> bool:
+    """Return True if a message has a file."""
     if request.is_text_only:
         return False
     contents = [content for message in request.messages if isinstance(content := message.get("content"), list)]
@@ -62,9 +67,9 @@ def has_files(request: Request) -> bool:
 
 
 def file_urls(request: Request) -> dict[str, str]:
-    """The URL of each file that has to be fetched, and the path where it stands first.
+    """Return the URL of each file to fetch, with the path of its first occurrence.
 
-    Raises BadRequest for one that is not of the web: `messages[i].content[j].file.file_url`.
+    Raise BadRequest for a URL without http(s), with the path `messages[i].content[j].file.file_url`.
     """
     found: dict[str, str] = {}
     for i, message in enumerate(request.messages):
@@ -79,7 +84,10 @@ def file_urls(request: Request) -> dict[str, str]:
 
 
 def inline_files(request: Request, fetched: Mapping[str, str]) -> Request:
-    """The request with these files, as data URIs by their URLs, in its messages; one without a name has its URL's."""
+    """Return the request with fetched files in its messages.
+
+    fetched: data URIs by URL.  A file without a name gets the last part of its URL.
+    """
 
     def inline(part: Any) -> Any:  # noqa: ANN401 - decoded JSON
         if not _is_file(part) or (url := _elsewhere(part["file"])) is None:
@@ -96,20 +104,21 @@ def inline_files(request: Request, fetched: Mapping[str, str]) -> Request:
 
 
 def data_uri(content_type: str, data: bytes) -> str:
-    """For a file of the web; the type with its charset is as its server says, or not at all."""
+    """Return the data URI of a fetched file, with the server's media type and charset if it gave them."""
     text = "".join(content_type.split())
     type, charset = _MEDIA_TYPE.match(text), _CHARSET.search(text)
     return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{b64encode(data).decode()}"
 
 
 def text_of_file(content_type: str, data: bytes) -> str:
-    """Of a file of the web that is no PDF; "" if there is none in it."""
+    """Return the text of a fetched file other than a PDF; "" if it has none."""
     text = "".join(content_type.split())
     type, charset = _MEDIA_TYPE.match(text), _CHARSET.search(text)
     return _plain(_AttachedFile("", type[0] if type else "", charset[1] if charset else "", data))
 
 
 def is_pdf(data: bytes) -> bool:
+    """Return True if a file is a PDF."""
     return b"%PDF-" in data[:1024]
 
 
@@ -125,9 +134,11 @@ def pdfs(request: Request) -> list[bytes]:
 
 
 def files_to_text(request: Request, pdf: Pdf) -> tuple[Request, frozenset[FileOutcome]]:
-    """The request without files, and what became of them.
+    """Return the request with files as texts, and the outcomes of the conversions.
 
-    Raises BadRequest, with the path of the member that is wrong: `messages[i].content[j].file.file_data`.
+    Raise BadRequest with the path of the invalid member, such as `messages[i].content[j].file.file_data`.
+
+    pdf: returns the text of a PDF.
     """
     outcomes: set[FileOutcome] = set()
 
@@ -161,7 +172,7 @@ def _is_file(part: Any) -> bool:  # noqa: ANN401 - decoded JSON
 
 
 def _elsewhere(data: dict[str, Any]) -> str | None:
-    """Where a file is that was not sent."""
+    """Return the URL of a file that was not sent along."""
     return data.get("file_url") if data.get("file_data") is None else None
 
 
@@ -188,7 +199,7 @@ def _file(body: dict[str, Any], param: str) -> _AttachedFile:
 
 
 def _plain(file: _AttachedFile) -> str:
-    """Return all text of the file, "" for none."""
+    """Return all text of the file; "" for none."""
     for encoding in _encodings(file):
         try:
             text = file.data.decode(encoding)
@@ -200,7 +211,10 @@ def _plain(file: _AttachedFile) -> str:
 
 
 def _encodings(file: _AttachedFile) -> Iterator[str]:
-    """The likely first.  Only what is said to be a text may be in an encoding that fits every file."""
+    """Yield the possible encodings, the most likely first.
+
+    Encodings that accept any bytes come only for files that are named or typed as text.
+    """
     if _KNOWN_CHARSET.fullmatch(file.charset):
         yield file.charset
     yield "utf-8-sig"
@@ -211,9 +225,9 @@ def _encodings(file: _AttachedFile) -> Iterator[str]:
 
 
 def image_urls(request: Request) -> dict[str, str]:
-    """The URL of each image that has to be fetched, and the path where it stands first.
+    """Return the URL of each image to fetch, with the path of its first occurrence.
 
-    Raises BadRequest for what is neither a URL of the web nor base64: `messages[i].content[j].image_url.url`.
+    Raise BadRequest unless an URL is base64 or has http(s), with the path `messages[i].content[j].image_url.url`.
     """
     found: dict[str, str] = {}
     for i, message in enumerate(request.messages):
@@ -230,13 +244,16 @@ def image_urls(request: Request) -> dict[str, str]:
 
 
 def inline_images(request: Request, fetched: Mapping[str, bytes]) -> Request:
-    """The request with these images, by their URLs, in its messages."""
+    """Return the request with fetched images in its messages.
+
+    fetched: images by URL.
+    """
     data = {url: image_data_url(image) for url, image in fetched.items()}
     return replace(request, messages=tuple(_inlined(message, data) for message in request.messages))
 
 
 def image_type(data: bytes) -> str | None:
-    """PNG, JPEG, GIF or WebP, the types of the API; None for anything else."""
+    """Return the media type of a PNG, JPEG, GIF or WebP image, the API's types; None for other data."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -247,6 +264,7 @@ def image_type(data: bytes) -> str | None:
 
 
 def image_data_url(image: bytes) -> str:
+    """Return the data URL of an image."""
     return f"data:{image_type(image)};base64,{b64encode(image).decode()}"
 
 

@@ -1,4 +1,4 @@
-"""Fit a request to the model's window: `truncation: auto` shortens it, and compaction replaces turns by a summary."""
+"""Fit a request to the model's context window: `truncation: auto` shortens it, compaction summarizes its history."""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -9,21 +9,21 @@ from msgspec.structs import replace
 from gateway.events import BuiltinItem, Event, ExtraField, Failure, Usage
 from gateway.request import LEADING, Message, Request, insert_after_system, summary_message
 
-_SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # of what may be left out
+_SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # of the messages that may be left out
 _PROMPT = (
     "Summarise our conversation up to here, so that it can go on from your summary alone. Say what was asked and what "
     "has come of it; what was decided, and why; the names, numbers, paths and pieces of code that will be needed "
     "again; what tools have shown; and what is still to be done, the last request above all. Write only the summary."
 )
-_OF_THE_ANSWER = ("response_format", "logprobs", "top_logprobs")  # what is asked of it, and not of a summary
+_OF_THE_ANSWER = ("response_format", "logprobs", "top_logprobs")  # fields that do not apply to a summary
 _NO_CONTENT = Usage | ExtraField | Failure
 
 
 def truncated_versions(request: Request) -> list[Request]:
-    """The request, and where it may be shortened up to five versions, each without more of its oldest messages.
+    """Return the request, followed by up to five shorter versions if it may be shortened, the longest first.
 
-    What is left out is left out by whole groups, an assistant's message and the outputs of its calls; system
-    messages, the last user message and the last group are kept.
+    Messages are left out by groups: an assistant's message with the outputs of its tool calls.
+    System messages, the last user message and the last group are kept.
     """
     if not request.shorten:
         return [request]
@@ -57,7 +57,7 @@ def _without(request: Request, groups: Sequence[Sequence[Message]], left_out: se
 
 
 def summary_request(request: Request) -> Request:
-    """The request for a summary of all that this one says; it may call nothing."""
+    """Return the request for a summary of this one, without tool calls."""
     messages = (*request.messages, {"role": "user", "content": _PROMPT})
     rest = {name: value for name, value in request.rest.items() if name not in _OF_THE_ANSWER}
     return replace(
@@ -72,22 +72,27 @@ def summary_request(request: Request) -> Request:
 
 
 def request_after_summary(request: Request, text: str) -> Request:
-    """The request with a summary of it instead of all but its instructions and what is to be answered."""
+    """Return the request with a summary in place of its history.
+
+    System messages, the last user message and the last group stay.
+    """
     *_, kept = truncated_versions(replace(request, shorten=True))
     return replace(request, messages=insert_after_system(kept.messages, summary_message(text)))
 
 
 class CompactionItemFilter:
-    """A filter by which an answer begins with the item of the compaction before it."""
+    """Begin a response with the item of the compaction before it."""
 
     def __init__(self, item: Raw) -> None:
         self._item: Raw | None = item
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the event, after the compaction's item if it is the first content."""
         if self._item and not isinstance(event, _NO_CONTENT):
             yield BuiltinItem(0, self._item)
             self._item = None
         yield event
 
     def close(self) -> Iterable[Event]:
+        """Return no events."""
         return ()

@@ -1,4 +1,7 @@
-"""`stream_options.continuous_usage_stats` at a backend that counts only at its end: an estimate for each chunk."""
+"""Estimate the usage after each chunk, if the backend counts only at the end.
+
+The client requests it with `stream_options.continuous_usage_stats`.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -17,18 +20,19 @@ from gateway.warnings import Warnings
 
 
 class Continuous:
-    """A filter, the last one of a round.
+    """Add estimated usage before each event; the last filter of a round.
 
-    prompt: returns the tokens of the prompt; tokens: those of a number of characters.
+    prompt: returns the tokens of the prompt.
+    tokens: returns the tokens of a number of characters.
     """
 
     def __init__(self, prompt: Callable[[], int], tokens: Callable[[int], int], ledger: Warnings) -> None:
         self._prompt, self._tokens, self._ledger = prompt, tokens, ledger
         self._characters = 0
-        self._counted: Usage | None = None  # what the backend has counted, or the prompt
+        self._counted: Usage | None = None  # the backend's count, or the estimated prompt
 
     def feed(self, event: Event) -> Iterable[Event]:
-        """Return the event behind its usage, unless the backend has counted a part of the response."""
+        """Return the event after its usage, unless the backend has counted a part of the response."""
         if isinstance(event, Usage):
             self._counted = event
         counts = self._counted is not None and self._counted.completion > 0
@@ -41,7 +45,8 @@ class Continuous:
         return Usage(counted.prompt, self._tokens(self._characters), counted.cached, kept=counted.kept), event
 
     def close(self) -> Iterable[Event]:
-        return ()  # nothing is held back
+        """Return no events."""
+        return ()
 
 
 def _size(event: Event) -> int:

@@ -1,4 +1,4 @@
-"""A custom tool is offered to the backend as a function `{"input": "…"}`; its calls become custom as they come."""
+"""Offer a custom tool to the backend as a function `{"input": "…"}`, and convert its calls back as they come."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -13,10 +13,10 @@ from gateway.request import Request, Tool
 from gateway.transforms import past_tool_calls
 from gateway.warnings import Warnings
 
-_AROUND = "} \t\r\n"  # what may stand behind the only member
+_AROUND = "} \t\r\n"  # characters that may follow the only member
 _MOST_GRAMMAR = 8192  # characters of a grammar that are shown to the model
-# What every engine makes the same of: letters, groups, choices, sets and counts.  Not a dot, an escaped letter, or what
-# JSON has to escape: some servers look for the pattern in the string as it is written, quotes and backslashes included.
+# Constructs that all regex engines read alike: letters, groups, choices, sets and counts.  Dots, escaped letters and
+# characters that JSON escapes are excluded: some servers match the encoded string, with quotes and backslashes.
 _SET = r'\[(?:[^\\\[\]^"&|~\-\x00-\x1f]|-(?!-))+\]'
 _ATOM = rf'(?:[^\\^$.|?*+()\[\]{{}}"\x00-\x1f]|\\[\^$.|?*+()\[\]{{}}]|{_SET})'
 _COUNT = r"(?:[?*+]|\{\d{1,3}(?:,\d{0,3})?\})"
@@ -24,7 +24,10 @@ _PORTABLE = re.compile(rf"(?:[(|]|(?:{_ATOM}|\)){_COUNT}?)++")
 
 
 def lower_custom_tools(request: Request, ledger: Warnings) -> tuple[Request, Sequence["CustomToolFilter"]]:
-    """Tools and past calls as functions; no filter where no custom tool is offered."""
+    """Return the request with custom tools and their past calls as functions.
+
+    There is no filter if no custom tool is offered.
+    """
     customs = frozenset(tool.name for tool in request.tools if tool.kind == "custom")
     if not customs and not any(call["type"] == "custom" for call in past_tool_calls.past_calls(request.messages)):
         return request, []
@@ -44,7 +47,7 @@ def _lowered_tool(tool: Tool, ledger: Warnings) -> Tool:
         notes.append(f"The input has to match this {syntax} grammar:\n{text[:_MOST_GRAMMAR]}")
         if pattern := _pattern(text) if syntax == "regex" else None:
             input["pattern"] = pattern
-        ledger.add("unenforced", "tools.custom.format")  # few servers hold a call to its schema unless it is forced
+        ledger.add("unenforced", "tools.custom.format")  # few servers enforce the schema of a call that is not forced
     parameters = {"type": "object", "properties": {"input": input}, "required": ["input"]}
     definition = {
         "name": tool.name,
@@ -55,7 +58,7 @@ def _lowered_tool(tool: Tool, ledger: Warnings) -> Tool:
 
 
 def _pattern(regex: str) -> str | None:
-    """The `pattern` of a JSON Schema that all of a text has to match; None if it is more than every engine can."""
+    """Return the `pattern` of a JSON Schema that matches a whole text; None if some engines do not support it."""
     inner = regex.removeprefix("^").removesuffix("$")
     if len(inner) > _MOST_GRAMMAR or not _PORTABLE.fullmatch(inner):
         return None
@@ -75,14 +78,15 @@ def _lowered_call(call: past_tool_calls.ToolCallDict) -> past_tool_calls.ToolCal
 
 
 class CustomToolFilter:
-    """Turns the calls of these tools back: kind custom, and the decoded text of `input` instead of JSON."""
+    """Convert the calls of these tools back: kind custom, and the decoded text of `input` instead of JSON."""
 
     def __init__(self, names: Set[str], ledger: Warnings) -> None:
         self._names, self._ledger = names, ledger
-        self._open: dict[int, FormatParser] = {}  # by choice: the custom call whose arguments are coming
+        self._open: dict[int, FormatParser] = {}  # by choice: the parser of the open custom call
         self._out: list[Event] = []
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events of a custom call in its own form, others unchanged."""
         if type(event) is ToolCallStart and event.name in self._names:
             return (self._start(event),)
         if type(event) is ToolArgsDelta and event.choice in self._open:
@@ -94,7 +98,8 @@ class CustomToolFilter:
         return (event,)
 
     def close(self) -> Iterable[Event]:
-        return ()  # every call has had its end
+        """Return no events: every call has ended."""
+        return ()
 
     def _start(self, event: ToolCallStart) -> Event:
         def put(text: str) -> None:
@@ -114,7 +119,7 @@ class CustomToolFilter:
 
 
 def _unwrapped(read: TextReader, put: Callable[[str], None], drop: Callable[[str], None]) -> ReadStep:
-    """The value of `input`, decoded as it comes, without other members; any other shape is passed as it is."""
+    """Read the value of `input`, decoded as it comes, without other members; pass on any other JSON unchanged."""
     try:
         read.begin_recording()
         yield from read.expect("{")

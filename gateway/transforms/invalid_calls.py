@@ -1,7 +1,7 @@
-"""Tool calls that wait for the end of their turn, so that a turn whose arguments are beyond repair is repeated.
+"""Hold tool calls back until the end of their round, so that a round with invalid arguments can be repeated.
 
-The policy `enforce.arguments: retry` asks for this.  All calls of a turn wait, with what follows them: the calls of
-the next turn replace them, and no call may run twice.
+The policy `enforce.arguments: retry` enables this.  All calls of a round wait, with everything after them: the calls
+of the next round replace them, and no call may run twice.
 """
 
 from collections.abc import Iterable
@@ -26,13 +26,14 @@ from gateway.warnings import Warnings
 
 SUBJECT = "tool_calls.function.arguments"
 _WELL = ("stop", "tool_calls")
-_CODES = ("invalid", "repaired", "forwarded", "synthesised")  # of warnings about calls
+_CODES = ("invalid", "repaired", "forwarded", "synthesised")  # of warnings about tool calls
 
 
 class HeldCalls:
-    """A filter.
+    """Hold tool calls back until their round ends.
 
-    limit: characters that may wait.  before: the attempt before this one, if this is the retry.
+    limit: characters that may wait.
+    before: the attempt before this one, if this is the retry.
     failed: this attempt, if it is to be repeated.
     """
 
@@ -45,6 +46,7 @@ class HeldCalls:
         self.failed: FailedOutput | None = None
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events that the client may have now."""
         if isinstance(event, Usage | ExtraField):
             return (event,)
         if isinstance(event, Failure):
@@ -56,7 +58,8 @@ class HeldCalls:
         return self._hold(event)
 
     def close(self) -> Iterable[Event]:
-        return ()  # a Finish or a Failure has come
+        """Return no events: a Finish or a Failure has released them."""
+        return ()
 
     def asking(self) -> Request:
         """Return the request for the retry: the same one."""
@@ -83,7 +86,7 @@ class HeldCalls:
         return (*self._released(), finish)
 
     def _fail(self, failure: Failure) -> Iterable[Event]:
-        """Pass on the calls of the attempt before, if this one has brought none."""
+        """Return the tool calls of the attempt before if this one has none, else the failure."""
         if self._before and self._waits and failure.problem not in ENDS:
             self._ledger.put(self._before.entries)
             return self._before.events
@@ -95,7 +98,7 @@ class HeldCalls:
         return held
 
     def _taken(self) -> tuple[str, ...]:
-        """Take back what is noted about the calls that wait."""
+        """Remove and return the warnings about the tool calls that wait."""
         return tuple(entry for code in _CODES for entry in self._ledger.take(self._mark, f"{code}:tool_calls"))
 
 

@@ -1,7 +1,7 @@
 """Enforce `tool_choice` and `response_format` at a backend whose API has no field for them.
 
-Where the backend has grammars, a call is one: JSON with a name and arguments, which the format of the answer reads
-as such.  Where it has none, words in the prompt ask for it, and output_validation.py checks the answer.
+If the backend has grammars, a schema forces JSON with a name and arguments, which the response's format reads as a
+tool call.  Otherwise the prompt demands the output, and output_validation.py checks the response.
 """
 
 import re
@@ -23,7 +23,11 @@ _REFERENCE = re.compile(r'"\$ref":("(?:[^"\\]|\\.)*")')
 
 
 def enforcement_means(kind: Kind, *, mute: bool, again: bool) -> EnforcementMeans:
-    """How a call is forced; `mute`: the backend cannot be told by `tool_choice`; `again`: that was of no use."""
+    """Return the means of forcing a tool call.
+
+    mute: the backend cannot force one by `tool_choice`.
+    again: the last attempt did not call a tool.
+    """
     own = not (mute or ignores_field(kind, "tool_choice"))
     if own and not again:
         return "own"
@@ -33,11 +37,12 @@ def enforcement_means(kind: Kind, *, mute: bool, again: bool) -> EnforcementMean
 
 
 def is_enforced(request: Request) -> bool:
-    """False if every answer will do, as it is plain of most."""
+    """Return False if the request demands no tool call and no format, as most."""
     return request.tool_choice not in (None, "auto") or not FORMS.isdisjoint(request.rest)
 
 
 def enforce_output(request: Request, kind: Kind, how: EnforcementMeans, ledger: Warnings) -> Request:
+    """Return the request with its demand in a form that the backend can enforce."""
     if request.is_tool_forced:
         return _forced(request, how, ledger)
     form = requested_response_format(request) or {}
@@ -55,7 +60,7 @@ def demand_text(request: Request) -> str:
 
 
 def ignores_field(kind: Kind, field: str) -> bool:
-    """True if it does not look at a field, so that the gateway has to see to it."""
+    """Return True if the backend ignores a field, so that the gateway has to enforce it."""
     return isinstance(kind.fields[field], EmulatedRule)
 
 
@@ -86,7 +91,7 @@ def _shape(form: Mapping[str, Any], request: Request) -> str:
 
 
 def _calls(request: Request) -> dict[str, Any]:
-    """The schema of one call, or of a list of them where the client speaks of parallel calls."""
+    """Return the schema of one tool call, or of a list of them if the client requests parallel calls."""
     choice = request.tool_choice
     tools = [tool for tool in request.callable_tools if not isinstance(choice, ToolName) or tool.name == choice.name]
     definitions: dict[str, Any] = {}
@@ -98,7 +103,7 @@ def _calls(request: Request) -> dict[str, Any]:
 
 
 def _call(tool: Tool, prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a call.  Definitions of its parameters move to those of the whole."""
+    """Return the schema of a call.  Definitions of its parameters move to those of the whole schema."""
     parameters = tool.definition.get("parameters") or {"type": "object"}
     places = [place for place in _DEFINITIONS if isinstance(parameters.get(place), dict)]
     names = {(place, name): f"{prefix}_{place.strip('$')}_{name}" for place in places for name in parameters[place]}
@@ -115,7 +120,7 @@ def _call(tool: Tool, prefix: str, definitions: dict[str, Any]) -> dict[str, Any
 
 
 def _referring(schema: Mapping[str, Any], names: Mapping[str, str]) -> Any:  # noqa: ANN401 - decoded JSON
-    """The schema with other names for what it refers to; as text, in which no depth is too much."""
+    """Return the schema with renamed references.  It is edited as text, which has no limit of depth."""
     there = {_text(path): _text(f"#/$defs/{name}") for path, name in names.items()}
     return json.decode(_REFERENCE.sub(lambda found: f'"$ref":{there.get(found[1], found[1])}', _text(schema)))
 

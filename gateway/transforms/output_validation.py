@@ -1,8 +1,8 @@
-"""Check that a response is what the request demands: a forced call, or JSON of a form.
+"""Check that a response meets the demand of its request: a forced tool call, or JSON of a schema.
 
-Few servers see to it in all cases (llama.cpp writes before a forced call, `--skip-chat-parsing` looks at no form).  An
-answer that is not what it had to be is asked for once more, while nothing of it was passed on; then it is refused or
-listed.
+Few servers enforce it in all cases: llama.cpp writes text before a forced call, and with `--skip-chat-parsing` ignores
+formats.  A response that fails the check is requested once more, if the client has nothing of it.  After that the
+gateway refuses it, or adds a warning.
 """
 
 from collections import defaultdict
@@ -23,11 +23,12 @@ EnforcementPolicy = Literal["warn", "retry", "refuse"]
 
 
 class EnforcementTerms(Struct, frozen=True):
-    """How much is done for it.
+    """The operator's terms for checking the output.
 
-    call, form: what is done where it is missing; how: by what means a call is forced.
-    strict: refuse rather than list, if nothing was passed on.
-    limit: characters that may be held back, or looked at.
+    call, form: the policy for a missing tool call, and for another format.
+    how: the means of forcing a tool call.
+    strict: refuse instead of a warning, if the client has nothing of the response.
+    limit: characters that may be held back, or checked.
     """
 
     call: EnforcementPolicy = "warn"
@@ -38,7 +39,10 @@ class EnforcementTerms(Struct, frozen=True):
 
 
 class OutputViolation(Struct, frozen=True):
-    """The broken demand, in words for the client; `words`: for its model."""
+    """A broken demand, with a message for the client.
+
+    words: a message for the model.
+    """
 
     field: str
     message: str
@@ -46,14 +50,16 @@ class OutputViolation(Struct, frozen=True):
 
     @property
     def problem(self) -> Problem:
+        """The problem for the client."""
         return Problem(400, self.message, "unsupported_value", self.field)
 
 
 class FailedOutput(Struct, frozen=True):
-    """A try at the response of which the client lacks these events, as another try may bring better ones.
+    """An attempt with events that the client has not received, because a retry may bring better ones.
 
-    broken: what it lacks of a promise.  subject: of another policy, by which the attempt is repeated.
-    entries: of the ledger, taken back until the other try has failed, too.
+    broken: the demands that it does not meet.
+    subject: the other policy that repeats the attempt.
+    entries: warnings that were removed, and come back if the retry fails, too.
     """
 
     events: tuple[Event, ...] = ()
@@ -65,7 +71,10 @@ class FailedOutput(Struct, frozen=True):
 def output_validation(
     request: Request, terms: Callable[[], EnforcementTerms], ledger: Warnings, before: FailedOutput | None = None
 ) -> "OutputValidationFilter | None":
-    """Return the filter for the demands of a request; None for most.  terms: called only if there is a demand."""
+    """Return the filter for the demands of a request; None for most.
+
+    terms: called only if there is a demand.
+    """
     wanted = None if _continues(request) else format_validator(request)
     if not request.generates or not (request.is_tool_forced or wanted):
         return None
@@ -75,16 +84,16 @@ def output_validation(
 
 
 def _continues(request: Request) -> bool:
-    """True if the answer may be the rest of one that the client has begun."""
+    """Return True if the response may continue a message that the client has begun."""
     return bool(request.messages) and request.messages[-1]["role"] == "assistant"
 
 
 class OutputValidationFilter:
-    """A filter on an answer, which holds it back where it may have to be asked for again.
+    """Check a response, and hold it back if it may have to be requested again.
 
-    form: of a text without calls.
+    form: the format of a text without tool calls.
     before: the attempt before this one; there is no third.
-    failed: this attempt, if it was one, and another one shall be made.
+    failed: this attempt, if it is to be repeated.
     """
 
     def __init__(
@@ -96,18 +105,19 @@ class OutputValidationFilter:
         before: FailedOutput | None,
     ) -> None:
         self._request, self._form, self._ledger, self._before = request, form, ledger, before
-        self._texts: dict[int, list[str]] = defaultdict(list)  # by choice, as long as there is room
+        self._texts: dict[int, list[str]] = defaultdict(list)  # by choice, up to the limit
         self._room = terms.limit
-        self._settled: set[int] = set()  # choices of which nothing is owed any more
+        self._settled: set[int] = set()  # choices that have met the demand
         self._policy = terms.call if request.is_tool_forced else terms.form
         self._refuses = self._policy == "refuse" or terms.strict
         holds = request.n == 1 and (self._policy != "warn" or (terms.strict and not request.stream))
         self._held: list[Event] | None = [] if holds else None
-        # Reasoning of a model that its backend forces to call passes at once.
+        # If the backend enforces the tool call, reasoning passes at once.
         self._aloud = request.stream and request.is_tool_forced and terms.how != "words" and not self._refuses
         self.failed: FailedOutput | None = None
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events that the client may have now."""
         if isinstance(event, Usage):
             return (event,)
         if self.failed:
@@ -124,10 +134,11 @@ class OutputValidationFilter:
         return self._passed(event)
 
     def close(self) -> Iterable[Event]:
-        return ()  # a Finish or a Failure has come
+        """Return no events: a Finish or a Failure has released them."""
+        return ()
 
     def asking(self) -> Request:
-        """For the next attempt: the model is told what this one lacks."""
+        """Return the request for the next attempt, with a message about the broken demands."""
         assert self.failed
         text = "".join(self._texts[0])
         items: list[Message] = [{"role": "assistant", "content": text}] if text.strip() else []
@@ -140,7 +151,7 @@ class OutputValidationFilter:
             self._texts[event.choice].append(event.text)
 
     def _passed(self, event: Event) -> Iterable[Event]:
-        """The event and all before it, unless it has to wait."""
+        """Return the event with all before it, unless it has to wait."""
         if self._held is None:
             return (event,)
         self._held.append(event)
@@ -163,7 +174,7 @@ class OutputValidationFilter:
         return self._passed(event)
 
     def _first(self, before: FailedOutput) -> Iterable[Event]:
-        """The attempt before: better than the failure of this one."""
+        """Return the events of the attempt before, which is better than the failure of this one."""
         self._held = None
         self._list(before.broken)
         return before.events
@@ -173,7 +184,7 @@ class OutputValidationFilter:
             self._ledger.add("unenforced", one.field)
 
     def _broken(self, event: Finish) -> tuple[OutputViolation, ...]:
-        """Return the broken demands.  A response that was cut may have been on its way to fulfil them."""
+        """Return the broken demands.  A response that was cut may still have met them."""
         text, cut = "".join(self._texts[event.choice]).strip(), event.reason == "length"
         if event.choice in self._settled or not (cut or event.reason == "stop"):
             return ()

@@ -1,8 +1,8 @@
-"""Rewrite the tool calls in a conversation: lowered like the tools that they call, with ids that templates accept.
+"""Rewrite the tool calls in a conversation: in the form of their tools, with ids that chat templates accept.
 
-The client keeps the ids that it has.  Nothing has to be turned back, as an answer has new calls only: none of them gets
-an id which the conversation has already, on either side.  A new id depends only on what stands before it, so that the
-beginning of a conversation stays what the server has cached.
+The client keeps its own ids.  Nothing has to be converted back, because a response has only new calls: their ids
+differ from all ids in the conversation, on both sides.  A new id depends only on the messages before it, so that the
+beginning of a conversation stays in the server's cache.
 """
 
 import re
@@ -25,22 +25,26 @@ _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def past_calls(messages: Sequence[Message]) -> list[ToolCallDict]:
+    """Return all tool calls in the messages."""
     return [call for message in messages for call in message.get("tool_calls") or ()]
 
 
 def past_call_ids(request: Request, put: Request) -> frozenset[str]:
-    """Of the calls, as the client and as the backend knows them."""
+    """Return the ids of past tool calls, as the client and as the backend knows them.
+
+    put: the request as the backend gets it.
+    """
     messages = request.messages if put.messages is request.messages else (*request.messages, *put.messages)
     return frozenset([call["id"] for call in past_calls(messages)])
 
 
 def has_no_calls(request: Request) -> bool:
-    """True if no call was made."""
+    """Return True if no message has tool calls."""
     return request.is_text_only or not [message for message in request.messages if message.get("tool_calls")]
 
 
 def map_calls(messages: Sequence[Message], change: Callable[[ToolCallDict], ToolCallDict]) -> tuple[Message, ...]:
-    """The messages with each call as `change` makes it."""
+    """Return the messages with each tool call replaced by the result of `change`."""
     return tuple(
         {**message, "tool_calls": [change(call) for call in message["tool_calls"]]}
         if message.get("tool_calls")
@@ -50,7 +54,7 @@ def map_calls(messages: Sequence[Message], change: Callable[[ToolCallDict], Tool
 
 
 def convert_call_ids(request: Request, ids: IdForm, ledger: Warnings) -> Request:
-    """The request as it is where all of its ids are in this form."""
+    """Return the request with ids of this form; the same object if all ids have it."""
     if ids not in _FORMS or not any(past_calls(request.messages)):
         return request
     messages = tuple(map(_IdRewriter(_FORMS[ids]).message, request.messages))
@@ -61,7 +65,11 @@ def convert_call_ids(request: Request, ids: IdForm, ledger: Warnings) -> Request
 
 
 class _IdForm(Struct, frozen=True):
-    """fits: whether an id may stay that of a call of this tool; make: another one, from both and a number."""
+    """A form of tool call ids.
+
+    fits: returns True if an id of a call of this tool may stay.
+    make: returns another id from the id, the tool's name and a number.
+    """
 
     fits: Callable[[str, str], bool]
     make: Callable[[str, str, int], str]
@@ -89,15 +97,16 @@ _FORMS: Mapping[IdForm, _IdForm] = {"nine": _IdForm(_is_nine, _nine), "counted":
 
 
 class _IdRewriter:
-    """Takes the messages in their order.  An id that is there twice is that of the later call from then on."""
+    """Rewrite the ids of messages in order.  A repeated id refers to the latest call that has it."""
 
     def __init__(self, form: _IdForm) -> None:
         self._form = form
         self._taken: set[str] = set()
         self._now: dict[str, str] = {}
-        self._numbers = count()  # of the calls; one that is taken is not tried again
+        self._numbers = count()  # of the calls; a number is used only once
 
     def message(self, message: Message) -> Message:
+        """Return the message with new ids."""
         if calls := message.get("tool_calls"):
             return {**message, "tool_calls": [{**call, "id": self._id(call)} for call in calls]}
         if message["role"] == "tool":

@@ -1,7 +1,7 @@
-"""Describe tools in the prompt, for a model whose server or template has none; past calls and outputs too.
+"""Describe tools, past calls and outputs in the prompt, for a model whose server or template does not support them.
 
-Signatures stand in <tools> and a call in <tool_call>, as Hermes models know it and most others follow; the answer is
-read in that format.  An output is a line of the user's: in tags of its own it has small models answer with outputs.
+Signatures stand in <tools> and a call in <tool_call>, as Hermes models know it and most others follow.  The response
+is read in that format.  An output is a line of a user message: in tags of its own, small models imitate outputs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +38,10 @@ def _offer(tools: Iterable[Tool]) -> str:
 
 
 def _told(messages: Sequence[Message]) -> Iterator[Message]:
-    """Outputs that follow each other are one message of the user's, in the order of their calls."""
+    """Yield the messages with tool calls as text.
+
+    Consecutive outputs become one user message, in the order of their calls.
+    """
     places: dict[str, int] = {}
     for is_output, group in groupby(messages, lambda message: message["role"] == "tool"):
         if is_output:
@@ -52,7 +55,7 @@ def _told(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _saying(message: Message) -> Message:
-    """The calls behind what was said; a thought stays what it is."""
+    """Return the message with its tool calls after its text; reasoning stays in its field."""
     calls = [_call(call["function"]) for call in message["tool_calls"]]
     items = [part for part in _parts(message.get("content")) if part.get("text") != ""]
     rest = {name: value for name, value in message.items() if name != "tool_calls"}
@@ -60,7 +63,7 @@ def _saying(message: Message) -> Message:
 
 
 def _call(function: dict[str, Any]) -> str:
-    """The arguments as they were, whatever they are."""
+    """Return a call as text, with unchanged arguments."""
     arguments = function["arguments"].strip() or "{}"
     return f'<tool_call>\n{{"name": {_written(function["name"])}, "arguments": {arguments}}}\n</tool_call>'
 
@@ -78,7 +81,7 @@ def _parts(content: object) -> list[dict[str, Any]]:
 
 
 def _joined(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """One text, a line each, where there is nothing but texts."""
+    """Return one text with a line per part if all parts are texts, else the parts."""
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return parts
@@ -89,5 +92,5 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _written(value: object) -> str:
-    """With spaces, as models and templates write it."""
+    """Return JSON with spaces, as models and templates write it."""
     return json.format(json.encode(value), indent=0).decode()

@@ -1,8 +1,8 @@
-"""Reasoning memory: the thoughts that clients do not send back, found again by what they led to.
+"""Restore reasoning that clients do not send back, by the tool calls or the text that followed it.
 
-A thought belongs to a message of the assistant, and is kept under the id of each call in it, or under its text where it
-calls nothing.  A text ("Done."), and an id that is not random ("functions.ls:0"), come up in other conversations as
-well: with those goes what the user has said before them.
+Reasoning belongs to an assistant message.  Its key is the id of each tool call in the message, or the text if there is
+none.  A text ("Done.") or an id that is not random ("functions.ls:0") may occur in other conversations.  Their keys
+include the user's messages before them.
 """
 
 import re
@@ -19,18 +19,25 @@ from gateway.warnings import Warnings
 
 _FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]")
-_RANDOM = 8  # characters of a word that nobody else has drawn, at least
+_RANDOM = 8  # minimum characters of a word that counts as random
 
 
 class MissingReasoning(Struct, frozen=True):
-    """A message of the assistant without its reasoning: its place, and what that may have been kept under."""
+    """An assistant message without its reasoning.
+
+    index: its position.
+    keys: the keys that its reasoning may be stored under.
+    """
 
     index: int
     keys: Sequence[str]
 
 
 def find_missing_reasoning(messages: Sequence[Message], *, all_turns: bool = True) -> list[MissingReasoning]:
-    """The messages whose reasoning has to be looked for; else than in all turns, only behind the user's last one."""
+    """Return the assistant messages without reasoning.
+
+    all_turns: False for only the messages after the last user message.
+    """
     lacks: list[MissingReasoning] = []
     text = ""
     for place, message in enumerate(messages):
@@ -47,7 +54,7 @@ def find_missing_reasoning(messages: Sequence[Message], *, all_turns: bool = Tru
 def restore_reasoning(
     request: Request, lacks: Iterable[MissingReasoning], found: Mapping[str, str], ledger: Warnings
 ) -> Request:
-    """The request with the thoughts that were found by these keys."""
+    """Return the request with the reasoning that was found under the keys."""
     messages = [*request.messages]
     for one in lacks:
         if thought := next((found[key] for key in one.keys if key in found), None):
@@ -63,9 +70,9 @@ class _CapturedChoice(Struct):
 
 
 class ReasoningCapture:
-    """Hears an answer as its client gets it, and passes everything on.
+    """Collect the reasoning of a response as the client gets it, and pass all events on.
 
-    heard: what each choice that has ended thought, by the keys that its message will be looked for with.
+    captured: keys with the reasoning of the choices that have ended.
     """
 
     def __init__(self, asked: Sequence[Message]) -> None:
@@ -77,6 +84,7 @@ class ReasoningCapture:
         self.captured: list[tuple[str, str]] = []
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the event, after taking note of it."""
         if type(event) is ReasoningDelta:
             self._choices[event.choice].thoughts.append(event.text)
         elif type(event) is TextDelta:
@@ -90,10 +98,11 @@ class ReasoningCapture:
         return (event,)
 
     def close(self) -> Iterable[Event]:
-        return ()  # nothing is held back
+        """Return no events."""
+        return ()
 
     def _fail(self) -> None:
-        """Keep the text until the failure, as the client may send it back."""
+        """Keep the reasoning until the failure, because the client may send the text back."""
         for choice in self._choices.values():
             self._end(choice)
         self._choices.clear()
@@ -104,7 +113,10 @@ class ReasoningCapture:
 
 
 def _keys(ids: Sequence[str], text: str, message: str) -> list[str]:
-    """Of a message with these calls or this text, after that was said."""
+    """Return the keys of a message with these tool calls or this text.
+
+    message: a digest of the user's messages before it.
+    """
     if ids:
         return [_digest("call", "" if _is_random(id) else message, id) for id in ids]
     bare = _bare(text)
@@ -112,7 +124,7 @@ def _keys(ids: Sequence[str], text: str, message: str) -> list[str]:
 
 
 def _is_random(id: str) -> bool:
-    """True if its last word is long, and no word of a language: no other call has the same id."""
+    """Return True if the last word of an id is long and has a digit, so that no other call has the same id."""
     *_, word = _BETWEEN_WORDS.split(id[-64:])
     return len(word) >= _RANDOM and any(map(str.isdigit, word))
 
@@ -130,7 +142,7 @@ def _text(message: Message) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without white space: clients trim texts, and join them with lines of their own."""
+    """Return the text without white space: clients trim texts, and join them with line breaks."""
     return "".join(text.split())
 
 

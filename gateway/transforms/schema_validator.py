@@ -1,6 +1,6 @@
 """Validate a text against `response_format` and similar fields.
 
-The work is bounded: clients choose both the schema and the text, and few words can make a lot of work.
+The work is bounded: clients choose both the schema and the text, and short ones can cause much work.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTES, _MOST_PATTERNS = 1 << 19, 200  # of a schema
-_COMPILED = 1 << 23  # bytes that all its patterns may become
-_AGAIN = frozenset(("unevaluatedProperties", "unevaluatedItems"))  # look once more at all that is there
+_COMPILED = 1 << 23  # bytes of all compiled patterns
+_AGAIN = frozenset(("unevaluatedProperties", "unevaluatedItems"))  # keywords that evaluate all other ones once more
 _ELSEWHERE = frozenset(("$dynamicRef", "$recursiveRef", "$id", "id"))  # references that are not followed here
-_FAR = {"$id": ""}  # what is not found here
+_FAR = {"$id": ""}  # stands for a target that is not in the schema
 
 _Schema = Mapping[str, Any]
-_Pairs = Iterable[tuple[Any, Any]]  # schemas, each with a value that it is about
+_Pairs = Iterable[tuple[Any, Any]]  # schemas, each with a value that it applies to
 _LONGEST = 300  # characters of a reason
-_MOST = 30_000  # schemas in places, of what is judged: a tenth of a second to count them
-_FEW = 2_000  # the same for a reason, as a hundred times as much is done for one
-_MOST_STEPS = 2_000  # back in a text, for a pattern that cannot do without
+_MOST = 30_000  # pairs of schema and value in a validation; counting them takes 0.1 s
+_FEW = 2_000  # the same for finding the reason, which takes a hundred times as long
+_MOST_STEPS = 2_000  # backtracking steps of a pattern
 
 
 def compile_budget(schema: _Schema) -> int:
-    """The bytes that each of its patterns may be compiled to; 0: the schema is too much to be compiled."""
+    """Return the bytes that each pattern may be compiled to; 0 if the schema is too large to compile."""
     text = json.encode(schema)
     patterns = text.count(b'"pattern')
     if len(text) > _MOST_BYTES or patterns > _MOST_PATTERNS:
@@ -40,7 +40,7 @@ def compile_budget(schema: _Schema) -> int:
 
 
 def is_affordable(schema: _Schema, value: object, most: int) -> bool:
-    """True if no more than so many schemas in it are looked at, with every alternative in every place."""
+    """Return True if a validation applies at most `most` schemas to values, counting all alternatives."""
     left: list[tuple[_Schema, Any]] = [(schema, value)]
     while left and most > 0:
         data, at = left.pop()
@@ -59,7 +59,7 @@ def _cost(schema: _Schema, value: object) -> int:
 
 
 def _applied(schema: _Schema, value: object, root: _Schema) -> Iterator[tuple[Any, Any]]:
-    """The schemas in a schema, each with what it is about."""
+    """Yield the schemas within a schema, each with the value that it applies to."""
     kind = dict if isinstance(value, dict) else list if isinstance(value, list) else None
     for name, data in schema.items():
         if name == "$ref":
@@ -87,7 +87,7 @@ def _by_name(data: object, value: dict[str, Any]) -> _Pairs:
 
 
 def _each_of_each(data: object, value: dict[str, Any]) -> _Pairs:
-    """As if every pattern were that of every name."""
+    """Return pairs as if every pattern matched every name."""
     return ((each, one) for each in _named(data) for one in value.values())
 
 
@@ -103,7 +103,7 @@ def _by_place(data: object, value: list[Any]) -> _Pairs:
     return zip(data, value, strict=False) if isinstance(data, list) else _of_all(data, value)
 
 
-# By keyword: what it has of the same value, and of the parts of an object or a list.
+# By keyword: the schemas for the same value, and those for the parts of an object or a list.
 _OF_ANY: Mapping[str, Callable[[object], Iterable[Any]]] = {
     **dict.fromkeys(("not", "if", "then", "else"), _one),
     **dict.fromkeys(("allOf", "anyOf", "oneOf"), _listed),
@@ -131,9 +131,9 @@ def _referred(path: str, root: _Schema) -> object:
 
 
 class FormatValidator:
-    """A field's demand on a text: JSON with this schema, or a text with it.
+    """A field's demand on a text: JSON of this schema, or a text of it.
 
-    judged: the schema is one; else every JSON fits, or every text.
+    has_schema: False if the schema cannot be compiled; then every JSON, or every text, fits.
     """
 
     def __init__(self, schema: dict[str, Any], field: str = "response_format", *, is_json: bool = True) -> None:
@@ -147,7 +147,7 @@ class FormatValidator:
             self._schema, self._validator, self.has_schema = {}, _validator({}, 1), False
 
     def mismatch(self, text: str) -> str | None:
-        """Why it does not fit; None if it does."""
+        """Return the reason why a text does not fit; None if it does."""
         try:
             value = json.decode(text) if self.is_json else text
             if not is_affordable(self._schema, value, _MOST):
@@ -162,7 +162,7 @@ class FormatValidator:
         return error.message[:_LONGEST]
 
     def begins(self, text: str) -> bool:
-        """True if a text that was cut may be the beginning of one that fits, as far as its first character tells."""
+        """Return True if a text that was cut may fit when complete, as far as its first character shows."""
         return not text or not self._is_object or text.startswith("{")
 
 
@@ -182,7 +182,10 @@ def format_validator(request: Request) -> FormatValidator | None:
 
 
 def _validator(schema: dict[str, Any], room: int) -> "Validator":
-    """room: bytes that a pattern may be compiled to.  Raises ValueError for what is no schema, or too much of one."""
+    """Return a compiled validator.  Raise ValueError for an invalid schema, or one that is too large.
+
+    room: bytes that a pattern may be compiled to.
+    """
     import jsonschema_rs  # noqa: PLC0415 - 3 MB
 
     if not room:

@@ -12,7 +12,7 @@ from gateway.formats.markers import EndTokens, Markers
 from gateway.request import Request
 from gateway.warnings import Warnings
 
-# What models of code write where the middle ends (Qwen, StarCoder, Granite, CodeGemma, DeepSeek, CodeLlama).
+# Tokens that code models write at the end of the middle (Qwen, StarCoder, Granite, CodeGemma, DeepSeek, CodeLlama).
 MIDDLE_ENDS = (
     "<|endoftext|>", "<|fim_pad|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|repo_name|>",
     "<|file_sep|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>", "<file_sep>", "<|file_separator|>",
@@ -22,14 +22,18 @@ LLAMA_ENDS = EndTokens("<|eot_id|>", "<|eom_id|>")
 
 
 def lower_prewarm(request: Request, _: Warnings) -> tuple[Request, Sequence["SilenceFilter"]]:
-    """The tools stay, and what is said of them: they are part of what is read."""
+    """Return a prewarm request with one token of output, and the filter that drops it.
+
+    The tools and the tool choice stay, because they are part of the prompt.
+    """
     return (request, []) if request.generates else (replace(request, max_tokens=1), [SilenceFilter()])
 
 
 class SilenceFilter:
-    """Lets through what was counted, what is said of the whole answer, and its end, which is always a good one."""
+    """Drop all content; keep the usage, members of the whole response, failures and the end, which becomes "stop"."""
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the event without output, if it is kept."""
         match event:
             case Usage():
                 return (Usage(event.prompt, 0, event.cached, kept=event.kept),)
@@ -40,35 +44,42 @@ class SilenceFilter:
         return ()
 
     def close(self) -> Iterable[Event]:
-        return ()  # nothing is held back
+        """Return no events."""
+        return ()
 
 
 class EchoFilter:
-    """Each choice begins with its prompt.  `prompts`: of the choices, in order, for as many as each has."""
+    """Begin each choice with its prompt.
+
+    prompts: in order, each for `n` choices.
+    """
 
     def __init__(self, prompts: Sequence[str], n: int) -> None:
         self._prompts, self._n = prompts, n
         self._begun: set[int] = set()
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the event, after the prompt if it is the first of its choice."""
         if not isinstance(event, TextDelta | Finish) or event.choice in self._begun:
             return (event,)
         self._begun.add(event.choice)
         return (TextDelta(event.choice, self._prompts[event.choice // self._n]), event)
 
     def close(self) -> Iterable[Event]:
+        """Return no events."""
         return ()
 
 
 class StopFilter:
-    """The answer ends before the first of these marks in its text."""
+    """End a choice before the first of these stop sequences in its text."""
 
     def __init__(self, marks: Sequence[str]) -> None:
         self._marks = Markers(*marks)
-        self._held: dict[int, str] = {}  # by choice: what may be the beginning of a mark
+        self._held: dict[int, str] = {}  # by choice: text that may be the beginning of a stop sequence
         self._over: set[int] = set()
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events up to the stop sequence, without text that may begin one."""
         if isinstance(event, Usage | ExtraField):
             return (event,)
         if isinstance(event, Failure):
@@ -78,7 +89,8 @@ class StopFilter:
         return self._text(event) if isinstance(event, TextDelta) else (*self._rest(event.choice), event)
 
     def close(self) -> Iterable[Event]:
-        return ()  # each choice has had its end, or all of them have failed
+        """Return no events: each choice has ended or failed."""
+        return ()
 
     def _text(self, event: TextDelta) -> Iterable[Event]:
         text = self._held.pop(event.choice, "") + event.text
@@ -96,13 +108,14 @@ class StopFilter:
 
 
 class Ending:
-    """The answer ends before tokens that stand at its end."""
+    """Remove end tokens at the end of the text."""
 
     def __init__(self, ends: EndTokens) -> None:
         self._ends = ends
-        self._held: dict[int, str] = {}  # by choice: what may be the end
+        self._held: dict[int, str] = {}  # by choice: text that may be end tokens
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events without text that may be end tokens."""
         if isinstance(event, Usage | ExtraField):
             return (event,)
         if isinstance(event, Failure):
@@ -119,11 +132,12 @@ class Ending:
         return (*((TextDelta(event.choice, held),) if held else ()), event)
 
     def close(self) -> Iterable[Event]:
+        """Return no events: each choice has ended or failed."""
         return ()
 
 
 def stop_filters(request: Request) -> list[StopFilter]:
-    """For a backend that leaves them in the text."""
+    """Return the filters for a backend that leaves stop sequences in the text."""
     if not (data := request.rest.get("stop")):
         return []
     marks = [mark for mark in ([data] if isinstance(data, str) else data) if mark]

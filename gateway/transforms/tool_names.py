@@ -1,4 +1,4 @@
-"""A tool of a namespace gets a flat name that every backend takes and that is its own; other tools keep theirs."""
+"""Give tools in a namespace unique flat names that every backend accepts; other tools keep theirs."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,10 @@ _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def lower_tool_names(request: Request, ledger: Warnings) -> tuple[Request, Sequence["ToolNameFilter"]]:
-    """Tools, choices and past calls by their flat names; nothing to do where each is called so already."""
+    """Return the request with tools, choices and past calls by their flat names.
+
+    It is unchanged if all have such names already.
+    """
     shims = {tool.kind: tool.name for tool in request.tools if tool.kind in SHIMS and tool.kind != tool.name}
     offered = [ToolName(tool.name, tool.namespace) for tool in request.tools]
     flat = _flat_names(offered, (_called(call, shims) for call in past_tool_calls.past_calls(request.messages)))
@@ -39,13 +42,16 @@ def lower_tool_names(request: Request, ledger: Warnings) -> tuple[Request, Seque
 
 
 def _called(call: past_tool_calls.ToolCallDict, shims: Mapping[ToolKind, str]) -> ToolName:
-    """The tool of a past call; a shim that had to take another name has it in the past, too."""
+    """Return the tool of a past call.  A past shim call gets the name that its shim has now."""
     called = call[call["type"]]
     return ToolName(shims.get(call["type"], called["name"]), called.get("namespace") or "")
 
 
 def _flat_names(offered: Sequence[ToolName], called: Iterable[ToolName]) -> dict[ToolName, str]:
-    """A tool without a namespace keeps its name, and of two that are offered the other one gives way."""
+    """Return the flat names.
+
+    A tool without a namespace keeps its name, and of two with the same name the other one changes.
+    """
     flat: dict[ToolName, str] = {}
     taken: set[str] = set()
     for named in [*sorted(offered, key=lambda named: named.namespace != ""), *called]:
@@ -56,7 +62,7 @@ def _flat_names(offered: Sequence[ToolName], called: Iterable[ToolName]) -> dict
 
 
 def _flat_name(named: ToolName, taken: Iterable[str]) -> str:
-    """The namespace before the name; cut, and told from others by a digest, where that is not fit or is taken."""
+    """Return the namespace and the name; if they do not fit or are taken, a shortened form with a digest."""
     if not named.namespace or (_FIT.fullmatch(named.flat_name) and named.flat_name not in taken):
         return named.flat_name
     digest = sha256(f"{named.namespace}\0{named.name}".encode()).hexdigest()[:8]
@@ -64,7 +70,7 @@ def _flat_name(named: ToolName, taken: Iterable[str]) -> str:
 
 
 def _note(tools: Iterable[Tool], flat: Mapping[ToolName, str], ledger: Warnings) -> None:
-    """Of the tools that the client knows by name."""
+    """Warn about new names of the client's own tools."""
     for named in (ToolName(tool.name, tool.namespace) for tool in tools if not tool.hosted):
         if named.namespace:
             ledger.add("translated", "tools.namespace")
@@ -83,15 +89,17 @@ def _lowered_call(call: past_tool_calls.ToolCallDict, name: str) -> past_tool_ca
 
 
 class ToolNameFilter:
-    """Gives the calls of these tools the names that the client knows."""
+    """Give tool calls the names that the client knows."""
 
     def __init__(self, given: Mapping[str, ToolName]) -> None:
         self._given = given  # by flat name
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the event with the client's name."""
         if type(event) is ToolCallStart and (named := self._given.get(event.name)):
             return (replace(event, name=named.name, namespace=named.namespace),)
         return (event,)
 
     def close(self) -> Iterable[Event]:
-        return ()  # nothing is held back
+        """Return no events."""
+        return ()

@@ -1,4 +1,4 @@
-"""Drop tool calls as if the model had not made them: tools that are not allowed, or calls beyond the first one."""
+"""Drop tool calls as if the model had not made them: of tools that are not allowed, or beyond the first one."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -10,14 +10,15 @@ from gateway.warnings import Warnings
 
 
 class ToolCallSelectionFilter:
-    """Drop and report the tool calls that `keep` refuses, and count the others anew."""
+    """Drop the tool calls that `keep` refuses, with a warning, and renumber the others."""
 
     def __init__(self, keep: Callable[[ToolCallStart], bool], ledger: Warnings) -> None:
         self._keep, self._ledger = keep, ledger
-        self._kept: dict[int, int] = {}  # by choice
-        self._muted: set[int] = set()  # choices whose open call falls away
+        self._kept: dict[int, int] = {}  # by choice: the number of calls
+        self._muted: set[int] = set()  # choices whose open call is dropped
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the event, unless it belongs to a dropped call."""
         if type(event) is ToolCallStart:
             return self._start(event)
         if isinstance(event, ToolArgsDelta | ToolInputDelta | ToolCallEnd):
@@ -29,7 +30,8 @@ class ToolCallSelectionFilter:
         return (event,)
 
     def close(self) -> Iterable[Event]:
-        return ()  # nothing is held back
+        """Return no events."""
+        return ()
 
     def _start(self, event: ToolCallStart) -> Iterable[Event]:
         if not self._keep(event):
@@ -43,6 +45,7 @@ class ToolCallSelectionFilter:
 
 
 def drop_disallowed_calls(request: Request, ledger: Warnings) -> tuple[Request, Sequence[ToolCallSelectionFilter]]:
+    """Return the request, and a filter that drops calls of tools that are not allowed."""
     if request.allowed is None:
         return request, []
     forbidden = {tool.name for tool in request.tools} - {tool.name for tool in request.callable_tools}
@@ -52,5 +55,6 @@ def drop_disallowed_calls(request: Request, ledger: Warnings) -> tuple[Request, 
 
 
 def drop_parallel_calls(request: Request, ledger: Warnings) -> tuple[Request, Sequence[ToolCallSelectionFilter]]:
+    """Return the request, and a filter that drops all calls but the first if the client forbids parallel calls."""
     wanted = request.rest.get("parallel_tool_calls") is False and request.callable_tools
     return request, [ToolCallSelectionFilter(lambda start: start.call == 0, ledger)] if wanted else []

@@ -1,7 +1,7 @@
-"""local_shell, shell, apply_patch and tool_search as functions: what the model is told of them, and their arguments.
+"""Offer local_shell, shell, apply_patch and tool_search as functions, and convert their calls back.
 
-What a call's item has to hold is in `spec.md` C3; in the client's SDK it is typed, so arguments that do not fit make a
-plain function call, and the client can say so to the model.
+The client's SDK defines types for the items of these calls.  A call with arguments that do not fit them becomes a
+plain function call, so that the client can report the fault to the model.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,8 +49,8 @@ class _DeleteFileArguments(Struct, tag_field="type", tag="delete_file"):
 class ToolShim(Struct, frozen=True):
     """A kind of tool as a function.
 
-    fields: a call's arguments → what its item holds; raises ValidationError if they do not fit.
-    arguments: the way back.
+    fields: returns the members of the item for a call's arguments; raises ValidationError if they do not fit.
+    arguments: returns the arguments for the members of the item.
     """
 
     description: str
@@ -60,7 +60,7 @@ class ToolShim(Struct, frozen=True):
 
 
 def _local_shell_fields(given: _Json) -> _Json:
-    """A command line instead of a list is one for the shell."""
+    """Return the members; a command line instead of a list runs in bash."""
     command, directory = given.get("command"), given.get("workdir")
     line = ["bash", "-lc", command] if isinstance(command, str) else command
     return {
@@ -144,7 +144,10 @@ SHIMS: Mapping[ToolKind, ToolShim] = {
 
 
 def lower_shim_tools(request: Request, ledger: Warnings) -> tuple[Request, Sequence["ToolShimFilter"]]:
-    """Tools and past calls as functions; no filter where no such tool is offered."""
+    """Return the request with these tools and their past calls as functions.
+
+    There is no filter if no such tool is offered.
+    """
     kinds = {tool.name: tool.kind for tool in request.tools if tool.kind in SHIMS}
     for kind in kinds.values():
         ledger.add("emulated", f"tools.{kind}")
@@ -156,7 +159,10 @@ def lower_shim_tools(request: Request, ledger: Warnings) -> tuple[Request, Seque
 
 
 def _lowered_tool(tool: Tool) -> Tool:
-    """Return the tool as a function.  The client's description is added to ours, or replaces it."""
+    """Return the tool as a function.
+
+    The client's description is appended to ours, and its parameters replace the default ones.
+    """
     shim, data = SHIMS[tool.kind], tool.definition
     description = "\n\n".join(filter(None, [shim.description, data.get("description")]))
     return Tool(
@@ -176,20 +182,21 @@ def _lowered_call(call: past_tool_calls.ToolCallDict) -> past_tool_calls.ToolCal
 
 
 def _given(arguments: Any) -> Any:  # noqa: ANN401 - JSON
-    """Without members that are null."""
+    """Return the arguments without null members."""
     if not isinstance(arguments, dict):
         return arguments
     return {name: value for name, value in arguments.items() if value is not None}
 
 
 class ToolShimFilter:
-    """Turns the calls of these tools back, each when it is whole."""
+    """Convert the calls of these tools back, each when it is complete."""
 
     def __init__(self, kinds: Mapping[str, ToolKind], ledger: Warnings) -> None:
         self._kinds, self._ledger = kinds, ledger  # by name
-        self._open: dict[int, tuple[ToolCallStart, list[str]]] = {}  # by choice: a call that is coming
+        self._open: dict[int, tuple[ToolCallStart, list[str]]] = {}  # by choice: the incomplete call
 
     def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events of a complete call in its own form, others unchanged."""
         if type(event) is ToolCallStart and event.name in self._kinds:
             self._open[event.choice] = event, []
             return ()
@@ -202,7 +209,8 @@ class ToolShimFilter:
         return (event,)
 
     def close(self) -> Iterable[Event]:
-        return ()  # every call has had its end
+        """Return no events: every call has ended."""
+        return ()
 
     def _whole(self, start: ToolCallStart, arguments: str, end: ToolCallEnd) -> Iterable[Event]:
         kind = self._kinds[start.name]
@@ -212,7 +220,10 @@ class ToolShimFilter:
         return (replace(start, kind=kind), ToolArgsDelta(start.choice, start.call, json.encode(fields).decode()), end)
 
     def _fields(self, shim: ToolShim, arguments: str) -> _Json | None:
-        """None if the arguments do not fit; they are listed, as they are where they had to be made fit."""
+        """Return the members of the item; None if the arguments do not fit.
+
+        Warns about arguments that do not fit, and about repaired ones.
+        """
         try:
             given = json.decode(arguments, type=_Json)
             fields = shim.fields(given)
