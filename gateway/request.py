@@ -102,15 +102,17 @@ class ApprovedToolCall(Struct, frozen=True):
     arguments: str
 
 
-class StoredReasoning(Struct, frozen=True):
+class StoredReasoning(Struct, frozen=True, omit_defaults=True):
     """Reasoning of a model, in a form that can go back to it.
 
     blocks: its signed parts, as the upstream of `model` expects them in `thinking_blocks`.
+    digest: of the text, if the text travels beside the reasoning and is left out; else "".
     """
 
     text: str
     blocks: tuple[dict[str, Any], ...] = ()
     model: str = ""
+    digest: str = ""
 
 
 ToolChoice = Literal["none", "auto", "required"] | ToolName

@@ -1,0 +1,212 @@
+"""Convert the content blocks of users and tools to the parts of chat messages.
+
+Documents and search results become text, in tags that name them.  Files are read later, with those of the other APIs.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from html import escape
+from typing import Any
+
+from msgspec import Struct, json
+
+from gateway.api.messages.errors import refused
+from gateway.api.validation import ParamCheck, list_of, object_, object_of, string
+from gateway.errors import BadRequest
+from gateway.warnings import Warnings
+
+Block = dict[str, Any]
+Part = dict[str, Any]
+Content = str | list[Part]
+
+_LIKE_ERROR = 40  # characters in which an error says that it is one
+
+
+def text_part(text: str) -> Part:
+    return {"type": "text", "text": text}
+
+
+def unknown_tag(type: str, param: str, expected: Iterable[str]) -> BadRequest:
+    """Return the refusal of an object whose `type` is not one of the expected."""
+    tags = ", ".join(f"'{tag}'" for tag in expected)
+    return refused(f"Input tag '{type}' found using 'type' does not match any of the expected tags: {tags}", param)
+
+
+def listed_blocks(content: str | list[Any]) -> list[Any]:
+    """Return the blocks of a content; a text is one."""
+    return [text_part(content)] if isinstance(content, str) else content
+
+
+def joined_parts(parts: list[Part]) -> Content:
+    """Return the parts as the content of a chat message; a text that is alone is a string."""
+    if not parts:
+        return ""
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        text: str = parts[0]["text"]
+        return text
+    return parts
+
+
+_TYPED = object_of({"type": string})
+
+
+def block_type(block: Any, param: str) -> str:  # noqa: ANN401 - decoded JSON
+    """Return the type of a block; raise BadRequest if it has none."""
+    _TYPED(block, param)
+    type: str = block["type"]
+    return type
+
+
+class _PartType(Struct, frozen=True):
+    check: ParamCheck
+    read: Callable[[Block, str, Warnings], list[Part]]
+
+
+def content_parts(content: str | list[Any], param: str, types: Mapping[str, _PartType], ledger: Warnings) -> list[Part]:
+    """Return the parts of a content whose blocks are of these types; empty texts are left out."""
+    parts: list[Part] = []
+    for i, block in enumerate(listed_blocks(content)):
+        parts += block_parts(block, f"{param}[{i}]", types, ledger)
+    return parts
+
+
+def block_parts(block: Any, param: str, types: Mapping[str, _PartType], ledger: Warnings) -> list[Part]:  # noqa: ANN401 - decoded JSON
+    """Return the parts of one block; raise BadRequest for another type, or members that are wrong."""
+    type = block_type(block, param)
+    row = types.get(type)
+    if not row:
+        raise unknown_tag(type, param, types)
+    row.check(block, param)
+    return row.read(block, param, ledger)
+
+
+def result_content(block: Block, param: str, ledger: Warnings) -> Content:
+    """Return what a tool_result says: one text, or parts where there are images or files in it."""
+    parts = content_parts(block.get("content") or [], f"{param}.content", RESULT, ledger)
+    if all(part["type"] == "text" for part in parts):
+        text = "\n".join(part["text"] for part in parts)
+        return f"Error: {text}" if _needs_mark(block, text) else text
+    first = next((part["text"] for part in parts if part["type"] == "text"), "")
+    return [text_part("Error:"), *parts] if _needs_mark(block, first) else parts
+
+
+def _needs_mark(block: Block, text: str) -> bool:
+    """Return True for an error that does not say so, as a chat has no mark for errors."""
+    return block.get("is_error") is True and "error" not in text[:_LIKE_ERROR].casefold()
+
+
+# Each type of block
+
+
+def _text(block: Block, _: str, __: Warnings) -> list[Part]:
+    return [text_part(block["text"])] if block["text"] else []
+
+
+_BASE64: dict[str, ParamCheck] = {"media_type": string, "data": string}
+_URL: dict[str, ParamCheck] = {"url": string}
+_FILE: dict[str, ParamCheck] = {"file_id": string}
+_IMAGE_SOURCES: dict[str, ParamCheck] = {"base64": object_of(_BASE64), "url": object_of(_URL), "file": object_of(_FILE)}
+
+
+def _source(block: Block, param: str, among: Mapping[str, ParamCheck]) -> Block:
+    """Return the checked source of a block."""
+    source: Block = block["source"]
+    _TYPED(source, f"{param}.source")
+    if source["type"] not in among:
+        raise unknown_tag(source["type"], f"{param}.source", among)
+    among[source["type"]](source, f"{param}.source")
+    return source
+
+
+def _image(block: Block, param: str, ledger: Warnings) -> list[Part]:
+    source = _source(block, param, _IMAGE_SOURCES)
+    if source["type"] == "file":
+        return _missing_file("image", source, ledger)
+    url = source["url"] if source["type"] == "url" else _data_url(source)
+    return [{"type": "image_url", "image_url": {"url": url}}]
+
+
+def _data_url(source: Block) -> str:
+    return f"data:{source['media_type']};base64,{source['data']}"
+
+
+def _missing_file(what: str, source: Block, ledger: Warnings) -> list[Part]:
+    """Tell the model of a file that was uploaded to another service."""
+    ledger.add("dropped", f"{what}.source.file_id")
+    return [text_part(f"[{what} {source['file_id']}: not available]")]
+
+
+def _document(block: Block, param: str, ledger: Warnings) -> list[Part]:
+    source = _source(block, param, _DOCUMENT_SOURCES)
+    if (block.get("citations") or {}).get("enabled"):
+        ledger.add("dropped", "citations")
+    name = {"filename": block["title"]} if block.get("title") else {}
+    match source["type"]:
+        case "file":
+            return _missing_file("document", source, ledger)
+        case "base64":
+            return [{"type": "file", "file": {"file_data": _data_url(source), **name}}]
+        case "url":
+            return [{"type": "file", "file": {"file_url": source["url"], **name}}]
+        case "text":
+            return [text_part(_tagged("document", block, ("title", "context"), source["data"]))]
+    return content_parts(source["content"], f"{param}.source.content", _INNER, ledger)
+
+
+def _tagged(tag: str, block: Block, names: tuple[str, ...], text: str) -> str:
+    said = "".join(f' {name}="{escape(block[name])}"' for name in names if block.get(name))
+    return f"<{tag}{said}>{text}</{tag}>"
+
+
+def _search_result(block: Block, param: str, ledger: Warnings) -> list[Part]:
+    parts = content_parts(block["content"], f"{param}.content", _TEXTS, ledger)
+    text = "\n".join(part["text"] for part in parts)
+    return [text_part(_tagged("search_result", block, ("title", "source"), text))]
+
+
+def _tool_reference(block: Block, _: str, ledger: Warnings) -> list[Part]:
+    ledger.add("translated", "tool_reference")
+    return [text_part(f"[tool available: {block['tool_name']}]")]
+
+
+def _browser_state(block: Block, _: str, ledger: Warnings) -> list[Part]:
+    """Tell the model what the block says in JSON, as no template knows it."""
+    ledger.add("translated", "browser_state")
+    said = {name: value for name, value in block.items() if name not in ("type", "cache_control")}
+    return [text_part(json.encode(said).decode())]
+
+
+def _upload(_: Block, __: str, ledger: Warnings) -> list[Part]:
+    ledger.add("dropped", "container_upload")
+    return []
+
+
+def _content(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if not isinstance(value, str):
+        list_of(object_)(value, param)
+
+
+_TEXTS = {"text": _PartType(object_of({"text": string}), _text)}
+_IMAGE = _PartType(object_of({"source": object_}), _image)
+_INNER = {**_TEXTS, "image": _IMAGE}
+_DOCUMENT_SOURCES: dict[str, ParamCheck] = {
+    "base64": object_of(_BASE64),
+    "text": object_of({"data": string}),
+    "content": object_of({"content": _content}),
+    "url": object_of(_URL),
+    "file": object_of(_FILE),
+}
+_DESCRIBED: dict[str, ParamCheck] = {"title": string, "context": string, "citations": object_}
+_SHARED: dict[str, _PartType] = {
+    **_INNER,
+    "document": _PartType(object_of({"source": object_}, _DESCRIBED), _document),
+    "search_result": _PartType(
+        object_of({"source": string, "title": string, "content": list_of(object_)}), _search_result
+    ),
+}
+USER: Mapping[str, _PartType] = {**_SHARED, "container_upload": _PartType(object_of({}), _upload)}
+RESULT: Mapping[str, _PartType] = {
+    **_SHARED,
+    "tool_reference": _PartType(object_of({"tool_name": string}), _tool_reference),
+    "browser_state": _PartType(object_of({}), _browser_state),
+}
+RESULT_BLOCK = object_of({"tool_use_id": string}, {"content": _content})

@@ -1,0 +1,192 @@
+"""Order what was said before: results right behind their calls, and thoughts with what they led to."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.api.messages.content import Content
+from gateway.api.messages.errors import refused
+from gateway.api.messages.thinking import PastThought, ThoughtReader
+from gateway.request import LEADING, Message, summary_message
+
+_NO_OUTPUT = "[no output]"
+_UNMATCHED = (
+    "unexpected `tool_use_id` found in `tool_result` blocks: {}. Each `tool_result` block must have a corresponding "
+    "`tool_use` block in a previous message."
+)
+_DANGLING = (
+    "`tool_use` ids were found without `tool_result` blocks immediately after: {}. Each `tool_use` block must have a "
+    "corresponding `tool_result` block in the next message."
+)
+
+
+class PastToolUse(Struct):
+    """A call of the past: its id, what a chat message says of it, and its result.
+
+    by_server: it was made and answered on the server's side.
+    """
+
+    id: str
+    payload: dict[str, Any]
+    by_server: bool = False
+    output: Content | None = None
+
+
+class PastAssistantMessage(Struct):
+    """Blocks that become one chat message of the assistant.
+
+    param: of the message that they stand in; turn: the number of the turn that it belongs to.
+    """
+
+    param: str
+    turn: int
+    texts: list[str] = []
+    thoughts: list[PastThought] = []
+    calls: list[PastToolUse] = []
+    parted: bool = False  # something else stands behind the last text
+
+    @property
+    def over(self) -> bool:
+        """True if what the assistant says next has seen the results of its calls."""
+        return bool(self.calls) and all(call.output is not None for call in self.calls)
+
+    def say(self, text: str) -> None:
+        """Add a text; one that something else parts from the text before begins a paragraph."""
+        if self.parted and self.texts and not (self.texts[-1][-1:].isspace() or text[:1].isspace()):
+            self.texts.append("\n\n")
+        self.texts.append(text)
+        self.parted = False
+
+
+class MessageHistory:
+    """Take what the blocks say in their order.
+
+    kept_turns: the number of turns whose thoughts go back, from the last; None: all.
+    repairs: a call without a result gets one, instead of an error.
+    """
+
+    def __init__(self, reader: ThoughtReader, kept_turns: int | None = None, *, repairs: bool = False) -> None:
+        self.reader, self.ledger = reader, reader.ledger
+        self._kept_turns, self._repairs = kept_turns, repairs
+        self._said: list[Message | PastAssistantMessage] = []
+        self._calls: dict[str, PastToolUse] = {}
+        self._current: PastAssistantMessage | None = None
+        self._turn = 0
+
+    def add(self, role: str, content: Content) -> None:
+        """Add a message that is not the assistant's; the user's begins a turn."""
+        self._turn += role == "user"
+        self._said.append({"role": role, "content": content})
+
+    def begin_assistant(self, param: str) -> None:
+        """Begin a message of the assistant."""
+        self._current = PastAssistantMessage(param, self._turn)
+        self._said.append(self._current)
+
+    def say(self, text: str) -> None:
+        self._speaking().say(text)
+
+    def think(self, thought: PastThought) -> None:
+        speaking = self._speaking()
+        speaking.parted = True
+        if thought.text or thought.blocks:
+            speaking.thoughts.append(thought)
+
+    def call(self, call: PastToolUse, param: str) -> None:
+        """Add a call; raise BadRequest if another one of the same id waits for its result."""
+        before = self._calls.get(call.id)
+        if before and before.output is None:
+            raise refused("`tool_use` ids must be unique", f"{param}.id")
+        speaking = self._speaking()
+        speaking.parted = True
+        speaking.calls.append(call)
+        self._calls[call.id] = call
+
+    def answer(self, id: str, output: Content, param: str) -> None:
+        """Set the result of a call, wherever it stands; raise BadRequest if there is no such call before it."""
+        call = self._calls.get(id)
+        if not call:
+            raise refused(_UNMATCHED.format(id), param)
+        self._answer(call, output)
+
+    def answer_by_server(self, id: str, output: Content, type: str) -> None:
+        """Set the result of a call on the server's side; one without its call says nothing to a model."""
+        call = self._calls.get(id)
+        if call:
+            self._answer(call, output)
+        else:
+            self.ledger.add("dropped", type)
+
+    def replace_with_summary(self, text: str) -> None:
+        """Put a summary in the place of all that was said before, but for what the model was told to do."""
+        param = self._speaking().param
+        self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in LEADING]
+        self._calls.clear()
+        self._said.append(summary_message(text))
+        self.begin_assistant(param)
+
+    def messages(self) -> list[Message]:
+        """Return all chat messages; raise BadRequest for a call that was never answered."""
+        thinking = sorted({one.turn for one in self._said if isinstance(one, PastAssistantMessage) and one.thoughts})
+        kept = thinking if self._kept_turns is None else thinking[-self._kept_turns :]
+        speakers = [i for i, one in enumerate(self._said) if not isinstance(one, dict) or one["role"] != "system"]
+        last = speakers[-1] if speakers else -1
+        messages: list[Message] = []
+        for i, one in enumerate(self._said):
+            if isinstance(one, PastAssistantMessage):
+                messages += self._spoken(one, thoughts=one.turn in kept, last=i == last)
+            else:
+                messages.append(one)
+        return messages
+
+    def _speaking(self) -> PastAssistantMessage:
+        """Return the message that the assistant's next block belongs to."""
+        assert self._current
+        if self._current.over:
+            self.begin_assistant(self._current.param)
+        return self._current
+
+    def _answer(self, call: PastToolUse, output: Content) -> None:
+        if call.output is not None:
+            self.ledger.add("dropped", "tool_result")
+        call.output = output
+
+    def _spoken(self, said: PastAssistantMessage, *, thoughts: bool, last: bool) -> Iterable[Message]:
+        calls = [call for call in said.calls if self._is_settled(call, said.param, last=last)]
+        if not (said.texts or calls):
+            if said.thoughts:
+                self.ledger.add("dropped", "thinking")
+            return
+        message: Message = {"role": "assistant", "content": "".join(said.texts) if said.texts else None}
+        if thoughts:
+            message |= _thought_fields(said.thoughts)
+        if calls:
+            message["tool_calls"] = [call.payload for call in calls]
+        yield message
+        for call in calls:
+            if call.output is not None:
+                yield {"role": "tool", "tool_call_id": call.id, "content": call.output}
+
+    def _is_settled(self, call: PastToolUse, param: str, *, last: bool) -> bool:
+        """Return True for a call that goes back; False for one of the server that came to nothing."""
+        if call.output is not None:
+            return True
+        if call.by_server:
+            self.ledger.add("dropped", "server_tool_use")
+            return False
+        if last:
+            return True
+        if not self._repairs:
+            raise refused(_DANGLING.format(call.id), param)
+        self.ledger.add("repaired", "tool_use")
+        call.output = _NO_OUTPUT
+        return True
+
+
+def _thought_fields(thoughts: Iterable[PastThought]) -> Message:
+    """Return the thoughts as fields of the message that they led to."""
+    text = "\n\n".join(thought.text for thought in thoughts if thought.text)
+    blocks = [block for thought in thoughts for block in thought.blocks]
+    fields = {"reasoning_content": text, "thinking_blocks": blocks}
+    return {name: value for name, value in fields.items() if value}

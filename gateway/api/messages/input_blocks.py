@@ -1,0 +1,151 @@
+"""Read the messages of a request: each type of block, what is required of it and what becomes of it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct, json
+
+from gateway.api.messages import content, server_blocks
+from gateway.api.messages.content import Block, Part, block_type, joined_parts, listed_blocks, unknown_tag
+from gateway.api.messages.history import MessageHistory, PastToolUse
+from gateway.api.validation import ParamCheck, object_, object_of, string
+from gateway.request import ToolName
+
+_BILLING = "x-anthropic-billing-header:"
+
+
+def system_text(value: str | list[Any], history: MessageHistory) -> str:
+    """Return the text of `system`, without the blocks that clients add for accounting."""
+    parts = content.content_parts(value, "system", _SYSTEM_TEXTS, history.ledger)
+    texts = (part["text"] for part in parts)
+    return "\n\n".join(text for text in texts if isinstance(value, str) or not text.startswith(_BILLING))
+
+
+def read_message(history: MessageHistory, message: dict[str, Any], param: str) -> None:
+    """Read one message; raise BadRequest for a block that its role does not have."""
+    _READERS[message["role"]](history, message["content"], f"{param}.content")
+
+
+def _read_user(history: MessageHistory, given: str | list[Any], param: str) -> None:
+    """Read what the user says; the results in it belong to their calls, wherever these stand."""
+    parts: list[Part] = []
+    results = 0
+    for i, block in enumerate(listed_blocks(given)):
+        path = f"{param}[{i}]"
+        type = block_type(block, path)
+        if type not in _USER_TAGS:
+            raise unknown_tag(type, path, _USER_TAGS)
+        if type == "tool_result":
+            content.RESULT_BLOCK(block, path)
+            history.answer(block["tool_use_id"], content.result_content(block, path, history.ledger), path)
+            results += 1
+        else:
+            parts += content.block_parts(block, path, content.USER, history.ledger)
+    if parts or not results:
+        history.add("user", joined_parts(parts))
+
+
+def _read_system(history: MessageHistory, given: str | list[Any], param: str) -> None:
+    texts: list[str] = []
+    for i, block in enumerate(listed_blocks(given)):
+        path = f"{param}[{i}]"
+        if (type := block_type(block, path)) in _TOOL_CHANGES:
+            history.ledger.add("dropped", type)
+        else:
+            texts += [part["text"] for part in content.block_parts(block, path, _SYSTEM_TEXTS, history.ledger)]
+    if texts:
+        history.add("system", "\n\n".join(texts))
+
+
+def _read_assistant(history: MessageHistory, given: str | list[Any], param: str) -> None:
+    history.begin_assistant(param.removesuffix(".content"))
+    for i, block in enumerate(listed_blocks(given)):
+        path = f"{param}[{i}]"
+        type = block_type(block, path)
+        row = _ASSISTANT.get(type)
+        if not row:
+            raise unknown_tag(type, path, _ASSISTANT)
+        row.check(block, path)
+        row.read(history, block, path)
+
+
+def _text(history: MessageHistory, block: Block, _: str) -> None:
+    if block["text"]:
+        history.say(block["text"])
+
+
+def _shown(history: MessageHistory, block: Block, param: str) -> None:
+    """Read what only users have in other services; a model cannot have said anything but its text."""
+    for part in content.block_parts(block, param, content.USER, history.ledger):
+        if part["type"] == "text":
+            history.say(part["text"])
+        else:
+            history.ledger.add("dropped", block["type"])
+
+
+def _tool_use(history: MessageHistory, block: Block, param: str) -> None:
+    history.call(_call(block, ToolName(block["name"])), param)
+
+
+def _server_tool_use(history: MessageHistory, block: Block, param: str) -> None:
+    call = _call(block, server_blocks.server_tool_name(block))
+    call.by_server = True
+    history.call(call, param)
+
+
+def _call(block: Block, name: ToolName) -> PastToolUse:
+    namespace = {"namespace": name.namespace} if name.namespace else {}
+    function = {"name": name.name, **namespace, "arguments": json.encode(block["input"]).decode()}
+    return PastToolUse(block["id"], {"id": block["id"], "type": "function", "function": function})
+
+
+def _server_result(history: MessageHistory, block: Block, _: str) -> None:
+    text = server_blocks.result_text(block, history.reader.open, history.ledger)
+    history.answer_by_server(block["tool_use_id"], text, block["type"])
+
+
+def _thinking(history: MessageHistory, block: Block, _: str) -> None:
+    history.think(history.reader.thinking(block))
+
+
+def _redacted_thinking(history: MessageHistory, block: Block, _: str) -> None:
+    history.think(history.reader.redacted(block))
+
+
+def _compaction(history: MessageHistory, block: Block, _: str) -> None:
+    """Read a summary of what was said before: one that the gateway sealed, or the text of another service."""
+    text = block.get("content") or ""
+    opened = history.reader.open(text) if text else None
+    if text:
+        history.replace_with_summary(opened.text if opened else text)
+    else:
+        history.ledger.add("dropped", "compaction")
+
+
+class _BlockType(Struct, frozen=True):
+    check: ParamCheck
+    read: Callable[[MessageHistory, Block, str], None]
+
+
+_CALLED: dict[str, ParamCheck] = {"id": string, "name": string, "input": object_}
+_ANSWERED = object_of({"tool_use_id": string})
+_ANYTHING = object_of({})
+_ASSISTANT: Mapping[str, _BlockType] = {
+    "text": _BlockType(object_of({"text": string}), _text),
+    "tool_use": _BlockType(object_of(_CALLED), _tool_use),
+    "thinking": _BlockType(object_of({"thinking": string}, {"signature": string}), _thinking),
+    "redacted_thinking": _BlockType(object_of({"data": string}), _redacted_thinking),
+    "server_tool_use": _BlockType(object_of(_CALLED), _server_tool_use),
+    "mcp_tool_use": _BlockType(object_of({**_CALLED, "server_name": string}), _server_tool_use),
+    **dict.fromkeys(server_blocks.RESULTS, _BlockType(_ANSWERED, _server_result)),
+    "compaction": _BlockType(object_of({}, {"content": string}), _compaction),
+    **{type: _BlockType(_ANYTHING, _shown) for type in content.USER if type != "text"},
+}
+_USER_TAGS = (*content.USER, "tool_result")
+_SYSTEM_TEXTS = {"text": content.USER["text"]}
+_TOOL_CHANGES = ("tool_addition", "tool_removal")
+_READERS: Mapping[str, Callable[[MessageHistory, str | list[Any], str], None]] = {
+    "user": _read_user,
+    "assistant": _read_assistant,
+    "system": _read_system,
+}

@@ -1,0 +1,129 @@
+"""Parse the body of a message into a neutral Request and the settings of its encoder."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import DecodeError, json
+
+from gateway.api.messages import input_blocks
+from gateway.api.messages.errors import THREAD_UNSUPPORTED, refused
+from gateway.api.messages.history import MessageHistory
+from gateway.api.messages.params import UNDONE, MessageParams, check_params, further_fields
+from gateway.api.messages.thinking import ThoughtReader, is_thinking_on, kept_thoughts, thinking_fields
+from gateway.api.messages.tools import parse_message_tool_choice, parse_message_tools
+from gateway.api.responses.params import BuiltinToolParams
+from gateway.api.responses.parse import ParseSettings
+from gateway.api.responses.tools import no_builtin_tools
+from gateway.request import Message, Request, are_large
+from gateway.warnings import Warnings
+
+_SAMPLING = ("temperature", "top_p", "top_k")
+_THREADS = "Message threads are not supported by this gateway: send the whole conversation in 'messages'."
+
+
+def parse_message(body: dict[str, Any], settings: ParseSettings, ledger: Warnings) -> MessageParams:
+    """Return a message as its client asked for it.
+
+    Raise BadRequest for what the API does not allow, or the gateway cannot do.
+    """
+    check_params(body, counts=False)
+    return _params(body, settings, ledger, body["max_tokens"])
+
+
+def parse_token_count(body: dict[str, Any], settings: ParseSettings, ledger: Warnings) -> MessageParams:
+    """Return a message of which the prompt is counted only; raise BadRequest likewise."""
+    check_params(body, counts=True)
+    return _params(body, settings, ledger, None)
+
+
+def _params(body: dict[str, Any], settings: ParseSettings, ledger: Warnings, max_tokens: int | None) -> MessageParams:
+    """max_tokens: 0 where only the cache is to be filled; None where the prompt is only counted."""
+    _check_together(body)
+    offered = parse_message_tools(body, settings.runs or no_builtin_tools, ledger)
+    messages = _messages(body, settings, ledger)
+    prefilled = _is_prefilled(messages, body, ledger)
+    if max_tokens == 0:
+        ledger.add("emulated", "max_tokens")
+    request = Request(
+        model=body["model"],
+        messages=messages,
+        tools=tuple(offered.tools),
+        tool_choice=parse_message_tool_choice(body, offered, ledger),
+        max_tokens=None if max_tokens is None else max(max_tokens, 1),
+        stream=body.get("stream", False),
+        fresh=not prefilled,
+        generates=bool(max_tokens),
+        large=are_large(messages),
+        rest=_rest(body, ledger, max_tokens, prefilled=prefilled),
+    )
+    return MessageParams(
+        request=request,
+        hosted=BuiltinToolParams(tuple(offered.hosted), max_calls=offered.max_uses),
+        sticky=_sticky((body.get("metadata") or {}).get("user_id")),
+        stop_sequences=frozenset(body.get("stop_sequences") or ()),
+        shows_thinking=(body.get("thinking") or {}).get("display") != "omitted",
+    )
+
+
+def _check_together(body: Mapping[str, Any]) -> None:
+    if "thread" in body:
+        raise refused(_THREADS, "thread", THREAD_UNSUPPORTED)
+    for i, text in enumerate(body.get("stop_sequences") or ()):
+        if not text.strip():
+            raise refused("each stop sequence must contain non-whitespace", f"stop_sequences[{i}]")
+
+
+def _messages(body: Mapping[str, Any], settings: ParseSettings, ledger: Warnings) -> tuple[Message, ...]:
+    reader = ThoughtReader(settings.open, body["model"], ledger)
+    history = MessageHistory(reader, kept_thoughts(body, ledger), repairs=settings.repair_dangling_calls)
+    if system := input_blocks.system_text(body.get("system") or [], history):
+        history.add("system", system)
+    for i, message in enumerate(body["messages"]):
+        input_blocks.read_message(history, message, f"messages[{i}]")
+    messages = tuple(history.messages())
+    if all(message["role"] == "system" for message in messages):
+        raise refused("at least one message must have content", "messages")
+    return messages
+
+
+def _is_prefilled(messages: tuple[Message, ...], body: Mapping[str, Any], ledger: Warnings) -> bool:
+    """Return True if the answer goes on with the assistant's last message."""
+    last = messages[-1]
+    if last["role"] != "assistant" or last.get("tool_calls"):
+        return False
+    if is_thinking_on(body):
+        ledger.add("unenforced", "prefill")
+        return False
+    return True
+
+
+def _rest(body: dict[str, Any], ledger: Warnings, max_tokens: int | None, *, prefilled: bool) -> dict[str, Any]:
+    """Return the other parameters as a chat completion has them; what no API knows stays as it came."""
+    rest, misplaced = further_fields(body)
+    for name in (*misplaced, *filter(UNDONE.__contains__, body)):
+        ledger.add("dropped", name)
+    rest |= {name: body[name] for name in _SAMPLING if name in body}
+    if stops := body.get("stop_sequences"):
+        rest["stop"] = stops
+    rest |= thinking_fields(body, max_tokens)
+    format = (body.get("output_config") or {}).get("format") or body.get("output_format")
+    if format:
+        schema = {"name": "output", "schema": format["schema"], "strict": True}
+        rest["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if (body.get("tool_choice") or {}).get("disable_parallel_tool_use"):
+        rest["parallel_tool_calls"] = False
+    if prefilled:
+        rest |= {"continue_final_message": True, "add_generation_prompt": False}
+    return rest
+
+
+def _sticky(user_id: str | None) -> str | None:
+    """Return the client's session, which Claude Code writes as JSON into the id of its user; else that id."""
+    if not user_id:
+        return None
+    try:
+        named = json.decode(user_id)
+    except (DecodeError, RecursionError):
+        return user_id
+    session = named.get("session_id") if isinstance(named, dict) else None
+    return session if isinstance(session, str) and session else user_id

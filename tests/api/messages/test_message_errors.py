@@ -1,0 +1,64 @@
+"""Test the errors of /v1/messages: a status and a body in Anthropic's shape for each problem."""
+
+import json
+
+import pytest
+
+from gateway.api.messages.errors import error_body, error_message, error_status, stream_error
+from gateway.errors import STOPPED, Problem
+
+KINDS = {
+    400: (400, "invalid_request_error"), 401: (401, "authentication_error"), 403: (403, "permission_error"),
+    404: (404, "not_found_error"), 405: (405, "invalid_request_error"), 413: (413, "request_too_large"),
+    415: (415, "invalid_request_error"), 429: (429, "rate_limit_error"), 500: (500, "api_error"),
+    502: (502, "api_error"), 503: (529, "overloaded_error"), 504: (504, "timeout_error"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("status", KINDS)
+def test_problem_has_the_status_and_the_type_of_the_api(status):
+    problem = Problem(status, "M", "c")
+    body = json.loads(error_body(problem, "req_1"))
+    assert body == {"type": "error", "error": {"type": KINDS[status][1], "message": "M"}, "request_id": "req_1"}
+    assert error_status(problem) == KINDS[status][0]
+
+
+STREAMED = {429: "overloaded_error", 503: "overloaded_error", 400: "api_error", 502: "api_error", 504: "api_error"}
+
+
+@pytest.mark.parametrize("status", STREAMED)
+def test_problem_amid_a_stream(status):
+    error = {"type": STREAMED[status], "message": "M"}
+    assert stream_error(Problem(status, "M"), "req_1") == {"type": "error", "error": error, "request_id": "req_1"}
+
+
+def test_stop_of_the_gateway_is_an_overload():
+    assert stream_error(STOPPED, "")["error"]["type"] == "overloaded_error"
+
+
+TOO_LONG = "context_length_exceeded"
+MESSAGES = {
+    "a path": (Problem(400, "It is wrong.", param="messages[0].content[12]"), "messages.0.content.12: It is wrong."),
+    "a path that is said": (Problem(400, "a.0: No.", param="a[0]"), "a.0: No."),
+    "a value": (Problem(400, "Invalid value: 'x'.", "invalid_value", "a"), "a: Invalid value: 'x'."),
+    "no path": (Problem(502, "Invalid type for 'x': no."), "Invalid type for 'x': no."),
+    "unknown model": (Problem(404, "The model 'm' does not exist.", "model_not_found", "model"), "model: m. The model 'm' does not exist."),
+    "unknown model without a name": (Problem(404, "no such model", "model_not_found", "model"), "model: no such model"),
+    "too long": (
+        Problem(400, "This model's maximum context length is 20000 tokens and your request has 36614 input tokens.", TOO_LONG, "messages"),
+        "prompt is too long: 36614 tokens > 20000 maximum",
+    ),
+    "too long, as llama.cpp says it": (
+        Problem(400, "the request exceeds the available context size (4096 tokens), try increasing it", TOO_LONG, "messages"),
+        "prompt is too long: the request exceeds the available context size (4096 tokens), try increasing it",
+    ),
+    "too long, without numbers": (Problem(400, "input is too long", TOO_LONG), "prompt is too long: input is too long"),
+    "too long, as Anthropic says it": (
+        Problem(400, "prompt is too long: 9 tokens > 8 maximum", TOO_LONG), "prompt is too long: 9 tokens > 8 maximum",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("problem, message", MESSAGES.values(), ids=MESSAGES)
+def test_message_says_what_clients_act_on(problem, message):
+    assert error_message(problem) == message
