@@ -1,15 +1,18 @@
 """Bodies for the tests of /v1/messages, and what parsing makes of them."""
 
 import json
+from itertools import count
 
 import pytest
 
 from gateway.api import messages
 from gateway.api.body import decode_body
-from gateway.api.responses import ParseSettings
+from gateway.api.responses import EncoderInputs, ParseSettings
 from gateway.errors import BadRequest
-from gateway.request import StoredReasoning
+from gateway.request import Request, StoredReasoning
 from gateway.warnings import Warnings
+from support.messages_events import check_same, checked, checked_whole
+from support.responses import KEEP_ALIVE
 
 
 def seal(thought):
@@ -96,3 +99,31 @@ def refusal_message(*given, **fields):
     status, error, _ = refusal_of(*given, **fields)
     assert (status, error.keys(), error["type"]) == (400, {"type", "message"}, "invalid_request_error")
     return error["message"]
+
+
+# Answers
+
+
+def encoder_of(stream=True, *, ledger=None, generates=True, head=None, stops=(), shown=True):
+    """Return an encoder whose ids count."""
+    numbers = count(1)
+    request = Request(model="m", messages=(), stream=stream, generates=generates)
+    params = messages.MessageParams(request=request, stop_sequences=frozenset(stops), shows_thinking=shown)
+    edge = EncoderInputs(lambda prefix: f"{prefix}{next(numbers)}", lambda: 0, seal, lambda: "")
+    heading = messages.MessageHead("msg_1", "m", "req_1", **(head or {}))
+    return messages.message_encoder(heading, params, Warnings() if ledger is None else ledger, edge)
+
+
+def encoded(events, stream=True, **options):
+    """Return all bytes for the client."""
+    out = encoder_of(stream, **options)
+    said = out.start()
+    said += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
+    return said + out.close(kept=False)
+
+
+def answered(*events, **options):
+    """Return the message that these events come to: what a stream folds into, which is the whole message."""
+    message = checked(encoded(events, **options))
+    check_same(message, checked_whole(encoded(events, stream=False, **options)))
+    return message

@@ -1,0 +1,329 @@
+"""Encode events as content blocks, and these as the events of a stream or as one message."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from msgspec import json
+
+from gateway import events as ev
+from gateway.api.completion_encoder import flat_tool_name
+from gateway.api.messages import builtin_blocks
+from gateway.api.messages.event_frames import PING, BlockEventWriter, JsonObject, NullBlockEventWriter, encode
+from gateway.api.messages.message_object import MessageEnding, message_object, started_message, usage_members
+from gateway.api.messages.output_blocks import CompleteBlock, OutputBlock, TextBlock, ThinkingBlock, ToolUseBlock
+from gateway.api.messages.params import MessageHead, MessageParams
+from gateway.api.messages.thinking import sealable
+from gateway.api.responses.objects import url_citation
+from gateway.api.responses.params import EncoderInputs
+from gateway.events import Event
+from gateway.warnings import Warnings
+
+_ARGUMENTS = "tool_calls.function.arguments"
+_MATCHES = ("stop_reason", "matched_stop")  # members of a choice that may name the stop sequence
+_FINISHED = ("stop", "tool_calls")
+_REDACTED = "redacted_thinking"
+
+
+class MessageBuilder:
+    """Fold events into content blocks, of which at most one is open.
+
+    failed: the backend failed, and the client has been told.
+    """
+
+    def __init__(
+        self, head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs, events: BlockEventWriter
+    ) -> None:
+        self._head, self._params, self._ledger, self._edge, self._events = head, params, ledger, edge, events
+        self._shown = params.shows_thinking and not head.hidden
+        self._content: list[JsonObject] = []  # blocks that have ended
+        self._open: OutputBlock | None = None
+        self._use: JsonObject | None = None  # the open call of a tool at the gateway
+        self._blank: list[str] = []  # white space that a text may begin with
+        self._has_text = self._after_call = self._called = self._cut = False
+        self._refusals: list[str] = []
+        self._reason, self._matched = "stop", ""
+        self._usage: ev.Usage | None = None
+        self._server_uses: Counter[str] = Counter()
+        self.failed = False
+
+    def take(self, *events: ev.Event) -> None:
+        """Take events of one type."""
+        first, *rest = events
+        arm = self._arms[type(first)]
+        arm(self, first)
+        if rest and ev.are_texts(rest) and type(self._open) is TextBlock:
+            self._open.add(*[event.text for event in rest])  # almost always
+        else:
+            for event in rest:
+                arm(self, event)
+
+    def started(self) -> JsonObject:
+        """Return the message as it begins."""
+        return started_message(self._head, self._usage)
+
+    def message(self) -> JsonObject:
+        """Return the whole message."""
+        return message_object(self._head, self._content, self.ending(), self.usage())
+
+    def usage(self) -> JsonObject:
+        """Return the usage so far, an estimate where the backend did not count."""
+        return usage_members(self._usage or ev.Usage(self._head.input_tokens, 0), self._server_uses)
+
+    def ending(self) -> JsonObject:
+        """Return the members that say why the message ended."""
+        return self._ending().members()
+
+    def note_cut_call(self) -> None:
+        """Report that the input of a call which the limit cut is what could be read of it."""
+        if self._cut and self._reason == "length":
+            self._ledger.add("repaired", _ARGUMENTS)
+
+    def _ending(self) -> MessageEnding:
+        if not self._params.request.generates:
+            return MessageEnding("max_tokens")
+        if self._refusals or self._reason == "content_filter":
+            return MessageEnding("refusal", refusal="".join(self._refusals) or None)
+        if self._reason == "length":
+            return MessageEnding("model_context_window_exceeded" if self._is_window_full() else "max_tokens")
+        if self._called:
+            return MessageEnding("tool_use")
+        if self._matched and self._reason == "stop":
+            return MessageEnding("stop_sequence", self._matched)
+        if self._reason not in _FINISHED:
+            self._ledger.add("synthesised", "stop_reason")
+        return MessageEnding("end_turn")
+
+    def _is_window_full(self) -> bool:
+        usage, window = self._usage, self._head.window
+        return bool(usage and window and usage.prompt + usage.completion >= window)
+
+    # blocks
+
+    def _end_block(self) -> None:
+        if self._open:
+            self._content.append(self._open.close())
+            self._open = None
+
+    def _begin_block(self, *, call: bool = False) -> int:
+        """End what is open, and return the index of the next block."""
+        self._end_block()
+        self._after_call = call
+        return len(self._content)
+
+    def _write_block(self, block: JsonObject, *, call: bool = False) -> None:
+        self._open = CompleteBlock(self._events, self._begin_block(call=call), block)
+        self._end_block()
+
+    def _begin_text(self) -> TextBlock:
+        """Return the open text, or a new one, which begins with the white space that was held back."""
+        if type(self._open) is TextBlock:
+            return self._open
+        self._open = text = TextBlock(self._events, self._begin_block())
+        text.add(*self._blank)
+        self._blank.clear()
+        self._has_text = True
+        return text
+
+    def _settle_blank(self, *, call: bool = False) -> None:
+        """Keep white space beside other text; alone or next to a call it is a block that clients may not send back."""
+        if any(self._blank) and self._has_text and not (call or self._after_call):
+            self._begin_text()
+        self._blank.clear()
+
+    # what the model says
+
+    def _text(self, e: ev.TextDelta) -> None:
+        if type(self._open) is TextBlock:
+            self._open.add(e.text)
+        elif e.text.strip():
+            self._begin_text().add(e.text)
+        else:
+            self._blank.append(e.text)
+
+    def _refusal(self, e: ev.RefusalDelta) -> None:
+        self._refusals.append(e.text)
+        self._begin_text().add(e.text)
+
+    def _reasoning(self, e: ev.ReasoningDelta) -> None:
+        signed = json.decode(e.signature) if e.signature else {}
+        if e.text or (signed and signed["type"] != _REDACTED):
+            self._thinking().add_reasoning(ev.ReasoningDelta(e.choice, e.text) if _is_redacted(signed) else e)
+        if _is_redacted(signed):
+            self._settle_blank()
+            data = self._edge.seal(sealable("", [signed], self._head.model, shown=False))
+            self._write_block({"type": _REDACTED, "data": data})
+
+    def _thinking(self) -> ThinkingBlock:
+        self._settle_blank()
+        if type(self._open) is ThinkingBlock:
+            return self._open
+        self._open = thinking = ThinkingBlock(self._events, self._begin_block(), self._seal, shown=self._shown)
+        return thinking
+
+    def _seal(self, text: str, signed: list[dict[str, Any]]) -> str:
+        return self._edge.seal(sealable(text, signed, self._head.model, shown=self._shown))
+
+    def _annotation(self, e: ev.Annotation) -> None:
+        found = url_citation(e.json)
+        if not found or "url" not in found or type(self._open) is not TextBlock:
+            self._ledger.add("dropped", "annotations")
+            return
+        place = {"url": found["url"], "title": found.get("title"), "cited_text": "", "encrypted_index": ""}
+        self._open.cite({"type": "web_search_result_location", **place})
+
+    def _media(self, e: ev.Media) -> None:
+        self._ledger.add("dropped", e.member)
+
+    # calls
+
+    def _tool_start(self, e: ev.ToolCallStart) -> None:
+        self._settle_blank(call=True)
+        start = {"type": "tool_use", "id": e.id, "name": flat_tool_name(e)}
+        self._open = ToolUseBlock(self._events, self._begin_block(call=True), start)
+
+    def _tool_args(self, e: ev.ToolArgsDelta) -> None:
+        assert isinstance(self._open, ToolUseBlock)
+        self._open.add(e.json)
+
+    def _tool_end(self, e: ev.ToolCallEnd) -> None:
+        assert isinstance(self._open, ToolUseBlock)
+        self._open.complete = e.complete
+        self._called, self._cut = self._called or e.complete, not e.complete
+        self._end_block()
+
+    def _builtin_item(self, e: ev.BuiltinItem) -> None:
+        self._ledger.add("dropped", json.decode(e.item)["type"])
+
+    def _builtin_start(self, e: ev.BuiltinItemStart) -> None:
+        item = json.decode(e.item)
+        self._use = use = builtin_blocks.use_start(item, self._edge.new_id)
+        if not use:
+            if item["type"] != "mcp_list_tools":  # which is no business of the client's
+                self._ledger.add("dropped", item["type"])
+            return
+        self._settle_blank(call=True)
+        self._open = block = ToolUseBlock(self._events, self._begin_block(call=True), use)
+        block.complete = False
+
+    def _builtin_args(self, e: ev.BuiltinArgsDelta) -> None:
+        if isinstance(self._open, ToolUseBlock):
+            self._open.add(e.json)
+
+    def _builtin_end(self, e: ev.BuiltinItemEnd) -> None:
+        if not (use := self._use):
+            return
+        self._end_block()
+        self._write_block(builtin_blocks.use_result(use, json.decode(e.item), self._edge), call=True)
+        if counted := builtin_blocks.counted_request(use):
+            self._server_uses[counted] += 1
+        self._use = None
+
+    # the end, and what stands beside the content
+
+    def _finish(self, e: ev.Finish) -> None:
+        self._settle_blank()
+        self._end_block()
+        self._reason = e.reason
+
+    def _counted(self, e: ev.Usage) -> None:
+        self._usage = e
+
+    def _extra(self, e: ev.ExtraField) -> None:
+        if e.name in _MATCHES:
+            said = json.decode(e.json)
+            if isinstance(said, str) and said in self._params.stop_sequences:
+                self._matched = said
+        elif e.name != "service_tier":
+            self._ledger.add("dropped", e.name)
+
+    def _failure(self, e: ev.Failure) -> None:
+        self.failed = True
+        self._events.write_error(e.problem, self._head.request_id)
+
+    def _nothing(self, _: ev.Event) -> None:
+        """Pass over what has no event here: inputs that are plain text, and the start of a tool at the gateway."""
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        ev.TextDelta: _text,
+        ev.ReasoningDelta: _reasoning,
+        ev.RefusalDelta: _refusal,
+        ev.Annotation: _annotation,
+        ev.Media: _media,
+        ev.BuiltinItem: _builtin_item,
+        ev.ToolCallStart: _tool_start,
+        ev.ToolArgsDelta: _tool_args,
+        ev.ToolInputDelta: _nothing,
+        ev.ToolCallEnd: _tool_end,
+        ev.Finish: _finish,
+        ev.Usage: _counted,
+        ev.ExtraField: _extra,
+        ev.Failure: _failure,
+        ev.BuiltinItemStart: _builtin_start,
+        ev.BuiltinArgsDelta: _builtin_args,
+        ev.BuiltinRunStart: _nothing,
+        ev.BuiltinItemEnd: _builtin_end,
+    }
+
+
+def _is_redacted(signed: JsonObject) -> bool:
+    return signed.get("type") == _REDACTED
+
+
+class MessageStreamEncoder:
+    """Encode a message as the events of a stream."""
+
+    def __init__(self, head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs) -> None:
+        self._events = BlockEventWriter()
+        self._builder = MessageBuilder(head, params, ledger, edge, self._events)
+        self._ledger = ledger
+
+    def start(self) -> bytes:
+        self._events.write_event("message_start", message=self._builder.started())
+        return self._events.take()
+
+    def encode(self, *events: Event) -> bytes:
+        self._builder.take(*events)
+        return self._events.take()
+
+    def keep_alive(self) -> bytes:
+        return PING
+
+    def stored_object(self) -> None:
+        """Return None, as a message is not stored."""
+
+    def close(self, *, kept: bool) -> bytes:
+        """Return the end; after an error there is none."""
+        if self._builder.failed:
+            return b""
+        self._events.write_event("message_delta", delta=self._builder.ending(), usage=self._builder.usage())
+        self._events.write_warnings(self._ledger.take_unsent())
+        self._events.write_event("message_stop")
+        return self._events.take()
+
+
+class MessageBodyEncoder:
+    """Encode a message as one body."""
+
+    def __init__(self, head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs) -> None:
+        self._builder = MessageBuilder(head, params, ledger, edge, NullBlockEventWriter())
+
+    def start(self) -> bytes:
+        return b""
+
+    def encode(self, *events: Event) -> bytes:
+        self._builder.take(*events)
+        return b""
+
+    def keep_alive(self) -> bytes:
+        return b""
+
+    def stored_object(self) -> None:
+        """Return None, as a message is not stored."""
+
+    def close(self, *, kept: bool) -> bytes:
+        """Return the body; a failure is an error of its own."""
+        if self._builder.failed:
+            return b""
+        self._builder.note_cut_call()
+        return encode(self._builder.message())

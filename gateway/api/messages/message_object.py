@@ -1,0 +1,57 @@
+"""Build the members of a message that are not content: its head, its usage and why it ended."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.api.messages.params import MessageHead
+from gateway.events import Usage
+
+JsonObject = dict[str, Any]
+
+
+class MessageEnding(Struct, frozen=True):
+    """Why a message ended.  sequence: the stop sequence that ended it; refusal: the text of one, None for none."""
+
+    reason: str
+    sequence: str | None = None
+    refusal: str | None = None
+
+    def members(self) -> JsonObject:
+        """Return the members of a message, and of a `message_delta`, that say so."""
+        members: JsonObject = {"stop_reason": self.reason, "stop_sequence": self.sequence}
+        if self.reason == "refusal":
+            members["stop_details"] = {"type": "refusal", "category": None, "explanation": self.refusal}
+        return members
+
+
+def message_object(head: MessageHead, content: list[JsonObject], ending: JsonObject, usage: JsonObject) -> JsonObject:
+    """Return a message."""
+    fields: JsonObject = {"id": head.id, "type": "message", "role": "assistant", "model": head.model}
+    return {**fields, "content": content, **ending, "usage": usage}
+
+
+def started_message(head: MessageHead, usage: Usage | None) -> JsonObject:
+    """Return the message as it begins.  usage: what the backend has counted by now; None: nothing."""
+    counted = usage or Usage(head.input_tokens, 0)
+    beginning = Usage(counted.prompt, 0, counted.cached, 0, counted.kept)
+    return message_object(head, [], {"stop_reason": None, "stop_sequence": None}, usage_members(beginning, {}))
+
+
+def usage_members(usage: Usage, server_uses: Mapping[str, int]) -> JsonObject:
+    """Return the usage of a message, in which the cached tokens are not among the input tokens.
+
+    server_uses: by kind of request, how many the gateway's own tools made.
+    """
+    members: JsonObject = {
+        "input_tokens": max(usage.prompt - usage.cached - usage.kept, 0),
+        "cache_creation_input_tokens": usage.kept,
+        "cache_read_input_tokens": usage.cached,
+        "output_tokens": usage.completion,
+    }
+    if usage.reasoning:
+        members["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    if server_uses:
+        members["server_tool_use"] = {**server_uses}
+    return {**members, "service_tier": "standard"}
