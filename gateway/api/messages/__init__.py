@@ -1,6 +1,7 @@
 """Serve /v1/messages: a body in, events or one message out."""
 
 from gateway.api.messages.encoder import MessageBodyEncoder, MessageStreamEncoder
+from gateway.api.messages.error_paths import block_path
 from gateway.api.messages.errors import error_body, error_message, error_status
 from gateway.api.messages.model_list import ModelSummary, model_page
 from gateway.api.messages.params import MessageHead, MessageParams
@@ -12,6 +13,7 @@ __all__ = [
     "MessageHead",
     "MessageParams",
     "ModelSummary",
+    "block_path",
     "error_body",
     "error_message",
     "error_status",

@@ -40,7 +40,8 @@ class MessageBuilder:
         self._open: OutputBlock | None = None
         self._use: JsonObject | None = None  # the open call of a tool at the gateway
         self._blank: list[str] = []  # white space that a text may begin with
-        self._has_text = self._after_call = self._called = self._cut = False
+        self._has_text = self._after_call = False  # a text has begun; the last block is about a call
+        self._called = self._cut = False  # a call went out that can be run; the last one came to no end
         self._refusals: list[str] = []
         self._reason, self._matched = "stop", ""
         self._usage: ev.Usage | None = None
@@ -279,14 +280,17 @@ class MessageStreamEncoder:
         self._ledger = ledger
 
     def start(self) -> bytes:
+        """Return the event that begins the message."""
         self._events.write_event("message_start", message=self._builder.started())
         return self._events.take()
 
     def encode(self, *events: Event) -> bytes:
+        """Return the events of the stream for events of one type."""
         self._builder.take(*events)
         return self._events.take()
 
     def keep_alive(self) -> bytes:
+        """Return an event that clients pass over."""
         return PING
 
     def stored_object(self) -> None:

@@ -85,9 +85,11 @@ class MessageHistory:
         self._said.append(self._current)
 
     def say(self, text: str) -> None:
+        """Add a text of the assistant."""
         self._speaking().say(text)
 
     def think(self, thought: PastThought) -> None:
+        """Add a thought of the assistant; an empty one only parts the texts around it."""
         speaking = self._speaking()
         speaking.parted = True
         if thought.text or thought.blocks:
@@ -129,7 +131,7 @@ class MessageHistory:
     def messages(self) -> list[Message]:
         """Return all chat messages; raise BadRequest for a call that was never answered."""
         thinking = sorted({one.turn for one in self._said if isinstance(one, PastAssistantMessage) and one.thoughts})
-        kept = thinking if self._kept_turns is None else thinking[-self._kept_turns :]
+        kept = {*(thinking if self._kept_turns is None else thinking[-self._kept_turns :])}
         speakers = [i for i, one in enumerate(self._said) if not isinstance(one, dict) or one["role"] != "system"]
         last = speakers[-1] if speakers else -1
         messages: list[Message] = []

@@ -119,6 +119,8 @@ def _named(name: str, offered: OfferedMessageTools, ledger: Warnings) -> ToolCho
 class _ToolReader:
     def __init__(self, runs: BuiltinToolFilter, ledger: Warnings) -> None:
         self._runs, self._ledger = runs, ledger
+        self._names: set[str] = set()  # of functions
+        self._places: set[str] = set()  # namespaces of tools that run at the gateway
         self._toolsets: dict[str, ToolDefinition] = {}  # by the name of their server
         self.offered = OfferedMessageTools()
 
@@ -153,9 +155,11 @@ class _ToolReader:
             self._ledger.add("dropped", "mcp_servers")
 
     def _add(self, function: ToolDefinition, param: str) -> None:
-        if any(tool.name == function["name"] for tool in self.offered.tools):
+        name = function["name"]
+        if name in self._names:
             raise refused("Tool names must be unique.", f"{param}.name")
-        self.offered.tools.append(Tool(function["name"], function))
+        self._names.add(name)
+        self.offered.tools.append(Tool(name, function))
 
     def _function(self, definition: ToolDefinition) -> ToolDefinition:
         function = {"name": definition["name"], "parameters": definition["input_schema"]}
@@ -187,7 +191,8 @@ class _ToolReader:
         if not self._runs(hosted):
             return False
         place = namespace_of(hosted)
-        if place not in map(namespace_of, self.offered.hosted):
+        if place not in self._places:
+            self._places.add(place)
             self.offered.hosted.append(hosted)
         self.offered.names[name] = ToolName("", place)
         return True

@@ -23,16 +23,17 @@ def place(body: Mapping[str, Any], messages: Sequence[Message], param: str) -> s
             value = value[int(index) if index else name]
         except (KeyError, IndexError, TypeError):
             return None
-    found = (path for name in _READ for path in _paths(body.get(name), name, value))
+    found = (path for name in _READ for path in paths_of(body.get(name), name, value))
     return next(found, None) if isinstance(value, str) else None
 
 
-def _paths(inside: Any, path: str, value: str) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
+def paths_of(inside: Any, path: str, value: str) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
+    """Yield the paths in a value, which stands at this path itself, where a text stands."""
     if isinstance(inside, dict):
         for name, member in inside.items():
-            yield from _paths(member, f"{path}.{name}", value)
+            yield from paths_of(member, f"{path}.{name}", value)
     elif isinstance(inside, list):
         for i, element in enumerate(inside):
-            yield from _paths(element, f"{path}[{i}]", value)
+            yield from paths_of(element, f"{path}[{i}]", value)
     elif inside == value:
         yield path

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from gateway.api.messages import block_path
 from gateway.api.messages.errors import error_body, error_message, error_status, stream_error
 from gateway.errors import STOPPED, Problem
+from support.messages import IMAGE, QUESTION, assistant, body_of, parsed, result, text, use, user
 
 KINDS = {
     400: (400, "invalid_request_error"), 401: (401, "authentication_error"), 403: (403, "permission_error"),
@@ -62,3 +64,45 @@ MESSAGES = {
 @pytest.mark.parametrize("problem, message", MESSAGES.values(), ids=MESSAGES)
 def test_message_says_what_clients_act_on(problem, message):
     assert error_message(problem) == message
+
+
+# The block that a later error is about
+
+
+def document(**source):
+    return {"type": "document", "source": source}
+
+
+PATHS = {
+    "image": ([user(text("a"), IMAGE)], "messages[0].content[1].image_url.url", "messages[0].content[1]"),
+    "image behind a system message": ([user(text("a"), IMAGE)], "messages[1].content[1].type", "messages[0].content[1]"),
+    "image of a result": (
+        [QUESTION, assistant(use()), user(text("a"), result(content=[text("b"), IMAGE]))],
+        "messages[2].content[1].image_url.url",
+        "messages[2].content[1].content[1]",
+    ),
+    "image by URL": (
+        [user({"type": "image", "source": {"type": "url", "url": "http://a"}})], "messages[0].content[0]", "messages[0].content[0]",
+    ),
+    "file": (
+        [QUESTION, user(document(type="base64", media_type="application/pdf", data="JVBE"))],
+        "messages[1].content[0].file.file_data",
+        "messages[1].content[0]",
+    ),
+    "file by URL": ([user(document(type="url", url="http://a"))], "messages[0].content[0].file", "messages[0].content[0]"),
+    "text": ([user(text("a"), text("b"))], "messages[0].content[1].text", "messages[0].content[1]"),
+    "text that was made": ([user(text("a"), document(type="text", data="b"))], "messages[0].content[1].text", None),
+    "message": ([QUESTION], "messages[0].role", None),
+    "conversation": ([QUESTION], "messages", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given, param, path", PATHS.values(), ids=PATHS)
+def test_block_is_found_for_a_part(given, param, path):
+    system = {"system": "s"} if "messages[1].content[1]" in param else {}
+    messages = parsed(messages=given, **system).request.messages
+    assert block_path(body_of(messages=given), messages, param) == path
+
+
+def test_part_of_no_known_kind_has_no_block():
+    assert block_path(body_of(), [{"role": "user", "content": [{"type": "x"}]}], "messages[0].content[0].type") is None

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.api import messages
 from gateway.api.body import decode_body
@@ -26,6 +28,7 @@ from support.messages import (
     use,
     warnings_of,
 )
+from support.sampling import examples
 
 CAPTURED = json.loads((Path(__file__).parent / "captured.json").read_text())
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -224,6 +227,57 @@ def test_request_of_a_real_client_is_read(case):
     called = [call["id"] for message in params.request.messages for call in message.get("tool_calls") or ()]
     answered = [message["tool_call_id"] for message in params.request.messages if message["role"] == "tool"]
     assert called == answered and len(answered) == roles.count("tool")
+
+
+# Any body
+
+
+JUNK = st.sampled_from(
+    [None, True, 0, -1, 1.5, "", "x", [], [1], [[]], [{}], {}, {"type": "text"}, {"type": "x"}, "a" * 200]
+)
+
+
+def places(value, path=()):
+    """Yield the path of each value in a body."""
+    yield path
+    if isinstance(value, dict | list):
+        members = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, member in members:
+            yield from places(member, (*path, name))
+
+
+def with_junk(value, path, junk):
+    """Return the body with something else at this path."""
+    if not path:
+        return junk
+    copied = {**value} if isinstance(value, dict) else [*value]
+    copied[path[0]] = with_junk(value[path[0]], path[1:], junk)
+    return copied
+
+
+EVERYTHING = json.loads((Path(__file__).parent / "everything.json").read_text())
+PLACES = [path for path in places(EVERYTHING) if path]
+
+
+def test_body_with_everything_is_read():
+    ledger = Warnings()
+    messages.parse_message(EVERYTHING, SERVES, ledger)
+    assert ledger.entries()
+
+
+@settings(max_examples=examples(1500), deadline=None)
+@given(paths=st.lists(st.sampled_from(PLACES), min_size=1, max_size=2), junk=JUNK)
+def test_body_with_junk_is_read_or_refused(paths, junk):
+    body = EVERYTHING
+    for path in paths:
+        try:
+            body = with_junk(body, path, junk)
+        except (KeyError, IndexError, TypeError):  # there is junk at the beginning of that path
+            continue
+    try:
+        messages.parse_message(decode_body(json.dumps(body).encode()), SERVES, Warnings())
+    except BadRequest as error:
+        assert messages.error_message(error.problem)
 
 
 # Counting
