@@ -9,8 +9,9 @@ import json
 
 from pydantic_core import from_json
 
-USAGE = {"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens", "service_tier"}
+COUNTS = {"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"}
 MORE_USAGE = {"output_tokens_details", "server_tool_use"}
+SERVER_USES = {"web_search_requests", "web_fetch_requests"}
 MESSAGE = {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
 REASONS = {
     "end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal", "model_context_window_exceeded",
@@ -87,8 +88,14 @@ def check_message(message):
 
 
 def check_usage(usage):
-    assert usage.keys() - MORE_USAGE == USAGE
-    assert all(type(usage[name]) is int and usage[name] >= 0 for name in USAGE - {"service_tier"})
+    assert usage["service_tier"] == "standard"
+    check_counts({name: value for name, value in usage.items() if name != "service_tier"})
+
+
+def check_counts(usage):
+    assert usage.keys() - MORE_USAGE == COUNTS
+    assert all(type(usage[name]) is int and usage[name] >= 0 for name in COUNTS)
+    assert {*usage.get("server_tool_use", SERVER_USES)} == SERVER_USES
 
 
 class MessageFold:
@@ -154,8 +161,9 @@ class MessageFold:
     def _message_delta(self, delta, usage):
         assert self._open is None and not self._ended
         assert delta.keys() - {"stop_details"} == {"stop_reason", "stop_sequence"}
+        check_counts(usage)
         self.message |= delta
-        self.message["usage"] = usage
+        self.message["usage"] |= usage
         check_message(self.message)
         self._ended = True
 

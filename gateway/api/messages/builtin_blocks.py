@@ -3,7 +3,8 @@
 The events have these calls as output items of the Responses API.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gateway.api.messages.message_object import JsonObject
@@ -11,7 +12,7 @@ from gateway.api.responses.params import EncoderInputs
 from gateway.request import StoredReasoning
 
 _SEARCH, _FETCH = "web_search", "web_fetch"
-_REQUESTS = {_SEARCH: "web_search_requests", _FETCH: "web_fetch_requests"}
+_REQUESTS = {_SEARCH: "web_search_requests", _FETCH: "web_fetch_requests"}  # as the usage names them
 
 
 def use_start(item: Mapping[str, Any], new_id: Callable[[str], str]) -> JsonObject | None:
@@ -25,9 +26,10 @@ def use_start(item: Mapping[str, Any], new_id: Callable[[str], str]) -> JsonObje
     return None
 
 
-def counted_request(use: Mapping[str, Any]) -> str | None:
-    """Return the name under which the usage counts a call; None if it does not."""
-    return _REQUESTS.get(use["name"]) if use["type"] == "server_tool_use" else None
+def request_counts(names: Iterable[str]) -> dict[str, int]:
+    """Return how many requests calls of these names made, by the names of the usage; empty if none did."""
+    counted = Counter(name for name in names if name in _REQUESTS)
+    return {_REQUESTS[name]: counted[name] for name in _REQUESTS} if counted else {}
 
 
 def use_result(use: Mapping[str, Any], end: Mapping[str, Any], edge: EncoderInputs) -> JsonObject:

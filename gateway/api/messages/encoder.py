@@ -1,6 +1,5 @@
 """Encode events as content blocks, and these as the events of a stream or as one message."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,7 +9,13 @@ from gateway import events as ev
 from gateway.api.completion_encoder import flat_tool_name
 from gateway.api.messages import builtin_blocks
 from gateway.api.messages.event_frames import PING, BlockEventWriter, JsonObject, NullBlockEventWriter, encode
-from gateway.api.messages.message_object import MessageEnding, message_object, started_message, usage_members
+from gateway.api.messages.message_object import (
+    MessageEnding,
+    message_object,
+    message_usage,
+    started_message,
+    usage_counts,
+)
 from gateway.api.messages.output_blocks import CompleteBlock, OutputBlock, TextBlock, ThinkingBlock, ToolUseBlock
 from gateway.api.messages.params import MessageHead, MessageParams
 from gateway.api.messages.thinking import sealable
@@ -45,7 +50,7 @@ class MessageBuilder:
         self._refusals: list[str] = []
         self._reason, self._matched = "stop", ""
         self._usage: ev.Usage | None = None
-        self._server_uses: Counter[str] = Counter()
+        self._server_uses: list[str] = []  # names of the tools at the gateway that were called
         self.failed = False
 
     def take(self, *events: ev.Event) -> None:
@@ -65,11 +70,15 @@ class MessageBuilder:
 
     def message(self) -> JsonObject:
         """Return the whole message."""
-        return message_object(self._head, self._content, self.ending(), self.usage())
+        return message_object(self._head, self._content, self.ending(), message_usage(*self._counts()))
 
-    def usage(self) -> JsonObject:
+    def counts(self) -> JsonObject:
         """Return the usage so far, an estimate where the backend did not count."""
-        return usage_members(self._usage or ev.Usage(self._head.input_tokens, 0), self._server_uses)
+        return usage_counts(*self._counts())
+
+    def _counts(self) -> tuple[ev.Usage, dict[str, int]]:
+        usage = self._usage or ev.Usage(self._head.input_tokens, 0)
+        return usage, builtin_blocks.request_counts(self._server_uses)
 
     def ending(self) -> JsonObject:
         """Return the members that say why the message ended."""
@@ -216,8 +225,8 @@ class MessageBuilder:
             return
         self._end_block()
         self._write_block(builtin_blocks.use_result(use, json.decode(e.item), self._edge), call=True)
-        if counted := builtin_blocks.counted_request(use):
-            self._server_uses[counted] += 1
+        if use["type"] == "server_tool_use":
+            self._server_uses.append(use["name"])
         self._use = None
 
     # the end, and what stands beside the content
@@ -300,7 +309,7 @@ class MessageStreamEncoder:
         """Return the end; after an error there is none."""
         if self._builder.failed:
             return b""
-        self._events.write_event("message_delta", delta=self._builder.ending(), usage=self._builder.usage())
+        self._events.write_event("message_delta", delta=self._builder.ending(), usage=self._builder.counts())
         self._events.write_warnings(self._ledger.take_unsent())
         self._events.write_event("message_stop")
         return self._events.take()

@@ -36,22 +36,27 @@ def started_message(head: MessageHead, usage: Usage | None) -> JsonObject:
     """Return the message as it begins.  usage: what the backend has counted by now; None: nothing."""
     counted = usage or Usage(head.input_tokens, 0)
     beginning = Usage(counted.prompt, 0, counted.cached, 0, counted.kept)
-    return message_object(head, [], {"stop_reason": None, "stop_sequence": None}, usage_members(beginning, {}))
+    return message_object(head, [], {"stop_reason": None, "stop_sequence": None}, message_usage(beginning, {}))
 
 
-def usage_members(usage: Usage, server_uses: Mapping[str, int]) -> JsonObject:
-    """Return the usage of a message, in which the cached tokens are not among the input tokens.
+def message_usage(usage: Usage, server_uses: Mapping[str, int]) -> JsonObject:
+    """Return the usage of a message."""
+    return {**usage_counts(usage, server_uses), "service_tier": "standard"}
 
-    server_uses: by kind of request, how many the gateway's own tools made.
+
+def usage_counts(usage: Usage, server_uses: Mapping[str, int]) -> JsonObject:
+    """Return the usage of a `message_delta`, in which the cached tokens are not among the input tokens.
+
+    server_uses: how many requests the gateway's own tools made, by all of the API's names for them; empty for none.
     """
-    members: JsonObject = {
+    counts: JsonObject = {
         "input_tokens": max(usage.prompt - usage.cached - usage.kept, 0),
         "cache_creation_input_tokens": usage.kept,
         "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.completion,
     }
     if usage.reasoning:
-        members["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+        counts["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
     if server_uses:
-        members["server_tool_use"] = {**server_uses}
-    return {**members, "service_tier": "standard"}
+        counts["server_tool_use"] = {**server_uses}
+    return counts

@@ -36,10 +36,8 @@ from support.responses import BROKE, FILTER, KEEP_ALIVE, LENGTH, NESTED, STOP, c
 from support.sampling import examples
 
 CALLED = Finish(0, "tool_calls")
-USAGE = {
-    "input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 5,
-    "service_tier": "standard",
-}  # fmt: skip
+COUNTS = {"input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 5}
+USAGE = {**COUNTS, "service_tier": "standard"}
 
 
 def said(text):
@@ -92,7 +90,7 @@ def test_stream_of_a_text():
     assert delta == {
         "type": "message_delta",
         "delta": {"stop_reason": "end_turn", "stop_sequence": None},
-        "usage": USAGE,
+        "usage": COUNTS,
     }
     assert stop == {"type": "message_stop"}
 
@@ -211,7 +209,7 @@ def test_search_at_the_gateway_is_shown_with_its_results():
         {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [found]},
         said("a"),
     ]
-    assert message["usage"]["server_tool_use"] == {"web_search_requests": 1}
+    assert message["usage"]["server_tool_use"] == {"web_search_requests": 1, "web_fetch_requests": 0}
     assert message["stop_reason"] == "end_turn"
 
 
