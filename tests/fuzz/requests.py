@@ -8,7 +8,7 @@ from msgspec import json as fast
 from fuzz.framing import reference
 from fuzz.mutation import mutated
 from fuzz.target import Input, Target, begun, is_json
-from gateway.api import chat, completions, embeddings, rerank, responses, tokenize
+from gateway.api import chat, completions, embeddings, messages, rerank, responses, tokenize
 from gateway.api.body import decode_body
 from gateway.api.chat.schema import KNOWN
 from gateway.api.responses.input_items import ITEMS, HistoryRules, referenced_ids
@@ -59,6 +59,7 @@ def refusing(ask):
 def check_refusal(problem):
     """It is the client's fault, and the client is told how."""
     assert 400 <= problem.status < 500
+    assert fast.decode(messages.error_body(problem, "req_1"))["error"]["message"]
     said = fast.decode(problem.body())["error"]
     assert said == problem.error() and {*said} == {"message", "type", "code", "param"}
     assert said["message"] and said["type"]
@@ -95,6 +96,16 @@ def check_response(given):
     _put(asked.request, given, ledger)
     _put(summary_request(asked.request), given, ledger)
     responses.user_messages([*before, *draft.input(_KNOWN_ITEMS)], _id)
+
+
+@refusing
+def check_message(given):
+    settings, ledger = given.choose(3, _SETTINGS), Warnings()
+    parse = given.choose(2, (messages.parse_message, messages.parse_token_count))
+    asked = parse(decode_body(given.content), settings, ledger)
+    edge = responses.EncoderInputs(_id, lambda: 1, str, str)
+    messages.message_encoder(messages.MessageHead("msg_1", "m"), asked, ledger, edge).start()
+    _put(asked.request, given, ledger)
 
 
 @refusing
@@ -200,6 +211,19 @@ def response_seeds():
     return (begun(body, place, place * 7) for place, body in enumerate(asks(_RESPONSES)))
 
 
+@cache
+def message_bodies():
+    """The bodies of real clients, and one with everything."""
+    folder = TESTS / "api" / "messages"
+    captured = json.loads((folder / "captured.json").read_text("utf-8"))
+    everything = json.loads((folder / "everything.json").read_text("utf-8"))
+    return [json.dumps(body) for body in (everything, *(case["body"] for case in captured.values()))]
+
+
+def message_seeds():
+    return (begun(body, place, place * 7) for place, body in enumerate(message_bodies()))
+
+
 def item_seeds():
     for body in asks(_RESPONSES):
         if isinstance(given := json.loads(body)["input"], list):
@@ -258,9 +282,8 @@ def token_seeds():
 def words():
     """The names and the short values of all that the tests ask."""
     found = {"null", "true", "false", *ITEMS, *KNOWN}
-    for path in (_CHAT, _RESPONSES):
-        for body in asks(path):
-            found |= {word for word in body.split('"')[1::2] if word.isidentifier()}
+    for body in (*asks(_CHAT), *asks(_RESPONSES), *message_bodies()):
+        found |= {word for word in body.split('"')[1::2] if word.isidentifier()}
     return sorted(found)
 
 
@@ -270,6 +293,7 @@ TARGETS = {
     "completions": _target_of(check_completion, completion_seeds),
     "responses": _target_of(check_response, response_seeds),
     "items": _target_of(check_items, item_seeds),
+    "messages": _target_of(check_message, message_seeds),
     "embeddings": _target_of(check_embeddings, embedding_seeds),
     "rerank": _target_of(check_rerank, rerank_seeds),
     "tokens": _target_of(check_tokens, token_seeds),

@@ -8,7 +8,7 @@ _MODULES = {
     "framing": ("framing",),
     "text": ("formats",),
     "decoding": ("chunks", "lines", "whole", "services"),
-    "requests": ("chat", "completions", "responses", "items", "embeddings", "rerank", "tokens"),
+    "requests": ("chat", "completions", "responses", "items", "messages", "embeddings", "rerank", "tokens"),
     "websocket": ("websocket",),
     "configuration": ("config",),
 }
