@@ -14,7 +14,7 @@ REPAIRED = ["repaired:tool_calls.function.arguments"]
 
 @pytest.mark.parametrize("wire", ["chunks", "whole", "lines"])
 @pytest.mark.parametrize("format", ["native", "hermes_json", "auto"])
-@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 def test_valid_stream_means_the_same_behind_the_gateway(wire, format, api):
     random = Random(f"{wire} {format} {api}")
     ways = [way for way in WAYS if (way.wire, way.format, way.api) == (wire, format, api)]

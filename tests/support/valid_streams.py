@@ -22,10 +22,14 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
 from gateway.api import chat
+from gateway.api.messages.output_blocks import readable_object
 from gateway.backends.dialects import DIALECTS
 from gateway.pipeline.pipeline import Pipeline, SendBytes, StoreResponse
 from gateway.pipeline.upstream_reader import UpstreamReader
 from gateway.warnings import Warnings
+from support.messages import encoder_of
+from support.messages_events import checked as checked_message
+from support.messages_events import checked_whole as checked_body
 from support.pipeline import DONE, payloads, setting, sse
 from support.random_streams import SCHEMAS, stream
 from support.responses import new_encoder
@@ -73,7 +77,10 @@ class Result(Struct, frozen=True):
 WAYS = [
     Way(*way)
     for way in product(
-        ("chunks", "whole", "lines"), ("native", "hermes_json", "auto"), ("chat", "responses"), (True, False)
+        ("chunks", "whole", "lines"),
+        ("native", "hermes_json", "auto"),
+        ("chat", "responses", "messages"),
+        (True, False),
     )
 ]
 
@@ -81,10 +88,12 @@ WAYS = [
 def compared(seed, way):
     """Return the result of one stream; None if its wire or its API does not support it."""
     chunks, n = stream(seed)
-    if n > 1 and (way.wire == "lines" or way.api == "responses"):
+    if n > 1 and (way.wire == "lines" or way.api != "chat"):
         return None
     expected, ledger = [_in_lines(one) if way.wire == "lines" else one for one in folded(chunks)], Warnings()
     found = _READ[way.api, way.stream](_sent(_body(way.wire, chunks, expected), n, way, ledger, Random(seed)))
+    if way.api == "messages":
+        expected, found = [*map(_in_blocks, expected)], [*map(_in_blocks, found)]
     warnings = ledger.entries()
     return Result(way, seed, verdict(expected, found, warnings), expected, found, warnings)
 
@@ -150,7 +159,25 @@ def _response(response):
     return [Choice(0, text, thought, calls, response["status"] == "incomplete")]
 
 
+def _message(message):
+    """Return the one choice of a message."""
+    blocks = message["content"]
+    text, thought = ("".join(block.get(name, "") for block in blocks) for name in ("text", "thinking"))
+    calls = [
+        (block["id"], block["name"], json.dumps(block["input"])) for block in blocks if block["type"] == "tool_use"
+    ]
+    return [Choice(0, text, thought, calls, message["stop_reason"] == "max_tokens")]
+
+
+def _in_blocks(choice):
+    """Return a choice as blocks can say it: inputs are objects, and no block is white space alone."""
+    calls = [(id, name, json.dumps(readable_object(text))) for id, name, text in choice.calls]
+    return replace(choice, text="".join(choice.text.split()), calls=calls)
+
+
 _READ = {
+    ("messages", True): lambda data: _message(checked_message(data)),
+    ("messages", False): lambda data: _message(checked_body(data)),
     ("chat", True): lambda data: folded(payloads(data)),
     ("chat", False): lambda data: _choices(json.loads(data)),
     ("responses", True): lambda data: _response(checked(data)),
@@ -211,6 +238,8 @@ def _sent(body, n, way, ledger, random):
     )
     if way.api == "chat":
         encoder = chat.chat_encoder(chat.CompletionHead("c", 7, "m", ("reasoning_content",)), question, ledger, str)
+    elif way.api == "messages":
+        encoder = encoder_of(way.stream, ledger=ledger)
     else:
         encoder = new_encoder(way.stream, ledger=ledger, kept=True)
     turn = Pipeline(question.request, lambda _: UpstreamReader(decoder, settings, lambda: 40), encoder)

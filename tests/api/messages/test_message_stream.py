@@ -13,6 +13,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from gateway import events as ev
+from gateway.api.messages.encoder import MessageBuilder
 from gateway.api.messages.output_blocks import readable_object
 from gateway.api.messages.thinking import sealable
 from gateway.errors import Problem
@@ -408,6 +409,10 @@ def test_warnings_stand_before_the_last_event():
     ledger.add("dropped", "a")
     *_, comment, last, _ = encoded([HELLO, STOP], ledger=ledger).decode().split("\n\n")
     assert (comment, last.split("\n")[0]) == (": gateway-warnings dropped:a", "event: message_stop")
+
+
+def test_encoder_handles_every_event():
+    assert set(ev.Event.__args__) == set(MessageBuilder._arms)
 
 
 def test_nothing_is_stored():
