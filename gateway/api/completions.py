@@ -53,7 +53,7 @@ KNOWN = frozenset(REQUIRED) | frozenset(OPTIONAL)
 
 _OWN = frozenset(("model", "max_tokens", "stream"))
 _MAX_TOKENS = 16  # the API's default
-_UNKNOWN = -9999.0  # the value of an event's log-probability if there is none
+_UNKNOWN = -9999.0  # the value of an event without a log-probability
 
 
 class CompletionParams(Struct, frozen=True, kw_only=True):

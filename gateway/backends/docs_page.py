@@ -42,7 +42,7 @@ by `make regenerate`.
 | emulated | The gateway does it. |
 | dropped | It is left out, and listed: `dropped:FIELD` in `x-gateway-warnings`. |
 | unenforced | It is left out, and listed as `unenforced:FIELD`. |
-| without effect | It is left out, and nobody has to hear of it: the answer is the same. |
+| without effect | The gateway leaves it out without a warning: the response is the same. |
 | refused | The request is: 400 `unsupported_value`. |
 
 `x-gateway-strict: 1` refuses what would be dropped or unenforced.  The default of a field that is dropped is not
@@ -70,10 +70,10 @@ message of the user.
 _BEYOND = """\
 ## Fields beyond the API
 
-What a server adds to the API may be sent to any of them.  What the kind takes is passed and listed as `forwarded`;
-what only has another name there is renamed; what is known elsewhere and not there is dropped.  What nobody knows is
-forwarded, but for `ollama`, which would not look at it, and `transformers`, which would refuse all of the request.
-Where the same is said twice, the server's own word holds.
+A client may send the extra fields of a server to any kind of backend.  The gateway passes a field that the kind takes,
+and lists it as `forwarded`.  It renames a field that has another name there.  It drops a field that only other kinds
+know.  It forwards an unknown field, except to `ollama`, which ignores it, and to `transformers`, which refuses the
+request.  If a request has the same setting under two names, the server's own name wins.
 """
 
 

@@ -240,7 +240,7 @@ def health(
 ) -> None:
     """Check if a gateway is alive, for the health check of a container.
 
-    The exit code is 1 if it is not, or if there is none.  Its certificate is not verified.
+    The exit code is 1 if it is unhealthy or does not run.  Its certificate is not verified.
     """
     from gateway.cli.healthcheck import HERE, is_alive
 

@@ -1,7 +1,7 @@
 """Restore reasoning that clients do not send back, by the tool calls or the text that followed it.
 
-Reasoning belongs to an assistant message.  Its key is the id of each tool call in the message, or the text if there is
-none.  A text ("Done.") or an id that is not random ("functions.ls:0") may occur in other conversations.  Their keys
+Reasoning belongs to an assistant message.  Its key is the id of each tool call in the message, or the text of a
+message without calls.  A text ("Done.") or an id that is not random ("functions.ls:0") may occur in other conversations.  Their keys
 include the user's messages before them.
 """
 

@@ -115,7 +115,7 @@ SHIMS: Mapping[ToolKind, ToolShim] = {
         "Runs shell commands and returns the output and the exit code of each.",
         _object(
             ["commands"],
-            commands={**_LINES, "description": "Command lines, each of which runs on its own."},
+            commands={**_LINES, "description": "Command lines; each runs on its own."},
             timeout_ms=_TIMEOUT,
             max_output_length={"type": "integer", "description": "Characters of each output to return at most."},
         ),

@@ -70,7 +70,7 @@ OFFERED = [
     ([{"type": "shell"}], [Tool("shell", {"name": "shell"}, "shell")], []),
     ([{"type": "shell", "environment": {"type": "local"}}], [Tool("shell", {"name": "shell"}, "shell")], []),
     ([{"type": "shell", "environment": {"type": "local", "skills": [{"name": "n", "description": "D.", "path": "/p"}]}}],
-     [Tool("shell", {"name": "shell", "description": "Skills, each told of in the SKILL.md of its directory:\nn (/p): D."}, "shell")], []),
+     [Tool("shell", {"name": "shell", "description": "Skills, each described in the SKILL.md of its directory:\nn (/p): D."}, "shell")], []),
     ([{"type": "shell", "environment": {"type": "container_auto"}}], [], ["dropped:tools.shell"]),
     ([{"type": "apply_patch"}], [Tool("apply_patch", {"name": "apply_patch"}, "apply_patch")], []),
     ([{"type": "web_search"}, function("f"), {"type": "mcp", "server_label": "s"}], [F], ["dropped:tools.web_search", "dropped:tools.mcp"]),

@@ -80,7 +80,7 @@ def written(tmp_path):
         (["check", "-h"], "--config FILE"),
         (["formats", "-h"], "--names"),
         (["doctor", "-h"], "--key-env VAR"),
-        (["health", "-h"], "The exit code is 1 if it is not, or if there is none."),
+        (["health", "-h"], "The exit code is 1 if it is unhealthy or does not run."),
         (["key", "-h"], "Make a key for a client, and its digest for the configuration."),
     ],
 )  # fmt: skip

@@ -199,7 +199,7 @@ def _shell(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     if environment["type"] != "local":
         return ()
     skills = [f"{one['name']} ({one['path']}): {one['description']}" for one in environment.get("skills") or ()]
-    fields = {"description": "\n".join(["Skills, each told of in the SKILL.md of its directory:", *skills])}
+    fields = {"description": "\n".join(["Skills, each described in the SKILL.md of its directory:", *skills])}
     return _own("shell", param, fields if skills else {})
 
 

@@ -163,7 +163,7 @@ ROWS: Mapping[str, FormatSpec] = {
             after=("<|tool_call_end|>", "[unused12]"),
         ),
         first=("[unused16]", "[unused11]"),
-        families="openPangu, of which the first versions write tokens like `[unused11]`",
+        families="openPangu; its first versions write tokens like `[unused11]`",
         example=f"<think>I should look.</think><|tool_call_start|>[{_CALL}]<|tool_call_end|>",
         aliases=("openpangu_v2", "pangu"),
         special=True,

@@ -130,7 +130,7 @@ class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
     ends: tags that close a body.
     body: the parser of a body that may be a call.
     thoughts: the channels or recipients of reasoning.
-    nobody: recipients that are no tools.
+    non_tools: recipients that are not tools.
     spaced: the space behind a header is part of it.
     untagged: for turns without special tokens, a function that takes the first header, and the parser of such a turn.
     """
@@ -139,7 +139,7 @@ class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
     ends: tuple[str, ...]
     body: BodyParser
     thoughts: frozenset[str]
-    nobody: frozenset[str]
+    non_tools: frozenset[str]
     spaced: bool = False
     untagged: (
         tuple[Callable[[TextReader], ReadStep], Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]]
@@ -265,8 +265,8 @@ class _ChannelParser:
         """Return the tool that a message is for, "" for none, and set the output for its text."""
         recipient = next(reversed(_RECIPIENT.findall(header)), "")
         channel = next(reversed(_CHANNEL.findall(header)), "")
-        thoughts, nobody = self._messages.thoughts, self._messages.nobody
-        tool = recipient if recipient not in nobody | thoughts else ""
+        thoughts, non_tools = self._messages.thoughts, self._messages.non_tools
+        tool = recipient if recipient not in non_tools | thoughts else ""
         self._thinking = recipient in thoughts or (channel in thoughts and not tool)
         self._put = self._emit.reasoning if self._thinking else self._emit.text
         return tool.removeprefix("functions.")
@@ -319,5 +319,5 @@ MUSE = ChannelFormat(
     ends=_ENDS,
     body=_read_muse_body,
     thoughts=frozenset({"self"}),
-    nobody=frozenset({"user", "assistant"}),
+    non_tools=frozenset({"user", "assistant"}),
 )
