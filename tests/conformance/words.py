@@ -3,29 +3,29 @@
 HEAD = """\
 # Conformance
 
-What holds for which engine, model and client, from recordings and live runs.  This page is made by `make conformance`, from
-results that are dated, part by part (`tests/conformance/results`); `make conformance ARGS="wire"` runs one part again.
+The page lists the features that hold for each engine, model and client, from recordings and live runs.  `make conformance` makes
+it from dated results, part by part (`tests/conformance/results`).  `make conformance ARGS="wire"` runs one part again.
 
 | | |
 |---|---|
-| 5/5 | So many of all cases hold: what comes means the same, whole and streamed, as everywhere. |
-| emulated | It holds, as the gateway does what the server does not: `emulated:…` in `x-gateway-warnings`. |
-| listed | There is an answer without it, and an entry in `x-gateway-warnings` that says so. |
-| refused | An honest error says that, and why. |
-| left | There is an answer; what a template, or a deaf server, leaves out in silence, nobody tells. |
+| 5/5 | So many of all cases hold: the answer means the same, whole and streamed, as everywhere. |
+| emulated | It holds, because the gateway does the server's part: `emulated:…` in `x-gateway-warnings`. |
+| listed | There is an answer without it, and an entry in `x-gateway-warnings` reports that. |
+| refused | An honest error reports that, and the reason. |
+| left | There is an answer. A template, or a deaf server, leaves a part out in silence, so no warning reports it. |
 | untold | The server does not tell, so the gateway does not either. |
-| fails | It is not what it has to be. |
+| fails | It is not as it has to be. |
 
-[backends.md](backends.md) has what becomes of each field at each kind of server, also of those that are not here;
-[formats.md](formats.md) has what models write.
+[backends.md](backends.md) has the outcome of each field at each kind of server, also of kinds that are not here.
+[formats.md](formats.md) has the formats of models.
 """
 ENGINES = """\
 ## Engines
 
-The cases of `tests/wire`, each a question that goes over a real socket through the gateway to a running server.  The model is
-SmolLM2-135M with the demo's chat template on all of them, so what differs is the engine; none was started for embeddings or ranks.
-What has no meaning for a server is not counted there.  Below the tables is, for each, what these cases found in the ledger, by its
-codes, and what was said where one does not hold.
+The cases of `tests/wire`, each a request that goes over a real socket through the gateway to a running server.  The model is
+SmolLM2-135M with the demo's chat template on all of them, so only the engine differs.  None was started for embeddings or ranks.
+Cases without a meaning for a server are not counted there.  Below the tables are, for each, the warnings of these cases, by
+their codes, and the messages of cases that do not hold.
 """
 SERVERS = {  # by their names in the tests: how a column is headed, and what it is
     "parsed": ("llama.cpp", "llama.cpp, which parses thoughts and calls"),
@@ -44,13 +44,13 @@ SERVERS = {  # by their names in the tests: how a column is headed, and what it 
 CLIENTS = """\
 ## Clients
 
-Each in an environment of its own, against the gateway in front of a llama.cpp that parses thoughts and calls itself, and of one
-whose text the gateway parses, both with SmolLM2-135M; agents also in front of a script that stands for the model.  So many of all
-checks of `tests/clients` passed on {date}, with {versions}.
+Each client runs in an environment of its own, against the gateway in front of two llama.cpp with SmolLM2-135M.  One parses
+thoughts and calls itself, the gateway parses the text of the other.  Agents also run in front of a script that stands for the
+model.  So many of all checks of `tests/clients` passed on {date}, with {versions}.
 """
 RECORDED = """\
 ## Recordings
 
-The bytes that servers once sent, in `tests/recordings`: so many of all answers, of those with thoughts, calls and counts of the
-server's own, and of all failures, came to what they have to on {date}.  That they do so in pieces of any size is tested as well.
+The bytes that servers once sent, in `tests/recordings`.  So many of all answers, of those with thoughts, calls and counts of the
+server's own, and of all failures, came to the right result on {date}.  Tests prove the same for pieces of any size.
 """

@@ -6,17 +6,19 @@ from support.paths import ROOT
 
 FILE = ROOT / "docs/faults.md"
 HEAD = """\
-# What goes wrong, and what comes of it
+# Faults and their outcomes
 
-Made by `make faults`, which runs every row in every way of asking, over real sockets, and fails where a cell is not as
-it has to be; the same rows are tests (`tests/project/test_faults.py`). There is one backend and no second attempt.
+`make faults` writes this page. It runs every row in every way of asking, over real sockets, and fails if a cell is not as it
+has to be. The same rows are tests (`tests/project/test_faults.py`). There is one backend and no second attempt.
 
-A cell says what the client has: a status and the code of its error; `200`, and all that the backend had said; or
-`200, error` and a code: all that had come before, then the error, then a proper end of the body. Behind it is what became
-of the connection to the backend: `kept` for the next request, or closed so long after it was not needed any more;
-nothing where the backend closed it. Each cell has also been seen to be over in time, to be followed by a good answer
-over the same gateway, and to leave nothing behind: no task, no descriptor, and in memory no object of the gateway and of
-what it is made with, nor a text or another piece of data that such an object holds, not even for the collector of cycles.
+A cell shows the client's outcome: a status and the code of its error, or `200` and all of the backend's output. With
+`200, error` and a code, the client gets the output so far, then the error, then a proper end of the body. The
+outcome of the connection to the backend follows: `kept` for the next request, or closed so long after it was not needed any
+more, or nothing if the backend closed it.
+
+Each cell is also over in time, and a good answer follows over the same gateway. It leaves nothing behind: no task, no
+descriptor, and in memory no object of the gateway and of its libraries. It also leaves no text or other data of such an
+object, not even for the collector of cycles.
 
 The code of a response that failed in the background, or in a WebSocket after content, is one of the few that the API has
 for a `response`."""
@@ -25,16 +27,16 @@ SECTIONS = {
     "The client": (
         clients.ROWS,
         clients.cells,
-        "A client that closes only its sending side counts as gone, as it does for nginx, Envoy and Go's server: from here\n"
-        "it looks like one that has died. One that does not read holds its backend back.",
+        "A client that closes only its sending side counts as gone, as it does for nginx, Envoy and Go's server. From\n"
+        "here it looks like one that has died. One that does not read holds its backend back.",
     ),
     "Tools that run at the gateway": (
         tools.ROWS,
         tools.cells,
-        "Servers of tools (MCP), a service that searches, and approvals. The backend is well: its model goes on, and the client has\n"
-        "its answer. `told`: the model was told why its call came to nothing, or that its result was cut; `asked`: the client was\n"
-        "asked to approve it. A client that leaves takes its call with it, which was broken off so long after that. What the SDK\n"
-        "makes of a session with a server that fails waits for the collector of cycles.",
+        "Servers of tools (MCP), a service that searches, and approvals. The backend is well: its model continues, and the client has\n"
+        "its answer. `told`: the model got the reason why its call failed, or a note that its result was cut. `asked`: the client\n"
+        "was asked to approve it. A client that leaves takes its call with it, which was cancelled so long after that. Objects\n"
+        "of the SDK for a session with a failing server wait for the collector of cycles.",
     ),
     "The gateway": (life.ROWS, life.cells, ""),
 }

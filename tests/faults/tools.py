@@ -209,7 +209,7 @@ ROWS = [
     server("breaks off amid a call", "The server", tools_call=halved),
     Row("a call has to be approved", MCP, Liar, said=ALWAYS, asks=True, ways=RESPONSES),
     approval("a call is not approved", "the user did not approve it", REFUSED),
-    approval("nobody says whether a call is approved", "has not approved it"),
+    approval("a call is neither approved nor refused", "has not approved it"),
     leaving("call", MCP, lambda: Liar(obeys=True, tools_call=None)),
     Row("a search service is down", SEARCH, None, "cannot be reached", ways=RESPONSES),
     service("does not answer in time", SLOW, never, **QUICK),

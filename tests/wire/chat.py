@@ -243,12 +243,12 @@ def what_has_no_effect_is_taken_in_silence(said):
 
 
 @chat(CAPITAL, verbosity="low", prediction={"type": "content", "content": "Paris"}, needs=("known",))
-def what_nobody_does_is_listed(said):
+def unsupported_field_is_listed(said):
     assert {*said.warnings} == {"dropped:verbosity", "dropped:prediction"} and said.content == OF_FRANCE
 
 
 @chat(CAPITAL, verbosity="low", headers=STRICT, needs=("known",))
-def what_nobody_does_is_refused_where_that_is_wanted(said):
+def unsupported_field_is_refused_where_that_is_wanted(said):
     assert (said.status, said.problem["code"], said.problem["param"]) == (400, "unsupported_parameter", "verbosity")
 
 

@@ -89,7 +89,7 @@ def harmony_format(*, spaced: bool = False) -> ChannelFormat:
         ends=_ENDS,
         body=_read_harmony_body,
         thoughts=frozenset({"analysis"}),
-        nobody=frozenset({"assistant", "user", "all"}),
+        non_tools=frozenset({"assistant", "user", "all"}),
         spaced=spaced,
         untagged=None if spaced else (begins, turn),
     )
