@@ -190,6 +190,10 @@ def test_what_has_no_place_is_reported(events, warning):
     assert warnings_of(*events, STOP) == [warning]
 
 
+def test_service_tier_of_the_backend_is_not_the_clients():
+    assert warnings_of(ev.ExtraField(None, "service_tier", Raw(b'"flex"')), STOP) == []
+
+
 # Tools at the gateway
 
 
