@@ -20,7 +20,7 @@ _REASONS = {
     **dict.fromkeys(("tool_calls", "tool_use", "tool_call", "function_calls", "function_call"), "tool_calls"),
     **dict.fromkeys(
         ("length", "max_tokens", "limit", "max_output_tokens", "model_length", "max_model_len", "context_length",
-         "num_predict", "max_length"),
+         "num_predict", "max_length", "model_context_window_exceeded"),
         "length",
     ),
     **dict.fromkeys(

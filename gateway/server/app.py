@@ -40,6 +40,7 @@ _TEXT_PATH = "/v1/completions"
 _RESPONSES_PATH = "/v1/responses"
 _COMPACT_PATH = "/v1/responses/compact"
 _COUNT_PATH = "/v1/responses/input_tokens"
+_MESSAGES_PATH, _MESSAGES_COUNT_PATH = "/v1/messages", "/v1/messages/count_tokens"
 
 
 def create_app(
@@ -64,7 +65,8 @@ def create_app(
     app.state.keyring, app.state.leaving, app.state.buffers = EncryptionKeys(config.store), False, concurrency.buffers
     app.state.telemetry = telemetry or Telemetry()
     app.state.telemetry.follow(config)
-    _add_questions(app)
+    _declare_model_endpoints(app)
+    _declare_messages(app)
     add_websocket(app, _RESPONSES_PATH, config, authenticator)
     routes.add_routes(app, config, authenticator)
     app.add_head_routes()
@@ -140,10 +142,12 @@ def _endpoints(
         _RESPONSES_PATH: post(RequestParser.response, Responder),
         _COMPACT_PATH: post(RequestParser.compaction, Responder),
         _COUNT_PATH: post(RequestParser.token_count_request, TokenCounting),
+        _MESSAGES_PATH: post(RequestParser.message, Responder),
+        _MESSAGES_COUNT_PATH: post(RequestParser.message_token_count, TokenCounting),
     }
 
 
-def _add_questions(app: FastAPI) -> None:
+def _declare_model_endpoints(app: FastAPI) -> None:
     """Declare the model endpoints for OpenAPI and the router; a ModelEndpoint serves their POST requests first."""
 
     @app.post(_CHAT_PATH, openapi_extra=openapi.CHAT)
@@ -176,3 +180,15 @@ def _add_questions(app: FastAPI) -> None:
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise websocket_unsupported()
         raise HTTPException(405, headers={"allow": "POST"})
+
+
+def _declare_messages(app: FastAPI) -> None:
+    """Declare the endpoints of Anthropic's API likewise."""
+
+    @app.post(_MESSAGES_PATH, openapi_extra=openapi.MESSAGES)
+    async def messages() -> None:
+        """Respond to a conversation as Anthropic's API does: one message, or its events if `stream` is true."""
+
+    @app.post(_MESSAGES_COUNT_PATH, openapi_extra=openapi.MESSAGES)
+    async def count_tokens() -> None:
+        """Count the tokens of the prompt that a model would get for a message."""

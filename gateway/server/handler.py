@@ -41,7 +41,6 @@ from gateway.server.upstream.model_registry import ModelRegistry
 from gateway.store.records import StoredJob
 
 ParseRequest = Callable[[RequestParser, bytes, str, Held], Awaitable[ModelRequest]]
-_FULL = error_responses.response_for(overloaded_error())
 
 
 class IncomingRequest(Struct, frozen=True):
@@ -85,7 +84,7 @@ class ModelRequestHandler:
             record.recorder.record_request(incoming.http.scope, incoming.raw)
         async with Held() as held:
             request = await parse(self._parser, incoming.raw, incoming.tenant, held)
-            record.ledger, record.usage = request.ledger, request.usage
+            record.ledger, record.usage, request.request_id = request.ledger, request.usage, record.id
             try:
                 targets = await self._route(request, incoming.key, faithful=responder is TokenCounting)
                 record.model = targets.served.model
@@ -209,7 +208,7 @@ class ModelEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._concurrency.inside >= self._max_concurrent:
-            await _FULL(scope, receive, send)
+            await error_responses.response_for(overloaded_error(), scope)(scope, receive, send)
             return
         self._concurrency.inside += 1
         try:
@@ -220,7 +219,7 @@ class ModelEndpoint:
                 await self._handle_once(incoming, send)
         except GatewayError as error:
             record_of(scope).problem = error.problem
-            await error_responses.response_for(error)(scope, receive, send)
+            await error_responses.response_for(error, scope)(scope, receive, send)
         except ClientDisconnect:
             pass  # before its request was read: no client is left
         finally:

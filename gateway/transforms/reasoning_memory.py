@@ -1,8 +1,8 @@
 """Restore reasoning that clients do not send back, by the tool calls or the text that followed it.
 
 Reasoning belongs to an assistant message.  Its key is the id of each tool call in the message, or the text of a
-message without calls.  A text ("Done.") or an id that is not random ("functions.ls:0") may occur in other conversations.  Their keys
-include the user's messages before them.
+message without calls.  A text ("Done.") or an id that is not random ("functions.ls:0") may occur in other
+conversations.  Their keys include the user's messages before them.
 """
 
 import re

@@ -9,6 +9,7 @@ import json
 import re
 
 import pytest
+from anthropic import Anthropic
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
 from gateway import demo
@@ -69,8 +70,36 @@ def wanted(turn):
     return turn.content, turn.thought, turn.calls, "tool_calls" if turn.calls else "stop"
 
 
+def as_message(one):
+    """Return a message of a chat completion as Anthropic's API has it."""
+    if one["role"] == "tool":
+        result = {"type": "tool_result", "tool_use_id": one["tool_call_id"], "content": one["content"]}
+        return {"role": "user", "content": [result]}
+    text = [{"type": "text", "text": one["content"]}] if one.get("content") else []
+    calls = [(call["id"], call["function"]) for call in one.get("tool_calls", ())]
+    uses = [
+        {"type": "tool_use", "id": id, "name": function["name"], "input": json.loads(function["arguments"])}
+        for id, function in calls
+    ]
+    return {"role": one["role"], "content": text + uses}
+
+
+def assert_message_is(url, turn):
+    """Check the same turn by Anthropic's SDK, whole and streamed."""
+    body = turn.body()
+    tools = [{"name": one["function"]["name"], "input_schema": one["function"]["parameters"]} for one in body["tools"]]
+    asked = {"model": "m", "max_tokens": 400, "messages": [*map(as_message, body["messages"])], "tools": tools}
+    with Anthropic(base_url=url, api_key="none", max_retries=0) as client:
+        whole = client.messages.create(**asked, extra_body={"temperature": 0})
+        with client.messages.stream(**asked, extra_body={"temperature": 0}) as stream:
+            streamed = stream.get_final_message()
+    for message in (whole, streamed):
+        assert [(block.name, block.input) for block in message.content if block.type == "tool_use"] == turn.calls
+        assert message.stop_reason == "tool_use" and message.usage.output_tokens > 5
+
+
 @pytest.mark.smoke
-def test_demo_model_calls_a_tool_in_both_apis(llama):
+def test_demo_model_calls_a_tool_in_all_apis(llama):
     config = f"backends: {{up: {{kind: llamacpp, url: '{llama}'}}}}\nmodels: {{m: {{upstream_model: {demo.MODEL}}}}}"
     turn = next(turn for turn in TURNS.values() if turn.calls)
     with (
@@ -81,6 +110,7 @@ def test_demo_model_calls_a_tool_in_both_apis(llama):
         with client.chat.completions.stream(**arguments(turn, "m")) as stream:
             assert summary_of(stream.get_final_completion()) == wanted(turn)
         response = client.responses.create(model="m", input="Say hello.", max_output_tokens=16)
+        assert_message_is(url, turn)
     assert response.output_text and 0 < response.usage.output_tokens <= 16
 
 

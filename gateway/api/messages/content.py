@@ -22,6 +22,7 @@ _LIKE_ERROR = 40  # characters in which an error says that it is one
 
 
 def text_part(text: str) -> Part:
+    """Return the part of a text."""
     return {"type": "text", "text": text}
 
 

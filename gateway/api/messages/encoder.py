@@ -31,7 +31,7 @@ _REDACTED = "redacted_thinking"
 
 
 class MessageBuilder:
-    """Fold events into content blocks, of which at most one is open.
+    """Fold events into content blocks; at most one is open.
 
     failed: the backend failed, and the client has been told.
     """
@@ -306,7 +306,7 @@ class MessageStreamEncoder:
         """Return None, as a message is not stored."""
 
     def close(self, *, kept: bool) -> bytes:
-        """Return the end; after an error there is none."""
+        """Return the end; nothing after an error."""
         if self._builder.failed:
             return b""
         self._events.write_event("message_delta", delta=self._builder.ending(), usage=self._builder.counts())

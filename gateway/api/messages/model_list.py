@@ -36,7 +36,7 @@ class ModelSummary(Struct, frozen=True):
 def model_page(
     models: Sequence[ModelSummary], limit: str | None = None, after_id: str | None = None, before_id: str | None = None
 ) -> JsonObject:
-    """Return one page of models; raise BadRequest for a limit that is none.
+    """Return one page of models; raise BadRequest for an invalid limit.
 
     limit, after_id, before_id: as they stand in the query; a name that is not listed has nothing before or behind it.
     """

@@ -67,7 +67,7 @@ class StreamedBlock(OutputBlock):
 
 
 class TextBlock(StreamedBlock):
-    """What the model says, refusals included."""
+    """The text of the model, refusals included."""
 
     delta = ("text_delta", "text")
 
@@ -86,7 +86,7 @@ class TextBlock(StreamedBlock):
 
 
 class ThinkingBlock(StreamedBlock):
-    """What the model thinks.  shown: with its text; seal: makes the signature of the text and the signed parts."""
+    """The reasoning of the model.  shown: with its text; seal: makes the signature of the text and the signed parts."""
 
     delta = ("thinking_delta", "thinking")
 
@@ -129,7 +129,7 @@ class ToolUseBlock(StreamedBlock):
 
 
 def readable_object(text: str) -> JsonObject:
-    """Return the longest object that can be read from the beginning of a text; an empty one if there is none.
+    """Return the longest object that can be read from the beginning of a text; an empty one if no object can be read.
 
     A string that was cut is left out, as clients leave it out of a stream: half a path is another path.
     """
@@ -142,7 +142,7 @@ def readable_object(text: str) -> JsonObject:
 
 
 def _prefix_value(text: str) -> Any:  # noqa: ANN401 - decoded JSON
-    """Return the value of a text whose end is missing; None if there is none."""
+    """Return the value of a text whose end is missing; None for no value."""
     try:
         return from_json(text, allow_partial=True)
     except ValueError:

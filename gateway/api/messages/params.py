@@ -114,7 +114,7 @@ def check_params(body: dict[str, Any], *, counts: bool) -> None:
 def further_fields(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the members that the API does not have, and the names of those that have no place in a message.
 
-    Raise BadRequest for a member of a chat completion that is none there.
+    Raise BadRequest for an invalid member of a chat completion.
     """
     unknown = {name: value for name, value in body.items() if name not in _KNOWN}
     fields = {name: value for name, value in unknown.items() if name not in _OF_CHAT}

@@ -31,7 +31,7 @@ def parse_message(body: dict[str, Any], settings: ParseSettings, ledger: Warning
 
 
 def parse_token_count(body: dict[str, Any], settings: ParseSettings, ledger: Warnings) -> MessageParams:
-    """Return a message of which the prompt is counted only; raise BadRequest likewise."""
+    """Return a message whose prompt is only counted; raise BadRequest likewise."""
     check_params(body, counts=True)
     return _params(body, settings, ledger, None)
 

@@ -55,7 +55,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
     }
 )
 ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "no-cache"})
-_KEYS = ("authorization", "api-key")  # names of headers
+_KEYS = ("authorization", "api-key", "x-api-key")  # names of headers
 _LIST = "/admin/exchanges"
 _ONE = "/admin/exchanges/{id:path}"
 _NOT_KEPT = {"cache-control": "no-store"}

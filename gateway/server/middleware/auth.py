@@ -210,8 +210,9 @@ def _shown(scope: MutableMapping[str, Any]) -> str:
         keys += name == b"authorization"
     if keys > 1:
         raise BadRequest(f"The request has {keys} 'Authorization' headers. Send exactly one.", code="invalid_value")
-    scheme, _, shown = (get_header(scope, b"authorization") or "").partition(" ")
-    shown = shown.strip() if scheme.lower() == "bearer" else get_header(scope, b"api-key") or ""
+    scheme, _, token = (get_header(scope, b"authorization") or "").partition(" ")
+    bearer = token.strip() if scheme.lower() == "bearer" else ""
+    shown = get_header(scope, b"x-api-key") or bearer or get_header(scope, b"api-key") or ""
     if not shown:
         raise Unauthorized(_NO_KEY)
     return shown

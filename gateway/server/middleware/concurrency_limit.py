@@ -34,5 +34,6 @@ class ConcurrencyLimit:
 
 
 def overloaded_error() -> UpstreamUnavailable:
+    """Return the error for a request beyond the limit."""
     message = "The gateway is overloaded: it handles its maximum of requests (limits.concurrent). Retry after 1 s."
     return UpstreamUnavailable(message, retry_after="1")

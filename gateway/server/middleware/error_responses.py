@@ -1,4 +1,4 @@
-"""Convert all errors to responses in OpenAI's format."""
+"""Convert all errors to responses, in the format of the API that the client uses."""
 
 import logging
 from http import HTTPStatus
@@ -7,12 +7,17 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match, Route
+from starlette.types import Scope
 
+from gateway.api import messages
 from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem
 from gateway.server.http.paths import nearest
+from gateway.server.http.request_reader import header_dict
 from gateway.server.observability.request_record import record_of
 
 _log = logging.getLogger("gateway")
+_MESSAGES_PATH = "/v1/messages/"
+_VERSION = b"anthropic-version"
 # Final errors of a backend, after all attempts of the gateway: a retry by the client would end alike.
 _FINAL = ("upstream_error", "upstream_auth_error", "frame_too_long")
 
@@ -23,22 +28,30 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _routing)
 
 
-def error_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
-    """Return the response for a problem."""
+def is_messages_api(scope: Scope) -> bool:
+    """Return True if the client uses Anthropic's API: by the path, or by the header on paths that the APIs share."""
+    return f"{scope['path']}/".startswith(_MESSAGES_PATH) or _VERSION in header_dict(scope)
+
+
+def error_response(problem: Problem, scope: Scope, headers: dict[str, str] | None = None) -> Response:
+    """Return the response for a problem, in the format of the client's API."""
     final = {"x-should-retry": "false"} if problem.code in _FINAL else {}
-    return Response(problem.body(), problem.status, {**final, **(headers or {})}, "application/json")
+    status, body = problem.status, problem.body()
+    if is_messages_api(scope):
+        status, body = messages.error_status(problem), messages.error_body(problem, record_of(scope).id)
+    return Response(body, status, {**final, **(headers or {})}, "application/json")
 
 
-def response_for(error: GatewayError) -> Response:
+def response_for(error: GatewayError, scope: Scope) -> Response:
     """Return the response for a GatewayError, with its headers."""
     after = {"retry-after": error.retry_after} if error.retry_after else {}
-    return error_response(error.problem, {**error.headers, **after})
+    return error_response(error.problem, scope, {**error.headers, **after})
 
 
 async def _known(request: Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)
     record_of(request.scope).problem = error.problem
-    return response_for(error)
+    return response_for(error, request.scope)
 
 
 async def _routing(request: Request, error: Exception) -> Response:
@@ -48,11 +61,13 @@ async def _routing(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         allow = {"Allow": ", ".join(_methods(request))}
-        return error_response(MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem, allow)
+        problem = MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem
+        return error_response(problem, request.scope, allow)
     if error.status_code == 404:
         near = nearest(path, request.app.paths)
-        return error_response(NotFound(f"Invalid URL ({request.method} {path}). The nearest path is {near}.").problem)
-    return error_response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), headers)
+        problem = NotFound(f"Invalid URL ({request.method} {path}). The nearest path is {near}.").problem
+        return error_response(problem, request.scope)
+    return error_response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), request.scope, headers)
 
 
 def _methods(request: Request) -> list[str]:

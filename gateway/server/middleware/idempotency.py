@@ -14,7 +14,7 @@ from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.types import Message, Send
+from starlette.types import Message, Scope, Send
 
 from gateway.errors import BadRequest, Problem, StoreFailed
 from gateway.server.http.request_reader import get_header
@@ -99,7 +99,7 @@ async def replay_or_run(key: IdempotencyKey, answer: ResponseHandler, http: Http
     if begun is IdempotencyState.NEW:
         await _first(key, answer, send)
     else:
-        await _repeated(key, begun)(http.scope, http.receive, send)
+        await _repeated(key, begun, http.scope)(http.scope, http.receive, send)
 
 
 async def _first(key: IdempotencyKey, answer: ResponseHandler, send: Send) -> None:
@@ -115,13 +115,14 @@ async def _first(key: IdempotencyKey, answer: ResponseHandler, send: Send) -> No
     await capture.send_last_message()
 
 
-def _repeated(key: IdempotencyKey, begun: IdempotencyState | StoredAnswer) -> Response:
+def _repeated(key: IdempotencyKey, begun: IdempotencyState | StoredAnswer, scope: Scope) -> Response:
     if isinstance(begun, StoredAnswer):
         headers = {"content-type": begun.type, "idempotent-replayed": "true"}
         return Response(begun.body, begun.status, headers)
     if begun is IdempotencyState.RUNNING:
-        return error_responses.error_response(Problem(409, _RUNNING, "idempotency_key_in_use"), {"retry-after": "1"})
-    return error_responses.error_response(Problem(400, _REUSED.format(key.key), "idempotency_key_reused"))
+        running = Problem(409, _RUNNING, "idempotency_key_in_use")
+        return error_responses.error_response(running, scope, {"retry-after": "1"})
+    return error_responses.error_response(Problem(400, _REUSED.format(key.key), "idempotency_key_reused"), scope)
 
 
 class ResponseCapture:

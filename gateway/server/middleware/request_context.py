@@ -51,11 +51,11 @@ class RequestContextMiddleware:
             await self._app(scope, client.receive, tee_send(client, record.recorder))
         except asyncio.CancelledError:  # by the server, which has no time left; the relay has ended a stream
             if not record.status:
-                await error_responses.error_response(STOPPED)(scope, receive, client)
+                await error_responses.error_response(STOPPED, scope)(scope, receive, client)
         except Exception as error:  # noqa: BLE001 - the last place where a client can get an error
             record.problem = error_responses.internal_error(record.id, error)
             if not record.status:
-                await error_responses.error_response(record.problem)(scope, receive, client)
+                await error_responses.error_response(record.problem, scope)(scope, receive, client)
         finally:
             remove_client_connection(scope)
             record.left = client.left and record.is_last_holder
@@ -136,9 +136,11 @@ class _RecordedConnection(ClientConnection):
         self._callback()
 
     def _context_headers(self) -> list[tuple[bytes, bytes]]:
+        id = self._record.id.encode()
         milliseconds = (time.perf_counter() - self._record.arrived) * 1000
         return [
-            (b"x-request-id", self._record.id.encode()),
+            (b"x-request-id", id),
+            (b"request-id", id),  # as Anthropic's API calls it
             (b"openai-processing-ms", b"%d" % milliseconds),
             (b"openai-version", b"2020-10-01"),
         ]

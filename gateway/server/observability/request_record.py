@@ -25,6 +25,7 @@ _ASKING = frozenset(
     (
         "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact",
         "/v1/responses/input_tokens", "/v1/embeddings", "/v1/rerank", "/v1/tokenize", "/v1/detokenize",
+        "/v1/messages", "/v1/messages/count_tokens",
     )
 )  # fmt: skip
 _STORED = {  # with all paths below them

@@ -46,10 +46,12 @@ class ModelRequest(ABC):
     pdfs: reads the PDF files of the request; None: it has none that are read.
     sticky: the client's own name for requests that should reach the same backend.
     pipelines: those of its response so far; the usage of the request is theirs.
+    request_id: the id of the HTTP request, for errors amid a stream.
     """
 
     conversation = "messages"  # the API's name of the parameter that holds the messages
     compaction: CompactionPlan | None = None
+    request_id = ""
 
     def __init__(
         self,
@@ -116,14 +118,18 @@ class ModelRequest(ABC):
         if problem.param in ("max_tokens", "max_completion_tokens"):
             return replace(problem, param=token_limit.name(self.request, self.conversation))
         param = problem.param or ""
-        if self.conversation == "messages" or not param.startswith("messages"):
-            return problem
-        place = self._place_in_body(param) or self.conversation
-        return replace(problem, param=place, message=problem.message.replace(param, place))
+        place = self._place_in_body(param) if param.startswith("messages") else param
+        return (
+            replace(problem, param=place, message=problem.message.replace(param, place)) if place != param else problem
+        )
 
-    def _place_in_body(self, param: str) -> str | None:
-        """Return the place in the client's body of a part of the messages; None if it is not known."""
-        return None
+    def _place_in_body(self, param: str) -> str:
+        """Return the place in the client's body of a part of the chat messages."""
+        return param if self.conversation == "messages" else self.conversation
+
+    def token_count(self, tokens: int) -> dict[str, Any]:
+        """Return the response to a request for a count of its tokens."""
+        return {"input_tokens": tokens}
 
 
 class InputRequest(ModelRequest):
@@ -137,5 +143,8 @@ class InputRequest(ModelRequest):
         if not self.request.is_text_only and responses.has_parts(self.request.messages):
             self.body = body
 
-    def _place_in_body(self, param: str) -> str | None:
-        return responses.place(self.body, self.request.messages, param)
+    def _place_in_body(self, param: str) -> str:
+        return responses.place(self.body, self.request.messages, param) or self.conversation
+
+    def token_count(self, tokens: int) -> dict[str, Any]:
+        return {"object": "response.input_tokens", "input_tokens": tokens}

@@ -4,7 +4,9 @@ from collections.abc import Awaitable
 
 from msgspec import Struct
 
+from gateway.api import messages
 from gateway.api.body import Counts, decode_body
+from gateway.api.responses import no_builtin_tools
 from gateway.config import Config
 from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.reasoning_memory import NoReasoningMemory, ReasoningMemory
@@ -16,11 +18,13 @@ from gateway.server.relay.completion_requests import (
     parse_chat_request,
     parse_completion_request,
 )
+from gateway.server.relay.message_request import MessageRequest, ParseParams, parse_message_request
 from gateway.server.relay.responses_request import (
     RequestServices,
     ResponseIdentity,
     ResponsesRequest,
     parse_responses_request,
+    parse_settings,
 )
 from gateway.server.tools import ToolRegistry
 from gateway.server.worker_thread import parsed
@@ -66,6 +70,19 @@ class RequestParser(Struct, frozen=True):
         stored, encryptor = ReadOnlyContext(self.store, tenant), self.keyring.sealer(tenant)
         body = await parsed(decode_body, raw, self.counts)
         return await parse_compaction_request(body, self.config.responses, stored, encryptor, held, self.tools.pdfs)
+
+    def message(self, raw: bytes, tenant: str, held: Held) -> Awaitable[MessageRequest]:
+        """Parse POST /v1/messages."""
+        return self._message(raw, self._services(tenant, self.tools, held), messages.parse_message)
+
+    def message_token_count(self, raw: bytes, tenant: str, held: Held) -> Awaitable[MessageRequest]:
+        """Parse POST /v1/messages/count_tokens, which runs no tool."""
+        return self._message(raw, self._services(tenant, None, held), messages.parse_token_count)
+
+    def _message(self, raw: bytes, services: RequestServices, parse: ParseParams) -> Awaitable[MessageRequest]:
+        runs = services.tools.builtin_tool_filter if services.tools else no_builtin_tools
+        settings = parse_settings(self.config.responses, services.encryptor, runs)
+        return parse_message_request(raw, self.counts, settings, services, parse)
 
     async def _response(
         self, stored: StoredContext, raw: bytes, services: RequestServices, identity: ResponseIdentity | None = None

@@ -86,7 +86,7 @@ class TokenCounting(Struct, frozen=True):
         request = await attachments.inline_request_images(request, route.backend.kind, self.settings.images, ledger)
         round = await build_round(request, route, ledger, self.settings.limits.frame_bytes)
         response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())
-        fields = {"object": "response.input_tokens", "input_tokens": await count_input_tokens(round, ledger)}
-        response = JSONResponse(fields, headers=response_headers.gateway_headers(http, route, round.chosen, ledger))
+        count = self.request.token_count(await count_input_tokens(round, ledger))
+        response = JSONResponse(count, headers=response_headers.gateway_headers(http, route, round.chosen, ledger))
         await response(http.scope, http.receive, send)
         return True

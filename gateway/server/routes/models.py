@@ -1,4 +1,6 @@
-"""Serve /v1/models, also in the form that Codex reads (`?client_version=…`).
+"""Serve /v1/models: as OpenAI's API does, as Anthropic's, or for Codex.
+
+The header `anthropic-version` selects Anthropic's form, the query `client_version` that of Codex.
 
 Codex requires all fields of its `ModelInfo`.  They have the defaults of Codex, unless the gateway knows better values.
 """
@@ -10,10 +12,12 @@ from typing import Any
 from fastapi import FastAPI, Request
 from msgspec import Struct
 
+from gateway.api.messages import ModelSummary, model_page
 from gateway.backends.model_metadata import ModelMetadata
 from gateway.config import Config
 from gateway.errors import NotFound
 from gateway.server.middleware.auth import Authenticator, may_use_model
+from gateway.server.middleware.error_responses import is_messages_api
 from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import ListedModel
 from gateway.server.upstream.model_registry import ModelRegistry
@@ -77,6 +81,10 @@ class _ListedModelInfo(Struct, frozen=True):
             **({"capabilities": sorted(can)} if can is not None else {}),
         }
 
+    def summary(self) -> ModelSummary:
+        """Return the model for Anthropic's API."""
+        return ModelSummary(self.entry.id, self.metadata.window)
+
 
 def add(app: FastAPI, _: Config, authenticator: Authenticator) -> None:
     """Add the routes of models."""
@@ -88,6 +96,8 @@ def add(app: FastAPI, _: Config, authenticator: Authenticator) -> None:
         directory: ModelRegistry = app.state.directory
         listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
         found = await asyncio.gather(*(_known(directory, one) for one in listed))
+        if is_messages_api(request.scope):
+            return model_page([one.summary() for one in found], **_page_query(request))
         fields = {"object": "list", "data": [model.shown() for model in found]}
         return fields | ({"models": _catalogue(found)} if "client_version" in request.query_params else {})
 
@@ -98,9 +108,16 @@ def add(app: FastAPI, _: Config, authenticator: Authenticator) -> None:
         directory: ModelRegistry = app.state.directory
         for listed in await directory.list():
             if listed.id == id and may_use_model(key, id, directory.model(id)):
-                return (await _known(directory, listed)).shown()
+                found = await _known(directory, listed)
+                return found.summary().members() if is_messages_api(request.scope) else found.shown()
         message = f"The model '{id}' does not exist or you do not have access to it."
         raise NotFound(message, code="model_not_found", param="model")
+
+
+def _page_query(request: Request) -> dict[str, str]:
+    """Return the parameters of a page of Anthropic's API."""
+    query = request.query_params
+    return {name: query[name] for name in ("limit", "after_id", "before_id") if name in query}
 
 
 async def _known(directory: ModelRegistry, listed: ListedModel) -> _ListedModelInfo:

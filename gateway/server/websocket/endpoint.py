@@ -80,7 +80,7 @@ class WebSocketEndpoint:
             sockets.reject_if_closing()
             key = await self._admit(HTTPConnection(scope))
         except GatewayError as error:
-            await error_responses.response_for(error)(scope, receive, send)
+            await error_responses.response_for(error, scope)(scope, receive, send)
             return
         connection = WebSocketConnection(scope, receive, send, key, self._config.limits.body_bytes)
         with sockets.registered(connection):

@@ -1,0 +1,68 @@
+"""Build the model request of Anthropic's Messages API."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.api import messages
+from gateway.api.body import Counts, decode_body
+from gateway.api.responses.parse import ParseSettings
+from gateway.config import ModelSettings
+from gateway.pipeline.pipeline import ResponseEncoder
+from gateway.server.conversations.reasoning_memory import NoReasoningMemory
+from gateway.server.ids import new_id
+from gateway.server.limits.rate_limiter import estimate_tokens
+from gateway.server.relay.model_request import ModelRequest
+from gateway.server.relay.responses_request import RequestServices, encoder_inputs
+from gateway.server.tools import Toolset
+from gateway.server.worker_thread import parsed
+from gateway.warnings import Warnings
+
+ParseParams = Callable[[dict[str, Any], ParseSettings, Warnings], messages.MessageParams]
+
+
+class MessageRequest(ModelRequest):
+    """A request of POST /v1/messages; the gateway stores nothing of it.
+
+    body: as the client sent it, so that an error can name the block that it is about.
+    """
+
+    def __init__(
+        self, body: dict[str, Any], params: messages.MessageParams, ledger: Warnings, services: RequestServices
+    ) -> None:
+        super().__init__(params.request, ledger, NoReasoningMemory(), services.pdfs, params.sticky)
+        self._params, self._inputs = params, encoder_inputs(services.encryptor)
+        self._body = {} if params.request.is_text_only else body
+        self._toolset = services.tools.toolset_for(params.hosted, self.request, ledger) if services.tools else None
+
+    def encoder(self, model: ModelSettings) -> ResponseEncoder:
+        head = messages.MessageHead(
+            new_id("msg_"),
+            self.request.model,
+            self.request_id,
+            estimate_tokens(self.request),
+            hidden=model.reasoning.carrier == "hidden",
+        )
+        return messages.message_encoder(head, self._params, self.ledger, self._inputs)
+
+    def toolset(self, _: ModelSettings | None = None) -> Toolset | None:
+        return self._toolset  # the client names the tools
+
+    def _place_in_body(self, param: str) -> str:
+        return messages.block_path(self._body, self.request.messages, param) or param
+
+
+async def parse_message_request(
+    raw: bytes, counts: Counts, settings: ParseSettings, services: RequestServices, parse: ParseParams
+) -> MessageRequest:
+    """Parse a body.  Raise BadRequest.  parse: of a message, or of a count of its tokens."""
+    ledger = Warnings()
+
+    def read(raw: bytes) -> tuple[dict[str, Any], messages.MessageParams]:
+        body = decode_body(raw, counts)
+        return body, parse(body, settings, ledger)
+
+    body, params = await parsed(read, raw)
+    result = MessageRequest(body, params, ledger, services)
+    if toolset := result.toolset():
+        await services.held.stack.enter_async_context(toolset)
+    return result

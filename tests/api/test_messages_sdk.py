@@ -1,0 +1,106 @@
+"""Test Anthropic's official SDK against a running gateway: messages, streams, tools, errors, counts and models."""
+
+from contextlib import asynccontextmanager
+
+import anthropic
+import pytest
+
+from support.app import HELLO_MESSAGES, listening
+from support.upstream import CLOSE, COUNTS, DONE, END, HELLO, call, chunk, frame, head, whole
+
+ASKED = {"model": "m", "max_tokens": 100, "messages": HELLO_MESSAGES}
+TOOL = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+THINKS = [
+    head(),
+    chunk(reasoning_content="Hm."),
+    chunk("Hi"),
+    chunk(finish="stop"),
+    frame(choices=[], usage=COUNTS),
+    DONE,
+    END,
+]
+CALLS = [
+    head(),
+    chunk("I look."),
+    chunk(tool_calls=call("weather", '{"city":', id="call_1")),
+    chunk(tool_calls=call(arguments=' "Oslo"}')),
+    chunk(tool_calls=call("weather", '{"city": "Rome"}', id="call_2", place=1)),
+    chunk(finish="tool_calls"),
+    DONE,
+    END,
+]  # fmt: skip
+
+
+@asynccontextmanager
+async def sdk(*scripts, **said):
+    """Yield the SDK's client of a gateway."""
+    async with (
+        listening(*scripts, **said) as site,
+        anthropic.AsyncAnthropic(base_url=str(site.client.base_url), api_key="x", max_retries=0) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("script", [HELLO, THINKS, CALLS], ids=["text", "thinking", "calls"])
+async def test_messages_sdk_accumulates_a_stream_to_the_whole_message(script):
+    async with sdk(script) as client:
+        async with client.messages.stream(**ASKED, tools=[TOOL]) as stream:
+            streamed = await stream.get_final_message()
+        at_once = await client.messages.create(**ASKED, tools=[TOOL])
+    assert isinstance(at_once, anthropic.types.Message) and at_once.id != streamed.id
+    assert shown(streamed) == shown(at_once) and at_once.content
+
+
+def shown(message):
+    """Return a message without what is new in each response."""
+    fields = message.to_dict()
+    fields["content"] = [{**block, "signature": ""} for block in fields["content"]]
+    return {**fields, "id": "", "stop_details": fields.get("stop_details")}
+
+
+async def test_messages_sdk_reads_parallel_tool_calls():
+    async with sdk(CALLS) as client:
+        message = await client.messages.create(**ASKED, tools=[TOOL])
+    assert message.stop_reason == "tool_use"
+    assert [block.input for block in message.content if block.type == "tool_use"] == [
+        {"city": "Oslo"},
+        {"city": "Rome"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (whole({"error": {"message": "no such model"}}, 404), anthropic.NotFoundError),
+        (whole({"error": "loading"}, 503), anthropic.InternalServerError),
+        ([CLOSE], anthropic.InternalServerError),
+        (whole({"error": "too many"}, 429), anthropic.RateLimitError),
+    ],
+    ids=["404", "503", "closed", "429"],
+)
+async def test_messages_sdk_raises_its_errors(script, expected):
+    async with sdk(script) as client:
+        with pytest.raises(expected) as caught:
+            await client.messages.create(**ASKED)
+    assert caught.value.request_id.startswith("req_")
+
+
+async def test_messages_sdk_raises_an_error_amid_a_stream():
+    async with sdk([head(), chunk("Hi"), CLOSE]) as client, client.messages.stream(**ASKED) as stream:
+        with pytest.raises(anthropic.APIStatusError, match="backend"):
+            await stream.get_final_message()
+
+
+async def test_messages_sdk_counts_tokens_and_lists_models():
+    async with sdk(HELLO) as client:
+        counted = await client.messages.count_tokens(model="m", messages=HELLO_MESSAGES)
+        models = [model.id async for model in client.models.list()]
+        model = await client.models.retrieve("m")
+    assert counted.input_tokens > 0 and models == ["m"] and model.type == "model"
+
+
+async def test_messages_sdk_goes_on_without_threads():
+    async with sdk(HELLO) as client:
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            await client.messages.create(**ASKED, extra_body={"thread": {"type": "create"}})
+    assert caught.value.body["error"]["details"]["error_code"] == "thread_unsupported_request"

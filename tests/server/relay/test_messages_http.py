@@ -1,0 +1,175 @@
+"""Test /v1/messages over HTTP: streams, whole messages, tools, errors in the form of the API, counts and models."""
+
+import json
+
+import pytest
+
+from support.app import HELLO_MESSAGES, bearer, gateway, listening
+from support.messages_events import check_same, checked, checked_whole, events_of
+from support.upstream import CLOSE, DONE, END, HELLO, call, chunk, head, said, stream, whole
+
+KEY = "sk-messages-0123456789"
+TOOL = {"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+CALLED = [
+    head(),
+    chunk(tool_calls=call("get_weather", '{"city": "Oslo"}', id="call_1")),
+    chunk(finish="tool_calls"),
+    DONE,
+    END,
+]
+PAGE = {"anthropic-version": "2023-06-01"}
+
+
+async def message(site, path="/v1/messages", headers=None, **fields):
+    """POST the smallest message with these fields."""
+    body = {"model": "m", "max_tokens": 100, "messages": HELLO_MESSAGES, **fields}
+    return await site.client.post(path, json=body, headers=headers)
+
+
+def error_of(response):
+    """Return the status, the type and the message of an error, which names its request."""
+    body = response.json()
+    assert body["type"] == "error" and body["request_id"] == response.headers["request-id"]
+    return response.status_code, body["error"]["type"], body["error"]["message"]
+
+
+async def test_message_is_the_same_streamed_and_whole():
+    async with listening(HELLO) as site:
+        streamed, at_once = await message(site, stream=True), await message(site)
+    folded = checked(streamed.content)
+    check_same({**folded, "id": ""}, {**checked_whole(at_once.content), "id": ""})
+    assert folded["content"] == [{"type": "text", "text": "Hi"}] and folded["stop_reason"] == "end_turn"
+    assert streamed.headers["request-id"] == streamed.headers["x-request-id"]
+
+
+async def test_message_with_tools_gives_the_call_and_takes_its_result():
+    async with gateway(CALLED, HELLO) as site:
+        asked = await message(site, tools=[TOOL], stream=True)
+        (use,) = checked(asked.content)["content"]
+        result = {"type": "tool_result", "tool_use_id": use["id"], "content": "3 degrees"}
+        turns = [*HELLO_MESSAGES, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        answered = await message(site, tools=[TOOL], messages=turns)
+        sent = site.asked["messages"]
+    assert (use["name"], use["input"]) == ("get_weather", {"city": "Oslo"})
+    assert [one["role"] for one in sent] == ["user", "assistant", "tool"] and sent[2]["content"] == "3 degrees"
+    assert checked_whole(answered.content)["content"] == [{"type": "text", "text": "Hi"}]
+
+
+async def test_message_thinking_comes_back_with_its_signature():
+    thinks = [head(), chunk(reasoning_content="Hm."), chunk("Hi"), chunk(finish="stop"), DONE, END]
+    async with gateway(thinks, HELLO) as site:
+        first = checked((await message(site, stream=True)).content)
+        turns = [*HELLO_MESSAGES, {"role": "assistant", "content": first["content"]}, *HELLO_MESSAGES]
+        await message(site, messages=turns)
+        sent = site.asked["messages"][1]
+    assert [block["type"] for block in first["content"]] == ["thinking", "text"] and first["content"][0]["signature"]
+    assert (sent["reasoning_content"], sent["content"]) == ("Hm.", "Hi")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"max_tokens": None}, (400, "invalid_request_error", "max_tokens: Field required")),
+        ({"model": "x"}, (404, "not_found_error", "model: x. ")),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "x"}]}]},
+            (400, "invalid_request_error", "messages.0.content.0"),
+        ),
+    ],
+)
+async def test_message_error_has_the_form_of_the_api(fields, expected):
+    async with gateway(HELLO) as site:
+        body = {"model": "m", "max_tokens": 100, "messages": HELLO_MESSAGES, **fields}
+        response = await site.client.post("/v1/messages", json={k: v for k, v in body.items() if v is not None})
+    status, type, text = error_of(response)
+    assert (status, type) == expected[:2] and text.startswith(expected[2])
+
+
+async def test_message_error_of_the_backend_has_the_form_of_the_api():
+    refused = whole({"error": {"message": "maximum context length is 8 tokens, 12 requested"}}, 400)
+    async with gateway(refused, whole({"error": "loading"}, 503), [CLOSE]) as site:
+        too_long, busy, lost = [await message(site) for _ in range(3)]
+    assert error_of(too_long)[:2] == (400, "invalid_request_error") and "prompt is too long" in error_of(too_long)[2]
+    assert error_of(busy)[:2] == (529, "overloaded_error")
+    assert error_of(lost)[:2] == (502, "api_error")
+
+
+async def test_message_stream_that_breaks_off_ends_with_an_error_event():
+    async with listening([head(), chunk("Hi"), CLOSE]) as site:
+        streamed = await message(site, stream=True)
+    *_, last = events_of(streamed.content)
+    assert (last["type"], last["error"]["type"]) == ("error", "api_error")
+    assert last["request_id"] == streamed.headers["request-id"]
+
+
+async def test_message_of_a_full_gateway_is_an_overloaded_error():
+    async with gateway(HELLO, limits={"concurrent": 1}) as site:
+        with site.app.state.handler.acquire_concurrency():
+            full = await message(site)
+    assert error_of(full)[:2] == (529, "overloaded_error") and full.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "expected"),
+    [
+        ("GET", "/v1/messages", {}, (405, "invalid_request_error")),
+        ("POST", "/v1/messages/batches", {}, (404, "not_found_error")),
+        ("GET", "/v1/files", PAGE, (404, "not_found_error")),
+    ],
+)
+async def test_message_paths_that_do_not_exist_have_errors_of_the_api(method, path, headers, expected):
+    async with gateway(HELLO) as site:
+        response = await site.client.request(method, path, headers=headers)
+    assert error_of(response)[:2] == expected
+
+
+async def test_message_takes_an_api_key_in_either_header():
+    auth = {"keys": [{"name": "a", "key": KEY}]}
+    async with gateway(HELLO, auth=auth) as site:
+        given = [{"x-api-key": KEY}, bearer(KEY), {"x-api-key": KEY, **bearer("sk-wrong-0123456789")}]
+        statuses = [(await message(site, headers=one)).status_code for one in given]
+        unknown = await message(site)
+        models = await site.client.get("/v1/models", headers={"x-api-key": KEY})
+    assert statuses == [200, 200, 200] and models.status_code == 200
+    assert error_of(unknown)[:2] == (401, "authentication_error")
+
+
+async def test_message_tokens_are_counted():
+    counted = whole({"input_tokens": 7})
+    async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
+        site.upstream.answers = {"/v1/chat/completions/input_tokens": counted}
+        response = await message(site, "/v1/messages/count_tokens")
+    assert response.json().keys() == {"input_tokens"} and response.json()["input_tokens"] > 0
+
+
+async def test_message_models_are_listed_in_the_form_of_the_api():
+    async with gateway(HELLO) as site:
+        listed = (await site.client.get("/v1/models", headers=PAGE)).json()
+        one = (await site.client.get("/v1/models/m", headers=PAGE)).json()
+        plain = (await site.client.get("/v1/models")).json()
+        bad = await site.client.get("/v1/models", params={"limit": "0"}, headers=PAGE)
+    assert listed["data"] == [one] and (one["type"], one["id"]) == ("model", "m")
+    assert (listed["has_more"], listed["first_id"]) == (False, "m") and plain["object"] == "list"
+    assert error_of(bad)[:2] == (400, "invalid_request_error")
+
+
+async def test_message_picture_that_is_refused_is_named_by_its_block():
+    picture = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    turns = [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, picture]}]
+    async with gateway(HELLO, backend={"kind": "ollama"}) as site:
+        response = await message(site, messages=turns)
+    assert error_of(response)[:2] == (400, "invalid_request_error")
+    assert "messages.0.content.1" in error_of(response)[2]
+
+
+async def test_message_large_body_is_parsed_in_the_thread():
+    turns = [{"role": "user", "content": "x" * 300_000}]
+    async with gateway(stream(chunk("Hi"), chunk(finish="stop")), model={"format": "native"}) as site:
+        response = await message(site, messages=turns, stream=True)
+    assert checked(response.content)["content"] == [{"type": "text", "text": "Hi"}]
+
+
+async def test_message_reasoning_that_the_operator_hides_is_not_shown():
+    async with gateway(whole(said("Hi", reasoning_content="Hm.")), model={"reasoning": {"as": "hidden"}}) as site:
+        response = checked_whole((await message(site)).content)
+    assert json.dumps(response["content"]).count("Hm.") == 0
