@@ -21,7 +21,7 @@ from gateway.backends.request_fields import PARTS
 
 _WORDS = {
     PassedRule: "passed",
-    ExpandedRule: "translated: member by member",
+    ExpandedRule: "translated: per member",
     DroppedRule: "dropped",
     UnenforcedRule: "unenforced",
     NoEffectRule: "without effect",
@@ -30,50 +30,52 @@ _WORDS = {
 _HEAD = """\
 # Backends
 
-What becomes of each field of a chat completion at each kind of server (`backends.NAME.kind`).  A request to the
-Responses API is made one of chat completions first, so the same holds for it.  This page is generated
-by `make regenerate`.
+This page shows how the gateway sends each field of a chat completion to each kind of server (`backends.NAME.kind`).
+The gateway first converts a request of the Responses API to a chat completion, so the same rules apply to it.
+`make regenerate` generates this page.
 
 | | |
 |---|---|
-| passed | It is sent as it came. |
-| renamed | It is sent under the server's name for it. |
-| translated | The same is said in another way. |
+| passed | The gateway sends the field unchanged. |
+| renamed | The gateway sends the field under the server's name. |
+| translated | The gateway sends the same meaning in another form. |
 | emulated | The gateway does it. |
-| dropped | It is left out, and listed: `dropped:FIELD` in `x-gateway-warnings`. |
-| unenforced | It is left out, and listed as `unenforced:FIELD`. |
-| without effect | The gateway leaves it out without a warning: the response is the same. |
-| refused | The request is: 400 `unsupported_value`. |
+| dropped | The gateway omits the field, with the warning `dropped:FIELD` in `x-gateway-warnings`. |
+| unenforced | The gateway omits the field, with the warning `unenforced:FIELD`. |
+| without effect | The gateway omits the field without a warning: the response is the same. |
+| refused | The gateway refuses the request: 400 `unsupported_value`. |
 
-`x-gateway-strict: 1` refuses what would be dropped or unenforced.  The default of a field that is dropped is not
-listed.  What is renamed or translated is listed where the field is not the API's, or its value had to be changed.
+With `x-gateway-strict: 1`, the gateway refuses requests with dropped or unenforced fields.  A dropped field with its
+default value causes no warning.  A renamed or translated field causes one only if the field is not part of the API, or
+if the gateway changed its value.
 
-`openai` is any server that nothing else is known of.  `ollama` is asked by its own API: what says how to sample is in
-`options` there.
+`openai` is any server without a kind of its own.  The gateway calls `ollama` by its native API, with the sampling
+parameters in `options`.
 
-Of a server that takes a field without a word and does nothing about it, `ignores: [FIELD]` says so.  The field then
-fares as at a kind that lacks it: `n` is a request for each choice, further calls and what follows a stop sequence are
-cut off, a forced call is a form of the answer, `response_format` is asked for in words, the others are dropped.
+If a server accepts a field and ignores it, set `ignores: [FIELD]`.  The gateway then handles the field as for a kind
+that lacks it.  For `n` it sends one request per choice.  It cuts off further tool calls and text after stop sequences.
+A forced tool call becomes a schema of the response, `response_format` becomes a prompt, and other fields are dropped.
 
-A form of the answer is a schema that only a call fits, which is then read as one.  What was asked for in words, and
-whatever else had to be a call or to fit a schema, is looked at in the end: `models.NAME.enforce` says what is done
-where it is not what it had to be.  To a llama.cpp that parses nothing (a `format` is named) the form is a `grammar`.
+A schema of the response is a schema that only a tool call matches; the gateway reads the result as the call.  The
+gateway checks the response to a prompt, and all else that must be a tool call or match a schema.
+`models.NAME.enforce` sets what it does about a mismatch.  If llama.cpp does not parse (`format` is named), the schema
+is sent as a `grammar`.
 """
 _PARTS = """\
 ## Parts of messages
 
-What no kind is known to take is passed, but not to `ollama` and `transformers`.  The URL of an image goes to `openai`,
-`vllm` and `sglang`; the other kinds are sent the image itself, which is fetched if `images.fetch` is true, and get
-other media as data URLs only.  The text of a file is read here.  In the outputs of tools all but text follows in a
-message of the user.
+The gateway passes parts on that no kind is known to support, but not to `ollama` and `transformers`.  `openai`, `vllm`
+and `sglang` get the URL of an image.  The other kinds get the image itself, which the gateway fetches if `images.fetch`
+is true; they get other media only as data URLs.  The gateway extracts the text of files.  In tool outputs, everything
+except text follows in a message of the user.
 """
 _BEYOND = """\
 ## Fields beyond the API
 
-A client may send the extra fields of a server to any kind of backend.  The gateway passes a field that the kind takes,
-and lists it as `forwarded`.  It renames a field that has another name there.  It drops a field that only other kinds
-know.  It forwards an unknown field, except to `ollama`, which ignores it, and to `transformers`, which refuses the
-request.  If a request has the same setting under two names, the server's own name wins.
+Clients may send any field that a server adds to the API.  The gateway passes a field on if the kind supports it, with
+the warning `forwarded`.  It renames a field that has another name there, and drops a field that only other kinds
+support.  It forwards unknown fields, except to `ollama`, which ignores them, and `transformers`, which refuses the
+whole request.  If a request sets the same parameter twice, the server's own name takes precedence.
 """
 
 
@@ -92,7 +94,7 @@ def kinds_page() -> str:
             _BEYOND,
             *_table("field", several, extra_fields.field_rule),
             "",
-            "These are passed to the one kind that takes them:\n",
+            "The gateway passes these to the one kind that supports them:\n",
             *_alone(set(EXTENSIONS) - set(several)),
             "",
         )

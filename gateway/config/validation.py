@@ -216,7 +216,7 @@ def _links(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     servers = _mapping(_mapping(_mapping(data, "tools"), "mcp"), "servers")
     for name, model in models.items():
         if _homeless(model) and len(backends) != 1:
-            yield ("models", name), f"names no backend; add `backends: [NAME]`; {nearest_name('', backends)}"
+            yield ("models", name), f"names no backend; {nearest_name('', backends)}"
         yield from _targets(model, ("models", name, "backends"), backends)
         yield from _template(model, ("models", name))
         yield from _fallbacks(name, model, models)

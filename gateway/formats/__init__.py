@@ -27,9 +27,9 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("hf", "beam"),
         special=True,
         differs=(
-            "vLLM runs a template's patterns on the text, shows no arguments before a call is whole and drops one that "
-            "is cut or malformed.  Here a template becomes tags and grammars like those of the other formats, and its "
-            "calls stream and are repaired as theirs are."
+            "vLLM runs a template's patterns on the text, shows no arguments before a call is complete and drops a "
+            "call that is cut or malformed.  The gateway compiles a template to tags and grammars like those of the "
+            "other formats, so its calls are streamed and repaired like theirs."
         ),
     ),
 }
@@ -48,12 +48,12 @@ _FAMILIES = {
 FORMATS: Mapping[str, FormatSpec] = {
     "auto": FormatSpec(
         parse=auto.auto_format(_FAMILIES),
-        families="decided by the name of the model, its chat template, or what it writes",
+        families="decided by the name of the model, its chat template, or its output",
         example="It is sunny.",
     ),
     "native": FormatSpec(
         parse=None,
-        families="any: the backend parses; its result is repaired where it is wrong",
+        families="any: the backend parses, and the gateway repairs its result",
         example="It is sunny.",
     ),
     "think": FormatSpec(

@@ -8,46 +8,47 @@ from gateway.formats.spec import FormatSpec
 _HEAD = """\
 # Formats
 
-What a model may write, by the name that goes to `models.*.format`.  With `format: auto` users need not know: the name
-of the model decides, then its chat template where the server shows it, then the tags that the model writes.  This page
-is made by `gateway formats --markdown`.
+A format is how a family of models writes thoughts and tool calls; its name goes to `models.*.format`.  With
+`format: auto` the gateway chooses the format by the model's name, then by its chat template if the server shows it,
+then by the tags in the output.  `gateway formats --markdown` generates this page.
 
-What holds for all of them:
+These rules apply to all formats ("call" is short for "tool call"):
 
-- However the text is cut into chunks, the result is the same, and a whole answer is the fold of a streamed one.  Two
-  rules below treat whole answers otherwise: those of closing tags without an opening tag, and of another format.
-- White space inside the opening tag of a thought, and around all tags in the text (16 characters before one, at most),
-  belongs to the tags.  What stands before the end of a thought is kept as the model wrote it.
-- A thought that is never closed is a thought to its end.  Its opening tag, repeated inside, is dropped, and so is a
-  closing tag right at the beginning of the text, after a thought or after a call; any other is text.
-- A closing tag whose opening tag the server has taken out (llama.cpp, LM Studio, other OpenAI-compatible servers) ends
-  a thought if a line end or the end follows.  All text before it is reasoning in a whole answer.  A stream drops it.
-- Where no tools were offered, or none may be called, the tags of calls are text.  Names that were not offered are
-  passed on, and listed, unless they mean exactly one offered tool (`Get-Weather`, `functions.get_weather:0`).  Text
-  before, between and after calls is content.
-- What a tag announces and is no call is text with its tag.  Arguments that end early get the brackets that they lack,
-  if their last value is complete.  A value that was cut stays cut, and other arguments beyond repair stay as they came:
-  both are reported as `invalid:tool_calls.function.arguments`, unless the token limit cut the call.
-- Arguments that are JSON and fit the tool's schema are passed on byte for byte.  Others are repaired, and reported as
-  `repaired:tool_calls.function.arguments`.  Values without a type of their own get that of the tool's schema; a
-  parameter that may only be a string is one, whatever it looks like.
-- A parameter that comes several times in a row between tags is sent once, with its last value.
-- A call in Python begins when all of it was read.  A call with a value that is no literal is text, and is reported as
+- The result does not depend on how the text is cut into chunks, and a whole response is the fold of a streamed one.
+  Two rules below are different for whole responses: closing tags without an opening tag, and calls in another format.
+- White space inside the opening tag of a thought, and around all tags in the text (at most 16 characters before a tag),
+  belongs to the tags.  Text before the end of a thought stays as the model wrote it.
+- A thought that is never closed continues to the end.  The gateway drops its opening tag if it is repeated inside.  It
+  also drops a closing tag directly at the beginning of the text, after a thought or after a call.  Any other is text.
+- Some servers remove the opening tag of a thought (llama.cpp, LM Studio, other OpenAI-compatible servers).  A closing
+  tag then ends a thought if a line end or the end of the text follows.  In a whole response, all text before the tag is
+  reasoning.  In a stream, the gateway drops the tag.
+- If the request offers no tools, or allows no calls, the tags of calls are text.  The gateway passes names on that were
+  not offered, and reports a warning.  A name that means exactly one offered tool (`Get-Weather`,
+  `functions.get_weather:0`) becomes the name of that tool.  Text before, between and after calls is content.
+- If no call follows the tag of a call, the tag is text.  Arguments that end early are closed if their last value is
+  complete.  A cut value stays cut, and other arguments beyond repair stay as they are: both are reported as
+  `invalid:tool_calls.function.arguments`, unless the token limit cut the call.
+- The gateway passes arguments on byte for byte if they are JSON and match the tool's schema.  It repairs all others,
+  and reports them as `repaired:tool_calls.function.arguments`.  A value without a type gets the type of the tool's
+  schema.  If the schema allows only a string, the value is a string.
+- A parameter that is repeated in a row between tags is sent once, with its last value.
+- A call in Python begins when it is complete.  If a value is not a literal, the call is text, and is reported as
   `unread:tool_calls=FORMAT`.
-- If an answer calls no tool, but its text has a call in another format, the call counts where `format: auto` may still
-  read it: in whole answers.  Elsewhere it is reported as `unread:tool_calls=FORMAT`.
-- Code fences right around calls, and a brace too many behind one, fall away.
-- If text stands on both sides of a call, a line end parts the two, unless white space does.
-- Tokens like `<|im_end|>` fall away at the end of a turn, and only there.
+- If a response calls no tool, but its text contains a call in another format, the call counts in whole responses with
+  `format: auto`.  Otherwise it is reported as `unread:tool_calls=FORMAT`.
+- The gateway drops code fences directly around calls, and an extra brace behind a call.
+- If text precedes and follows a call, a line end separates the two, unless white space does.
+- The gateway drops tokens like `<|im_end|>` at the end of a turn, and only there.
 """
 _IN_THOUGHT = {
-    "end": "A call of a tool that was offered ends a thought, unless the closing tag of the thought and more follow.",
-    "text": "A call inside a thought is a part of it.",
-    "last": "A call inside a thought counts if the turn brings nothing else.",
+    "end": "A call of an offered tool ends a thought, unless the closing tag of the thought and more text follow.",
+    "text": "A call inside a thought is part of the thought.",
+    "last": "A call inside a thought counts if the turn contains nothing else.",
 }
 _IDS = {
-    "nine": "Its templates take ids of nine letters and digits, so past calls that have others are sent with such.",
-    "counted": "The id of a call is `functions.NAME:n`, so past calls that have others are sent with such.",
+    "nine": "Its templates require ids of nine letters and digits; the gateway gives past calls such ids.",
+    "counted": "The id of a call is `functions.NAME:n`; the gateway gives past calls such ids.",
 }
 
 
@@ -81,7 +82,7 @@ def _facts(row: FormatSpec) -> Iterator[str]:
         if row.parse.calls:
             yield _IN_THOUGHT[row.parse.in_thought]
     if row.special:
-        yield "Its tags are special tokens, so vLLM and SGLang are asked to leave them in the text."
+        yield "Its tags are special tokens; the gateway asks vLLM and SGLang to leave them in the text."
     if row.ids in _IDS:
         yield _IDS[row.ids]
     if row.differs:

@@ -90,7 +90,7 @@ def choice_by_template(template: str, rows: Mapping[str, FormatSpec]) -> FormatC
     if not fitting:
         return None
     name = max(fitting, key=lambda name: len("".join(rows[name].signs)))
-    return FormatChoice(name, f"its chat template contains {' and '.join(rows[name].signs)}")
+    return FormatChoice(name, f"its chat template has {' and '.join(rows[name].signs)}")
 
 
 def opens_reasoning(prompt: str, row: FormatSpec) -> bool:

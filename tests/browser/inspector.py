@@ -100,7 +100,7 @@ async def test_the_list_is_filtered_by_model_status_and_what_was_noted():
         await page.goto(f"{url_of(site)}/inspector")
         rows = page.locator("#exchanges tr")
         await rows.nth(2).wait_for()
-        for label, value, left in (("Noted", "forwarded", "noted"), ("Status", "5xx", "failed")):
+        for label, value, left in (("Warning", "forwarded", "noted"), ("Status", "5xx", "failed")):
             await page.get_by_label(label).select_option(value)
             await expect(rows).to_have_count(1)
             assert left in await rows.first.inner_text()

@@ -119,7 +119,7 @@ async def test_a_gateway_that_is_gone_is_told_of_and_waited_for():
             await page.goto(url)
             await until_shown(page, "as of")
             await page.route("**/*", lambda route: route.abort())
-            await until_shown(page, "The gateway does not answer.")
+            await until_shown(page, "The gateway does not respond.")
             await page.unroute("**/*")
             await until_shown(page, "as of")
             await page.route("**/*", lambda route: route.fulfill(status=500, body="no"))

@@ -251,7 +251,7 @@ def test_hosted_call_with_invalid_json_fails_for_client_and_model():
     site, response = run_to_response(chunks_with_calls(("crm__find", "[oops")), HELLO)
     made = response["output"][0]
     assert (made["status"], made["arguments"], made["output"]) == ("failed", "[oops", None) and not site.ran
-    assert "no JSON" in made["error"]["message"] and "no JSON" in site.requests[1].messages[-1]["content"]
+    assert "not a JSON" in made["error"]["message"] and "not a JSON" in site.requests[1].messages[-1]["content"]
 
 
 def test_hosted_calls_of_a_round_that_was_cut_are_not_run():

@@ -67,7 +67,7 @@ async def test_timeout_of_a_tool_does_not_fail_the_others():
             [BuiltinToolRun("1", search_tool("late"), "{}"), BuiltinToolRun("2", search_tool("soon"), "{}")],
             told.append,
         )
-    assert [result.id for result in told] == ["2", "1"] and "within 0.05 seconds" in told[1].item["said"]
+    assert [result.id for result in told] == ["2", "1"] and "within 0.05 s" in told[1].item["said"]
 
 
 @pytest.mark.parametrize(("wanted", "most"), [(None, 5), (3, 3), (9, 5)])

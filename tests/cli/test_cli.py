@@ -150,7 +150,7 @@ def test_check_command_reports_each_fault_on_a_line(written):
     assert (code, out) == (2, "")
     first, second, third = err.splitlines()
     assert first.startswith(f"{file}:2: server.prot: unknown key; did you mean 'port'?")
-    assert second == f"{file}:3: models.a: names no backend; there is none"
+    assert second == f"{file}:3: models.a: names no backend; none is configured"
     assert third.startswith(f"{file}:3: models.a.format: unknown format 'hermesjson'; did you mean 'hermes_json'?")
 
 
@@ -187,7 +187,7 @@ def test_formats_command_describes_a_format_by_any_of_its_names():
         code, out, _ = run("formats", name)
         assert code == 0
         assert FORMATS["hermes_json"].example in out and "Also called hermes" in out
-    assert "A call inside a thought is a part of it." in run("formats", "lfm2")[1]
+    assert "A call inside a thought is part of the thought." in run("formats", "lfm2")[1]
     assert "special tokens" in run("formats", "kimi_k2")[1]
     code, out, err = run("formats", "morse")
     assert (code, out) == (2, "") and "unknown format 'morse'" in err
@@ -304,7 +304,7 @@ def test_serve_without_backend_and_demo_says_what_to_do():
 
 def test_serve_refuses_a_wrong_flag_before_it_starts():
     with (
-        pytest.raises(ConfigError, match=r"^--host: server\.host: on 0\.0\.0\.0 others"),
+        pytest.raises(ConfigError, match=r"^--host: server\.host: on 0\.0\.0\.0 other machines"),
         settled(demo=True, host="0.0.0.0"),
     ):
         pass

@@ -222,7 +222,7 @@ def test_config_variable_value_is_never_shown():
         ("server:\n  host: !secret x", ["2: server.host: the tag !secret is not supported"]),
         ("server:\n  ? [port]\n  : 1", ["2: server: a key should be a string"]),
         ("server:\n  port: 1\n  workers: 2\n  port: 3", ["4: server.port: duplicate key, first in line 2"]),
-        ("models: &m\n  a: *m", ["2: models.a: an alias refers to a value that contains it", "2: models.a: names no backend; add `backends: [NAME]`; none is configured"]),
+        ("models: &m\n  a: *m", ["2: models.a: an alias refers to a value that contains it", "2: models.a: names no backend; none is configured"]),
         ("server:\n  <<: 3", ["2: server.<<: should be an alias of a mapping"]),
     ],
 )  # fmt: skip
@@ -269,7 +269,7 @@ def test_config_yaml_scalars_are_those_of_yaml_1_2():
         ("tools: {web_search: {service: static, found: [{url: x}]}}", "1: tools.web_search.found[0].url: should start with http:// or https:// and name a host, like http://127.0.0.1:8000"),
         ("tools: {file_search: {url: 'http://me:pw@a'}}", "1: tools.file_search.url: should have no user; put a key into api_key or headers"),
         ("tools: {mcp: {per_request: 0}}", "1: tools.mcp.per_request: should be 1 or more, not 0"),
-        (BACKEND + "tools: {mcp: {servers: {docs: {url: 'http://a/mcp'}}}}\nmodels: {a: {mcp: [dosc, docs]}}", "3: models.a.mcp[0]: no server 'dosc' in tools.mcp; did you mean 'docs'? one of: docs"),
+        (BACKEND + "tools: {mcp: {servers: {docs: {url: 'http://a/mcp'}}}}\nmodels: {a: {mcp: [dosc, docs]}}", "3: models.a.mcp[0]: unknown server 'dosc' in tools.mcp.servers; did you mean 'docs'? one of: docs"),
         ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, responses, limits, stream, images, files, tools, logs, metrics, inspector, recording, tracing"),
         ("server: {prot: 1}", "1: server.prot: unknown key; did you mean 'port'? one of: host, port, workers, drain_seconds, drain_delay_seconds, watch_seconds, cors, tls, forwarded_allow_ips"),
         ("auth: {keys: [{name: a, key: b, limits: {zzz: 1}}]}", "1: auth.keys[0].limits.zzz: unknown key; one of: requests_per_minute, tokens_per_minute, tokens_per_day, concurrent"),
@@ -314,16 +314,16 @@ def test_config_yaml_scalars_are_those_of_yaml_1_2():
         ("auth: {keys: [a], open: true}", "1: auth: open: true contradicts keys; remove one of them"),
         (BACKEND + "models: {a: {upstream_model: ''}}", "2: models.a.upstream_model: should not be empty"),
         (BACKEND + "models: {'': {}}", "2: models.: a model's name should not be empty and should have no control characters"),
-        (BACKEND + "models: {a: {backends: [gpu1]}}", "2: models.a.backends[0]: no backend 'gpu1'; did you mean 'gpu0'? one of: gpu0"),
-        (BACKEND + "models: {a: {backends: [gpu0, {name: gpu0}]}}", "2: models.a.backends[1]: the backend 'gpu0' is there twice"),
+        (BACKEND + "models: {a: {backends: [gpu1]}}", "2: models.a.backends[0]: unknown backend 'gpu1'; did you mean 'gpu0'? one of: gpu0"),
+        (BACKEND + "models: {a: {backends: [gpu0, {name: gpu0}]}}", "2: models.a.backends[1]: backend 'gpu0' is listed twice"),
         (BACKEND + "models: {a: {backends: [{weight: 2}]}}", "2: models.a.backends[0].name: is missing"),
-        (BACKEND + "models: {a: {fallback: [b]}, c: }", "2: models.a.fallback[0]: no other model 'b'; one of: c"),
-        (BACKEND + "models: {a: {fallback: [{model: a}]}}", "2: models.a.fallback[0]: no other model 'a'; there is none"),
+        (BACKEND + "models: {a: {fallback: [b]}, c: }", "2: models.a.fallback[0]: unknown other model 'b'; one of: c"),
+        (BACKEND + "models: {a: {fallback: [{model: a}]}}", "2: models.a.fallback[0]: unknown other model 'a'; none is configured"),
         (BACKEND + "models: {a: {fallback: [{model: b, when: []}]}, b: }", "2: models.a.fallback[0].when: should have at least one entry"),
         ("limits: {url: 'http://x'}", "1: limits.url: should start with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0"),
         (BACKEND + "models: {a: x}", "2: models.a: should be a mapping, one `key: value` per line"),
         (BACKEND + "models: [a]", "2: models: should be a mapping, one `key: value` per line"),
-        ("models: {a: }", "1: models.a: names no backend; add `backends: [NAME]`; none is configured"),
+        ("models: {a: }", "1: models.a: names no backend; none is configured"),
         (BACKEND + "models:\n  a: {aliases: [b]}\n  b: {}", "3: models.a.aliases[0]: 'b' is already a name of model 'b'"),
         (BACKEND + "models:\n  a: {aliases: [x]}\n  b: {aliases: [y, x]}", "4: models.b.aliases[1]: 'x' is already a name of model 'a'"),
         (BACKEND + "models: {a: {aliases: [1]}}", "2: models.a.aliases[0]: should be a string; write it in quotes"),
@@ -405,7 +405,7 @@ def test_config_fault_of_a_flag_names_the_flag():
     with pytest.raises(ConfigError) as caught:
         load("server: {port: 5}", host="0.0.0.0", port=70000)
     first, second = map(str, caught.value.faults)
-    assert first.startswith("--host: server.host: on 0.0.0.0 others")
+    assert first.startswith("--host: server.host: on 0.0.0.0 other machines")
     assert second == "--port: server.port: should be 65535 or less, not 70000"
 
 
@@ -531,7 +531,7 @@ def test_config_effective_text_holds_the_response_template(tmp_path):
         ("[1]", "5: models.a.response_template: should be a response template, or the path of a file that contains one"),
         ("nowhere.json", "5: models.a.response_template: {}/nowhere.json cannot be read: No such file or directory"),
         ("wrong.json", "5: models.a.response_template.fields.content.content: should be text"),
-        ("none.json", "5: models.a.response_template: no response_template is in it, nor the `fields` of one"),
+        ("none.json", "5: models.a.response_template: contains neither response_template nor the `fields` of one"),
         ("no.json", "5: models.a.response_template: {}/no.json is not JSON: Expecting value in line 2"),
         ("deep.json", "5: models.a.response_template: {}/deep.json is nested too deeply"),
         ("long.json", "5: models.a.response_template: {}/long.json contains a number with too many digits"),

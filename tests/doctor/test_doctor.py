@@ -402,7 +402,7 @@ CASES = [
         "json_schema",
         {"schema": ProbeResponse(message=ObservedMessage('{"colour": "blue",   ', finish="length"))},
         "unknown",
-        "the answer was",
+        "the response was",
     ),
     (
         "json_schema",
@@ -481,7 +481,7 @@ def test_doctor_verdict_cases_cover_all_probes():
         ("context_window", "ollama", {"known": ModelMetadata(4096)}, "OLLAMA_CONTEXT_LENGTH=N"),
         ("images", "llamacpp", {"image": NO}, "--mmproj FILE, if the model supports images"),
         ("chat", "vllm", {"plain": ProbeResponse(message=ObservedMessage(thought=SUM, finish="stop"))}, "no --reasoning-parser for a model"),
-        ("thought_open", "transformers", {"thinking": ProbeResponse(message=ObservedMessage("Hm</think>" + SUM))}, "`thought: open`"),
+        ("thought_open", "transformers", {"thinking": ProbeResponse(message=ObservedMessage("Hm</think>" + SUM))}, "set `thought: open`"),
         ("thought_open", "vllm", {"thinking": ProbeResponse(message=ObservedMessage("Hm</think>7")), "opens": True}, "--reasoning-parser "),
     ],
 )  # fmt: skip
@@ -712,7 +712,7 @@ def test_doctor_table_fits_and_gives_each_advice_once():
     assert text.count("--enable-auto-tool-choice") == 1
     assert lines[-2:] == ["x: vllm at http://127.0.0.1:8000", "  It is [2J away."]
     tools = next(i for i, line in enumerate(lines) if line.startswith("  tools "))
-    assert lines[tools].split() == ["tools", "wanting", "come", "as", "text"]
+    assert lines[tools].split() == ["tools", "wanting", "arrive", "as", "text"]
     assert lines[tools + 1].strip().startswith("→ --enable-auto-tool-choice --tool-call-parser hermes")
 
 

@@ -161,7 +161,7 @@ async def test_doctor_command_reports_wrong_usage_in_a_line():
     assert code == 2 and "kind" in err and "vllm" in err
     assert (await run("http://127.0.0.1:1", "--key-env", "NO_SUCH"))[
         2
-    ] == "--key-env: the variable NO_SUCH is not set\n"
+    ] == "--key-env: the environment variable NO_SUCH is not set\n"
     code, _, err = await run("--config", "no.yaml")
     assert (code, err) == (2, "no.yaml: cannot be read: No such file or directory\n")
 

@@ -114,15 +114,15 @@ def test_recording_file_links_a_write_to_reads_since_the_last_one():
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "no recording"),
-        (b"GIF89a\xff", "no recording"),
-        (b"{}\n", "no recording"),
-        (b'{"schema":"gateway.recording","version":2,"gateway":"9","id":"1","started":"","redacted":false}\n', "version 2"),
-        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n', "what was asked"),
-        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n[]\n', "no recording"),
+        (b"", "not a recording"),
+        (b"GIF89a\xff", "not a recording"),
+        (b"{}\n", "not a recording"),
+        (b'{"schema":"gateway.recording","version":2,"gateway":"9","id":"1","started":"","redacted":false}\n', "version is 2"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n', "contains no request"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n[]\n', "not a recording"),
         (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"dreamt","t":0}\n', "dreamt"),
-        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"asked","t":0}\n', "no recording: .*path"),
-        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"asked","t":"0","path":"/","body":{"text":""}}\n', "no recording: .*float"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"asked","t":0}\n', "not a recording: .*path"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"asked","t":"0","path":"/","body":{"text":""}}\n', "not a recording: .*float"),
     ],
 )  # fmt: skip
 def test_recording_file_that_is_invalid_is_refused(data, why):

@@ -85,6 +85,6 @@ ROWS: Mapping[str, FormatSpec] = {
         ),
         special=True,
         signs=(_M3, "<tool_call>"),
-        differs="vLLM passes a call on when it is whole; here its strings go out as they come.",
+        differs="vLLM passes a call on when it is complete; the gateway streams its strings.",
     ),
 }

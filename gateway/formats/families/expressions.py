@@ -38,7 +38,7 @@ ROWS: Mapping[str, FormatSpec] = {
         first=("[",),
         example='[get_weather(city="Paris", days=3)]',
         differs=(
-            "vLLM takes a list of calls only where nothing stands around it, and refuses positional arguments.  Here a "
+            "vLLM accepts a list of calls only without text around it, and refuses positional arguments.  Here a "
             "list anywhere counts if its first name is one of the tools; any other bracket is text."
         ),
     ),
@@ -72,7 +72,7 @@ ROWS: Mapping[str, FormatSpec] = {
         example='<think>I should look.</think><function_calls>\nget_weather(city="Paris", days=3)\n</function_calls>',
         aliases=("olmo3",),
         signs=("<function_calls>", "</function_calls>"),
-        differs="What vLLM finds depends on how the text is cut; here it does not.",
+        differs="vLLM's result depends on how the text is cut; the gateway's result does not.",
     ),
     "gemma4": FormatSpec(
         parse=Markup(
@@ -101,6 +101,6 @@ ROWS: Mapping[str, FormatSpec] = {
         example="<start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>",
         special=True,
         signs=("<start_function_call>",),
-        differs="vLLM loses the last characters of text before a call when they come with its tag; none are lost here.",
+        differs="vLLM loses the last characters before a call if they come with its tag; the gateway loses none.",
     ),
 }

@@ -99,7 +99,7 @@ ROWS: Mapping[str, FormatSpec] = {
         signs=("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>", "```json"),
         differs=(
             "vLLM wants a line end before the closing fence, drops what follows a section, and its stream loses the "
-            "last characters of the arguments when several tokens come at once; none of that is lost here."
+            "last characters of the arguments when several tokens come at once; the gateway loses none of it."
         ),
     ),
     "deepseek_v31": FormatSpec(

@@ -73,8 +73,8 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("hermes", "qwen3_json", "qwen3", "qwen", "qwen25", "qwen3-thinking", "trinity"),
         signs=("<tool_call>", '{"name":'),
         differs=(
-            "Others end a call at the first </tool_call>, even inside a string; here it ends with its JSON. "
-            "vLLM drops text after a call when it does not stream; here it stays."
+            "Other servers end a call at the first </tool_call>, even in a string; the gateway ends it with its JSON. "
+            "vLLM drops text after a call when it does not stream; the gateway keeps it."
         ),
     ),
     "llama3_json": FormatSpec(
@@ -88,8 +88,8 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("llama4_json", "llama3"),
         signs=("<|python_tag|>", '"parameters"'),
         differs=(
-            "vLLM finds a call after text only when it does not stream; here both are the same. What follows the tag "
-            "and is neither a call nor code for a tool that was offered is text with the tag, so that none is lost."
+            "vLLM finds a call after text only when it does not stream; the gateway always finds it. If neither a call "
+            "nor code for an offered tool follows the tag, the text and the tag stay."
         ),
     ),
     "bare_json": FormatSpec(
@@ -103,7 +103,7 @@ ROWS: Mapping[str, FormatSpec] = {
             "[{",
         ),
         example=f"[{_CALL}]",
-        differs="Others read all JSON as a call where one is required; here it has to name a tool that was offered.",
+        differs="Other servers read all JSON as a call if one is required; here it must name an offered tool.",
     ),
     "nemotron_nano_v2": FormatSpec(
         parse=Markup(
@@ -121,7 +121,7 @@ ROWS: Mapping[str, FormatSpec] = {
         example=f"<think>I should look.</think><|tool_call|>[{_CALL}]",
         aliases=("granite",),
         signs=("<|tool_call|>", "<|start_of_role|>"),
-        differs="The peers read Granite's English sentences as tags only where text begins; here they are always tags.",
+        differs="Other servers read Granite's English sentences as tags only at the start; the gateway always does.",
     ),
     "granite4_json": FormatSpec(
         parse=_TOOL_CALL,
@@ -136,7 +136,7 @@ ROWS: Mapping[str, FormatSpec] = {
         example=f"<function_call> {_CALL}",
         aliases=("granite-20b-fc",),
         signs=("<function_call>",),
-        differs="vLLM finds a call after text only when it does not stream; here both are the same.",
+        differs="vLLM finds a call after text only when it does not stream; the gateway always finds it.",
     ),
     "phi4_functools": FormatSpec(
         parse=_FUNCTOOLS,
@@ -145,7 +145,7 @@ ROWS: Mapping[str, FormatSpec] = {
         example=f"functools[{_CALL}]",
         aliases=("phi4_mini_json",),
         signs=("functools[",),
-        differs="vLLM gives a call only when the answer is complete; here it streams.",
+        differs="vLLM passes a call on only when the response is complete; the gateway streams it.",
     ),
     "firefunction2": FormatSpec(
         parse=_FUNCTOOLS,
@@ -177,7 +177,7 @@ ROWS: Mapping[str, FormatSpec] = {
         families="Hunyuan A13B",
         example=f"{_THOUGHT}<answer>\nLet me see.\n<tool_calls>[{_CALL}]</tool_calls>\n</answer>",
         signs=("<tool_calls>", "<answer>"),
-        differs="vLLM may leave <tool_calls> in the text when it streams; here a tag of a call is never text.",
+        differs="vLLM may leave <tool_calls> in the text when it streams; the gateway never does.",
     ),
     "jamba": FormatSpec(
         parse=Markup(calls={"<tool_calls>": json_calls.tagged_calls}, after=("</tool_calls>",)),
@@ -214,7 +214,7 @@ ROWS: Mapping[str, FormatSpec] = {
         families="xLAM 1 and 2",
         example=f"[{_CALL}]",
         signs=('[{"name":', "list"),
-        differs="vLLM reads any list in the text as calls; here one without a tag has to name a tool that was offered.",
+        differs="vLLM reads any list in the text as calls; here a list without a tag must name an offered tool.",
     ),
     "apriel": FormatSpec(
         parse=Markup(

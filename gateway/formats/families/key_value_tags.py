@@ -89,7 +89,7 @@ ROWS: Mapping[str, FormatSpec] = {
         example=f"\n{_THOUGHT}\n<tool_call>get_weather\n{_LINES}</tool_call>",
         aliases=("glm45", "glm"),
         signs=("<arg_key>", "<arg_value>", "/nothink"),
-        differs="vLLM drops a call of a tool that was not offered; here it is passed on.",
+        differs="vLLM drops a call of a tool that was not offered; the gateway passes it on.",
     ),
     "glm47_xml": FormatSpec(
         parse=_markup(_GLM, replace(_GLM, next=("<iquest_tool_call>",), call_ends=("</iquest_tool_call>",))),
@@ -113,14 +113,14 @@ ROWS: Mapping[str, FormatSpec] = {
         parse=_markup(_GLM),
         families="Spark 2.5",
         example=f"{_THOUGHT}<tool_call>get_weather\n{_LINES}</tool_call>",
-        differs="SGLang shows a call whose closing tag is missing as text; here it counts.",
+        differs="SGLang shows a call whose closing tag is missing as text; the gateway reads it.",
     ),
     "poolside_v1": FormatSpec(
         parse=_markup(_GLM, ends=("</assistant>", "〈|EOS|〉")),
         families="Laguna",
         example=f"{_THOUGHT}<tool_call>get_weather{_PAIRS}</tool_call>",
         signs=("<arg_key>", "<arg_value>", "</assistant>"),
-        differs="vLLM drops a call of a tool that was not offered; here it is passed on.",
+        differs="vLLM drops a call of a tool that was not offered; the gateway passes it on.",
     ),
     "hy_v3": FormatSpec(
         parse=_HY,
@@ -128,14 +128,14 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("hunyuan",),
         example=(f"{_THOUGHT}<tool_calls>\n<tool_call>get_weather<tool_sep>\n{_LINES}</tool_call>\n</tool_calls>"),
         signs=("<tool_calls", "arg_key", "arg_value", "tool_sep"),
-        differs="vLLM drops what follows the block of calls; here it is text.",
+        differs="vLLM drops what follows the block of calls; the gateway treats it as text.",
     ),
     "hy_v4": FormatSpec(
         parse=_HY,
         families="Hunyuan HY 4",
         example=f"{_THOUGHT}<tool_calls><tool_call>get_weather{_PAIRS}</tool_call></tool_calls>",
         signs=("<tool_calls", "arg_key", "arg_value"),
-        differs="vLLM drops what follows the block of calls; here it is text.",
+        differs="vLLM drops what follows the block of calls; the gateway treats it as text.",
     ),
     "k2_horizon": FormatSpec(
         parse=_markup(

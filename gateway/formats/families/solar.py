@@ -60,7 +60,7 @@ ROWS: Mapping[str, FormatSpec] = {
         ),
         special=True,
         signs=("<|tool_call:start|>", "<|tool_arg:value|>"),
-        differs="SGLang gives a call when it is whole; here its strings go out as they come.",
+        differs="SGLang passes a call on when it is complete; the gateway streams its strings.",
     ),
     "solar_open": FormatSpec(
         parse=Markup(
@@ -79,6 +79,6 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("solar_open_100b",),
         special=True,
         signs=("<|tool_calls|>", _BEGIN),
-        differs="vLLM's parser of the family loses text after a call; here it stays.",
+        differs="vLLM's parser of the family loses text after a call; the gateway keeps it.",
     ),
 }

@@ -80,7 +80,7 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("cohere_command3",),
         special=True,
         signs=("<|START_ACTION|>", "<|START_RESPONSE|>"),
-        differs="The sources of citations have no place in an answer: their tags fall away, which the ledger tells.",
+        differs="A response cannot hold the sources of citations: the gateway drops their tags and reports a warning.",
     ),
     "cohere4": FormatSpec(
         parse=_COHERE,
@@ -93,7 +93,7 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("cohere_command4",),
         special=True,
         signs=("<|START_ACTION|>", "<|START_TEXT|>"),
-        differs="SGLang gives calls only when their list is complete, and without the model's ids; here they stream.",
+        differs="SGLang passes calls on only as a complete list, without the model's ids; the gateway streams them.",
     ),
     "internlm": FormatSpec(
         parse=Markup(
@@ -107,7 +107,7 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("intern-s1", "interns1"),
         special=True,
         signs=("<|action_start|>", "<|plugin|>"),
-        differs="vLLM gives one call and drops those of names that were not offered; here each call is given.",
+        differs="vLLM passes one call on and drops calls of tools that were not offered; the gateway keeps all.",
     ),
     "gigachat3": FormatSpec(
         parse=Markup(
@@ -119,7 +119,7 @@ ROWS: Mapping[str, FormatSpec] = {
         example=f"Let me see.<|message_sep|>\n\nfunction call<|role_sep|>\n{_CALL}",
         special=True,
         signs=("<|role_sep|>", "function call"),
-        differs="vLLM drops what stands between the text and the call when it does not stream; here it stays.",
+        differs="vLLM drops what stands between the text and the call when it does not stream; the gateway keeps it.",
     ),
     "apertus": FormatSpec(
         parse=Markup(
@@ -168,7 +168,7 @@ ROWS: Mapping[str, FormatSpec] = {
         aliases=("openpangu_v2", "pangu"),
         special=True,
         signs=("<|tool_call_start|>", "<|tool_call_end|>", "<|message_start|>"),
-        differs="vLLM gives a call when it is whole, and none where the last bracket is missing; here it streams.",
+        differs="vLLM passes on complete calls, and none if the last bracket is missing; the gateway streams calls.",
     ),
     "sarashina": FormatSpec(
         parse=Markup(calls={"<|tool_calls|>": json_calls.tagged_calls, "[": bare_json.named("[")}),

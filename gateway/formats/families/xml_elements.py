@@ -100,9 +100,7 @@ ROWS: Mapping[str, FormatSpec] = {
         "Nemotron 3 and 3.5",
         "nemotron_v3",
         "nemotron_3",
-        differs=(
-            "With `force_nonempty_content` vLLM turns an unfinished thought into content; here it stays a thought."
-        ),
+        differs=("With `force_nonempty_content` vLLM turns an unfinished thought into content; the gateway does not."),
     ),
     "step3p5_xml": _qwen("Step 3.5 and 3.7 Flash", "step3p5", "step5"),
     "mimo_xml": _qwen(
@@ -117,7 +115,7 @@ ROWS: Mapping[str, FormatSpec] = {
         "minicpmv",
         differs=(
             "vLLM turns the two characters `\\n` in text and thoughts into a line end, as some tokenizers of the "
-            "family write it so; here text stays as it came."
+            "family write it so; the gateway leaves text as it is."
         ),
     ),
     "seed_oss_xml": FormatSpec(
@@ -153,7 +151,7 @@ ROWS: Mapping[str, FormatSpec] = {
             "<｜tool_calls_end｜>"
         ),
         signs=("steptml:invoke",),
-        differs="SGLang takes a block of calls whose end is missing as text; here its calls count.",
+        differs="SGLang takes a block of calls whose end is missing as text; the gateway reads its calls.",
     ),
     "minicpm5_xml": FormatSpec(
         parse=_markup(
@@ -196,7 +194,7 @@ ROWS: Mapping[str, FormatSpec] = {
         ),
         aliases=("minimax_m2_append_think", "minimax-m2", "minimax", "minimax-append-think"),
         signs=("<minimax:tool_call>", "<invoke name="),
-        differs="vLLM drops calls of tools that were not offered and strips values; here both are passed on.",
+        differs="vLLM drops calls of tools that were not offered and strips values; the gateway passes both on.",
     ),
     "dots": FormatSpec(
         parse=_markup(
@@ -213,7 +211,7 @@ ROWS: Mapping[str, FormatSpec] = {
             '<parameter name="days">3</parameter>\n</invoke>\n</dots_function_call>'
         ),
         signs=("<dots_function_call>",),
-        differs="vLLM and SGLang take a block whose end is missing as none; here its calls count.",
+        differs="vLLM and SGLang ignore a block without an end; the gateway reads its calls.",
     ),
     "dsml_v32": FormatSpec(
         parse=_dsml("｜DSML｜", "function_calls"),
@@ -245,7 +243,7 @@ ROWS: Mapping[str, FormatSpec] = {
         example=_DSML_EXAMPLE.format("｜GCML｜", "tool_calls"),
         special=True,
         signs=("｜GCML｜", "tool_calls"),
-        differs="vLLM shows a block without a whole call as text, tags and all; here what is whole in it counts.",
+        differs="vLLM shows a block without a complete call as text, with its tags; the gateway reads its whole calls.",
     ),
     "kimi_k3": FormatSpec(
         parse=_markup(
@@ -274,6 +272,6 @@ ROWS: Mapping[str, FormatSpec] = {
         ),
         special=True,
         signs=("<|open|>", "<|close|>", "<|sep|>", "argument"),
-        differs="SGLang gives a call out when it is whole; here its strings go out as they come.",
+        differs="SGLang passes a call on when it is complete; the gateway streams its strings.",
     ),
 }

@@ -53,7 +53,7 @@ def compile_template(template: Mapping[str, Any]) -> Markup:
     silent, ends = _content(root, fields)
     calls, after = compile_tool_calls(fields.inside("tool_calls", FIELD)) if "tool_calls" in fields.data else ({}, ())
     for tag in sorted(({*thoughts} & {*silent}) | ({*thoughts, *silent} & {*calls})):
-        fields.add_error(f"{tag!r} opens two of them")
+        fields.add_error(f"{tag!r} opens more than one field; use different tags")
     if root.faults:
         raise TemplateError(root.faults)
     others = {*silent, *(close for closes in thoughts.values() for close in closes)}
@@ -76,9 +76,9 @@ def find_template(data: object) -> Mapping[str, Any]:
         if isinstance(template, Mapping) and "fields" in template:
             return template
     if "response_schema" in held:
-        older = "is of the older form, with x-regex; a template has `fields`, as transformers knows it since 5.13"
+        older = "has the older form with x-regex; a template needs `fields`, as of transformers 5.13"
         raise TemplateError([((), f"response_schema {older}")])
-    raise TemplateError([((), "no response_template is in it, nor the `fields` of one")])
+    raise TemplateError([((), "contains neither response_template nor the `fields` of one")])
 
 
 def _thoughts(fields: TemplateNode) -> dict[str, tuple[str, ...]]:
@@ -109,7 +109,7 @@ def _text(fields: TemplateNode, name: str) -> TemplateNode:
     if place.data.get("content", "text") != "text":
         place.add_error("should be text", "content")
     if place.data.get("transform") is not None:
-        place.add_error("has no meaning for text; leave it out", "transform")
+        place.add_error("does not apply to text; remove it", "transform")
     return place
 
 
@@ -121,5 +121,5 @@ def _tags(place: TemplateNode) -> tuple[str, ...]:
     if pieces:
         place.add_error("should be literal text in one piece, like (?:a|b)c", "open_pattern")
     elif not place.has("open"):
-        place.add_error("is missing; for a thought that the prompt opens it is the tag that the prompt has", "open")
+        place.add_error("is missing; if the prompt opens the thought, use the tag of the prompt", "open")
     return ()

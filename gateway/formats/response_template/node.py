@@ -50,7 +50,7 @@ class TemplateNode:
         """Return the pieces of a pattern; none if it is missing or faulty."""
         value = self.data.get(key)
         if not isinstance(value, str) or not value:
-            self.add_error("should be a pattern, as a text", key)
+            self.add_error("should be a pattern, as a string", key)
             return ()
         try:
             return parse_pattern(value)
@@ -62,14 +62,14 @@ class TemplateNode:
         """Return the pieces of `key`: a text, one of several texts, or its pattern."""
         if f"{key}_pattern" in self.data:
             if key in self.data:
-                self.add_error(f"stands beside {key}; leave one of them out", f"{key}_pattern")
+                self.add_error(f"excludes {key}; remove one of them", f"{key}_pattern")
             return self.pattern(f"{key}_pattern")
         found = self.data.get(key)
         texts = [found] if isinstance(found, str) else found
         if isinstance(texts, list) and texts and all(isinstance(text, str) and text.strip() for text in texts):
             return (PatternTexts(tuple(text.strip() for text in texts)),)
         if key in self.data:
-            self.add_error("should be a text, or a list of texts, that are more than white space", key)
+            self.add_error("should be a string, or a list of strings, with more than white space", key)
         return ()
 
     def texts(self, key: str) -> tuple[str, ...]:

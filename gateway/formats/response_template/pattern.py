@@ -31,8 +31,8 @@ _TOKEN = re.compile(
 _KINDS = ("named", "open", "close", "or", "end", "class", "char")
 _WHITE = re.compile(r"\[(?:\\[sntr]|\s)+\]|\\[sntr]|\s")
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\r": "\r"}
-_MANY = 64  # most texts that one literal part of a pattern may stand for
-_PROMPT = "; for a thought that the prompt opens, name its tag and write thought: open at the model"
+_MANY = 64  # texts that one literal part of a pattern may stand for
+_PROMPT = "; if the prompt opens the thought, name its tag and set thought: open in the model"
 
 
 class UnsupportedPattern(Exception):
@@ -152,7 +152,7 @@ def _part(opening: _PatternToken, tokens: deque[_PatternToken]) -> PatternPart:
         raise UnsupportedPattern(f"{opening.text!r} should hold one class of characters and its repetition, like [^<]+")
     part = _class(opening.name, token)
     if _closed(tokens).times:
-        raise UnsupportedPattern(f"the group {opening.text!r} may not be missing, nor be there twice")
+        raise UnsupportedPattern(f"the group {opening.text!r} must occur exactly once")
     return part
 
 
@@ -162,7 +162,7 @@ def _class(name: str, token: _PatternToken) -> PatternPart:
     try:
         re.compile(token.text)
     except re.error as error:
-        raise UnsupportedPattern(f"{token.text!r} is no class of characters: {error}") from None
+        raise UnsupportedPattern(f"{token.text!r} is not a class of characters: {error}") from None
     return PatternPart(name, r"[\s\S]" if token.text == "." else token.text)
 
 
@@ -180,14 +180,14 @@ def _plain(pieces: _Pieces) -> tuple[str, ...]:
     """
     texts = [piece for piece in pieces if not isinstance(piece, _PatternSpace)]
     if len(texts) > 1 or any(isinstance(piece, PatternPart) for piece in texts):
-        raise UnsupportedPattern("alternatives, and what may be missing, should be literal text")
+        raise UnsupportedPattern("alternatives and optional parts should be literal text")
     return texts[0].options if texts and isinstance(texts[0], PatternTexts) else ("",)
 
 
 def _joined(first: PatternTexts, second: PatternTexts) -> PatternTexts:
     options = tuple(a + b for a, b in product(first.options, second.options))
     if len(options) > _MANY:
-        raise UnsupportedPattern(f"stands for more than {_MANY} texts")
+        raise UnsupportedPattern(f"expands to more than {_MANY} texts")
     return PatternTexts(options)
 
 

@@ -182,12 +182,12 @@ def compile_tool_calls(place: TemplateNode) -> tuple[dict[str, CallParser], tupl
     """
     pieces, closes = place.pieces("open"), place.texts("close")
     if not place.has("open"):
-        place.add_error("is missing; it tells a call from other text", "open")
+        place.add_error("is missing; it marks the beginning of a tool call", "open")
     if not pieces:
         return {}, ()
     first, *rest = pieces
     if not isinstance(first, PatternTexts) or "" in first.options:
-        place.add_error("should begin with literal text that may not be missing", "open_pattern")
+        place.add_error("should begin with literal text that is not optional", "open_pattern")
         return {}, ()
     after = tuple(dict.fromkeys((*closes, *_closing(pieces))))
     bare = (close.removesuffix(token) for close in closes for token in END_TOKENS)  # servers may remove this token
@@ -273,7 +273,7 @@ class _ToolCallsField:
             lax = bool(pairs or args.data.get("unquoted_keys"))
             return ArgumentCalls(CallOpening(self._rest, ("{", '"', *self._ends)), origin, self._ends, lax)
         if pairs or args.data.get("unquoted_keys"):
-            args.add_error("is read only where the content is nothing but arguments: take the name from open_pattern")
+            args.add_error("applies only if the content consists of arguments; take the name from open_pattern")
         return ObjectCalls(CallOpening(self._rest, ("{", "[", "```")), origin)
 
     def _pairs(self, origin: CallNaming | Mapping[str, str]) -> CallParser | None:
@@ -292,7 +292,7 @@ class _ToolCallsField:
     def _tagged(self, args: TemplateNode) -> TaggedCall | None:
         """Return the parser of the tags around a call's arguments."""
         if args.data.get("merge_duplicates"):
-            args.add_error("a key that is there twice cannot be merged into a list; leave it out", "merge_duplicates")
+            args.add_error("repeated keys cannot be merged into a list; remove it", "merge_duplicates")
         value = args.inside("value_parser", ("name", "args"))
         kind = value.data.get("name", "text")
         if not isinstance(kind, str) or kind not in _TYPES:

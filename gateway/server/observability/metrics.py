@@ -45,73 +45,73 @@ _ALONE: tuple[LabelValues, ...] = ((),)
 REQUESTS = Metric(
     "gateway_requests_total",
     "counter",
-    "Requests that are over, by what they came to; 499: the client left.",
+    "Completed requests by outcome; status 499: the client disconnected.",
     ("endpoint", "model", "backend", "status"),
 )
-IN_FLIGHT = Metric("gateway_requests_in_flight", "gauge", "Requests that are being answered.", ("endpoint",))
+IN_FLIGHT = Metric("gateway_requests_in_flight", "gauge", "Requests in progress.", ("endpoint",))
 DURATION = Metric(
     "gateway_request_duration_seconds",
     "histogram",
-    "From the arrival of a request that a model was asked for to its end.",
+    "Time from the arrival of a model request to the end of its response.",
     buckets=_WHOLE,
     initial_labels=_ALONE,
 )
 FIRST_TOKEN = Metric(
     "gateway_time_to_first_token_seconds",
     "histogram",
-    "From the arrival of a request to the first content of its stream.",
+    "Time from the arrival of a request to the first content of its stream.",
     buckets=_FIRST,
     initial_labels=_ALONE,
 )
 BETWEEN = Metric(
     "gateway_inter_token_seconds",
     "histogram",
-    "Between two pieces of a stream, as they came from the backend.",
+    "Time between two chunks of a stream from the backend.",
     buckets=GAPS,
     initial_labels=_ALONE,
 )
 TOKENS = Metric(
     "gateway_tokens_total",
     "counter",
-    "Tokens; cached ones are among the input, those of reasoning among the output.",
+    "Tokens; input includes cached tokens, output includes reasoning tokens.",
     ("model", "kind"),
 )
 FORMATS = Metric(
-    "gateway_formats_total", "counter", "Requests by the format that their answer was read in.", ("format",)
+    "gateway_formats_total", "counter", "Requests by the format in which the gateway parsed the response.", ("format",)
 )
 LEDGER = Metric(
     "gateway_ledger_total",
     "counter",
-    "What was not passed as it came but repaired, translated, dropped and so on.",
+    "Warnings: parts of requests and responses that were repaired, translated, dropped and so on.",
     ("code",),
     initial_labels=tuple((code,) for code in get_args(WarningCode)),
 )
-RECEIVED = Metric("gateway_received_bytes_total", "counter", "Bytes of the bodies of requests.", ("endpoint",))
-SENT = Metric("gateway_sent_bytes_total", "counter", "Bytes of the bodies of answers.", ("endpoint",))
-STORED = Metric("gateway_stored_total", "counter", "Answers that were stored.", initial_labels=_ALONE)
+RECEIVED = Metric("gateway_received_bytes_total", "counter", "Bytes of request bodies.", ("endpoint",))
+SENT = Metric("gateway_sent_bytes_total", "counter", "Bytes of response bodies.", ("endpoint",))
+STORED = Metric("gateway_stored_total", "counter", "Stored responses.", initial_labels=_ALONE)
 STORE_ERRORS = Metric(
     "gateway_store_errors_total",
     "counter",
-    "Transactions that the store's database could not do.",
+    "Failed transactions of the store.",
     initial_labels=_ALONE,
 )
 UPSTREAM_ERRORS = Metric(
-    "gateway_upstream_errors_total", "counter", "Attempts that failed at a backend.", ("backend", "kind")
+    "gateway_upstream_errors_total", "counter", "Failed attempts at a backend.", ("backend", "kind")
 )
 HEALTHY = Metric(
     "gateway_backend_healthy",
     "gauge",
-    "1 while requests are put to it as usual, 0 while it is left alone for its failures; of several workers the least.",
+    "1 while the backend receives requests, 0 while its circuit breaker is open; the minimum of all workers.",
     ("backend",),
     aggregate="min",
 )
 CIRCUIT = Metric(
     "gateway_backend_circuit",
     "gauge",
-    "1 for the state that its circuit breaker is in; of several workers, in how many.",
+    "1 for the current state of the circuit breaker; with several workers, the number of workers in that state.",
     ("backend", "state"),
 )
-QUEUE = Metric("gateway_queue_depth", "gauge", "Requests that wait for their turn at a backend.", ("backend",))
+QUEUE = Metric("gateway_queue_depth", "gauge", "Requests in the queue of a backend.", ("backend",))
 
 METRICS = (
     REQUESTS, IN_FLIGHT, DURATION, FIRST_TOKEN, BETWEEN, TOKENS, FORMATS, LEDGER, RECEIVED, SENT, STORED, STORE_ERRORS,

@@ -108,11 +108,11 @@ async def test_admin_page_shows_all_states_of_backends():
         health, now = site.backend("b0").gate.health, asyncio.get_running_loop().time()
         for _ in range(5):
             health.ill(health.begin(now), now)
-        assert "left alone for" in (await read(site)).text
+        assert "no requests for" in (await read(site)).text
         health.probed(now, well=True)
         assert "on trial" in (await read(site)).text
         site.backend("b1").gate.health.eject(now)
-        assert "asked last" in (await read(site)).text
+        assert "used last" in (await read(site)).text
     for expected in ("forwarded × 2", "upstream_unreachable", "of 4", "also another", "as theirs", "502 upstream_error",
                  "did not list its models", "healthy"):  # fmt: skip
         assert expected in shown.text, expected
@@ -133,7 +133,7 @@ async def test_admin_page_counts_the_models_it_leaves_out(monkeypatch):
 async def test_admin_page_says_how_many_workers_it_covers():
     async with gateway(HELLO, server={"workers": 2}, **ON) as site:
         shown = await read(site)
-    assert "workers in this view1 of 2" in shown.text
+    assert "workers reporting1 of 2" in shown.text
 
 
 # Escaping

@@ -176,7 +176,7 @@ async def test_overview_has_capabilities_and_the_format_from_the_template():
         site.upstream.shown["/props"] = whole(shown)
         model = named((await get_overview(site))["models"], "m")
     assert model["capabilities"] == ["vision"]
-    assert model["places"][0]["reason"].startswith("its chat template contains")
+    assert model["places"][0]["reason"].startswith("its chat template has")
 
 
 async def test_overview_counts_models_beyond_its_maximum(monkeypatch):

@@ -20,7 +20,7 @@ async function load() {
         if (answer.ok) show(text);
         else refuse(answer.status, text);
     } catch {
-        tell("The gateway does not answer.");
+        tell("The gateway does not respond.");
     }
     follow();
 }
@@ -50,7 +50,7 @@ function renew(before, after) {
 
 function refuse(status, text) {
     if (status !== 401 && status !== 403) {
-        tell(`The gateway answers ${status}.`);
+        tell(`The gateway returned HTTP ${status}.`);
         return;
     }
     forget();
@@ -58,7 +58,7 @@ function refuse(status, text) {
         location.reload();
         return;
     }
-    find("refusal").textContent = reason(text) ?? `The gateway answers ${status}.`;
+    find("refusal").textContent = reason(text) ?? `The gateway returned HTTP ${status}.`;
     find("key").focus();
 }
 

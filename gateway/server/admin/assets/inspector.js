@@ -31,7 +31,7 @@ const path = (more = "") => {
 async function get(where, query) {
     const answer = await ask(`${where}?${query}`);
     if (answer.ok) return answer.json();
-    const told = reason(await answer.text()) ?? `The gateway answers ${answer.status}.`;
+    const told = reason(await answer.text()) ?? `The gateway returned HTTP ${answer.status}.`;
     if (answer.status === 401 || answer.status === 403) refuse(told);
     else tell(told);
     return null;
@@ -62,7 +62,7 @@ async function load() {
         wanted = one ? await loadOne() : await loadList();
     } catch (error) {
         if (!(error instanceof TypeError)) throw error;
-        tell("The gateway does not answer.");
+        tell("The gateway does not respond.");
     }
     if (asked === location.search && wanted && !buttons.paused && !document.hidden) {
         timer = setTimeout(load, SECONDS[one ? "one" : "list"] * 1000);
@@ -127,7 +127,7 @@ function showHead() {
     find("summary").replaceChildren(state(head), " ", said.filter(Boolean).join(" "), ...note);
     const look = (one) => /^(repaired|synthesised)/.test(one) ? "fair" : "";
     find("ledger").replaceChildren(...head.ledger.flatMap((one) => [badge(one, look(one)), " "]));
-    find("ledger").append(head.ledger.length ? "" : "All was passed as it came.");
+    find("ledger").append(head.ledger.length ? "" : "The gateway passed everything on unchanged.");
     const shown = timeline(find("timeline"), seen, head);
     find("timeline").setAttribute("aria-label", shown);
     find("pace").textContent = shown;
@@ -218,15 +218,15 @@ function tab(name) {
 async function copy() {
     const said = !seen.asked || seen.asked.cut ? "" : curl(seen.asked, location.origin);
     if (!said) {
-        find("copied").textContent = "It is too long: download the recording.";
+        find("copied").textContent = "The command is too long. Download the recording instead.";
         return;
     }
     find("chosen").textContent = said;
     try {
         await navigator.clipboard.writeText(said);
-        find("copied").textContent = "Copied; the key is to be in GATEWAY_KEY.";
+        find("copied").textContent = "Copied. Set the API key in GATEWAY_KEY.";
     } catch {
-        find("copied").textContent = "It is below.";
+        find("copied").textContent = "The command is shown below.";
     }
 }
 
@@ -267,7 +267,7 @@ async function play() {
     const answer = await answering;
     const said = await answer.text();
     if (playing === mine) playing = "";
-    if (!answer.ok && address().get("id") === mine) tell(reason(said) ?? `The gateway answers ${answer.status}.`);
+    if (!answer.ok && address().get("id") === mine) tell(reason(said) ?? `The gateway returned HTTP ${answer.status}.`);
 }
 
 const SUBMITS = { door: () => { keep(find("key").value); route(); }, filters: load, playing: play, replaying: replay };
