@@ -216,17 +216,16 @@ class Pipeline:
         return [SendBytes(self._endpoint.close(kept=well)), EndResponse()]
 
     def _finish_round(self, last: bytes) -> list[PipelineAction]:
-        failed_at_once = (
-            self.problem and not self.round_has_content
-        )  # then tokens that the backend did not count are not estimated
-        if used := self._counted if failed_at_once else self._round_usage:
+        failed_without_content = self.problem if not self.round_has_content else None
+        # Without content, tokens that the backend did not count are not estimated.
+        if used := self._counted if failed_without_content else self._round_usage:
             self._spent += used
         self._counted, self._running = None, False
         if not self.problem and (request := self._again()):
             self._request = request
             return [SendBytes(last), *self.start()]
-        if self.problem and not self.round_has_content:
-            return [SendBytes(last), RoundFailed(self.problem)]
+        if failed_without_content:
+            return [SendBytes(last), RoundFailed(failed_without_content)]
         return self._finish_response(last)
 
     def _finish_response(self, last: bytes) -> list[PipelineAction]:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway import transforms
-from gateway.backends.openai.decoder import ChatDecoder, is_complete_payload
+from gateway.backends.openai.decoder import ChatDecoder
+from gateway.backends.openai.payload_values import is_complete_payload
 from gateway.backends.openai.usage import estimate_tokens_from_characters, split_reasoning_tokens
 from gateway.errors import Problem
 from gateway.events import Event, ExtraField, Usage

@@ -12,10 +12,28 @@ from msgspec import DecodeError, Raw, Struct, field, json
 from gateway.backends.openai import unknown_fields, wire
 from gateway.backends.openai.error_mapping import problem_from_error_object
 from gateway.backends.openai.json_repair import Halves, mended
+from gateway.backends.openai.payload_values import (
+    DONE,
+    are_text_only,
+    arguments_text,
+    error_without_label,
+    finish_reason,
+    passable_value,
+    reasoning_text,
+    split_members,
+    text_of_details,
+    unread_members,
+)
 from gateway.backends.openai.repeat_decoder import FrameDelimiters, RepeatedChunkDecoder
 from gateway.backends.openai.repeated_reasoning import Contents
 from gateway.backends.openai.unknown_fields import NOTHING, Members, Unread
-from gateway.backends.openai.usage import UsageTotal, count_value, usage_from_counts, usage_from_timings
+from gateway.backends.openai.usage import (
+    UsageTotal,
+    count_value,
+    has_counts_beside_choices,
+    usage_beside_choices,
+    usage_from_counts,
+)
 from gateway.backends.openai.wire import SignedBlock, read_logprobs, signature_of_call, signed_blocks
 from gateway.errors import Problem
 from gateway.events import (
@@ -38,10 +56,6 @@ _Decoded = TypeVar("_Decoded")
 _decode = json.Decoder(wire.WireChunk).decode
 _decode_plain = json.Decoder(wire.PlainChunk).decode
 _part = json.Decoder(wire.WirePart | str).decode
-_string = json.Decoder(str).decode
-_DONE = b"[DONE]"
-_IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
-_LONGEST_DOUBLE = 308  # digits before the decimal point
 _NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # for each choice
 NO_MESSAGE = Problem(502, "The backend's response is not a chat completion: a choice has no message.", "upstream_error")
 _TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # part types without media
@@ -137,7 +151,7 @@ class ChatDecoder(Struct, eq=False):
         if known := self._template.event(payload):
             self._remember([known])
             return [known]
-        if payload == _DONE:
+        if payload == DONE:
             self.done = True
             return self.rest()
         events = self._decoded(payload)
@@ -189,9 +203,9 @@ class ChatDecoder(Struct, eq=False):
             return [chunk]
         if chunk.error or chunk.object == "error":
             return [Failure(problem_from_error_object(chunk.error or json.decode(mended(payload))))]
-        if chunk.choices is None and not plain and (error := _bare_error(payload)):
+        if chunk.choices is None and not plain and (error := error_without_label(payload)):
             return [Failure(problem_from_error_object(error))]
-        return self.read(chunk, NOTHING if plain else unread(payload, unknown_fields.of_chunk))
+        return self.read(chunk, NOTHING if plain else unread_members(payload, unknown_fields.of_chunk))
 
     def _plain_chunk(self, payload: bytes) -> wire.WireChunk | None:
         """Return the chunk if all its members are read; None if not, and for all chunks after the first such one."""
@@ -205,7 +219,7 @@ class ChatDecoder(Struct, eq=False):
     def read(self, chunk: wire.WireChunk, rest: Unread) -> list[Event]:
         """Return the events of a chunk that is no error.  `rest`: its members that have no event of their own."""
         out: list[Event] = []
-        counts = type(chunk) is not wire.PlainChunk and _counts_beside(chunk)
+        counts = type(chunk) is not wire.PlainChunk and has_counts_beside_choices(chunk)
         if chunk.usage or counts or chunk.timings or chunk.x_groq:
             self._usage(chunk, out)
         if rest.answer:
@@ -235,13 +249,13 @@ class ChatDecoder(Struct, eq=False):
 
     def _before(self, index: int, beside: Members, inside: Members, out: list[Event], *, ended: bool) -> Members:
         """Pass on the members of a choice that go before its text; return those that belong to its end."""
-        first, last = _parted(beside, ended=ended)
+        first, last = split_members(beside, ended=ended)
         self._pass(index, first, out)
-        out += [ExtraField(index, name, _raw(value), inside=True) for name, value in inside.items()]
+        out += [ExtraField(index, name, passable_value(value), inside=True) for name, value in inside.items()]
         return last
 
     def _finish(self, index: int, data: object, out: list[Event]) -> None:
-        reason = data if type(data) is str else _reason(data)
+        reason = data if type(data) is str else finish_reason(data)
         if index not in self._met:
             out.append(Failure(NO_MESSAGE))
         else:
@@ -256,7 +270,7 @@ class ChatDecoder(Struct, eq=False):
             data = bytes(value)
             if self._passed.get((index, name)) != data or (index is not None and data[:1] == b"["):
                 self._passed[index, name] = data
-                out.append(ExtraField(index, name, _raw(value), asked=name in self._wanted))
+                out.append(ExtraField(index, name, passable_value(value), asked=name in self._wanted))
 
     def _place(self, said: wire.LenientNumber) -> int | None:
         index = count_value(said)
@@ -269,7 +283,7 @@ class ChatDecoder(Struct, eq=False):
 
     def _usage(self, chunk: wire.WireChunk, out: list[Event]) -> None:
         """Add the usage before all other events, so that a client that wants usage in every chunk gets the newest."""
-        usage = (usage_from_counts(chunk.usage) if chunk.usage else None) or _counted_elsewhere(chunk)
+        usage = (usage_from_counts(chunk.usage) if chunk.usage else None) or usage_beside_choices(chunk)
         if usage:
             self._count(usage, out, alone=not chunk.choices)
 
@@ -278,7 +292,7 @@ class ChatDecoder(Struct, eq=False):
         out.append(self.counted)
 
     def _message(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
-        if message.reasoning_details and not _is_text(message.reasoning_details):
+        if message.reasoning_details and not are_text_only(message.reasoning_details):
             out.append(ExtraField(index, "reasoning_details", Raw(json.encode(message.reasoning_details)), inside=True))
         if message.content and self._customs:
             self._end_custom(index, out)
@@ -290,9 +304,9 @@ class ChatDecoder(Struct, eq=False):
                 )
             )
         if message.annotations:
-            out += [Annotation(index, _raw(remark)) for remark in message.annotations]
+            out += [Annotation(index, passable_value(remark)) for remark in message.annotations]
         if message.images:
-            out += [Media(index, _raw(image), "images") for image in message.images]
+            out += [Media(index, passable_value(image), "images") for image in message.images]
         if message.tool_calls:
             self._called(index, message.tool_calls, out)
         if message.function_call:
@@ -316,11 +330,11 @@ class ChatDecoder(Struct, eq=False):
             self._text(index, "", chances, out)
         thought = message.reasoning_content or message.reasoning or message.reasoning_text or message.thinking
         if not thought and message.reasoning_details:
-            thought = _detailed(message.reasoning_details)
+            thought = text_of_details(message.reasoning_details)
         if message.thinking_blocks:
-            self._signed(index, _flat(thought), list(signed_blocks(message.thinking_blocks)), out)
+            self._signed(index, reasoning_text(thought), list(signed_blocks(message.thinking_blocks)), out)
         elif thought:
-            self._thought(index, _flat(thought), "", out)
+            self._thought(index, reasoning_text(thought), "", out)
         if isinstance(content, list):
             self._parts(index, content, out)
             content = ""
@@ -367,12 +381,12 @@ class ChatDecoder(Struct, eq=False):
             if isinstance(part, str):
                 self._text(index, part, None, out)
                 continue
-            self._thought(index, _flat(part.thinking), "", out)
+            self._thought(index, reasoning_text(part.thinking), "", out)
             self._text(index, part.text or "", None, out)
             if part.refusal:
                 out.append(RefusalDelta(index, part.refusal))
             if part.type not in _TEXTS:
-                out.append(Media(index, _raw(raw)))
+                out.append(Media(index, passable_value(raw)))
 
     def _custom_call(
         self, index: int, place: int, custom: wire.Custom, call: wire.WireToolCall, out: list[Event]
@@ -404,111 +418,6 @@ class ChatDecoder(Struct, eq=False):
             out.append(ToolCallStart(index, key, id, function.name or "", signature=signature))
         elif signature:
             self._ledger.add("dropped", "tool_calls.provider_specific_fields")
-        if text := _arguments(bytes(function.arguments)):
+        if text := arguments_text(bytes(function.arguments)):
             self._decoded_size += len(text)
             out.append(ToolArgsDelta(index, key, text))
-
-
-def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
-    """Split the members of a choice: lists stand before its text, all others belong to its end."""
-    if not ended:
-        return members, {}
-    first = {name: value for name, value in members.items() if bytes(value)[:1] == b"["}
-    return first, {name: value for name, value in members.items() if name not in first}
-
-
-def _counted_elsewhere(chunk: wire.WireChunk) -> Usage | None:
-    """Return the usage of a chunk that has none in `usage`."""
-    groq = chunk.x_groq.usage if chunk.x_groq else None
-    usage = (usage_from_counts(groq) if groq else None) or usage_from_counts(chunk)
-    return usage_from_timings(chunk.timings) if not usage and isinstance(chunk.timings, dict) else usage
-
-
-def _counts_beside(chunk: wire.WireChunk) -> bool:
-    """Return True if a chunk has token counts beside its choices."""
-    prompt = chunk.prompt_tokens or chunk.prompt_eval_count or chunk.input_tokens or chunk.tokens_evaluated
-    written = chunk.completion_tokens or chunk.eval_count or chunk.output_tokens or chunk.tokens_predicted
-    return bool(prompt or written)
-
-
-def _detailed(details: object) -> str:
-    """Return the text of `reasoning_details`, as OpenRouter and MiniMax write them."""
-    items = [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
-    return "".join(str(one.get("text") or one.get("summary") or "") for one in items)
-
-
-def _is_text(details: object) -> bool:
-    """Return True if `reasoning_details` hold only text, which is read."""
-    items = details if isinstance(details, list) else [None]
-    return all(isinstance(one, dict) and not (one.get("signature") or one.get("data")) for one in items)
-
-
-def _bare_error(payload: bytes) -> object:
-    """Return a payload that is an error object without an `error` member; None for any other."""
-    try:
-        data = json.decode(mended(payload))
-    except (DecodeError, RecursionError):
-        return None
-    known = (
-        isinstance(data, dict)
-        and isinstance(data.get("message"), str)
-        and data.keys().isdisjoint(unknown_fields.OF_CHUNK)
-    )
-    return data if known else None
-
-
-def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:
-    """Return the uninterpreted members of a payload; if it is invalid JSON, repair it first."""
-    try:
-        return find(payload)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        return find(mended(payload))
-
-
-def is_complete_payload(payload: bytes) -> bool:
-    """Return False for data that is only the beginning of a payload."""
-    if payload == _DONE:
-        return True
-    try:
-        json.decode(mended(payload))
-    except (DecodeError, RecursionError):
-        return False
-    return True
-
-
-def _flat(thought: str | list[wire.WirePart] | None) -> str:
-    return thought if isinstance(thought, str) else "".join(part.text or "" for part in thought or ())
-
-
-def _arguments(raw: bytes) -> str:
-    """Return the arguments of a string, as in the API, or of an object.
-
-    The word null inside a string is a piece like any other.
-    """
-    if raw == b"null":
-        return ""
-    try:
-        return _string(raw) if raw[:1] == b'"' else raw.decode()
-    except (DecodeError, UnicodeDecodeError):  # Raw members have not been decoded before
-        return _arguments(mended(raw))
-
-
-def _raw(value: Raw) -> Raw:
-    """Return a value unchanged if it is valid text in one line without infinite numbers, else repaired."""
-    raw = bytes(value)
-    if b"\n" in raw or b"\r" in raw:  # white space; an empty line would end the client's SSE event
-        raw = raw.translate(_IN_ONE_LINE)
-    try:
-        raw.decode()
-        if b"e" in raw or b"E" in raw or len(raw) > _LONGEST_DOUBLE:
-            json.decode(raw)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        return Raw(mended(raw))
-    return Raw(raw)
-
-
-def _reason(data: object) -> str:
-    """Return the finish reason; some servers wrap it in an object, or send true or false."""
-    if isinstance(data, dict):
-        data = data.get("type") or data.get("reason") or "stop"
-    return "stop" if data is True else str(data or "")

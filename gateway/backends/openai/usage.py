@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.backends.openai.wire import LenientNumber, TokenDetails, WireUsage
+from gateway.backends.openai.wire import LenientNumber, TokenDetails, WireChunk, WireUsage
 from gateway.errors import UpstreamInvalid
 from gateway.events import Usage
 from gateway.warnings import Warnings
@@ -142,3 +142,17 @@ def service_usage(data: Any, characters: int, ledger: Warnings) -> dict[str, int
 def estimate_tokens_from_characters(characters: int) -> int:
     """Return a rough number of tokens for a number of characters, rounded up."""
     return -(-characters // CHARACTERS_PER_TOKEN)
+
+
+def usage_beside_choices(chunk: WireChunk) -> Usage | None:
+    """Return the usage of a chunk that has none in `usage`."""
+    groq = chunk.x_groq.usage if chunk.x_groq else None
+    usage = (usage_from_counts(groq) if groq else None) or usage_from_counts(chunk)
+    return usage_from_timings(chunk.timings) if not usage and isinstance(chunk.timings, dict) else usage
+
+
+def has_counts_beside_choices(chunk: WireChunk) -> bool:
+    """Return True if a chunk has token counts beside its choices."""
+    prompt = chunk.prompt_tokens or chunk.prompt_eval_count or chunk.input_tokens or chunk.tokens_evaluated
+    written = chunk.completion_tokens or chunk.eval_count or chunk.output_tokens or chunk.tokens_predicted
+    return bool(prompt or written)

@@ -67,11 +67,16 @@ class RateLimitPermit:
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> None:
-        failed = isinstance(error, GatewayError)
         if isinstance(error, GatewayError):
             error.headers = {**self.headers, **error.headers}
         if self._end:
-            await self._end(self.used() if self.used else 0 if failed else None)
+            await self._end(self._used_tokens(error))
+
+    def _used_tokens(self, error: BaseException | None) -> int | None:
+        """Return the tokens used; None to keep the estimate."""
+        if self.used:
+            return self.used()
+        return 0 if isinstance(error, GatewayError) else None
 
 
 class ConcurrentRequests:
