@@ -130,6 +130,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     generates: False if the model only reads the messages, and generates nothing.
     large: it takes tens of milliseconds to make a body of it.
     rest: every other field, known or not, unchanged; null members are left out.
+    own_fields: names in `rest` that the client's API has, and a chat completion has not.
     """
 
     model: str
@@ -146,6 +147,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     generates: bool = True
     large: bool = False
     rest: dict[str, Any] = {}
+    own_fields: frozenset[str] = frozenset()
 
     @cached_property
     def is_text_only(self) -> bool:

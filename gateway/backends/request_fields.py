@@ -83,7 +83,8 @@ class _BodyFields:
     """
 
     def __init__(self, request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> None:
-        self._request, self._kind, self._known, self._ledger = request, kind, known, ledger
+        self._request, self._kind, self._ledger = request, kind, ledger
+        self._known = known | request.own_fields if request.own_fields else known
         self.fields: dict[str, Any] = {}
 
     def set_token_limit(self, tokens: int) -> None:

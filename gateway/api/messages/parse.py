@@ -18,6 +18,8 @@ from gateway.request import Message, Request, are_large
 from gateway.warnings import Warnings
 
 _SAMPLING = ("temperature", "top_p", "top_k")
+_PREFILLED = {"continue_final_message": True, "add_generation_prompt": False}
+_OWN_FIELDS = frozenset(("top_k", "thinking", *_PREFILLED))  # a chat completion has none of them
 _THREADS = "Message threads are not supported by this gateway: send the whole conversation in 'messages'."
 
 
@@ -55,6 +57,7 @@ def _params(body: dict[str, Any], settings: ParseSettings, ledger: Warnings, max
         generates=bool(max_tokens),
         large=are_large(messages),
         rest=_rest(body, ledger, max_tokens, prefilled=prefilled),
+        own_fields=_OWN_FIELDS,
     )
     return MessageParams(
         request=request,
@@ -113,7 +116,7 @@ def _rest(body: dict[str, Any], ledger: Warnings, max_tokens: int | None, *, pre
     if (body.get("tool_choice") or {}).get("disable_parallel_tool_use"):
         rest["parallel_tool_calls"] = False
     if prefilled:
-        rest |= {"continue_final_message": True, "add_generation_prompt": False}
+        rest |= _PREFILLED
     return rest
 
 

@@ -173,3 +173,11 @@ async def test_message_reasoning_that_the_operator_hides_is_not_shown():
     async with gateway(whole(said("Hi", reasoning_content="Hm.")), model={"reasoning": {"as": "hidden"}}) as site:
         response = checked_whole((await message(site)).content)
     assert json.dumps(response["content"]).count("Hm.") == 0
+
+
+@pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp"])
+async def test_message_of_the_api_passes_strict_mode(kind):
+    fields = {"top_k": 5, "thinking": {"type": "enabled", "budget_tokens": 2048}, "max_tokens": 4096}
+    async with gateway(HELLO, backend={"kind": kind}, model={"format": "native"}) as site:
+        response = await message(site, headers={"x-gateway-strict": "1"}, **fields)
+    assert response.status_code == 200 and "forwarded" not in response.headers.get("x-gateway-warnings", "")
