@@ -134,7 +134,7 @@ def check_images(findings: Findings) -> Verdict:
     """Check that the model recognizes an image."""
     response, sees = findings.probe_responses.get("image"), "vision" in (findings.metadata.abilities or ())
     if response is None:
-        return unknown_verdict("was not asked")
+        return unknown_verdict("was not tested")
     if response.problem:
         judge = failed_verdict if sees else unknown_verdict
         return judge(problem_text(response.problem), advice_for("images", findings))

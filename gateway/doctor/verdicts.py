@@ -137,7 +137,7 @@ def check_response(question: str, judge: ResponseCheck, topic: AdviceTopic | Non
     def judged(findings: Findings) -> Verdict:
         response = findings.probe_responses.get(question)
         if response is None:
-            return unknown_verdict("was not asked")
+            return unknown_verdict("was not tested")
         if response.problem:
             return failed_verdict(problem_text(response.problem), advice_for(topic, findings) if topic else "")
         return judge(findings, response)

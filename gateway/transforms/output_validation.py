@@ -203,7 +203,7 @@ class OutputValidationFilter:
 
     def _misfit(self, form: FormatValidator, text: str, *, cut: bool) -> str | None:
         if self._room < 0:
-            return "it is too long to be looked at"
+            return "it is too long to be checked"
         if cut:
-            return None if form.begins(text) else "it is no JSON"
+            return None if form.begins(text) else "it is not JSON"
         return form.mismatch(text)

@@ -151,14 +151,14 @@ class FormatValidator:
         try:
             value = json.decode(text) if self.is_json else text
             if not is_affordable(self._schema, value, _MOST):
-                return "it takes too long to be judged"
+                return "it takes too long to check"
             if self._validator.is_valid(value):
                 return None
             if not is_affordable(self._schema, value, _FEW):
-                return "it is not what its schema says"
+                return "it does not match its schema"
             error = next(self._validator.iter_errors(value))
         except (DecodeError, RecursionError):
-            return "it is no JSON"
+            return "it is not JSON"
         return error.message[:_LONGEST]
 
     def begins(self, text: str) -> bool:

@@ -204,7 +204,7 @@ async def test_doctor_command_stops_after_a_refusal_of_the_first_question():
     async with serving(whole({"error": {"message": "no chat here"}}, status=400)) as upstream:
         (server,) = await servers_found(url=upstream.url, kind="openai")
     verdicts = server.models[0].verdicts
-    assert verdicts["chat"].words == "refused: no chat here" and verdicts["tools"].words == "was not asked"
+    assert verdicts["chat"].words == "refused: no chat here" and verdicts["tools"].words == "was not tested"
     assert len(upstream.posts) == 2  # with that about responses
 
 

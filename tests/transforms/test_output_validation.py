@@ -207,7 +207,7 @@ def test_strict_mode_refuses_a_whole_response_that_does_not_fit():
     strict = EnforcementTerms(strict=True)
     promise, _ = promise_with(strict, rest=NUMBER)
     (failure,) = events_after(promise, text_events("Three"))
-    assert failure.problem.param == "response_format" and "it is no JSON" in failure.problem.message
+    assert failure.problem.param == "response_format" and "it is not JSON" in failure.problem.message
     streamed, ledger = promise_with(strict, rest=NUMBER, stream=True)
     assert events_after(streamed, text_events("Three")) == text_events("Three") and ledger.entries() == NO_FORM
 

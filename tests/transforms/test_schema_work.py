@@ -77,7 +77,7 @@ def check_of(schema, text):
 @pytest.mark.parametrize("case", TOO_LONG)
 def test_schema_check_that_takes_too_long_is_given_up(case):
     schema, value = TOO_LONG[case]
-    assert check_of(schema, json.dumps(value)) == (True, "it takes too long to be judged")
+    assert check_of(schema, json.dumps(value)) == (True, "it takes too long to check")
 
 
 @pytest.mark.parametrize("case", TOO_MUCH)
@@ -87,7 +87,7 @@ def test_schema_that_is_too_large_is_not_checked(case):
 
 def test_schema_pattern_with_backtracking_does_not_match():
     known, misfit = check_of({"items": {"pattern": SLOW}}, json.dumps(["a" * 60 + "c"] * 4000))
-    assert known and misfit == "it is not what its schema says"
+    assert known and misfit == "it does not match its schema"
     known, misfit = check_of({"pattern": r"^(a+)+\1$"}, json.dumps("a" * 5000 + "b"))
     assert known and misfit
 
