@@ -19,7 +19,7 @@ _UNFIT = re.compile(r"[^!-+\--~]+")  # all but visible ASCII, and the comma, whi
 _LONGEST = 64  # characters of a subject
 _HEADER = 4096  # characters of a list in a header, so that every client accepts it
 _FEW, _NAMED = 48, 16  # up to 48 entries of a code are listed by name; of more, the first 16
-_MOST = 1024  # entries that are kept, besides the first one of each further code
+_MAX = 1024  # entries that are kept, besides the first one of each further code
 
 
 def safe_name(name: str) -> str:
@@ -39,7 +39,7 @@ class Warnings(Struct, eq=False):
 
         name: of a field, which a client may have invented.
         """
-        if len(self._entries) < _MOST or self._is_new(code):
+        if len(self._entries) < _MAX or self._is_new(code):
             self._entries[f"{code}:{safe_name(name)}"] = None
 
     def _is_new(self, code: WarningCode) -> bool:

@@ -70,15 +70,15 @@ class HasRequest(Protocol):
         """The neutral request."""
 
 
-_Asked = TypeVar("_Asked", bound=HasRequest)
+_Params = TypeVar("_Params", bound=HasRequest)
 _Choice = TypeVar("_Choice", bound=BodyChoice)
 
 
-class BodyEncoder(ABC, Generic[_Asked, _Choice]):
+class BodyEncoder(ABC, Generic[_Params, _Choice]):
     """Encode a response as one body, at its end."""
 
-    def __init__(self, head: CompletionHead, asked: _Asked, ledger: Warnings) -> None:
-        self._head, self._asked, self._ledger = head, asked, ledger
+    def __init__(self, head: CompletionHead, params: _Params, ledger: Warnings) -> None:
+        self._head, self._params, self._ledger = head, params, ledger
         self._choices: dict[int, _Choice] = {}
         self._usage = _NOTHING
         self._extras: dict[str, Raw] = {}
@@ -128,7 +128,7 @@ class BodyEncoder(ABC, Generic[_Asked, _Choice]):
 
     def _sorted(self) -> list[tuple[int, _Choice]]:
         """Return the choices in order; report missing ones as a warning."""
-        if len(self._choices) < self._asked.request.n:
+        if len(self._choices) < self._params.request.n:
             self._ledger.add("unenforced", "n")
         return sorted(self._choices.items())
 

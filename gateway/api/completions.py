@@ -136,10 +136,10 @@ class CompletionStreamEncoder(StreamEncoder):
     Leaves out reasoning, tool calls and the like: a backend that completes a text sends none.
     """
 
-    def __init__(self, head: CompletionHead, asked: CompletionParams, ledger: Warnings) -> None:
+    def __init__(self, head: CompletionHead, params: CompletionParams, ledger: Warnings) -> None:
         fields = {"id": head.id, "object": "text_completion", "created": head.created, "model": head.model}
-        super().__init__(fields, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage)
-        self._asked = asked
+        super().__init__(fields, ledger, include_usage=params.include_usage, continuous_usage=params.continuous_usage)
+        self._params = params
         self._choices: set[int] = set()
         self._said: dict[int, int] = defaultdict(int)  # by choice: characters of its tokens so far
 
@@ -152,7 +152,7 @@ class CompletionStreamEncoder(StreamEncoder):
 
     def close(self, *, kept: bool) -> bytes:
         """Return the end of the stream."""
-        return self._end(whole=len(self._choices) >= self._asked.request.n)
+        return self._end(whole=len(self._choices) >= self._params.request.n)
 
     def _frame(self, choice: int, text: bytes, chances: bytes = b"null", reason: bytes = b"null") -> bytes:
         self._choices.add(choice)
@@ -163,9 +163,9 @@ class CompletionStreamEncoder(StreamEncoder):
         return self._frame(choice, b'""')
 
     def _text(self, e: ev.TextDelta) -> bytes:
-        if not e.logprobs or self._asked.logprobs is None:
+        if not e.logprobs or self._params.logprobs is None:
             return self._frame(e.choice, encode(e.text))
-        chances = completion_logprobs(e.logprobs, self._asked.logprobs, self._said[e.choice])
+        chances = completion_logprobs(e.logprobs, self._params.logprobs, self._said[e.choice])
         self._said[e.choice] += sum(len(entry.token) for entry in e.logprobs)
         return self._frame(e.choice, encode(e.text), encode(chances))
 
@@ -208,7 +208,7 @@ class CompletionBodyEncoder(BodyEncoder[CompletionParams, "_CompletionChoice"]):
 
     def _completion(self) -> dict[str, Any]:
         fields = {"id": self._head.id, "object": "text_completion", "created": self._head.created}
-        choices = [choice.body(index, self._asked.logprobs) for index, choice in self._sorted()]
+        choices = [choice.body(index, self._params.logprobs) for index, choice in self._sorted()]
         return {
             **fields,
             "model": self._head.model,

@@ -19,7 +19,7 @@ _UNKNOWN = 512  # unknown members of one object
 ResolvedToolChoice = tuple[ToolChoice | None, frozenset[ToolName] | None]
 ToolFinder = Callable[[dict[str, Any]], ToolName | None]
 TextInput = str | list[int]
-_MOST = 2048  # texts per request
+_MAX = 2048  # texts per request
 
 
 def missing_parameter(param: str) -> BadRequest:
@@ -252,7 +252,7 @@ def check_texts(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     if value and _is_id(value[0]):
         _tokens(value, param)
     else:
-        list_of(_text, least=1, most=_MOST)(value, param)
+        list_of(_text, least=1, most=_MAX)(value, param)
 
 
 def check_nonempty_texts(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON

@@ -14,7 +14,7 @@ from gateway.request import Tool
 
 NAMESPACE = "file_search"
 _PREFIX = "fs_"
-_MOST = 10  # results, if the client sets no limit
+_MAX = 10  # results, if the client sets no limit
 _PASSED = ("filters", "ranking_options")
 _DEFINITION = {
     "name": "search",
@@ -54,7 +54,7 @@ def store_queries(definition: Mapping[str, Any], query: str) -> Iterator[SearchR
 
 def max_results(definition: Mapping[str, Any]) -> int:
     """Return the upper bound for results: the client's, else the default."""
-    number: int = definition.get("max_num_results") or _MOST
+    number: int = definition.get("max_num_results") or _MAX
     return number
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gateway.builtin_tools.untrusted_text import sanitize
 
-_MOST_TITLE = 300  # characters
+_MAX_TITLE = 300  # characters
 
 
 class SearchQuery(Struct, frozen=True):
@@ -79,7 +79,7 @@ class SearchEngine(Struct, frozen=True):
 def make_hit(url: str, title: object, text: object) -> SearchHit:
     """Build a hit from members of a response; unsafe characters are removed, and the title is shortened."""
     message = sanitize(title) if isinstance(title, str) else ""
-    return SearchHit(url, " ".join(message.split())[:_MOST_TITLE], sanitize(text) if isinstance(text, str) else "")
+    return SearchHit(url, " ".join(message.split())[:_MAX_TITLE], sanitize(text) if isinstance(text, str) else "")
 
 
 def is_page(url: str) -> bool:

@@ -19,8 +19,8 @@ _CITE = "Cite what you use by its number in brackets, like [1]."
 _NOTHING = "Nothing was found."
 _SIZES = {"low": (3, 4_000), "medium": (6, 10_000), "high": (10, 24_000)}  # results; characters of one page part
 _AROUND = 300  # characters on both sides of a match in a page
-_MOST_PLACES = 10
-_MOST_EXCERPT = 1_500  # characters
+_MAX_PLACES = 10
+_MAX_EXCERPT = 1_500  # characters
 
 
 class WebPage(Struct, frozen=True):
@@ -157,7 +157,7 @@ class SearchActionResult(Struct, frozen=True):
 def search_result(hits: Sequence[SearchHit], data: Mapping[str, Any], sources: Sources) -> SearchActionResult:
     """Return the result of a web search."""
     action = ACTIONS["search"].item(data) | {"sources": [{"type": "url", "url": hit.url} for hit in hits]}
-    parts = [WebPage(hit.url, hit.title, hit.text[:_MOST_EXCERPT]) for hit in hits]
+    parts = [WebPage(hit.url, hit.title, hit.text[:_MAX_EXCERPT]) for hit in hits]
     return SearchActionResult(_numbered(parts, sources), action, _results(parts))
 
 
@@ -178,7 +178,7 @@ def open_page_result(
 def find_in_page_result(page: WebPage, data: Mapping[str, Any], sources: Sources) -> SearchActionResult:
     """Return the excerpts of a page around each match; letter case does not matter."""
     around = re.compile(f"(?s).{{0,{_AROUND}}}{re.escape(data['pattern'])}.{{0,{_AROUND}}}", re.IGNORECASE)
-    places = [place[0].strip() for place in islice(around.finditer(page.text), _MOST_PLACES)]
+    places = [place[0].strip() for place in islice(around.finditer(page.text), _MAX_PLACES)]
     parts = [WebPage(page.url, page.title, "\n…\n".join(places))] if places else []
     return SearchActionResult(_numbered(parts, sources), ACTIONS["find_in_page"].item(data), _results(parts))
 

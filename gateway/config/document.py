@@ -19,7 +19,7 @@ _TAG = "tag:yaml.org,2002:"
 _TYPED = {_TAG + name for name in ("bool", "float", "int", "null")}
 _PLAIN = {_TAG + name for name in ("str", "timestamp", "merge")}  # a date stays a text: no key needs a date
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,4000}))?\}|file:([^}]{1,4000})\})?")
-_MOST = 100_000  # values; aliases of aliases can expand to any number
+_MAX = 100_000  # values; aliases of aliases can expand to any number
 _DIRECTIVE = re.compile(r"^\ufeff?%YAML(?! 1\.2\s)", re.M)
 _WRONG = "should be ${NAME} or ${NAME:-default} for a variable, ${file:PATH} for a file, or $${ for a literal ${"
 
@@ -75,7 +75,7 @@ def read_document(text: str, file: str, env: Mapping[str, str], files: FileReade
     except RecursionError:
         document.add_error((), "nested too deeply")
     except _TooManyValues:
-        document.add_error((), f"aliases expand to more than {_MOST} values")
+        document.add_error((), f"aliases expand to more than {_MAX} values")
     else:
         document.data = {} if value is None else value
     return document
@@ -99,7 +99,7 @@ class _NodeReader:
     def value(self, node: Node, path: KeyPath) -> object:
         """Return the data of a node.  Raises _TooManyValues."""
         self._seen += 1
-        if self._seen > _MOST:
+        if self._seen > _MAX:
             raise _TooManyValues
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node in self._open:

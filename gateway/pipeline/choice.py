@@ -18,7 +18,7 @@ from gateway.pipeline.text_pieces import join
 from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
 
 _SEEN = 64 << 10  # characters at the end of a text that are searched for tool calls in other formats
-_MOST = 8  # events of one delta that are not joined
+_MAX = 8  # events of one delta that are not joined
 _PIECES = 256  # the maximum of pieces that hold the end of a text
 
 _Words = TypeVar("_Words", TextDelta, ReasoningDelta)
@@ -125,7 +125,7 @@ class ChoiceNormalizer:
             if calls.count:
                 join(out, place, calls_only=True)
                 place = len(out)
-        if not straight and len(out) > _MOST * len(texts):
+        if not straight and len(out) > _MAX * len(texts):
             join(out)
 
     def finish(self, reason: str) -> None:
@@ -183,7 +183,7 @@ class ChoiceNormalizer:
 
     def _join(self, place: int) -> None:
         """Join the events from this position on: those of a tool call, or of any text if they are many."""
-        many = len(self._out) > place + _MOST
+        many = len(self._out) > place + _MAX
         if many or self._calls.count:
             join(self._out, place, calls_only=not many)
 

@@ -194,11 +194,11 @@ class Watched:
         if self._turn.settled or not read:
             return read
 
-        def heard(data: bytes) -> Sequence[Event] | None:
+        def read_one(data: bytes) -> Sequence[Event] | None:
             events = read(data)
             return events and self._heard(events)
 
-        return heard
+        return read_one
 
     def _heard(self, events: Sequence[Event]) -> list[Event]:
         return [passed for event in events for passed in self._turn.feed(event, self._source)]

@@ -77,8 +77,8 @@ class Normalizer(Struct, eq=False):
         usage, text, end = answer
         if type(usage) is not Usage or type(text) is not TextDelta or type(end) is not Finish:
             return False
-        said = bool(text.text) and not text.logprobs and end.reason in _FITTING
-        if not (said and text.choice == end.choice == 0):
+        is_simple = bool(text.text) and not text.logprobs and end.reason in _FITTING
+        if not (is_simple and text.choice == end.choice == 0):
             return False
         return not (self._setting.context.tools and may_call(text.text))
 
@@ -95,7 +95,7 @@ class Normalizer(Struct, eq=False):
         """Return the events of several that differ only in their texts, as `feed` would for each."""
         if are_texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
             return choice.read(events)
-        return [told for event in events for told in self.feed(event)]
+        return [event_made for event in events for event_made in self.feed(event)]
 
     def close(self) -> Iterable[Event]:
         """End all choices, and return their last events.  A missing finish reason becomes "stop"."""

@@ -86,11 +86,11 @@ class UpstreamReader:
         if self._plain and self._normaliser.passes_unchanged(known):
             return read
 
-        def told(data: bytes) -> Sequence[Event] | None:
+        def read_one(data: bytes) -> Sequence[Event] | None:
             events = read(data)
             return events and self._normalize_run(events)
 
-        return told
+        return read_one
 
     def close(self) -> list[Event]:
         """Return the last events of a body that has ended.
@@ -190,11 +190,11 @@ class UpstreamReader:
 
     def _estimate_usage(self) -> Iterable[Usage]:
         """Return the usage that the backend did not count, of the response or of its reasoning."""
-        usage, said, thought = self._decoder.counted, self._decoder.decoded_characters, self._normaliser.thought
+        usage, characters, thought = self._decoder.counted, self._decoder.decoded_characters, self._normaliser.thought
         if usage and (usage.reasoning or not thought):
             return ()
         self._ledger.add("estimated", "usage.reasoning_tokens" if usage else "usage")
-        return (split_reasoning_tokens(self.usage, thought, said) if thought else self.usage,)
+        return (split_reasoning_tokens(self.usage, thought, characters) if thought else self.usage,)
 
     def _events_of_repeats(self, run: list[Event]) -> Sequence[Event]:
         """Return the output of events that differ only in their texts."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _One = TypeVar("_One")
 _Waiting = list[tuple[_One, asyncio.Future[None]]]
-_MOST = 100  # writes in a transaction, so that others do not wait long
+_MAX = 100  # writes in a transaction, so that others do not wait long
 _NO_FILE = ("", ":memory:")
 _Write = Callable[["AsyncConnection", Sequence[_One]], Awaitable[object]]
 
@@ -53,8 +53,8 @@ class GroupCommit(Generic[_One]):
             await self._work
 
     async def _run(self) -> None:
-        while batch := self._waiting[:_MOST]:
-            del self._waiting[:_MOST]
+        while batch := self._waiting[:_MAX]:
+            del self._waiting[:_MAX]
             await self._settle(batch)
 
     async def _settle(self, batch: _Waiting[_One]) -> None:

@@ -28,7 +28,7 @@ from gateway.store.migrations import upgrade
 _WAIT = 5  # seconds for a connection from the pool, and for a server to accept one
 _LOCKED = 30  # seconds for another process's transaction: SQLite lets waiting ones retry at random
 _QUEUE = 30  # seconds that a transaction may wait for others of this process
-_MOST_WAITING = 2000  # waiting transactions, at most
+_MAX_WAITING = 2000  # waiting transactions, at most
 _WRITERS = 10  # concurrent writing transactions, if the database supports it
 _ANSWER = 30  # seconds that a server may take for one statement
 _AGAIN = 1.0  # seconds between checks of a listening connection, and before a new one
@@ -37,7 +37,7 @@ _CLOSED = "The gateway's store is closed."
 _LOST = "The gateway's database file was deleted or replaced while in use. The operator must restart the gateway."
 _NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
 _PRIVATE = True  # errors go to the log, the contents of clients and models do not
-_MOST = 500  # values in a statement; SQLite accepts 32766
+_MAX = 500  # values in a statement; SQLite accepts 32766
 _OURS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)  # faults of this code, no failures of the database
 _FAILURES = (
     exc.DBAPIError, exc.TimeoutError, OSError, sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError,
@@ -115,8 +115,8 @@ class Writers:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn.  Raises StoreFailed at once if too many wait, and after half a minute."""
-        if self._waiting >= _MOST_WAITING:
-            message = f"The gateway's store is overloaded ({_MOST_WAITING} transactions waiting). Retry after 1 s."
+        if self._waiting >= _MAX_WAITING:
+            message = f"The gateway's store is overloaded ({_MAX_WAITING} transactions waiting). Retry after 1 s."
             raise StoreFailed(message, retry_after="1")
         self._waiting += 1
         try:
@@ -331,5 +331,5 @@ def upserts(table: Table, statement_of: Callable[[Any], Any]) -> dict[str, Any]:
 def chunked(values: Collection[str]) -> Iterator[list[str]]:
     """Yield values in chunks that fit into one statement, for values that a client may send many of."""
     left = iter(values)
-    while some := list(islice(left, _MOST)):
+    while some := list(islice(left, _MAX)):
         yield some

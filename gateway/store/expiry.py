@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Table, delete, exists, func, literal, sele
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.reasoning_memory import MOST
+from gateway.store.reasoning_memory import MAX
 from gateway.store.tables import events, jobs, keys, thoughts, threads, uses
 
 _ROWS = 1000  # rows deleted in a transaction, or one larger thread
@@ -70,9 +70,9 @@ async def _crowds(database: Database) -> list[tuple[_ExpiringTable, int]]:
     """Return each tenant with too many thoughts, as a table to delete from, and the surplus."""
     count = func.count()
     async with database.reading() as db:
-        rows = await db.execute(select(thoughts.c.tenant, count).group_by(thoughts.c.tenant).having(count > MOST))
+        rows = await db.execute(select(thoughts.c.tenant, count).group_by(thoughts.c.tenant).having(count > MAX))
     return [
-        (_ExpiringTable(thoughts, thoughts.c.used_at, literal(1), only=(thoughts.c.tenant == tenant,)), count - MOST)
+        (_ExpiringTable(thoughts, thoughts.c.used_at, literal(1), only=(thoughts.c.tenant == tenant,)), count - MAX)
         for tenant, count in rows
     ]
 

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.store.engines import chunked, upserts
 from gateway.store.tables import as_stored, thoughts
 
-MOST = 10_000  # per tenant; `expiry` deletes the longest unused ones beyond it
+MAX = 10_000  # per tenant; `expiry` deletes the longest unused ones beyond it
 _RECENT = 3600  # seconds between two updates of the time of last use
 
 

@@ -24,7 +24,7 @@ Pdf = Callable[[bytes], tuple[str, bool]]  # returns the text of a PDF, and True
 
 _NOTHING = "[no text could be read from this file]"
 _CUT = "\n[the rest of this file was left out]"
-_MOST_NAME = 255
+_MAX_NAME = 255
 
 _DATA_URI = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
 _CHARSET = re.compile(r";charset=\"?([\w.-]+)", re.IGNORECASE)
@@ -184,7 +184,7 @@ def _file(body: dict[str, Any], param: str) -> _AttachedFile:
     if encoded is None:
         message = f"Missing required parameter: '{param}.file_data'."
         raise BadRequest(message, code="missing_required_parameter", param=f"{param}.file_data")
-    name = " ".join(str(body.get("filename") or "file").split())[:_MOST_NAME]
+    name = " ".join(str(body.get("filename") or "file").split())[:_MAX_NAME]
     uri = _DATA_URI.match(encoded)
     type, more = uri.groups() if uri else ("", ";base64")
     data = encoded[uri.end() :] if uri else encoded

@@ -14,7 +14,7 @@ from gateway.transforms import past_tool_calls
 from gateway.warnings import Warnings
 
 _AROUND = "} \t\r\n"  # characters that may follow the only member
-_MOST_GRAMMAR = 8192  # characters of a grammar that are shown to the model
+_MAX_GRAMMAR = 8192  # characters of a grammar that are shown to the model
 # Constructs that all regex engines read alike: letters, groups, choices, sets and counts.  Dots, escaped letters and
 # characters that JSON escapes are excluded: some servers match the encoded string, with quotes and backslashes.
 _SET = r'\[(?:[^\\\[\]^"&|~\-\x00-\x1f]|-(?!-))+\]'
@@ -44,7 +44,7 @@ def _lowered_tool(tool: Tool, ledger: Warnings) -> Tool:
     grammar = (tool.definition.get("format") or {}).get("grammar")
     if isinstance(grammar, dict):
         syntax, text = grammar.get("syntax"), str(grammar.get("definition"))
-        notes.append(f"The input has to match this {syntax} grammar:\n{text[:_MOST_GRAMMAR]}")
+        notes.append(f"The input has to match this {syntax} grammar:\n{text[:_MAX_GRAMMAR]}")
         if pattern := _pattern(text) if syntax == "regex" else None:
             input["pattern"] = pattern
         ledger.add("unenforced", "tools.custom.format")  # few servers enforce the schema of a call that is not forced
@@ -60,7 +60,7 @@ def _lowered_tool(tool: Tool, ledger: Warnings) -> Tool:
 def _pattern(regex: str) -> str | None:
     """Return the `pattern` of a JSON Schema that matches a whole text; None if some engines do not support it."""
     inner = regex.removeprefix("^").removesuffix("$")
-    if len(inner) > _MOST_GRAMMAR or not _PORTABLE.fullmatch(inner):
+    if len(inner) > _MAX_GRAMMAR or not _PORTABLE.fullmatch(inner):
         return None
     try:
         re.compile(inner)

@@ -75,9 +75,9 @@ class ReasoningCapture:
     captured: keys with the reasoning of the choices that have ended.
     """
 
-    def __init__(self, asked: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message]) -> None:
         self._said = ""
-        for message in asked:
+        for message in messages:
             if message["role"] == "user":
                 self._said = _and(self._said, message)
         self._choices: defaultdict[int, _CapturedChoice] = defaultdict(_CapturedChoice)

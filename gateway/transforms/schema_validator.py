@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jsonschema_rs import Validator
 
 
-_MOST_BYTES, _MOST_PATTERNS = 1 << 19, 200  # of a schema
+_MAX_BYTES, _MAX_PATTERNS = 1 << 19, 200  # of a schema
 _COMPILED = 1 << 23  # bytes of all compiled patterns
 _AGAIN = frozenset(("unevaluatedProperties", "unevaluatedItems"))  # keywords that evaluate all other ones once more
 _ELSEWHERE = frozenset(("$dynamicRef", "$recursiveRef", "$id", "id"))  # references that are not followed here
@@ -25,16 +25,16 @@ _FAR = {"$id": ""}  # stands for a target that is not in the schema
 _Schema = Mapping[str, Any]
 _Pairs = Iterable[tuple[Any, Any]]  # schemas, each with a value that it applies to
 _LONGEST = 300  # characters of a reason
-_MOST = 30_000  # pairs of schema and value in a validation; counting them takes 0.1 s
+_MAX = 30_000  # pairs of schema and value in a validation; counting them takes 0.1 s
 _FEW = 2_000  # the same for finding the reason, which takes a hundred times as long
-_MOST_STEPS = 2_000  # backtracking steps of a pattern
+_MAX_STEPS = 2_000  # backtracking steps of a pattern
 
 
 def compile_budget(schema: _Schema) -> int:
     """Return the bytes that each pattern may be compiled to; 0 if the schema is too large to compile."""
     text = json.encode(schema)
     patterns = text.count(b'"pattern')
-    if len(text) > _MOST_BYTES or patterns > _MOST_PATTERNS:
+    if len(text) > _MAX_BYTES or patterns > _MAX_PATTERNS:
         return 0
     return min(1 << 20, _COMPILED // (patterns or 1))
 
@@ -150,7 +150,7 @@ class FormatValidator:
         """Return the reason why a text does not fit; None if it does."""
         try:
             value = json.decode(text) if self.is_json else text
-            if not is_affordable(self._schema, value, _MOST):
+            if not is_affordable(self._schema, value, _MAX):
                 return "it takes too long to check"
             if self._validator.is_valid(value):
                 return None
@@ -190,5 +190,5 @@ def _validator(schema: dict[str, Any], room: int) -> "Validator":
 
     if not room:
         raise ValueError("too much")
-    patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=_MOST_STEPS, size_limit=room, dfa_size_limit=room)
+    patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=_MAX_STEPS, size_limit=room, dfa_size_limit=room)
     return jsonschema_rs.validator_for(schema, offline=True, pattern_options=patterns)

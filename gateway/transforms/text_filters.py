@@ -83,7 +83,7 @@ class StopFilter:
         if isinstance(event, Usage | ExtraField):
             return (event,)
         if isinstance(event, Failure):
-            return (*(said for choice in [*self._held] for said in self._rest(choice)), event)
+            return (*(event_of_choice for choice in [*self._held] for event_of_choice in self._rest(choice)), event)
         if event.choice in self._over:
             return ()
         return self._text(event) if isinstance(event, TextDelta) else (*self._rest(event.choice), event)

@@ -381,7 +381,7 @@ async def test_store_writers_take_turns_in_their_order():
 
 
 async def test_store_refuses_writers_where_too_many_wait(monkeypatch):
-    monkeypatch.setattr(engines, "_MOST_WAITING", 1)
+    monkeypatch.setattr(engines, "_MAX_WAITING", 1)
     writers = Writers(1)
     async with writers.turn():
         waiting = asyncio.create_task(writers.turn().__aenter__())

@@ -176,7 +176,7 @@ async def test_store_sweep_spares_running_jobs_and_their_parents(store):
 
 
 async def test_store_sweep_limits_the_reasoning_memory_of_a_tenant(store, monkeypatch):
-    monkeypatch.setattr(expiry, "MOST", 3)
+    monkeypatch.setattr(expiry, "MAX", 3)
     async with store.writing() as db:
         for number in range(5):
             await reasoning_memory.save(db, "t", [(f"k{number}", "a")], number)

@@ -31,14 +31,14 @@ class ChatStreamEncoder(StreamEncoder):
     """
 
     def __init__(
-        self, head: CompletionHead, asked: ChatParams, ledger: Warnings, pad: Callable[[], str] | None = None
+        self, head: CompletionHead, params: ChatParams, ledger: Warnings, pad: Callable[[], str] | None = None
     ) -> None:
         fields = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
-        tier = {"service_tier": "default"} if asked.service_tier else {}
+        tier = {"service_tier": "default"} if params.service_tier else {}
         super().__init__(
-            {**fields, **tier}, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage
+            {**fields, **tier}, ledger, include_usage=params.include_usage, continuous_usage=params.continuous_usage
         )
-        self._asked, self._pad, self._bare = asked, pad, pad is None
+        self._params, self._pad, self._bare = params, pad, pad is None
         self._thought = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in head.reasoning)
         self._thoughts = len(head.reasoning)
         self._opened = 0  # choices whose role has been sent
@@ -54,12 +54,12 @@ class ChatStreamEncoder(StreamEncoder):
 
     def close(self, *, kept: bool) -> bytes:
         """Return the end of the stream."""
-        return self._end(whole=self._opened >= self._asked.request.n)
+        return self._end(whole=self._opened >= self._params.request.n)
 
     def _open(self, last: int) -> bytes:
         """Return frames with the role, once per choice in ascending order: the SDKs store choices by position."""
         first, self._opened = self._opened, last + 1
-        role = b'{"role":%b,"content":"","refusal":null}' % encode(self._asked.role)
+        role = b'{"role":%b,"content":"","refusal":null}' % encode(self._params.role)
         return b"".join(self._delta(choice, role) for choice in range(first, self._opened))
 
     def _delta(self, choice: int, delta: bytes, reason: bytes = b"null", more: bytes = b'"logprobs":null') -> bytes:

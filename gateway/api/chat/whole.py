@@ -27,16 +27,16 @@ class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
 
     def stored_object(self) -> dict[str, Any] | None:
         """Return the object to store; None after a failure, or if the client does not store it."""
-        return self._completion() if self._asked.store and not self._failed else None
+        return self._completion() if self._params.store and not self._failed else None
 
     def _completion(self) -> dict[str, Any]:
-        choices = [choice.body(index, self._asked, self._head) for index, choice in self._sorted()]
-        if self._asked.functions:
+        choices = [choice.body(index, self._params, self._head) for index, choice in self._sorted()]
+        if self._params.functions:
             self._note_what_functions_lack()
         head = self._head
         fields: dict[str, Any] = {"id": head.id, "object": "chat.completion", "created": head.created}
         fields["model"] = head.model
-        if self._asked.service_tier:
+        if self._params.service_tier:
             fields["service_tier"] = "default"
         fields["choices"], fields["usage"] = choices, usage_object(self._usage)
         fields |= self._extras

@@ -154,8 +154,8 @@ def _document(block: Block, param: str, ledger: Warnings) -> list[Part]:
 
 
 def _tagged(tag: str, block: Block, names: tuple[str, ...], text: str) -> str:
-    said = "".join(f' {name}="{escape(block[name])}"' for name in names if block.get(name))
-    return f"<{tag}{said}>{text}</{tag}>"
+    attributes = "".join(f' {name}="{escape(block[name])}"' for name in names if block.get(name))
+    return f"<{tag}{attributes}>{text}</{tag}>"
 
 
 def _search_result(block: Block, param: str, ledger: Warnings) -> list[Part]:
@@ -172,8 +172,8 @@ def _tool_reference(block: Block, _: str, ledger: Warnings) -> list[Part]:
 def _browser_state(block: Block, _: str, ledger: Warnings) -> list[Part]:
     """Tell the model what the block says in JSON, as no template knows it."""
     ledger.add("translated", "browser_state")
-    said = {name: value for name, value in block.items() if name not in ("type", "cache_control")}
-    return [text_part(json.encode(said).decode())]
+    attributes = {name: value for name, value in block.items() if name not in ("type", "cache_control")}
+    return [text_part(json.encode(attributes).decode())]
 
 
 def _upload(_: Block, __: str, ledger: Warnings) -> list[Part]:

@@ -241,9 +241,9 @@ class MessageBuilder:
 
     def _extra(self, e: ev.ExtraField) -> None:
         if e.name in _MATCHES:
-            said = json.decode(e.json)
-            if isinstance(said, str) and said in self._params.stop_sequences:
-                self._matched = said
+            value = json.decode(e.json)
+            if isinstance(value, str) and value in self._params.stop_sequences:
+                self._matched = value
         elif e.name != "service_tier":
             self._ledger.add("dropped", e.name)
 

@@ -154,15 +154,15 @@ class MessageHistory:
             self.ledger.add("dropped", "tool_result")
         call.output = output
 
-    def _spoken(self, said: PastAssistantMessage, *, thoughts: bool, last: bool) -> Iterable[Message]:
-        calls = [call for call in said.calls if self._is_settled(call, said.param, last=last)]
-        if not (said.texts or calls):
-            if said.thoughts:
+    def _spoken(self, past: PastAssistantMessage, *, thoughts: bool, last: bool) -> Iterable[Message]:
+        calls = [call for call in past.calls if self._is_settled(call, past.param, last=last)]
+        if not (past.texts or calls):
+            if past.thoughts:
                 self.ledger.add("dropped", "thinking")
             return
-        message: Message = {"role": "assistant", "content": "".join(said.texts) if said.texts else None}
+        message: Message = {"role": "assistant", "content": "".join(past.texts) if past.texts else None}
         if thoughts:
-            message |= _thought_fields(said.thoughts)
+            message |= _thought_fields(past.thoughts)
         if calls:
             message["tool_calls"] = [call.payload for call in calls]
         yield message

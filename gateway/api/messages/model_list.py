@@ -10,7 +10,7 @@ from gateway.api.messages.errors import refused
 JsonObject = dict[str, Any]
 
 _CREATED = "2026-01-01T00:00:00Z"  # of every model: when one was made is unknown
-_FEW, _MOST = 20, 1000
+_FEW, _MAX = 20, 1000
 
 
 class ModelSummary(Struct, frozen=True):
@@ -57,6 +57,6 @@ def model_page(
 def _limit(text: str | None) -> int:
     if text is None:
         return _FEW
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST)) and 1 <= int(text) <= _MOST):
-        raise refused(f"Input should be between 1 and {_MOST}", "limit")
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MAX)) and 1 <= int(text) <= _MAX):
+        raise refused(f"Input should be between 1 and {_MAX}", "limit")
     return int(text)

@@ -35,11 +35,11 @@ class ResponseBuilder:
     """
 
     def __init__(
-        self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs, frames: EventWriter
+        self, head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs, frames: EventWriter
     ) -> None:
-        self._asked, self._ledger, self._edge, self._frames = asked, ledger, edge, frames
-        self._model, self._carrier = head.model, _carrier(head, asked)
-        self.begun = event_stream.in_progress_response(head, asked)
+        self._params, self._ledger, self._edge, self._frames = params, ledger, edge, frames
+        self._model, self._carrier = head.model, _carrier(head, params)
+        self.begun = event_stream.in_progress_response(head, params)
         self._end: JsonObject = {}  # the members that tell the status
         self._output: list[JsonObject] = []  # items that have ended
         self._open: MessageItem | ReasoningItem | ToolCallItem | BuiltinCallItem | None = None
@@ -55,7 +55,7 @@ class ResponseBuilder:
         first, *rest = events
         arm = self._arms[type(first)]
         arm(self, first)
-        if rest and ev.are_texts(rest) and type(self._open) is MessageItem and not self._asked.logprobs:
+        if rest and ev.are_texts(rest) and type(self._open) is MessageItem and not self._params.logprobs:
             self._open.text(*[e.text for e in rest])  # the usual case
         else:
             for event in rest:
@@ -68,7 +68,7 @@ class ResponseBuilder:
 
     def stored_response(self) -> JsonObject | None:
         """Return the final Response for the store; None if it is not stored."""
-        return self._response(self._output, kept=True) if self._asked.kept else None
+        return self._response(self._output, kept=True) if self._params.kept else None
 
     def response(self, *, kept: bool) -> JsonObject:
         """Return the final Response for the client.
@@ -78,12 +78,12 @@ class ResponseBuilder:
         return self._response(list(map(self._seen, self._output)), kept=kept)
 
     def _response(self, output: list[JsonObject], *, kept: bool) -> JsonObject:
-        stored = {"store": kept and self._asked.echo["store"]}
+        stored = {"store": kept and self._params.echo["store"]}
         return {**self.begun, **self._end, **stored, "output": output, "usage": self._usage, **self._extras}
 
     def _seen(self, item: JsonObject) -> JsonObject:
         """Return an item for the client; calls of built-in tools show only included members."""
-        return visible_item(item, self._asked.include) if item["type"] in HOSTED else item
+        return visible_item(item, self._params.include) if item["type"] in HOSTED else item
 
     # what is open
 
@@ -122,7 +122,7 @@ class ResponseBuilder:
         return message
 
     def _say(self, message: MessageItem, e: ev.TextDelta) -> None:
-        if e.logprobs and self._asked.logprobs:
+        if e.logprobs and self._params.logprobs:
             message.add_with_logprobs(e.text, e.logprobs)
         else:
             message.text(e.text)
@@ -139,13 +139,13 @@ class ResponseBuilder:
             return
         if any([e.text for e in self._blank]):
             self._ledger.add("dropped", "content")
-        elif self._asked.logprobs:
+        elif self._params.logprobs:
             self._ledger.add("dropped", "logprobs")
         self._blank.clear()
 
     def _refusal(self, e: ev.RefusalDelta) -> None:
         self._drop_blank()
-        if e.logprobs and self._asked.logprobs:
+        if e.logprobs and self._params.logprobs:
             self._ledger.add("dropped", "logprobs")
         self._refused = True
         self._message().add_refusal(e.text)
@@ -180,7 +180,7 @@ class ResponseBuilder:
         return thinking
 
     def _seal(self, text: str, blocks: list[dict[str, Any]]) -> str | None:
-        if blocks or self._asked.sealed:
+        if blocks or self._params.sealed:
             return self._edge.seal(StoredReasoning(text, tuple(blocks), self._model))
         return None
 
@@ -218,7 +218,7 @@ class ResponseBuilder:
         self._drop_blank()
         self._end_item()
         self._open = BuiltinCallItem(
-            self._frames, len(self._output), json.decode(e.item), partial(visible_item, include=self._asked.include)
+            self._frames, len(self._output), json.decode(e.item), partial(visible_item, include=self._params.include)
         )
 
     def _hosted_args(self, e: ev.BuiltinArgsDelta) -> None:
@@ -247,7 +247,7 @@ class ResponseBuilder:
     def _finish(self, e: ev.Finish) -> None:
         self._end_text()
         self._cite()
-        if not self._open and not self._output and self._asked.request.generates:
+        if not self._open and not self._output and self._params.request.generates:
             self._message().text("")
         reason = _INCOMPLETE.get(e.reason)
         if not reason or (reason == "content_filter" and self._refused):
@@ -310,9 +310,9 @@ def _carrier(head: ResponseHead, params: ResponseParams) -> Carrier:
 class ResponseStreamEncoder:
     """Encode a response as a stream of events."""
 
-    def __init__(self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
-        self._frames = EventWriter(edge.pad if asked.obfuscation else None, head.events_sent)
-        self._answer = ResponseBuilder(head, asked, ledger, edge, self._frames)
+    def __init__(self, head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
+        self._frames = EventWriter(edge.pad if params.obfuscation else None, head.events_sent)
+        self._answer = ResponseBuilder(head, params, ledger, edge, self._frames)
         self._ledger, self._told, self._started = ledger, head.events_sent, False
 
     def start(self) -> bytes:
@@ -350,8 +350,8 @@ class ResponseStreamEncoder:
 class ResponseBodyEncoder:
     """Encode a response as one Response object."""
 
-    def __init__(self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
-        self._answer = ResponseBuilder(head, asked, ledger, edge, NullEventWriter())
+    def __init__(self, head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
+        self._answer = ResponseBuilder(head, params, ledger, edge, NullEventWriter())
 
     def start(self) -> bytes:
         """Return no bytes: the body goes out at the end."""

@@ -61,18 +61,18 @@ def read_input(
 
     before: the stored items that the input continues.
     """
-    chat, said = History(rules), History(rules)
+    chat, new_history = History(rules), History(rules)
     _read(chat, instructions or [], "instructions", role="system")
     for item in before:
-        _read_known(said, item)
-    said.close_approved_calls()
-    _read(said, input, "input", role="user")
-    messages = said.messages()
+        _read_known(new_history, item)
+    new_history.close_approved_calls()
+    _read(new_history, input, "input", role="user")
+    messages = new_history.messages()
     if not messages:
         raise missing_parameter("input")
-    tools, settings = [*chat.tools, *said.tools], {**chat.settings, **said.settings}
-    approved = tuple(said.approved.values())
-    return InputMessages((*chat.messages(), *messages), tools, settings, said.lists, approved)
+    tools, settings = [*chat.tools, *new_history.tools], {**chat.settings, **new_history.settings}
+    approved = tuple(new_history.approved.values())
+    return InputMessages((*chat.messages(), *messages), tools, settings, new_history.lists, approved)
 
 
 def read_excerpt(given: list[Any], param: str, rules: HistoryRules) -> HistoryExcerpt:

@@ -114,8 +114,8 @@ class LogReplay:
         if isinstance(item, MessageItem) and type == "response.content_part.done":
             item.ended(event["part"])
             self._closed = 0
-        elif isinstance(item, BuiltinCallItem) and (told := _STATUSES_TOLD.get(type.rpartition(".")[2])):
-            self._closed, self._status = self._closed + 1, told
+        elif isinstance(item, BuiltinCallItem) and (status := _STATUSES_TOLD.get(type.rpartition(".")[2])):
+            self._closed, self._status = self._closed + 1, status
         elif self._closed or (item and type.endswith(".done")):
             self._closed += 1
         elif isinstance(item, MessageItem):
