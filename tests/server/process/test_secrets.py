@@ -188,7 +188,7 @@ def test_log_of_asyncio_has_no_results_of_tasks(content):
 TO_BACKENDS = {"host", "content-type", "content-length", "authorization", "accept", "user-agent"}
 TO_CLIENTS = {
     "content-type", "content-length", "transfer-encoding", "cache-control", "connection", "x-accel-buffering",
-    "x-request-id", "openai-processing-ms", "openai-version", "x-gateway-warnings",
+    "x-request-id", "request-id", "openai-processing-ms", "openai-version", "x-gateway-warnings",
 }  # fmt: skip
 HEADERS = {
     "authorization": f"Bearer {CLIENTS}",
