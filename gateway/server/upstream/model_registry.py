@@ -133,7 +133,10 @@ class ModelRegistry:
         self._served = {name: self._serve(name, model) for name, model in config.models.items() if model.backends}
         for served in self._served.values():
             served.fallbacks += [(self._served[one.model], one.when) for one in served.settings.fallback]
-        self._aliases = {alias: name for name, model in config.models.items() for alias in model.aliases}
+        aliases = {alias: name for name, model in config.models.items() for alias in model.aliases}
+        self._aliases = {alias: name for alias, name in aliases.items() if not alias.endswith("*")}
+        prefixes = [(alias[:-1], name) for alias, name in aliases.items() if alias.endswith("*")]
+        self._prefixes = sorted(prefixes, key=lambda prefix: -len(prefix[0]))  # the longest match wins
         spoken_for = {target.name for model in config.models.values() for target in model.backends}
         self._found: dict[tuple[str, str], ModelEntry] = {}
         self._open = [backend for name, backend in self.backends.items() if name not in spoken_for]
@@ -162,7 +165,7 @@ class ModelRegistry:
         Raises NotFound for an unknown model, and the backend's GatewayError if a backend that may have it gives no
         list.
         """
-        if served := self._served.get(self._aliases.get(name, name)):
+        if served := self._served.get(self.model(name)):
             return served
         problem: GatewayError | None = None
         for backend in self._open:
@@ -176,8 +179,12 @@ class ModelRegistry:
         raise problem or NotFound(_UNKNOWN.format(name), code="model_not_found", param="model")
 
     def model(self, name: str) -> str:
-        """Return the name of the model behind a name or alias."""
-        return self._aliases.get(name, name)
+        """Return the name of the model behind a name or alias; an alias may end in `*`."""
+        if name in self._served:
+            return name
+        if name in self._aliases:
+            return self._aliases[name]
+        return next((model for prefix, model in self._prefixes if name.startswith(prefix)), name)
 
     async def list(self) -> list[ListedModel]:
         """Return all names that clients may use, each once; an unreachable backend adds none."""

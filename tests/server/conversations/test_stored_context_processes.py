@@ -196,7 +196,9 @@ FOREIGN = {
 }  # the body for each route with an id
 QUESTIONS = {("POST", f"/v1/{path}") for path in ("responses", "responses/compact", "responses/input_tokens")}
 SERVICES = ("chat/completions", "completions", "embeddings", "rerank", "tokenize", "detokenize")
-STATELESS = {("POST", f"/v1/{path}") for path in (*SERVICES, "messages", "messages/count_tokens")}  # routes that cannot refer to a stored object
+STATELESS = {
+    ("POST", f"/v1/{path}") for path in (*SERVICES, "messages", "messages/count_tokens")
+}  # routes that cannot refer to a stored object
 SOCKETS = {("CONNECT", "/v1/responses")}  # see test_websocket_state.py
 
 

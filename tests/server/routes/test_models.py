@@ -94,6 +94,23 @@ async def test_model_list_has_the_context_length_of_listed_models(field):
     assert [extras(entry) for entry in entries] == [length(1000), {}, {}]
 
 
+async def test_model_alias_that_ends_in_a_star_stands_for_all_names_with_its_beginning():
+    models = {"haiku": {"backends": ["up"], "aliases": ["claude-haiku-*"]}}
+    async with gateway(HELLO, model={"aliases": ["claude-*", "claude-x"]}, more_models=models) as site:
+        names = ["claude-haiku-4-5", "claude-opus-5", "claude-x", "m"]
+        sent = [await asked_model(site, name) for name in names]
+        unknown = await site.chat(model="claud")
+        listed = (await site.client.get("/v1/models")).json()["data"]
+    assert sent == ["haiku", "m", "m", "m"] and unknown.status_code == 404
+    assert {one["id"] for one in listed} == {"m", "haiku", "claude-x"}
+
+
+async def asked_model(site, name):
+    """Return the model that the backend is asked for."""
+    assert (await site.chat(model=name)).json()["model"] == name
+    return site.asked["model"]
+
+
 async def test_model_alias_has_the_metadata_of_its_model():
     async with gateway(
         HELLO, backend={"kind": "llamacpp"}, model={"aliases": ["nick"], "upstream_model": "up"}
