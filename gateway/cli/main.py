@@ -191,7 +191,8 @@ def replay(  # noqa: PLR0913, PLR0917 - its options
         str | None, typer.Option(metavar="NAME", help="Parse the responses in this format instead of the recorded one.")
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Send the requests to this endpoint: chat or responses.")
+        str | None,
+        typer.Option(metavar="NAME", help="Send the requests to this API: chat, responses or messages."),
     ] = None,
     cut: Annotated[
         str | None,

@@ -29,11 +29,19 @@ from gateway.server.upstream.model_metadata import LearnedMetadata
 ENDPOINTS: Mapping[str, str] = {
     "chat": "/v1/chat/completions",
     "responses": "/v1/responses",
+    "messages": "/v1/messages",
 }
 _REFERENCES = ("item_reference", "compaction")
 _GONE = ("previous_response_id", "conversation", "background", "prompt_cache_key")
 _HELLO = "Hello"  # any text: the backend's response is already recorded
 _COMMON = ("model", "stream", "temperature", "top_p", "parallel_tool_calls", "top_logprobs")
+_OF_MESSAGES = ("model", "stream")
+_CHAT_PROMPT = {"messages": [{"role": "user", "content": _HELLO}]}
+_PROMPTS: Mapping[str, dict[str, Any]] = {
+    "chat": _CHAT_PROMPT,
+    "responses": {"input": _HELLO, "store": False},
+    "messages": {**_CHAT_PROMPT, "max_tokens": 1024},
+}
 _SOON = 0.5  # seconds for a timeout in the recording
 _NOWHERE = "http://127.0.0.1:9"  # an address without a server
 _ENOUGH = 1 << 40  # bytes
@@ -54,22 +62,34 @@ def convert_to_endpoint(body: dict[str, Any], before: str, path: str) -> dict[st
     """
     if before == path:
         return body
-    fields = {name: body[name] for name in _COMMON if name in body}
-    flat = path == ENDPOINTS["responses"]
-    fields |= {"input": _HELLO, "store": False} if flat else {"messages": [{"role": "user", "content": _HELLO}]}
-    tools = [_tool(one, flat=flat) for one in body.get("tools") or () if one.get("type") in ("function", "custom")]
-    return {**fields, "tools": tools, **_choice(body)} if tools else fields
+    api = next(name for name, one in ENDPOINTS.items() if one == path)
+    fields = {name: body[name] for name in _COMMON if name in body and (api != "messages" or name in _OF_MESSAGES)}
+    fields |= _PROMPTS[api]
+    tools = [_tool_for(api, *found) for tool in body.get("tools") or () if (found := _tool(tool))]
+    return {**fields, "tools": tools, **_choice(body, api)} if tools else fields
 
 
-def _choice(body: dict[str, Any]) -> dict[str, Any]:
-    return {"tool_choice": body["tool_choice"]} if isinstance(body.get("tool_choice"), str) else {}
+def _choice(body: dict[str, Any], api: str) -> dict[str, Any]:
+    choice = body.get("tool_choice")
+    return {"tool_choice": choice} if isinstance(choice, str) and api != "messages" else {}
 
 
-def _tool(tool: dict[str, Any], *, flat: bool) -> dict[str, Any]:
-    """Return a tool in the form of an API: flat, or with its members under the name of its type."""
-    kind = tool["type"]
-    members = tool.get(kind) or {name: value for name, value in tool.items() if name != "type"}
-    return {"type": kind, **members} if flat else {"type": kind, kind: members}
+def _tool(tool: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Return the type and the members of a tool that the client runs, in any API; None for another tool."""
+    if "input_schema" in tool:
+        members: dict[str, Any] = {name: tool[name] for name in ("name", "description", "strict") if name in tool}
+        return "function", {**members, "parameters": tool["input_schema"]}
+    kind = tool.get("type")
+    if kind not in ("function", "custom"):
+        return None
+    return kind, tool.get(kind) or {name: value for name, value in tool.items() if name != "type"}
+
+
+def _tool_for(api: str, kind: str, members: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool in the form of an API."""
+    if api == "messages":
+        return {"name": members["name"], "input_schema": members.get("parameters") or {"type": "object"}}
+    return {"type": kind, **members} if api == "responses" else {"type": kind, kind: members}
 
 
 def _standing(items: list[Any]) -> list[Any]:

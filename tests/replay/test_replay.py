@@ -60,6 +60,7 @@ SITUATIONS = {
         [stream(chunk(tool_calls=call("f", '{"a":', id="c1")), chunk(tool_calls=call(arguments=' "b"}')), chunk(finish="tool_calls"), USED)],
         {}, ("chat", {"stream": True, "tools": TOOLS}),
     ),
+    "messages": ([HELLO], {}, ("message", {"stream": True})),
     "log-probabilities": (
         [stream(frame(choices=[{"index": 0, "delta": {"content": "Bob"}, "logprobs": {"content": [{"token": "Bob", "logprob": -1.5, "bytes": [66, 111, 98], "top_logprobs": []}]}}]), chunk(" is"), chunk(finish="stop"), USED)],
         {}, ("chat", {"stream": True, "logprobs": True}),
@@ -189,7 +190,9 @@ def test_replay_at_the_recorded_pace_means_the_same(recorded):
     assert outcome_of(again(recorded("chat"), timed=True)) == outcome_of(recorded("chat"))
 
 
-@pytest.mark.parametrize(("name", "other"), [("chat", "responses"), ("responses", "chat"), ("choices", "chat")])
+@pytest.mark.parametrize(("name", "other"), [
+    ("chat", "responses"), ("responses", "chat"), ("choices", "chat"), ("chat", "messages"), ("messages", "chat"), ("messages", "messages"),
+])  # fmt: skip
 def test_replay_at_another_endpoint_means_the_same(recorded, name, other):
     now = again(recorded(name), endpoint=other)
     assert diff_outcomes(outcome_of(recorded(name)), outcome_of(now), command._ELSEWHERE) == []
@@ -204,6 +207,15 @@ def test_replay_at_another_endpoint_converts_tools_and_tool_choice(recorded, tmp
     ).encode()
     now = json.loads(again(recording, endpoint="responses").entries[0].body)
     assert now["tools"] == [*OURS, {"type": "custom", "name": "g"}] and now["tool_choice"] == "auto"
+    now = json.loads(again(recording, endpoint="messages").entries[0].body)
+    assert [tool["name"] for tool in now["tools"]] == [tool["function"]["name"] for tool in TOOLS] + ["g"]
+    assert [tool["input_schema"] for tool in now["tools"]] == [TOOLS[0]["function"]["parameters"], {"type": "object"}]
+    assert "tool_choice" not in now
+    recording.entries[0].path, recording.entries[0].body = "/v1/messages", json.dumps(now).encode()
+    assert (
+        json.loads(again(recording, endpoint="chat").entries[0].body)["tools"][0]["function"]["name"]
+        == TOOLS[0]["function"]["name"]
+    )
 
 
 def test_replay_with_another_format_shows_differences(recorded):

@@ -69,6 +69,11 @@ class Site:
             body = json.dumps({"model": "m", "input": "Hello", **fields}).encode()
         return await self._post("/v1/responses", body, headers)
 
+    async def message(self, *, headers=None, **fields):
+        """POST the smallest message with these fields."""
+        body = {"model": "m", "max_tokens": 100, "messages": HELLO_MESSAGES, **fields}
+        return await self._post("/v1/messages", json.dumps(body).encode(), headers)
+
     async def _post(self, path, body, headers):
         said = {"content-type": "application/json", **(headers or {})}
         return await self.client.post(path, content=body, headers=said)

@@ -26,7 +26,9 @@ _MAX = 64 << 20  # bytes that wait to be written
 _SECONDS = 30  # to write them at the end
 _log = logging.getLogger("gateway")
 _ASKED_FOR = (b"x-gateway-record", b"1")
-_ENDPOINTS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"))
+_ENDPOINTS = frozenset(
+    ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact", "/v1/messages")
+)
 _size = attrgetter("size")
 _RECENT = 32
 _MAX_RECENT = 64 << 20  # bytes of these
