@@ -124,7 +124,14 @@ def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASG
             allow_origins=config.server.cors,
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["x-request-id", "x-gateway-warnings", "idempotent-replayed", "retry-after", *HEADERS],
+            expose_headers=[
+                "x-request-id",
+                "request-id",
+                "x-gateway-warnings",
+                "idempotent-replayed",
+                "retry-after",
+                *HEADERS,
+            ],
         )
     if proxies := config.server.forwarded_allow_ips:
         trusted = [*proxies]
