@@ -101,8 +101,8 @@ class ResponsesRequest(InputRequest):
         return responses.response_encoder(head, self.params, self.ledger, self._inputs)
 
     async def store(self, record: StoredObject) -> None:
-        if self._context and self.params.kept:
-            await self._context.save(record)
+        assert self._context, "only a response that is kept has a record"
+        await self._context.save(record)
 
     def toolset(self, _: ModelSettings | None = None) -> Toolset | None:
         return self._toolset  # the client names the tools
