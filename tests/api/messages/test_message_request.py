@@ -28,9 +28,14 @@ from support.messages import (
     use,
     warnings_of,
 )
+from support.paths import TESTS
 from support.sampling import examples
 
-CAPTURED = json.loads((Path(__file__).parent / "captured.json").read_text())
+SENT = json.loads((TESTS / "backends" / "requests" / "clients" / "messages_api.json").read_text())
+CAPTURED = {name: (messages.parse_message, {"model": "m", **case["asks"]}) for name, case in SENT.items()} | {
+    name: (messages.parse_token_count, body)
+    for name, body in json.loads((TESTS / "api" / "messages" / "captured_counts.json").read_text()).items()
+}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "output", "schema": SCHEMA, "strict": True}}
 PREFILL = {"continue_final_message": True, "add_generation_prompt": False}
@@ -208,15 +213,14 @@ def test_thread_is_refused_with_the_code_that_clients_know():
     assert error["details"] == {"error_code": "thread_unsupported_request"}
 
 
-@pytest.mark.parametrize("case", CAPTURED.values(), ids=CAPTURED)
-def test_request_of_a_real_client_is_read(case):
-    body = decode_body(json.dumps(case["body"]).encode())
+@pytest.mark.parametrize(("parse", "body"), CAPTURED.values(), ids=CAPTURED)
+def test_request_of_a_real_client_is_read(parse, body):
+    body = decode_body(json.dumps(body).encode())
     ledger = Warnings()
     if "thread" in body:
         with pytest.raises(BadRequest, match="Message threads are not supported"):
             messages.parse_message(body, SETTINGS, ledger)
         return
-    parse = messages.parse_token_count if case["path"].endswith("count_tokens") else messages.parse_message
     params = parse(body, SETTINGS, ledger)
     known = {"reasoning_effort", "thinking", "response_format"}
     assert params.request.rest.keys() <= known
