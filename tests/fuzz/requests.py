@@ -214,10 +214,9 @@ def response_seeds():
 @cache
 def message_bodies():
     """The bodies of real clients, and one with everything."""
-    folder = TESTS / "api" / "messages"
-    captured = json.loads((folder / "captured.json").read_text("utf-8"))
-    everything = json.loads((folder / "everything.json").read_text("utf-8"))
-    return [json.dumps(body) for body in (everything, *(case["body"] for case in captured.values()))]
+    everything = json.loads((TESTS / "api" / "messages" / "everything.json").read_text("utf-8"))
+    sent = json.loads((_REQUESTS / "clients" / "messages_api.json").read_text("utf-8"))
+    return [json.dumps(body) for body in (everything, *({"model": "m", **case["asks"]} for case in sent.values()))]
 
 
 def message_seeds():
