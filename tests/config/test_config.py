@@ -463,7 +463,8 @@ def test_config_example_shows_every_key_and_its_default():
     key = re.compile(r"(\w+):(?= |$)", re.M)
     assert set(key.findall(re.sub(r"^ *#.*", "", text, flags=re.M))) == set(key.findall(dump_effective(config)))
     plain = load(
-        BACKEND.replace("gpu0", "local") + "models: {qwen: {upstream_model: Qwen/Qwen3-8B, aliases: [gpt-4o-mini, 'claude-*']}}"
+        BACKEND.replace("gpu0", "local")
+        + "models: {qwen: {upstream_model: Qwen/Qwen3-8B, aliases: [gpt-4o-mini, 'claude-*']}}"
     )
     assert config.models == plain.models
     (ci,) = config.auth.keys

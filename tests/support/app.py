@@ -22,6 +22,7 @@ import uvloop
 
 from gateway import config, formats
 from gateway.server.app import create_app
+from gateway.server.handler import GatewayApp
 from gateway.server.http.protocol import STOPPING, ServerConfig
 from gateway.server.limits import counters
 from support.upstream import KEY, Upstream
@@ -151,7 +152,8 @@ async def running(app, said=None, request_seconds=60, idle_seconds=5):
     idle_seconds: the timeout between two requests.
     """
     sock = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(ServerConfig(app, said or config.Config()))
+    served = app if isinstance(app, GatewayApp) else released(app)
+    server = uvicorn.Server(ServerConfig(served, said or config.Config()))
     server.config.request_seconds, server.config.timeout_keep_alive = request_seconds, idle_seconds
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
@@ -168,6 +170,18 @@ async def running(app, said=None, request_seconds=60, idle_seconds=5):
         await until(lambda: not state.connections and not state.tasks)
         await server.lifespan.shutdown()
         sock.close()
+
+
+def released(app):
+    """Return an application that takes the client's connection out of the scope, as the gateway's middleware does."""
+
+    async def served(scope, receive, send):
+        try:
+            await app(scope, receive, send)
+        finally:
+            scope.pop("extensions", None)
+
+    return served
 
 
 def problem(answer):

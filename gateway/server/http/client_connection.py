@@ -62,7 +62,7 @@ def client_connection(scope: Scope) -> ClientConnection:
 
 
 def set_client_connection(scope: Scope, connection: ClientConnection) -> None:
-    """Put the connection into the scope of its request."""
+    """Put the connection into the scope of its request; the application removes it at the end of the request."""
     scope.setdefault("extensions", {})[EXTENSION] = connection
 
 
