@@ -64,7 +64,7 @@ DEAF = Server(
     },
     {**UPSTREAM, "tools": "prompt"},
     cannot={
-        "completions": Refused(says="no /v1/completions"),
+        "completions": Refused(says="no endpoint /v1/completions"),
         "continues": Listed("forwarded:continue_final_message"),
         "embeddings": Refused(says="no /v1/embeddings"),
         "frequency_penalty": Listed("dropped:frequency_penalty"),
