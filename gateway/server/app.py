@@ -196,6 +196,6 @@ def _declare_messages(app: FastAPI) -> None:
     async def messages() -> None:
         """Respond to a conversation as Anthropic's API does: one message, or its events if `stream` is true."""
 
-    @app.post(_MESSAGES_COUNT_PATH, openapi_extra=openapi.MESSAGES)
+    @app.post(_MESSAGES_COUNT_PATH, openapi_extra=openapi.MESSAGE_COUNT)
     async def count_tokens() -> None:
         """Count the tokens of the prompt that a model would get for a message."""

@@ -41,7 +41,9 @@ PARSERS = (
 )
 TRANSFORMERS = (str(Path(PYTHON).with_name("transformers")), "serve", MODEL, "--device", "cpu", *LOCAL)
 
-HAS_NO: Mapping[Ability, Refused | Listed] = dict.fromkeys(("embeddings", "ranks"), Refused(says="has no endpoint /v1/"))
+HAS_NO: Mapping[Ability, Refused | Listed] = dict.fromkeys(
+    ("embeddings", "ranks"), Refused(says="has no endpoint /v1/")
+)
 NO_ENDPOINT = Refused(says="no endpoint")
 
 CALLS = ("tools", "tools_streamed", "parallel_calls")

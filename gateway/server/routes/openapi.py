@@ -41,17 +41,15 @@ COMPLETIONS = _body(
     {"prompt": _TEXTS, "max_tokens": {"type": "integer", "default": 16}, **_ASKS},
     {"model": "smollm2", "prompt": "The capital of Norway is"},
 )
-MESSAGES = _body(
-    "Anthropic's message",
-    ["model", "messages", "max_tokens"],
-    {
-        "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
-        "max_tokens": {"type": "integer", "minimum": 0},
-        "system": _TEXTS,
-        **_CHATS,
-    },
-    {"model": "smollm2", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello!"}]},
-)
+_MESSAGES: dict[str, Any] = {
+    "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
+    "max_tokens": {"type": "integer", "minimum": 0},
+    "system": _TEXTS,
+    **_CHATS,
+}
+_PROMPT: dict[str, Any] = {"model": "smollm2", "messages": [{"role": "user", "content": "Hello!"}]}
+MESSAGES = _body("Anthropic's message", ["model", "messages", "max_tokens"], _MESSAGES, {**_PROMPT, "max_tokens": 100})
+MESSAGE_COUNT = _body("The prompt of Anthropic's message", ["model", "messages"], _MESSAGES, _PROMPT)
 EMBEDDINGS = _body(
     "OpenAI's embeddings",
     ["model", "input"],
