@@ -8,7 +8,7 @@ import tempfile
 import uvloop
 
 from stalls.answers import ANSWERS, BODY
-from stalls.bodies import CHAT, RESPONSES, ROWS
+from stalls.bodies import CHAT, MESSAGES, RESPONSES, ROWS
 from stalls.gateway import watched
 from support.terminal import say
 from support.upstream import HELLO, Upstream
@@ -18,6 +18,7 @@ GROWTH, GROWTH_PER_BYTE = 16 << 20, 4
 FIRST = (  # what a gateway does once is not measured
     (CHAT, b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'),
     (RESPONSES, b'{"model":"m","input":"hi"}'),
+    (MESSAGES, b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'),
 )
 HEAD = "| body | endpoint | MB | stall, ms | growth, MB | answer |\n|---|---|---|---|---|---|"
 

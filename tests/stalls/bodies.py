@@ -13,6 +13,7 @@ CONVERSATIONS, RERANK, COMPACT, COUNT = (
     "/v1/responses/compact",
     "/v1/responses/input_tokens",
 )
+MESSAGES = "/v1/messages"
 _HI = b'{"role":"user","content":"hi"}'
 _HEADS = {
     CHAT: b'"model":"m","messages":[' + _HI + b"]",
@@ -21,6 +22,7 @@ _HEADS = {
     EMBEDDINGS: b'"model":"m","input":"hi"',
     CONVERSATIONS: b'"items":[]',
     RERANK: b'"model":"m","query":"hi","documents":["hi"]',
+    MESSAGES: b'"model":"m","max_tokens":9,"messages":[' + _HI + b"]",
 }
 
 
@@ -76,6 +78,18 @@ def _calls(count):
     return lambda: (
         b'{"model":"m","messages":[' + b",".join(each for n in range(count) for each in (call % n, output % n)) + b"]}"
     )
+
+
+def _uses(count):
+    """Return a body with so many tool calls and results of the Messages API."""
+    use = b'{"role":"assistant","content":[{"type":"tool_use","id":"c%d","name":"f","input":{}}]}'
+    result = b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"c%d","content":"ok"}]}'
+    turns = b",".join(each for n in range(count) for each in (use % n, result % n))
+    return lambda: _messages(_HI + b"," + turns)
+
+
+def _messages(turns):
+    return b'{"model":"m","max_tokens":9,"messages":[' + turns + b"]}"
 
 
 def _tool(count):
@@ -151,6 +165,10 @@ ROWS = [
     Row("200 thousand messages", RESPONSES, _input(_HI, 200_000)),
     Row("20 thousand messages", RESPONSES, _input(_HI, 20_000)),
     Row("20 thousand messages, stored", RESPONSES, lambda: b'{"model":"m","input":[' + _joined(20_000, _HI) + b"]}"),
+    Row("500 thousand blocks", MESSAGES, lambda: _messages(b'{"role":"user","content":[' + _joined(500_000, b'{"type":"text","text":"a"}') + b"]}")),
+    Row("9 thousand calls and results", MESSAGES, _uses(9_000)),
+    Row("20 thousand messages", MESSAGES, lambda: _messages(_joined(20_000, _HI))),
+    Row("a text of 32 MB", MESSAGES, lambda: _messages(b'{"role":"user","content":"' + b"a" * 32_000_000 + b'"}')),
     Row("20 items", CONVERSATIONS, lambda: b'{"items":[' + _joined(20, _HI) + b"]}"),
     Row("a schema of 500 thousand members", CHAT, _tool(500_000)),
     Row("a text of 32 MB", CHAT, _text(CHAT, 32_000_000)),
