@@ -26,7 +26,7 @@ from gateway.server.app import create_app
 from gateway.server.http.protocol import ServerConfig
 
 _PACKAGE = str(Path(gateway.__file__).parent)
-_WARM = 20  # chunks, and requests, before the one that counts
+_WARM, _COUNTED = 20, 20  # chunks, and requests: the first ones, and those that count
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _CHAT = "/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 _RESPONSES = "/v1/responses", {"model": "m", "input": "Hi", "store": False}
@@ -74,33 +74,38 @@ def figures() -> Iterator[Figure]:
 
 async def _chunk_path(path: str, body: dict[str, object]) -> PathProfile:
     """Return the path of one chunk that arrives alone, late in a stream."""
-    turns = [asyncio.Event() for _ in range(_WARM)]
+    turns = [asyncio.Event() for _ in range(_WARM + _COUNTED)]
     async with _served(turns) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         _send(writer, path, body)
-        for turn in turns[:-1]:
-            await reader.readuntil(b" word")
-            turn.set()
         await reader.readuntil(b" word")
-        with PathProfile() as profile:
-            turns[-1].set()
-            await reader.readuntil(b" word")
+        profiles = []
+        for turn in turns:
+            with PathProfile() as profile:
+                turn.set()
+                await reader.readuntil(b" word")
+            profiles.append(profile)
         writer.close()
-    return profile
+    return _shortest(profiles)
 
 
 async def _request_path(path: str, body: dict[str, object]) -> PathProfile:
     """Return the path of a whole request on an open connection."""
     async with _served([]) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in range(_WARM):
-            _send(writer, path, body)
-            await _read_body(reader)
-        with PathProfile() as profile:
-            _send(writer, path, body)
-            await _read_body(reader)
+        profiles = []
+        for _ in range(_WARM + _COUNTED):
+            with PathProfile() as profile:
+                _send(writer, path, body)
+                await _read_body(reader)
+            profiles.append(profile)
         writer.close()
-    return profile
+    return _shortest(profiles)
+
+
+def _shortest(profiles: list[PathProfile]) -> PathProfile:
+    """Return the shortest path of those behind the first ones: a timer may run within others."""
+    return min(profiles[_WARM:], key=PathProfile.counts)
 
 
 def _send(writer: asyncio.StreamWriter, path: str, body: dict[str, object]) -> None:
