@@ -137,32 +137,34 @@ def formats(
         raise typer.BadParameter(f"unknown format {name!r}; `gateway formats` lists all formats.")
 
 
+ServerUrl = Annotated[
+    str | None, typer.Argument(metavar="URL", help="Root URL of the server, like http://127.0.0.1:8000.")
+]
+ServerKind = Annotated[
+    str | None, typer.Option(metavar="KIND", help="Kind of the server at the URL; default: detected.")
+]
+Models = Annotated[list[str] | None, typer.Option(metavar="MODEL", help="Examine only this model; may be repeated.")]
+KeyVariable = Annotated[str | None, typer.Option(metavar="VAR", help="Environment variable with the server's API key.")]
+Features = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Check only this feature; may be repeated.")]
+TimeLimit = Annotated[float, typer.Option(metavar="N", min=1, help="Time limit for the whole run, in seconds.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+Write = Annotated[
+    bool,
+    typer.Option("--write", help="Write the findings to the configuration file, without --config to ./gateway.yaml."),
+]
+
+
 @app.command()
 def doctor(  # noqa: PLR0913, PLR0917 - its options
-    url: Annotated[
-        str | None, typer.Argument(metavar="URL", help="Root URL of the server, like http://127.0.0.1:8000.")
-    ] = None,
+    url: ServerUrl = None,
     config: ConfigFile = None,
-    kind: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Kind of the server at the URL; default: detected.")
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Examine only this model; may be repeated.")
-    ] = None,
-    key_env: Annotated[
-        str | None, typer.Option(metavar="VAR", help="Environment variable with the server's API key.")
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Check only this feature; may be repeated.")
-    ] = None,
-    seconds: Annotated[float, typer.Option(metavar="N", min=1, help="Time limit for the whole run, in seconds.")] = 900,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    write: Annotated[
-        bool,
-        typer.Option(
-            "--write", help="Write the findings to the configuration file, without --config to ./gateway.yaml."
-        ),
-    ] = False,
+    kind: ServerKind = None,
+    model: Models = None,
+    key_env: KeyVariable = None,
+    only: Features = None,
+    seconds: TimeLimit = 900,
+    as_json: AsJson = False,
+    write: Write = False,
 ) -> None:
     """Find out which features a server has, by requests to its models.
 
@@ -184,34 +186,37 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
         raise typer.Exit(report_result(examine_servers(wanted, sys.stderr), wanted, as_json=as_json))
 
 
+Recordings = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings, or directories of recordings.")]
+ReplayFormat = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Parse the responses in this format instead of the recorded one.")
+]
+ReplayEndpoint = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Send the requests to this API: chat, responses or messages.")
+]
+PieceSize = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Deliver the responses in pieces of N bytes; or `bytes` (one by one), or `whole`."),
+]
+AsTest = Annotated[bool, typer.Option("--test", help="Turn each recording into a test that expects today's result.")]
+TestDirectory = Annotated[Path, typer.Option(metavar="DIR", help="Directory for the tests.")]
+AsServer = Annotated[bool, typer.Option("--serve", help="Act as the recorded model server; each recording is a model.")]
+ServerAddress = Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that server, with --serve.")]
+ServerPort = Annotated[int, typer.Option(metavar="N", help="Port of that server, with --serve; 0 for any free port.")]
+Timed = Annotated[bool, typer.Option("--timed", help="Replay at the recorded pace.")]
+
+
 @app.command()
 def replay(  # noqa: PLR0913, PLR0917 - its options
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings, or directories of recordings.")],
-    format: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Parse the responses in this format instead of the recorded one.")
-    ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Send the requests to this API: chat, responses or messages."),
-    ] = None,
-    cut: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N", help="Deliver the responses in pieces of N bytes; or `bytes` (one by one), or `whole`."
-        ),
-    ] = None,
-    test: Annotated[
-        bool, typer.Option("--test", help="Turn each recording into a test that expects today's result.")
-    ] = False,
-    into: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the tests.")] = Path("tests/replays"),
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Act as the recorded model server; each recording is a model.")
-    ] = False,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that server, with --serve.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", help="Port of that server, with --serve; 0 for any free port.")
-    ] = 8000,
-    timed: Annotated[bool, typer.Option("--timed", help="Replay at the recorded pace.")] = False,
+    files: Recordings,
+    format: ReplayFormat = None,
+    endpoint: ReplayEndpoint = None,
+    cut: PieceSize = None,
+    test: AsTest = False,
+    into: TestDirectory = Path("tests/replays"),
+    serve: AsServer = False,
+    host: ServerAddress = "127.0.0.1",
+    port: ServerPort = 8000,
+    timed: Timed = False,
 ) -> None:
     """Replay recordings: through this gateway, to compare the results, or as a model server for any client.
 
