@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from msgspec import Raw, Struct, json
 
 from gateway import events as ev
+from gateway.api.whole_encoder import WholeEncoder
 from gateway.events import IN_EACH, Logprob, ToolCallStart, Usage, forward, join_extra, joined
 from gateway.request import Request, ToolName
 from gateway.warnings import Warnings
@@ -74,7 +75,7 @@ _Params = TypeVar("_Params", bound=HasRequest)
 _Choice = TypeVar("_Choice", bound=BodyChoice)
 
 
-class BodyEncoder(ABC, Generic[_Params, _Choice]):
+class BodyEncoder(WholeEncoder, ABC, Generic[_Params, _Choice]):
     """Encode a response as one body, at its end."""
 
     def __init__(self, head: CompletionHead, params: _Params, ledger: Warnings) -> None:
@@ -83,14 +84,6 @@ class BodyEncoder(ABC, Generic[_Params, _Choice]):
         self._usage = _NOTHING
         self._extras: dict[str, Raw] = {}
         self._failed = False
-
-    def start(self) -> bytes:
-        """Return no bytes: the body goes out at the end."""
-        return b""
-
-    def keep_alive(self) -> bytes:
-        """Return no bytes: a whole body has no keep-alive."""
-        return b""
 
     def encode(self, *events: ev.Event) -> bytes:
         """Collect the events, and return no bytes."""

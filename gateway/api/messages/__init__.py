@@ -1,4 +1,4 @@
-"""Serve /v1/messages: a body in, events or one message out."""
+"""Serve /v1/messages: parse a body; encode events as a stream or as one message."""
 
 from gateway.api.messages.encoder import MessageBodyEncoder, MessageStreamEncoder
 from gateway.api.messages.error_paths import block_path
@@ -27,5 +27,5 @@ __all__ = [
 def message_encoder(
     head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs
 ) -> MessageStreamEncoder | MessageBodyEncoder:
-    """Return the encoder that fits what was asked."""
+    """Return the encoder of a stream or of a whole message."""
     return (MessageStreamEncoder if params.request.stream else MessageBodyEncoder)(head, params, ledger, edge)

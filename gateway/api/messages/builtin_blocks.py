@@ -1,4 +1,4 @@
-"""Show calls of tools that run at the gateway as blocks: what is called, and then what came of it.
+"""Encode calls of tools at the gateway as blocks: the call, then its result.
 
 The events have these calls as output items of the Responses API.
 """
@@ -16,7 +16,7 @@ _REQUESTS = {_SEARCH: "web_search_requests", _FETCH: "web_fetch_requests"}  # as
 
 
 def use_start(item: Mapping[str, Any], new_id: Callable[[str], str]) -> JsonObject | None:
-    """Return the block of a call that begins, but for its input; None for an item that the API does not know."""
+    """Return the block of a call without its input; None for an item that the API lacks."""
     if item["type"] == "web_search_call":
         name = _SEARCH if item["action"]["type"] == "search" else _FETCH
         return {"type": "server_tool_use", "id": new_id("srvtoolu_"), "name": name}
@@ -27,13 +27,13 @@ def use_start(item: Mapping[str, Any], new_id: Callable[[str], str]) -> JsonObje
 
 
 def request_counts(names: Iterable[str]) -> dict[str, int]:
-    """Return how many requests calls of these names made, by the names of the usage; empty if none did."""
+    """Return the number of requests of these calls, by the names of the usage; empty for none."""
     counted = Counter(name for name in names if name in _REQUESTS)
     return {_REQUESTS[name]: counted[name] for name in _REQUESTS} if counted else {}
 
 
 def use_result(use: Mapping[str, Any], end: Mapping[str, Any], edge: EncoderInputs) -> JsonObject:
-    """Return the block of what came of a call.  end: the members of its item that tell how it ended."""
+    """Return the result block of a call.  end: the members of its item at the end."""
     failed = end.get("status", "completed") == "failed"
     if use["type"] == "mcp_tool_use":
         content = [{"type": "text", "text": _mcp_text(end)}]

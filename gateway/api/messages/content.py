@@ -18,7 +18,7 @@ Block = dict[str, Any]
 Part = dict[str, Any]
 Content = str | list[Part]
 
-_LIKE_ERROR = 40  # characters in which an error says that it is one
+_LIKE_ERROR = 40  # first characters in which a text may say that it is an error
 
 
 def text_part(text: str) -> Part:
@@ -27,18 +27,18 @@ def text_part(text: str) -> Part:
 
 
 def unknown_tag(type: str, param: str, expected: Iterable[str]) -> BadRequest:
-    """Return the refusal of an object whose `type` is not one of the expected."""
+    """Return the error for an object whose `type` is not an expected one."""
     tags = ", ".join(f"'{tag}'" for tag in expected)
     return refused(f"Input tag '{type}' found using 'type' does not match any of the expected tags: {tags}", param)
 
 
 def listed_blocks(content: str | list[Any]) -> list[Any]:
-    """Return the blocks of a content; a text is one."""
+    """Return the blocks of a content; a string is one text block."""
     return [text_part(content)] if isinstance(content, str) else content
 
 
 def joined_parts(parts: list[Part]) -> Content:
-    """Return the parts as the content of a chat message; a text that is alone is a string."""
+    """Return parts as the content of a chat message; a single text is a string."""
     if not parts:
         return ""
     if len(parts) == 1 and parts[0]["type"] == "text":
@@ -51,7 +51,7 @@ _TYPED = object_of({"type": string})
 
 
 def block_type(block: Any, param: str) -> str:  # noqa: ANN401 - decoded JSON
-    """Return the type of a block; raise BadRequest if it has none."""
+    """Return the type of a block.  Raise BadRequest if it has none."""
     _TYPED(block, param)
     type: str = block["type"]
     return type
@@ -63,7 +63,7 @@ class _PartType(Struct, frozen=True):
 
 
 def content_parts(content: str | list[Any], param: str, types: Mapping[str, _PartType], ledger: Warnings) -> list[Part]:
-    """Return the parts of a content whose blocks are of these types; empty texts are left out."""
+    """Return the parts of a content whose blocks have these types, without empty texts."""
     parts: list[Part] = []
     for i, block in enumerate(listed_blocks(content)):
         parts += block_parts(block, f"{param}[{i}]", types, ledger)
@@ -71,7 +71,7 @@ def content_parts(content: str | list[Any], param: str, types: Mapping[str, _Par
 
 
 def block_parts(block: Any, param: str, types: Mapping[str, _PartType], ledger: Warnings) -> list[Part]:  # noqa: ANN401 - decoded JSON
-    """Return the parts of one block; raise BadRequest for another type, or members that are wrong."""
+    """Return the parts of one block.  Raise BadRequest for another type or invalid members."""
     type = block_type(block, param)
     row = types.get(type)
     if not row:
@@ -81,7 +81,7 @@ def block_parts(block: Any, param: str, types: Mapping[str, _PartType], ledger: 
 
 
 def result_content(block: Block, param: str, ledger: Warnings) -> Content:
-    """Return what a tool_result says: one text, or parts where there are images or files in it."""
+    """Return the content of a tool_result: one text, or parts if it has images or files."""
     parts = content_parts(block.get("content") or [], f"{param}.content", RESULT, ledger)
     if all(part["type"] == "text" for part in parts):
         text = "\n".join(part["text"] for part in parts)
@@ -91,7 +91,7 @@ def result_content(block: Block, param: str, ledger: Warnings) -> Content:
 
 
 def _needs_mark(block: Block, text: str) -> bool:
-    """Return True for an error that does not say so, as a chat has no mark for errors."""
+    """Return True for an error whose text does not say so: chat messages have no flag for errors."""
     return block.get("is_error") is True and "error" not in text[:_LIKE_ERROR].casefold()
 
 
@@ -131,7 +131,7 @@ def _data_url(source: Block) -> str:
 
 
 def _missing_file(what: str, source: Block, ledger: Warnings) -> list[Part]:
-    """Tell the model of a file that was uploaded to another service."""
+    """Tell the model about a file that was uploaded to another service."""
     ledger.add("dropped", f"{what}.source.file_id")
     return [text_part(f"[{what} {source['file_id']}: not available]")]
 
@@ -170,7 +170,7 @@ def _tool_reference(block: Block, _: str, ledger: Warnings) -> list[Part]:
 
 
 def _browser_state(block: Block, _: str, ledger: Warnings) -> list[Part]:
-    """Tell the model what the block says in JSON, as no template knows it."""
+    """Give the model the block as JSON, as no template knows it."""
     ledger.add("translated", "browser_state")
     attributes = {name: value for name, value in block.items() if name not in ("type", "cache_control")}
     return [text_part(json.encode(attributes).decode())]

@@ -21,6 +21,7 @@ from gateway.api.messages.params import MessageHead, MessageParams
 from gateway.api.messages.thinking import sealable
 from gateway.api.responses.objects import url_citation
 from gateway.api.responses.params import EncoderInputs
+from gateway.api.whole_encoder import WholeEncoder
 from gateway.events import Event
 from gateway.warnings import Warnings
 
@@ -33,7 +34,7 @@ _REDACTED = "redacted_thinking"
 class MessageBuilder:
     """Fold events into content blocks; at most one is open.
 
-    failed: the backend failed, and the client has been told.
+    failed: the backend failed, and the client has the error.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class MessageBuilder:
         self._open: OutputBlock | None = None
         self._use: JsonObject | None = None  # the open call of a tool at the gateway
         self._blank: list[str] = []  # white space that a text may begin with
-        self._has_text = self._after_call = False  # a text has begun; the last block is about a call
-        self._called = self._cut = False  # a call went out that can be run; the last one came to no end
+        self._has_text = self._after_call = False  # a text has begun; the last block belongs to a call
+        self._called = self._cut = False  # a complete call was sent; the last call is incomplete
         self._refusals: list[str] = []
         self._reason, self._matched = "stop", ""
         self._usage: ev.Usage | None = None
@@ -65,7 +66,7 @@ class MessageBuilder:
                 arm(self, event)
 
     def started(self) -> JsonObject:
-        """Return the message as it begins."""
+        """Return the message at its beginning."""
         return started_message(self._head, self._usage)
 
     def message(self) -> JsonObject:
@@ -73,7 +74,7 @@ class MessageBuilder:
         return message_object(self._head, self._content, self.ending(), message_usage(*self._counts()))
 
     def counts(self) -> JsonObject:
-        """Return the usage so far, an estimate where the backend did not count."""
+        """Return the usage so far; estimated if the backend did not count."""
         return usage_counts(*self._counts())
 
     def _counts(self) -> tuple[ev.Usage, dict[str, int]]:
@@ -81,11 +82,11 @@ class MessageBuilder:
         return usage, builtin_blocks.request_counts(self._server_uses)
 
     def ending(self) -> JsonObject:
-        """Return the members that say why the message ended."""
+        """Return the members for the end of the message."""
         return self._ending().members()
 
     def note_cut_call(self) -> None:
-        """Report that the input of a call which the limit cut is what could be read of it."""
+        """Warn if the limit cut a call, whose input is then its readable beginning."""
         if self._cut and self._reason == "length":
             self._ledger.add("repaired", _ARGUMENTS)
 
@@ -116,7 +117,7 @@ class MessageBuilder:
             self._open = None
 
     def _begin_block(self, *, call: bool = False) -> int:
-        """End what is open, and return the index of the next block."""
+        """End the open block, and return the index of the next one."""
         self._end_block()
         self._after_call = call
         return len(self._content)
@@ -126,7 +127,7 @@ class MessageBuilder:
         self._end_block()
 
     def _begin_text(self) -> TextBlock:
-        """Return the open text, or a new one, which begins with the white space that was held back."""
+        """Return the open text block, or a new one that begins with delayed white space."""
         if type(self._open) is TextBlock:
             return self._open
         self._open = text = TextBlock(self._events, self._begin_block())
@@ -136,12 +137,12 @@ class MessageBuilder:
         return text
 
     def _settle_blank(self, *, call: bool = False) -> None:
-        """Keep white space beside other text; alone or next to a call it is a block that clients may not send back."""
+        """Keep white space beside other text; clients may not send a blank text block back."""
         if any(self._blank) and self._has_text and not (call or self._after_call):
             self._begin_text()
         self._blank.clear()
 
-    # what the model says
+    # the output of the model
 
     def _text(self, e: ev.TextDelta) -> None:
         if type(self._open) is TextBlock:
@@ -209,7 +210,7 @@ class MessageBuilder:
         item = json.decode(e.item)
         self._use = use = builtin_blocks.use_start(item, self._edge.new_id)
         if not use:
-            if item["type"] != "mcp_list_tools":  # which is no business of the client's
+            if item["type"] != "mcp_list_tools":  # of the gateway alone
                 self._ledger.add("dropped", item["type"])
             return
         self._settle_blank(call=True)
@@ -229,7 +230,7 @@ class MessageBuilder:
             self._server_uses.append(use["name"])
         self._use = None
 
-    # the end, and what stands beside the content
+    # the end, and members beside the content
 
     def _finish(self, e: ev.Finish) -> None:
         self._settle_blank()
@@ -252,7 +253,7 @@ class MessageBuilder:
         self._events.write_error(e.problem, self._head.request_id)
 
     def _nothing(self, _: ev.Event) -> None:
-        """Pass over what has no event here: inputs that are plain text, and the start of a tool at the gateway."""
+        """Ignore an event without a counterpart: plain text input, and the start of a tool at the gateway."""
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
         ev.TextDelta: _text,
@@ -299,7 +300,7 @@ class MessageStreamEncoder:
         return self._events.take()
 
     def keep_alive(self) -> bytes:
-        """Return an event that clients pass over."""
+        """Return an event that clients ignore."""
         return PING
 
     def stored_object(self) -> None:
@@ -315,20 +316,15 @@ class MessageStreamEncoder:
         return self._events.take()
 
 
-class MessageBodyEncoder:
+class MessageBodyEncoder(WholeEncoder):
     """Encode a message as one body."""
 
     def __init__(self, head: MessageHead, params: MessageParams, ledger: Warnings, edge: EncoderInputs) -> None:
         self._builder = MessageBuilder(head, params, ledger, edge, NullBlockEventWriter())
 
-    def start(self) -> bytes:
-        return b""
-
     def encode(self, *events: Event) -> bytes:
+        """Collect events of one type, and return no bytes."""
         self._builder.take(*events)
-        return b""
-
-    def keep_alive(self) -> bytes:
         return b""
 
     def stored_object(self) -> None:

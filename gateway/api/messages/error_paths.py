@@ -1,4 +1,4 @@
-"""Find the block of a body that an error about a part of a chat message is about."""
+"""Find the block of a body that an error means, from the part of a chat message that the error names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,21 +12,24 @@ _BLOCK = re.compile(r"messages\[\d+\](?:\.content\[\d+\]){0,2}")
 
 
 def block_path(body: Mapping[str, Any], messages: Sequence[Message], param: str) -> str | None:
-    """Return the path of the block that the part at a path of the chat messages was read from; None for no such block.
+    """Return the path of the block that a part of the chat messages comes from; None without such a block.
 
-    The block is the first one with the same image, file or text.
+    param: the path of the part.  The block is the first one with the same image, file or text.
     """
     found = _PART.match(param)
     if not found:
         return None
-    value = _said(messages[int(found[1])]["content"][int(found[2])])
-    path = next(paths_of(body["messages"], "messages", value), None) if value else None
+    try:
+        value = _part_value(messages[int(found[1])]["content"][int(found[2])])
+    except (IndexError, TypeError):  # a backend may name a part that it does not have
+        return None
+    path = next(paths_of(body.get("messages"), "messages", value), None) if value else None
     block = _BLOCK.match(path) if path else None
     return block[0] if block else None
 
 
-def _said(part: Mapping[str, Any]) -> str:
-    """Return the text, the address or the data of a part; "" for none."""
+def _part_value(part: Mapping[str, Any]) -> str:
+    """Return the text, the URL or the data of a part; "" for another one."""
     match part:
         case {"type": "image_url", "image_url": {"url": str(url)}}:
             return _data(url)
@@ -40,5 +43,5 @@ def _said(part: Mapping[str, Any]) -> str:
 
 
 def _data(url: str) -> str:
-    """Return what follows the head of a data URL; any other one as it is."""
+    """Return the data of a data URL; any other URL unchanged."""
     return url.partition(",")[2] if url.startswith("data:") else url

@@ -24,7 +24,7 @@ _TYPES = {
     504: "timeout_error",
     _OVERLOADED: "overloaded_error",
 }
-_DETAILED = frozenset((THREAD_UNSUPPORTED,))  # codes that clients look for
+_DETAILED = frozenset((THREAD_UNSUPPORTED,))  # codes that clients read
 _BUSY = (429, 503)
 _INDEX = re.compile(r"\[(\d+)\]")
 _LEAD = re.compile(r"Invalid (?:type for |value for )?'[^']*': ")
@@ -32,11 +32,11 @@ _QUOTED = re.compile(r"'([^']+)'")
 _TOO_LONG = "prompt is too long"
 _WINDOW = re.compile(r"(?:context|window|maximum|max_model_len|n_ctx)\D{1,40}(\d+)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
-_LONGEST = 2000  # characters of a message in which numbers are looked for
+_LONGEST = 2000  # characters of a message that are searched for numbers
 
 
 def refused(text: str, param: str, code: str = "invalid_value") -> BadRequest:
-    """Return a refusal in the words of Anthropic's API.  param: the path, with list indexes in brackets."""
+    """Return an error in the form of Anthropic's API.  param: the path, with list indexes in brackets."""
     return BadRequest(f"{dotted_path(param)}: {text}", code=code, param=param)
 
 
@@ -51,19 +51,19 @@ def error_status(problem: Problem) -> int:
 
 
 def error_body(problem: Problem, request_id: str) -> bytes:
-    """Return the body of a response that is an error."""
+    """Return the body of an error response."""
     status = error_status(problem)
     type = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return json.encode(_error_object(type, problem, request_id))
 
 
 def stream_error(problem: Problem, request_id: str) -> ErrorObject:
-    """Return the payload of an error amid a stream, where no status says more."""
+    """Return the payload of an error amid a stream, which has no status."""
     return _error_object("overloaded_error" if problem.status in _BUSY else "api_error", problem, request_id)
 
 
 def error_message(problem: Problem) -> str:
-    """Return the message: the words that clients act on, or the path and what is wrong there."""
+    """Return the message: the words that clients act on, or the path with its error."""
     text, path = problem.message, dotted_path(problem.param or "")
     if problem.code == "context_length_exceeded":
         return _too_long(text)
@@ -85,7 +85,7 @@ def _error_object(type: str, problem: Problem, request_id: str) -> ErrorObject:
 
 
 def _too_long(text: str) -> str:
-    """Name the tokens of the prompt and of the window, where the backend did."""
+    """Return the message of an overlong prompt, with the backend's numbers if it gives any."""
     if text.lower().startswith(_TOO_LONG):
         return text
     found = _WINDOW.search(text[:_LONGEST])

@@ -16,7 +16,7 @@ _END = b"}}\n\n"
 
 
 def delta_prefix(index: int, type: str, member: str) -> bytes:
-    """Return the bytes that all deltas of one block share: all before their text."""
+    """Return the bytes before the text, which all deltas of one block share."""
     before = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":'
     return before % (index, type.encode(), member.encode())
 
@@ -36,12 +36,12 @@ class BlockEventWriter:
         self._out += [b"%b%b%b" % (prefix, encode(text), _END) for text in texts]
 
     def write_error(self, problem: Problem, request_id: str) -> None:
-        """Write an error, after which nothing follows."""
+        """Write an error, the last event."""
         event = stream_error(problem, request_id)
         self._out.append(b"event: error\ndata: %b\n\n" % encode(event))
 
     def write_warnings(self, entries: str) -> None:
-        """Write warnings as a comment, which clients pass over."""
+        """Write warnings as a comment, which clients ignore."""
         if entries:
             self._out.append(b": gateway-warnings %b\n\n" % entries.encode())
 
@@ -53,7 +53,7 @@ class BlockEventWriter:
 
 
 class NullBlockEventWriter(BlockEventWriter):
-    """A writer without a reader."""
+    """A writer for a whole message, which drops all events."""
 
     def write_event(self, type: str, **members: object) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Order what was said before: results right behind their calls, and thoughts with what they led to."""
+"""Order the past of a conversation: results right behind their tool calls, and reasoning with what it led to."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -22,9 +22,9 @@ _DANGLING = (
 
 
 class PastToolUse(Struct):
-    """A call of the past: its id, what a chat message says of it, and its result.
+    """A past tool call: its id, its entry in a chat message, and its result.
 
-    by_server: it was made and answered on the server's side.
+    by_server: a tool on the server's side ran it.
     """
 
     id: str
@@ -36,7 +36,7 @@ class PastToolUse(Struct):
 class PastAssistantMessage(Struct):
     """Blocks that become one chat message of the assistant.
 
-    param: of the message that they stand in; turn: the number of the turn that it belongs to.
+    param: the path of the client's message; turn: the number of its turn.
     """
 
     param: str
@@ -44,15 +44,15 @@ class PastAssistantMessage(Struct):
     texts: list[str] = []
     thoughts: list[PastThought] = []
     calls: list[PastToolUse] = []
-    parted: bool = False  # something else stands behind the last text
+    parted: bool = False  # another block follows the last text
 
     @property
     def over(self) -> bool:
-        """True if what the assistant says next has seen the results of its calls."""
+        """True if the next block of the assistant comes after the results of these calls."""
         return bool(self.calls) and all(call.output is not None for call in self.calls)
 
     def say(self, text: str) -> None:
-        """Add a text; one that something else parts from the text before begins a paragraph."""
+        """Add a text; a text behind another block begins a paragraph."""
         if self.parted and self.texts and not (self.texts[-1][-1:].isspace() or text[:1].isspace()):
             self.texts.append("\n\n")
         self.texts.append(text)
@@ -60,43 +60,43 @@ class PastAssistantMessage(Struct):
 
 
 class MessageHistory:
-    """Take what the blocks say in their order.
+    """Collect blocks in their order.
 
-    kept_turns: the number of turns whose thoughts go back, from the last; None: all.
-    repairs: a call without a result gets one, instead of an error.
+    kept_turns: the number of last turns whose reasoning goes back to the model; None: all.
+    repairs: a call without a result gets an empty one, instead of an error.
     """
 
     def __init__(self, reader: ThoughtReader, kept_turns: int | None = None, *, repairs: bool = False) -> None:
         self.reader, self.ledger = reader, reader.ledger
         self._kept_turns, self._repairs = kept_turns, repairs
-        self._said: list[Message | PastAssistantMessage] = []
+        self._entries: list[Message | PastAssistantMessage] = []
         self._calls: dict[str, PastToolUse] = {}
         self._current: PastAssistantMessage | None = None
         self._turn = 0
 
     def add(self, role: str, content: Content) -> None:
-        """Add a message that is not the assistant's; the user's begins a turn."""
+        """Add a message that is not the assistant's; one of the user begins a turn."""
         self._turn += role == "user"
-        self._said.append({"role": role, "content": content})
+        self._entries.append({"role": role, "content": content})
 
     def begin_assistant(self, param: str) -> None:
         """Begin a message of the assistant."""
         self._current = PastAssistantMessage(param, self._turn)
-        self._said.append(self._current)
+        self._entries.append(self._current)
 
     def say(self, text: str) -> None:
         """Add a text of the assistant."""
         self._speaking().say(text)
 
     def think(self, thought: PastThought) -> None:
-        """Add a thought of the assistant; an empty one only parts the texts around it."""
+        """Add reasoning of the assistant; empty reasoning only separates the texts around it."""
         speaking = self._speaking()
         speaking.parted = True
         if thought.text or thought.blocks:
             speaking.thoughts.append(thought)
 
     def call(self, call: PastToolUse, param: str) -> None:
-        """Add a call; raise BadRequest if another one of the same id waits for its result."""
+        """Add a tool call.  Raise BadRequest if another one with the same id waits for its result."""
         before = self._calls.get(call.id)
         if before and before.output is None:
             raise refused("`tool_use` ids must be unique", f"{param}.id")
@@ -106,14 +106,14 @@ class MessageHistory:
         self._calls[call.id] = call
 
     def answer(self, id: str, output: Content, param: str) -> None:
-        """Set the result of a call, wherever it stands; raise BadRequest if there is no such call before it."""
+        """Set the result of a tool call.  Raise BadRequest if no earlier call has this id."""
         call = self._calls.get(id)
         if not call:
             raise refused(_UNMATCHED.format(id), param)
         self._answer(call, output)
 
     def answer_by_server(self, id: str, output: Content, type: str) -> None:
-        """Set the result of a call on the server's side; one without its call says nothing to a model."""
+        """Set the result of a call on the server's side; a result without its call is dropped with a warning."""
         call = self._calls.get(id)
         if call:
             self._answer(call, output)
@@ -121,21 +121,21 @@ class MessageHistory:
             self.ledger.add("dropped", type)
 
     def replace_with_summary(self, text: str) -> None:
-        """Put a summary in the place of all that was said before, but for what the model was told to do."""
+        """Replace all earlier messages but the leading instructions with a summary."""
         param = self._speaking().param
-        self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in LEADING]
+        self._entries = [one for one in self._entries if isinstance(one, dict) and one["role"] in LEADING]
         self._calls.clear()
-        self._said.append(summary_message(text))
+        self._entries.append(summary_message(text))
         self.begin_assistant(param)
 
     def messages(self) -> list[Message]:
-        """Return all chat messages; raise BadRequest for a call that was never answered."""
-        thinking = sorted({one.turn for one in self._said if isinstance(one, PastAssistantMessage) and one.thoughts})
+        """Return all chat messages.  Raise BadRequest for a call without a result."""
+        thinking = sorted({one.turn for one in self._entries if isinstance(one, PastAssistantMessage) and one.thoughts})
         kept = {*(thinking if self._kept_turns is None else thinking[-self._kept_turns :])}
-        speakers = [i for i, one in enumerate(self._said) if not isinstance(one, dict) or one["role"] != "system"]
+        speakers = [i for i, one in enumerate(self._entries) if not isinstance(one, dict) or one["role"] != "system"]
         last = speakers[-1] if speakers else -1
         messages: list[Message] = []
-        for i, one in enumerate(self._said):
+        for i, one in enumerate(self._entries):
             if isinstance(one, PastAssistantMessage):
                 messages += self._spoken(one, thoughts=one.turn in kept, last=i == last)
             else:
@@ -143,7 +143,7 @@ class MessageHistory:
         return messages
 
     def _speaking(self) -> PastAssistantMessage:
-        """Return the message that the assistant's next block belongs to."""
+        """Return the message for the assistant's next block."""
         assert self._current
         if self._current.over:
             self.begin_assistant(self._current.param)
@@ -171,7 +171,7 @@ class MessageHistory:
                 yield {"role": "tool", "tool_call_id": call.id, "content": call.output}
 
     def _is_settled(self, call: PastToolUse, param: str, *, last: bool) -> bool:
-        """Return True for a call that goes back; False for one of the server that came to nothing."""
+        """Return True for a call that goes back to the model; False for one on the server without a result."""
         if call.output is not None:
             return True
         if call.by_server:
@@ -187,7 +187,7 @@ class MessageHistory:
 
 
 def _thought_fields(thoughts: Iterable[PastThought]) -> Message:
-    """Return the thoughts as fields of the message that they led to."""
+    """Return reasoning as fields of the message that it led to."""
     text = "\n\n".join(thought.text for thought in thoughts if thought.text)
     blocks = [block for thought in thoughts for block in thought.blocks]
     fields = {"reasoning_content": text, "thinking_blocks": blocks}

@@ -1,4 +1,4 @@
-"""Read the messages of a request: each type of block, what is required of it and what becomes of it."""
+"""Read the messages of a request: the members that each type of block needs, and its conversion."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,19 +15,19 @@ _BILLING = "x-anthropic-billing-header:"
 
 
 def system_text(value: str | list[Any], history: MessageHistory) -> str:
-    """Return the text of `system`, without the blocks that clients add for accounting."""
+    """Return the text of `system`, without the accounting blocks that clients add."""
     parts = content.content_parts(value, "system", _SYSTEM_TEXTS, history.ledger)
     texts = (part["text"] for part in parts)
     return "\n\n".join(text for text in texts if isinstance(value, str) or not text.startswith(_BILLING))
 
 
 def read_message(history: MessageHistory, message: dict[str, Any], param: str) -> None:
-    """Read one message; raise BadRequest for a block that its role does not have."""
+    """Read one message.  Raise BadRequest for a block that its role does not allow."""
     _READERS[message["role"]](history, message["content"], f"{param}.content")
 
 
 def _read_user(history: MessageHistory, given: str | list[Any], param: str) -> None:
-    """Read what the user says; the results in it belong to their calls, wherever these stand."""
+    """Read a message of the user; its tool results join their calls."""
     parts: list[Part] = []
     results = 0
     for i, block in enumerate(listed_blocks(given)):
@@ -75,7 +75,7 @@ def _text(history: MessageHistory, block: Block, _: str) -> None:
 
 
 def _shown(history: MessageHistory, block: Block, param: str) -> None:
-    """Read what only users have in other services; a model cannot have said anything but its text."""
+    """Read a block of the user inside an assistant message; only its text goes to the model."""
     for part in content.block_parts(block, param, content.USER, history.ledger):
         if part["type"] == "text":
             history.say(part["text"])
@@ -113,7 +113,7 @@ def _redacted_thinking(history: MessageHistory, block: Block, _: str) -> None:
 
 
 def _compaction(history: MessageHistory, block: Block, _: str) -> None:
-    """Read a summary of what was said before: one that the gateway sealed, or the text of another service."""
+    """Read a summary of earlier messages: the gateway's own, sealed, or the text of another service."""
     text = block.get("content") or ""
     opened = history.reader.open(text) if text else None
     if text:

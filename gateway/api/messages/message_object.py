@@ -1,4 +1,4 @@
-"""Build the members of a message that are not content: its head, its usage and why it ended."""
+"""Build the members of a message beside its content: its head, its usage and its end."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,14 +12,14 @@ JsonObject = dict[str, Any]
 
 
 class MessageEnding(Struct, frozen=True):
-    """Why a message ended.  sequence: the stop sequence that ended it; refusal: the text of one, None for none."""
+    """The end of a message.  sequence: the matched stop sequence; refusal: the text of a refusal, None for none."""
 
     reason: str
     sequence: str | None = None
     refusal: str | None = None
 
     def members(self) -> JsonObject:
-        """Return the members of a message, and of a `message_delta`, that say so."""
+        """Return the members of a message, and of a `message_delta`, for this end."""
         members: JsonObject = {"stop_reason": self.reason, "stop_sequence": self.sequence}
         if self.reason == "refusal":
             members["stop_details"] = {"type": "refusal", "category": None, "explanation": self.refusal}
@@ -33,7 +33,7 @@ def message_object(head: MessageHead, content: list[JsonObject], ending: JsonObj
 
 
 def started_message(head: MessageHead, usage: Usage | None) -> JsonObject:
-    """Return the message as it begins.  usage: what the backend has counted by now; None: nothing."""
+    """Return the message at its beginning.  usage: the counts of the backend so far; None: none."""
     counted = usage or Usage(head.input_tokens, 0)
     beginning = Usage(counted.prompt, 0, counted.cached, 0, counted.kept)
     return message_object(head, [], {"stop_reason": None, "stop_sequence": None}, message_usage(beginning, {}))
@@ -45,9 +45,9 @@ def message_usage(usage: Usage, server_uses: Mapping[str, int]) -> JsonObject:
 
 
 def usage_counts(usage: Usage, server_uses: Mapping[str, int]) -> JsonObject:
-    """Return the usage of a `message_delta`, in which the cached tokens are not among the input tokens.
+    """Return the usage of a `message_delta`; cached tokens are not among the input tokens.
 
-    server_uses: how many requests the gateway's own tools made, by all of the API's names for them; empty for none.
+    server_uses: the number of requests of the gateway's own tools, by the names of the API; empty for none.
     """
     counts: JsonObject = {
         "input_tokens": max(usage.prompt - usage.cached - usage.kept, 0),

@@ -9,12 +9,12 @@ from gateway.api.messages.errors import refused
 
 JsonObject = dict[str, Any]
 
-_CREATED = "2026-01-01T00:00:00Z"  # of every model: when one was made is unknown
+_CREATED = "2026-01-01T00:00:00Z"  # of each model, as the real time is unknown
 _FEW, _MAX = 20, 1000
 
 
 class ModelSummary(Struct, frozen=True):
-    """id: a name or an alias; window: tokens of its context, None where it is unknown."""
+    """A model.  id: a name or an alias; window: its context length in tokens, None: unknown."""
 
     id: str
     window: int | None = None
@@ -36,9 +36,9 @@ class ModelSummary(Struct, frozen=True):
 def model_page(
     models: Sequence[ModelSummary], limit: str | None = None, after_id: str | None = None, before_id: str | None = None
 ) -> JsonObject:
-    """Return one page of models; raise BadRequest for an invalid limit.
+    """Return one page of models.  Raise BadRequest for an invalid limit.
 
-    limit, after_id, before_id: as they stand in the query; a name that is not listed has nothing before or behind it.
+    limit, after_id, before_id: from the query; no model is before or behind an unknown name.
     """
     most = _limit(limit)
     names = [model.id for model in models]

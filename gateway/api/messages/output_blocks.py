@@ -1,6 +1,6 @@
-"""Build the content blocks of a message.  A block begins by being made, and ends by `close`, which returns the whole.
+"""Build the content blocks of a message.  A block begins when it is made, and ends with `close`.
 
-A block owns its index, and only while it is there can anything be added to it: that keeps the order of events legal.
+Only an open block can write deltas, which keeps the order of events legal.
 """
 
 from abc import ABC, abstractmethod
@@ -20,35 +20,36 @@ _lenient = JSONDecoder(strict=False)
 
 
 class OutputBlock(ABC):
-    """start: the block as it begins."""
+    """An open block.  start: the block at its beginning."""
 
     def __init__(self, events: BlockEventWriter, index: int, start: JsonObject) -> None:
         self._events, self._index, self._start = events, index, start
         events.write_event("content_block_start", index=index, content_block=start)
 
     def close(self) -> JsonObject:
-        """End the block; return it as a whole message holds it."""
+        """End the block; return it as a whole message has it."""
         block = self._whole()
         self._events.write_event("content_block_stop", index=self._index)
         return block
 
     @abstractmethod
     def _whole(self) -> JsonObject:
-        """Return the whole block, after the deltas that end it."""
+        """Return the whole block, after its last deltas."""
 
     def _write_delta(self, type: str, **members: object) -> None:
         self._events.write_event("content_block_delta", index=self._index, delta={"type": type, **members})
 
 
 class CompleteBlock(OutputBlock):
-    """A block that is whole when it begins."""
+    """A block that is whole at its beginning."""
 
     def _whole(self) -> JsonObject:
+        """Return the whole block, after its last deltas."""
         return self._start
 
 
 class StreamedBlock(OutputBlock):
-    """A block with a text that comes in deltas.  delta: the type of a delta, and the member with its text."""
+    """A block with a text in deltas.  delta: the type of a delta, and the member with its text."""
 
     delta: ClassVar[tuple[str, str]]
 
@@ -58,7 +59,7 @@ class StreamedBlock(OutputBlock):
         self._prefix = delta_prefix(index, *self.delta)
 
     def add(self, *texts: str) -> None:
-        """Add texts, each as a delta of its own."""
+        """Write each text as a delta."""
         self._pieces += texts
         self._events.write_deltas(self._prefix, texts)
 
@@ -76,17 +77,18 @@ class TextBlock(StreamedBlock):
         self._citations: list[JsonObject] = []
 
     def cite(self, citation: JsonObject) -> None:
-        """Add the source of what was just said."""
+        """Add a source of the text so far."""
         self._citations.append(citation)
         self._write_delta("citations_delta", citation=citation)
 
     def _whole(self) -> JsonObject:
+        """Return the whole block, after its last deltas."""
         cited = {"citations": self._citations} if self._citations else {}
         return {"type": "text", "text": self._joined(), **cited}
 
 
 class ThinkingBlock(StreamedBlock):
-    """The reasoning of the model.  shown: with its text; seal: makes the signature of the text and the signed parts."""
+    """The reasoning of the model.  shown: with its text; seal: makes the signature of text and signed parts."""
 
     delta = ("thinking_delta", "thinking")
 
@@ -97,7 +99,7 @@ class ThinkingBlock(StreamedBlock):
         self._signed: list[dict[str, Any]] = []
 
     def add_reasoning(self, thought: ReasoningDelta) -> None:
-        """Add a piece of the thought, or what the upstream signed it with."""
+        """Add reasoning, or the upstream's signature."""
         if thought.text and self._shown:
             self.add(thought.text)
         elif thought.text:
@@ -106,6 +108,7 @@ class ThinkingBlock(StreamedBlock):
             self._signed.append(part)
 
     def _whole(self) -> JsonObject:
+        """Return the whole block, after its last deltas."""
         text = self._joined()
         signature = self._seal(text, self._signed)
         self._write_delta("signature_delta", signature=signature)
@@ -113,7 +116,7 @@ class ThinkingBlock(StreamedBlock):
 
 
 class ToolUseBlock(StreamedBlock):
-    """A call; `complete` is False for arguments that are no object."""
+    """A tool call; `complete` is False if its arguments are not an object."""
 
     delta = ("input_json_delta", "partial_json")
 
@@ -122,6 +125,7 @@ class ToolUseBlock(StreamedBlock):
         self.complete = True
 
     def _whole(self) -> JsonObject:
+        """Return the whole block, after its last deltas."""
         if not any(self._pieces):
             self.add("{}")
         text = self._joined()
@@ -129,9 +133,9 @@ class ToolUseBlock(StreamedBlock):
 
 
 def readable_object(text: str) -> JsonObject:
-    """Return the longest object that can be read from the beginning of a text; an empty one if no object can be read.
+    """Return the longest object at the beginning of a text; an empty one if no object can be read.
 
-    A string that was cut is left out, as clients leave it out of a stream: half a path is another path.
+    A string that was cut is left out, as clients do: half a path is another path.
     """
     try:
         value, _ = _lenient.raw_decode(text.lstrip())
@@ -142,7 +146,7 @@ def readable_object(text: str) -> JsonObject:
 
 
 def _prefix_value(text: str) -> Any:  # noqa: ANN401 - decoded JSON
-    """Return the value of a text whose end is missing; None for no value."""
+    """Return the value of a text without its end; None for no value."""
     try:
         return from_json(text, allow_partial=True)
     except ValueError:

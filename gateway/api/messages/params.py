@@ -1,4 +1,4 @@
-"""Define and check the parameters of a message: what each may be, and what of them the encoder needs."""
+"""Define and check the parameters of a message, and those that its encoder needs."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ from gateway.api.validation import (
 from gateway.request import Request
 
 THINKS = ("enabled", "adaptive", "between_tools")
-# Members without an effect on the answer of a local model.
+# Members without an effect on a local model.
 IDLE = frozenset(
     ("cache_control", "service_tier", "speed", "inference_geo", "user_profile_id", "workspace_id", "diagnostics")
 )
-# Members that nothing here can do.
+# Members for features that the gateway lacks.
 UNDONE = frozenset(("container", "fallbacks", "task_budget"))
-# Members of a chat completion for which a message has another word, or no place.
+# Members of a chat completion with another name in a message, or without a place.
 _OF_CHAT = frozenset(
     ("audio", "function_call", "functions", "logprobs", "max_completion_tokens", "modalities", "n", "store",
      "stream_options", "top_logprobs")
@@ -36,12 +36,12 @@ _OF_CHAT = frozenset(
 
 
 class MessageParams(Struct, frozen=True, kw_only=True):
-    """A message as the client asked for it.
+    """The parsed parameters of a message.
 
     hosted: the tools that run at the gateway.
-    sticky: the client's own name for what should meet at the same backend; None: it gave none.
-    stop_sequences: those that the client named.
-    shows_thinking: thinking blocks have their text, and not only their signature.
+    sticky: the client's own name for requests that should reach the same backend; None: none.
+    stop_sequences: the client's stop sequences.
+    shows_thinking: thinking blocks have their text, not only their signature.
     """
 
     request: Request
@@ -54,10 +54,10 @@ class MessageParams(Struct, frozen=True, kw_only=True):
 class MessageHead(Struct, frozen=True):
     """The members that are the same in all of a message.  `model` as the client named it.
 
-    request_id: repeated in an error amid the stream.
-    input_tokens: an estimate for the beginning, where the backend has not counted yet.
-    window: tokens of the model's context; None: unknown.
-    hidden: the operator shows no client any reasoning.
+    request_id: for an error amid the stream.
+    input_tokens: an estimate for the beginning, before the backend has counted.
+    window: the context length of the model in tokens; None: unknown.
+    hidden: the operator hides all reasoning.
     """
 
     id: str
@@ -107,12 +107,12 @@ _KNOWN = frozenset((*_REQUIRED, *_LIMIT, *_OPTIONAL, *IDLE, *UNDONE))
 
 
 def check_params(body: dict[str, Any], *, counts: bool) -> None:
-    """Raise BadRequest for what the API does not allow.  counts: the prompt is counted only, so no limit is needed."""
+    """Raise BadRequest for invalid parameters.  counts: the prompt is only counted, so no limit is needed."""
     (_check_counted if counts else _check)(body, "")
 
 
 def further_fields(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the members that the API does not have, and the names of those that have no place in a message.
+    """Return the members that the API lacks, and the names of those that have no place in a message.
 
     Raise BadRequest for an invalid member of a chat completion.
     """

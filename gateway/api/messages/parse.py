@@ -24,22 +24,19 @@ _THREADS = "Message threads are not supported by this gateway: send the whole co
 
 
 def parse_message(body: dict[str, Any], settings: ParseSettings, ledger: Warnings) -> MessageParams:
-    """Return a message as its client asked for it.
-
-    Raise BadRequest for what the API does not allow, or the gateway cannot do.
-    """
+    """Parse a message.  Raise BadRequest for a body that the API refuses, or the gateway cannot serve."""
     check_params(body, counts=False)
     return _params(body, settings, ledger, body["max_tokens"])
 
 
 def parse_token_count(body: dict[str, Any], settings: ParseSettings, ledger: Warnings) -> MessageParams:
-    """Return a message whose prompt is only counted; raise BadRequest likewise."""
+    """Parse a message whose prompt is only counted.  Raise BadRequest likewise."""
     check_params(body, counts=True)
     return _params(body, settings, ledger, None)
 
 
 def _params(body: dict[str, Any], settings: ParseSettings, ledger: Warnings, max_tokens: int | None) -> MessageParams:
-    """max_tokens: 0 where only the cache is to be filled; None where the prompt is only counted."""
+    """Return the parameters.  max_tokens: 0 to fill only the cache; None to count only."""
     _check_together(body)
     offered = parse_message_tools(body, settings.runs or no_builtin_tools, ledger)
     messages = _messages(body, settings, ledger)
@@ -90,7 +87,7 @@ def _messages(body: Mapping[str, Any], settings: ParseSettings, ledger: Warnings
 
 
 def _is_prefilled(messages: tuple[Message, ...], body: Mapping[str, Any], ledger: Warnings) -> bool:
-    """Return True if the answer goes on with the assistant's last message."""
+    """Return True if the response continues the assistant's last message."""
     last = messages[-1]
     if last["role"] != "assistant" or last.get("tool_calls"):
         return False
@@ -101,7 +98,7 @@ def _is_prefilled(messages: tuple[Message, ...], body: Mapping[str, Any], ledger
 
 
 def _rest(body: dict[str, Any], ledger: Warnings, max_tokens: int | None, *, prefilled: bool) -> dict[str, Any]:
-    """Return the other parameters as a chat completion has them; what no API knows stays as it came."""
+    """Return the other parameters as fields of a chat completion; fields that no API knows stay unchanged."""
     rest, misplaced = further_fields(body)
     for name in (*misplaced, *filter(UNDONE.__contains__, body)):
         ledger.add("dropped", name)
@@ -121,7 +118,7 @@ def _rest(body: dict[str, Any], ledger: Warnings, max_tokens: int | None, *, pre
 
 
 def _sticky(user_id: str | None) -> str | None:
-    """Return the client's session, which Claude Code writes as JSON into the id of its user; else that id."""
+    """Return the session in the user id, which Claude Code writes as JSON; else the user id."""
     if not user_id:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Read blocks of tools that ran on the server's side, as calls and results that a model can go on from."""
+"""Read blocks of tools on the server's side as tool calls and results for a model."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from gateway.api.responses.input_calls import QUOTED
 from gateway.request import ToolName
 from gateway.warnings import Warnings
 
-# Results of tools, by type, and True if they were written by others.
+# Types of results; True: third parties wrote the text.
 RESULTS = {
     "web_search_tool_result": True,
     "web_fetch_tool_result": True,
@@ -21,13 +21,13 @@ RESULTS = {
     "text_editor_code_execution_tool_result": False,
 }
 _WEB = "web_search"  # the namespace of the gateway's own web tools
-_DEEPEST = 16  # lists and objects in each other
-_SAID = ("title", "url", "text", "data", "stdout", "stderr", "tool_name")  # members that are texts
-_INSIDE = ("source", "content", "tool_references")  # members that hold more
+_DEEPEST = 16  # levels of nesting
+_TEXTS = ("title", "url", "text", "data", "stdout", "stderr", "tool_name")  # members with texts
+_INSIDE = ("source", "content", "tool_references")  # members with further values
 
 
 def server_tool_name(block: Block) -> ToolName:
-    """Return the name that the gateway's own tool has, or the tool of an MCP server; else the block's."""
+    """Return the name of the gateway's own tool, or of the tool of an MCP server; else the name of the block."""
     name = block["name"]
     if block["type"] == "mcp_tool_use":
         return ToolName(name, block["server_name"])
@@ -39,7 +39,7 @@ def server_tool_name(block: Block) -> ToolName:
 
 
 def result_text(block: Block, open: OpenSeal, ledger: Warnings) -> str:
-    """Return what the result of a server's tool says."""
+    """Return the text of the result of a server tool."""
     lines = _ResultLines(block["type"], open, ledger)
     lines.add(block.get("content"))
     text = "\n".join(filter(None, lines.lines))
@@ -57,7 +57,7 @@ class _ResultLines(Struct):
     lines: list[str] = []
 
     def add(self, value: Any, depth: int = _DEEPEST) -> None:  # noqa: ANN401 - decoded JSON
-        """Add the texts of a value; what is nested deeper than any service does is left out."""
+        """Add the texts of a value; deeper levels than services use are left out."""
         if isinstance(value, str):
             self.lines.append(value)
         elif isinstance(value, list) and depth:
@@ -69,7 +69,7 @@ class _ResultLines(Struct):
     def _add_members(self, value: Block, depth: int) -> None:
         if code := value.get("error_code"):
             self.lines.append(f"Error: {code}")
-        self.lines += [value[name] for name in _SAID if isinstance(value.get(name), str)]
+        self.lines += [value[name] for name in _TEXTS if isinstance(value.get(name), str)]
         if value.get("return_code"):
             self.lines.append(f"return_code: {value['return_code']}")
         if isinstance(sealed := value.get("encrypted_content"), str):

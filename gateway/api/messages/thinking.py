@@ -1,6 +1,6 @@
-"""Thinking in both directions: its settings in neutral words, and thoughts that travel sealed in their signatures.
+"""Convert thinking settings to neutral fields, and reasoning to and from the signatures of thinking blocks.
 
-The seal of a thought that the client sees holds a digest of the text in place of the text, which stands beside it.
+A signature holds sealed reasoning.  If the client sees the text, the seal has a digest in place of the text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,26 +14,29 @@ from gateway.request import StoredReasoning
 from gateway.warnings import Warnings
 
 OpenSeal = Callable[[str], StoredReasoning | None]
-_LEAST_BUDGET = 1024  # tokens; less is no budget to the API either
+_LEAST_BUDGET = 1024  # tokens; the API takes no smaller budget
 _CLEARS = "clear_thinking_"
 
 
 class PastThought(Struct, frozen=True):
-    """A thought of the past.  blocks: the parts that the upstream signed, for the model that said them."""
+    """Past reasoning.  blocks: the parts that the upstream signed, for the model that wrote them."""
 
     text: str
     blocks: tuple[dict[str, Any], ...] = ()
 
 
 class ThoughtReader(Struct, frozen=True):
-    """open: a signature → what the gateway sealed in it; None if it did not.  model: the one that is asked now."""
+    """Read the reasoning in blocks.
+
+    open: opens a signature; None if the gateway did not seal it.  model: the requested model.
+    """
 
     open: OpenSeal
     model: str
     ledger: Warnings
 
     def thinking(self, block: Mapping[str, Any]) -> PastThought:
-        """Read a thinking block; of a foreign signature the text remains."""
+        """Read a thinking block; with a foreign signature its text remains."""
         text, sealed = block["thinking"], block.get("signature")
         opened = self.open(sealed) if sealed else None
         if not opened:
@@ -44,7 +47,7 @@ class ThoughtReader(Struct, frozen=True):
         return PastThought(text or opened.text, self._blocks(opened) if unchanged else ())
 
     def redacted(self, block: Mapping[str, Any]) -> PastThought:
-        """Read a redacted block, which says nothing unless it was sealed here."""
+        """Read a redacted block; a foreign one is dropped with a warning."""
         opened = self.open(block["data"])
         if not opened:
             self.ledger.add("dropped", "redacted_thinking")
@@ -56,7 +59,7 @@ class ThoughtReader(Struct, frozen=True):
 
 
 def sealable(text: str, blocks: Sequence[dict[str, Any]], model: str, *, shown: bool) -> StoredReasoning:
-    """Return what is to be sealed of a thought.  shown: its text stands beside the seal."""
+    """Return the reasoning to seal.  shown: the client sees its text."""
     if shown:
         return StoredReasoning("", tuple(blocks), model, _digest(text))
     return StoredReasoning(text, tuple(blocks), model)
@@ -67,12 +70,12 @@ def _digest(text: str) -> str:
 
 
 def is_thinking_on(body: Mapping[str, Any]) -> bool:
-    """Return True if the client asks for thinking."""
+    """Return True if the client turns thinking on."""
     return (body.get("thinking") or {}).get("type") in THINKS
 
 
 def thinking_fields(body: Mapping[str, Any], max_tokens: int | None) -> dict[str, Any]:
-    """Return the effort, and the switch or the budget, as the neutral request has them; nothing if neither is set."""
+    """Return the effort, and the switch or the budget, as neutral fields; empty if none is set."""
     thinking, effort = body.get("thinking") or {}, (body.get("output_config") or {}).get("effort")
     if thinking.get("type") == "disabled":
         return {"reasoning_effort": "none"}
@@ -86,7 +89,7 @@ def thinking_fields(body: Mapping[str, Any], max_tokens: int | None) -> dict[str
 
 
 def kept_thoughts(body: Mapping[str, Any], ledger: Warnings) -> int | None:
-    """Return of how many turns the thoughts are kept; None: of all.  Report other edits of the context."""
+    """Return the number of last turns whose reasoning stays, None: all.  Warn about other context edits."""
     kept: int | None = None
     for edit in (body.get("context_management") or {}).get("edits") or ():
         if not edit["type"].startswith(_CLEARS):

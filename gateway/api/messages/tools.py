@@ -1,6 +1,6 @@
-"""Convert the tools and the tool choice of a message to neutral ones; server tools run at the gateway or nowhere.
+"""Convert the tools and the tool choice of a message to neutral ones; server tools run at the gateway or are dropped.
 
-A definition of a tool that runs at the gateway has the words of the Responses API.
+A tool that runs at the gateway has a definition in the form of the Responses API.
 """
 
 import re
@@ -29,7 +29,7 @@ from gateway.warnings import Warnings
 
 _DATED = re.compile(r"_\d{8}$")
 _WEB = "web_search"
-# Tools of the server, by type without its date: the gateway has the first two, if any.
+# Types of server tools without their date; the gateway can have the first two.
 _SERVER_TYPES = (
     _WEB, "web_fetch", "code_execution", "tool_search_tool_regex", "tool_search_tool_bm25", "tool_search_tool",
     "advisor", "computer_toolset", "browser_toolset",
@@ -56,8 +56,8 @@ _TAGS = ("custom", *TYPED_TOOLS, *_SERVER_TYPES, "mcp_toolset")
 class OfferedMessageTools(Struct):
     """The tools of a message.
 
-    hosted: definitions of those that run at the gateway; names: the client's names of these, as the gateway calls them.
-    dropped: names of tools that nothing here runs; max_uses: calls at the gateway, at most.
+    hosted: definitions of tools that run at the gateway; names: the client's names of these, and the gateway's.
+    dropped: names of tools that do not run here; max_uses: the limit of calls at the gateway.
     """
 
     tools: list[Tool] = []
@@ -68,9 +68,9 @@ class OfferedMessageTools(Struct):
 
 
 def parse_message_tools(body: Mapping[str, Any], runs: BuiltinToolFilter, ledger: Warnings) -> OfferedMessageTools:
-    """Return the tools of a body; raise BadRequest for what is no tool.
+    """Return the tools of a body.  Raise BadRequest for an invalid tool.
 
-    runs: whether a definition, in the words of the Responses API, runs at the gateway.
+    runs: decides whether a definition in the form of the Responses API runs at the gateway.
     """
     reader = _ToolReader(runs, ledger)
     for i, definition in enumerate(body.get("tools") or ()):
@@ -83,7 +83,7 @@ def parse_message_tools(body: Mapping[str, Any], runs: BuiltinToolFilter, ledger
 def parse_message_tool_choice(
     body: Mapping[str, Any], offered: OfferedMessageTools, ledger: Warnings
 ) -> ToolChoice | None:
-    """Return the neutral choice, None for `auto`; raise BadRequest for a tool that is not there."""
+    """Return the neutral choice, None for `auto`.  Raise BadRequest for an unknown tool."""
     choice = body.get("tool_choice")
     if not choice:
         return None
@@ -117,6 +117,8 @@ def _named(name: str, offered: OfferedMessageTools, ledger: Warnings) -> ToolCho
 
 
 class _ToolReader:
+    """Read the tools of one body, one by one."""
+
     def __init__(self, runs: BuiltinToolFilter, ledger: Warnings) -> None:
         self._runs, self._ledger = runs, ledger
         self._names: set[str] = set()  # of functions
@@ -125,6 +127,7 @@ class _ToolReader:
         self.offered = OfferedMessageTools()
 
     def read(self, definition: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+        """Read one definition.  Raise BadRequest for an invalid one."""
         object_of({}, {"type": string})(definition, param)
         type = definition.get("type") or "custom"
         name = _DATED.sub("", type)
@@ -145,7 +148,7 @@ class _ToolReader:
             raise unknown_tag(type, param, _TAGS)
 
     def read_server(self, server: ToolDefinition) -> None:
-        """Read an MCP server, with the tools of it that the client wants."""
+        """Read an MCP server, with the tools of it that the client allows."""
         hosted = {"type": "mcp", "server_label": server["name"], "server_url": server["url"]}
         if token := server.get("authorization_token"):
             hosted["authorization"] = token
@@ -187,7 +190,7 @@ class _ToolReader:
             self.offered.max_uses = most + (self.offered.max_uses or 0)
 
     def _host(self, hosted: ToolDefinition, name: str) -> bool:
-        """Return whether the gateway runs it; one definition is enough for searches and pages."""
+        """Return True if the gateway runs the tool; one definition serves searches and pages."""
         if not self._runs(hosted):
             return False
         place = namespace_of(hosted)
@@ -198,7 +201,7 @@ class _ToolReader:
         return True
 
     def _allowed(self, server: ToolDefinition) -> list[str] | None:
-        """Return the tools of a server that may be used; None: all."""
+        """Return the tools of a server that the model may use; None: all."""
         toolset = self._toolsets.get(server["name"], {})
         configs = toolset.get("configs") or {}
         off = [name for name, config in configs.items() if isinstance(config, dict) and config.get("enabled") is False]

@@ -1,6 +1,6 @@
-"""Describe the tools that clients name by a type of Anthropic's, as functions that any model can call.
+"""Describe the typed client tools of Anthropic's API as functions that any model can call.
 
-The client runs them: it gets the calls back under the tool's own name.
+The client runs them: it gets each call under the name of the tool.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,10 @@ _RANGE = {"type": "array", "items": _INTEGER, "minItems": 2, "maxItems": 2, "des
 
 
 class TypedTool(Struct, frozen=True):
-    """description: for the model.  properties: of its arguments; required: those that are always there."""
+    """A tool that the client names by its type.
+
+    description: for the model.  properties: those of its arguments; required: the names of required arguments.
+    """
 
     description: str
     properties: Mapping[str, Any]
@@ -28,7 +31,7 @@ class TypedTool(Struct, frozen=True):
         return {"name": definition["name"], "description": self._described(definition), "parameters": parameters}
 
     def _described(self, definition: ToolDefinition) -> str:
-        """Return the description, with the size of the display where a client has one."""
+        """Return the description, with the size of the display if the definition has one."""
         width, height = definition.get("display_width_px"), definition.get("display_height_px")
         size = f" The display has {width} x {height} pixels." if width and height else ""
         most = definition.get("max_characters")

@@ -6,13 +6,14 @@ from gateway.api.responses.history import Item
 from gateway.api.responses.objects import JsonObject, encode, response_usage
 from gateway.api.responses.params import EncoderInputs, ResponseHead
 from gateway.api.responses.stored_items import complete_item
+from gateway.api.whole_encoder import WholeEncoder
 from gateway.errors import UpstreamInvalid
 from gateway.events import Event, Failure, Finish, TextDelta, Usage
 from gateway.request import StoredReasoning
 from gateway.warnings import Warnings
 
 
-class SummaryEncoder:
+class SummaryEncoder(WholeEncoder):
     """Collect a summary, and send the client nothing.  Reasoning and refusals are no part of the summary."""
 
     def __init__(self, edge: EncoderInputs, ledger: Warnings) -> None:
@@ -34,10 +35,6 @@ class SummaryEncoder:
         item = {"id": self._edge.new_id("cmp_"), "type": "compaction", "status": "completed"}
         return {**item, "encrypted_content": sealed}
 
-    def start(self) -> bytes:
-        """Return no bytes."""
-        return b""
-
     def encode(self, *events: Event) -> bytes:
         """Collect the events, and return no bytes."""
         for event in events:
@@ -50,10 +47,6 @@ class SummaryEncoder:
                     self._ledger.add("truncated", "compaction")
                 case Failure():
                     self._failed = True
-        return b""
-
-    def keep_alive(self) -> bytes:
-        """Return no bytes."""
         return b""
 
     def stored_object(self) -> None:

@@ -21,6 +21,7 @@ from gateway.api.responses.output_items import (
 )
 from gateway.api.responses.params import Carrier, EncoderInputs, ResponseHead, ResponseParams
 from gateway.api.responses.stored_items import visible_item
+from gateway.api.whole_encoder import WholeEncoder
 from gateway.events import Event, join_extra
 from gateway.request import StoredReasoning
 from gateway.warnings import Warnings
@@ -347,23 +348,15 @@ class ResponseStreamEncoder:
         return comment + self._frames.take() + DONE
 
 
-class ResponseBodyEncoder:
+class ResponseBodyEncoder(WholeEncoder):
     """Encode a response as one Response object."""
 
     def __init__(self, head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
         self._answer = ResponseBuilder(head, params, ledger, edge, NullEventWriter())
 
-    def start(self) -> bytes:
-        """Return no bytes: the body goes out at the end."""
-        return b""
-
     def encode(self, *events: Event) -> bytes:
         """Collect events of one type, and return no bytes."""
         self._answer.take(*events)
-        return b""
-
-    def keep_alive(self) -> bytes:
-        """Return no bytes: a whole body has no keep-alive."""
         return b""
 
     def stored_object(self) -> JsonObject | None:
