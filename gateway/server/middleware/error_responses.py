@@ -30,6 +30,8 @@ def add_handlers(app: FastAPI) -> None:
 
 def is_messages_api(scope: Scope) -> bool:
     """Return True if the client uses Anthropic's API: by the path, or by the header on paths that the APIs share."""
+    if scope["type"] != "http":
+        return False
     return f"{scope['path']}/".startswith(_MESSAGES_PATH) or _VERSION in header_dict(scope)
 
 

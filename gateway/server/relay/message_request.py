@@ -3,17 +3,22 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.api import messages
 from gateway.api.body import Counts, decode_body
 from gateway.api.responses.parse import ParseSettings
 from gateway.config import ModelSettings
 from gateway.pipeline.pipeline import ResponseEncoder
+from gateway.request import Request
 from gateway.server.conversations.reasoning_memory import NoReasoningMemory
 from gateway.server.ids import new_id
 from gateway.server.limits.rate_limiter import estimate_tokens
 from gateway.server.relay.model_request import ModelRequest
 from gateway.server.relay.responses_request import RequestServices, encoder_inputs
+from gateway.server.relay.rounds import UpstreamRound
 from gateway.server.tools import Toolset
+from gateway.server.upstream.model_registry import BackendRoute, remembered
 from gateway.server.worker_thread import parsed
 from gateway.warnings import Warnings
 
@@ -33,16 +38,24 @@ class MessageRequest(ModelRequest):
         self._params, self._inputs = params, encoder_inputs(services.encryptor)
         self._body = {} if params.request.is_text_only else body
         self._toolset = services.tools.toolset_for(params.hosted, self.request, ledger) if services.tools else None
+        self._window: int | None = None  # of the model that responds, once a round is built
 
     def encoder(self, model: ModelSettings) -> ResponseEncoder:
         head = messages.MessageHead(
             new_id("msg_"),
             self.request.model,
             self.request_id,
-            estimate_tokens(self.request),
+            estimate_tokens(replace(self.request, max_tokens=None)),
+            self._window,
             hidden=model.reasoning.carrier == "hidden",
         )
         return messages.message_encoder(head, self._params, self.ledger, self._inputs)
+
+    async def build_round(
+        self, request: Request, route: BackendRoute, ledger: Warnings, max_frame_bytes: int
+    ) -> UpstreamRound:
+        self._window = remembered(route)
+        return await super().build_round(request, route, ledger, max_frame_bytes)
 
     def toolset(self, _: ModelSettings | None = None) -> Toolset | None:
         return self._toolset  # the client names the tools

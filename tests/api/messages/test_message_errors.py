@@ -106,3 +106,9 @@ def test_block_is_found_for_a_part(given, param, path):
 
 def test_part_of_no_known_kind_has_no_block():
     assert block_path(body_of(), [{"role": "user", "content": [{"type": "x"}]}], "messages[0].content[0].type") is None
+
+
+@pytest.mark.parametrize("param", ["messages[7].content[0]", "messages[0].content[9]", "messages[1].content[0]"])
+def test_block_of_a_part_that_does_not_exist_is_unknown(param):
+    chat = [{"role": "user", "content": [{"type": "text", "text": "q"}]}, {"role": "assistant", "content": None}]
+    assert block_path(body_of(), chat, param) is None

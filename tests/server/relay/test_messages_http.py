@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from gateway.server.middleware.error_responses import is_messages_api
 from support.app import HELLO_MESSAGES, bearer, gateway, listening
 from support.messages_events import check_same, checked, checked_whole, events_of
-from support.upstream import CLOSE, DONE, END, HELLO, call, chunk, head, said, stream, whole
+from support.upstream import CLOSE, DONE, END, HELLO, call, chunk, frame, head, said, stream, whole
 
 KEY = "sk-messages-0123456789"
 TOOL = {"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
@@ -23,6 +24,7 @@ PAGE = {"anthropic-version": "2023-06-01"}
 async def message(site, path="/v1/messages", headers=None, **fields):
     """POST the smallest message with these fields."""
     body = {"model": "m", "max_tokens": 100, "messages": HELLO_MESSAGES, **fields}
+    body = {name: value for name, value in body.items() if value is not None}
     return await site.client.post(path, json=body, headers=headers)
 
 
@@ -79,8 +81,7 @@ async def test_message_thinking_comes_back_with_its_signature():
 )
 async def test_message_error_has_the_form_of_the_api(fields, expected):
     async with gateway(HELLO) as site:
-        body = {"model": "m", "max_tokens": 100, "messages": HELLO_MESSAGES, **fields}
-        response = await site.client.post("/v1/messages", json={k: v for k, v in body.items() if v is not None})
+        response = await message(site, **fields)
     status, type, text = error_of(response)
     assert (status, type) == expected[:2] and text.startswith(expected[2])
 
@@ -134,12 +135,37 @@ async def test_message_takes_an_api_key_in_either_header():
     assert error_of(unknown)[:2] == (401, "authentication_error")
 
 
-async def test_message_tokens_are_counted():
-    counted = whole({"input_tokens": 7})
-    async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
-        site.upstream.answers = {"/v1/chat/completions/input_tokens": counted}
-        response = await message(site, "/v1/messages/count_tokens")
-    assert response.json().keys() == {"input_tokens"} and response.json()["input_tokens"] > 0
+async def test_message_tokens_are_counted_by_the_backend_or_estimated():
+    async with gateway(HELLO, backend={"kind": "llamacpp"}, model={"format": "native"}) as site:
+        site.upstream.shown["/v1/chat/completions/input_tokens"] = whole({"input_tokens": 42})
+        counted = await message(site, "/v1/messages/count_tokens", max_tokens=None)
+    async with gateway(HELLO) as site:
+        estimated = await message(site, "/v1/messages/count_tokens")
+    assert counted.json() == {"input_tokens": 42} and "x-gateway-warnings" not in counted.headers
+    assert estimated.json().keys() == {"input_tokens"} and estimated.json()["input_tokens"] > 0
+    assert estimated.headers["x-gateway-warnings"] == "estimated:input_tokens"
+
+
+async def test_message_that_fills_the_window_says_so():
+    usage = {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100}
+    cut = stream(chunk("Hi"), chunk(finish="length"), frame(choices=[], usage=usage))
+    shown = whole({"default_generation_settings": {"n_ctx": 100}})
+    async with gateway(cut, backend={"kind": "llamacpp"}, model={"format": "native"}) as site:
+        site.upstream.shown["/props"] = shown
+        await site.client.get("/v1/models")  # the gateway learns the window
+        filled = checked((await message(site, stream=True)).content)
+    async with gateway(cut) as site:
+        unknown = checked((await message(site, stream=True)).content)
+    assert (filled["stop_reason"], unknown["stop_reason"]) == ("model_context_window_exceeded", "max_tokens")
+
+
+async def test_message_error_of_the_backend_about_an_unknown_part_stays_an_error():
+    error = {"message": "bad part", "param": "messages[7].content[9]", "type": "invalid_request_error"}
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    async with gateway(whole({"error": error}, 400)) as site:
+        text = await message(site)
+        parts = await message(site, messages=[{"role": "user", "content": [picture]}])
+    assert error_of(text)[:2] == error_of(parts)[:2] == (400, "invalid_request_error")
 
 
 async def test_message_models_are_listed_in_the_form_of_the_api():
@@ -181,3 +207,14 @@ async def test_message_of_the_api_passes_strict_mode(kind):
     async with gateway(HELLO, backend={"kind": kind}, model={"format": "native"}) as site:
         response = await message(site, headers={"x-gateway-strict": "1"}, **fields)
     assert response.status_code == 200 and "forwarded" not in response.headers.get("x-gateway-warnings", "")
+
+
+def test_websocket_is_not_of_the_messages_api():
+    scope = {"type": "websocket", "path": "/v1/messages", "headers": [(b"anthropic-version", b"2023-06-01")]}
+    assert not is_messages_api(scope) and is_messages_api({**scope, "type": "http"})
+
+
+async def test_message_begins_with_an_estimate_of_the_prompt_alone():
+    async with listening(stream(chunk("Hi"), chunk(finish="stop"))) as site:
+        begun, *_ = events_of((await message(site, stream=True, max_tokens=32_000)).content)
+    assert 0 < begun["message"]["usage"]["input_tokens"] < 10
