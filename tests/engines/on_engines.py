@@ -7,9 +7,8 @@ import io
 import os
 import socket
 import tempfile
-import time
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from gateway import demo
 from gateway.cli.doctor import DoctorOptions, examine_servers
 from gateway.doctor.checks import PROBES
 from gateway.doctor.findings import VerdictState
+from support.wait import until_blocking
 from wire.cases import CASES
 from wire.gate import Gate, opened
 from wire.server import Ability, Left, Listed, Refused, Server
@@ -160,12 +160,11 @@ def started(command):
         tempfile.TemporaryFile() as log,
         demo.child_server([*command, "--port", str(port)], log, STOP_SECONDS) as child,
     ):
-        give_up = time.monotonic() + START_SECONDS
-        while not answers(url):
-            if child.poll() is not None or time.monotonic() > give_up:
-                log.seek(0)
-                pytest.fail(log.read()[-4000:].decode(errors="replace"))
-            time.sleep(0.5)
+        with suppress(TimeoutError):
+            until_blocking(lambda: child.poll() is not None or answers(url), seconds=START_SECONDS, pause=0.5)
+        if not answers(url):
+            log.seek(0)
+            pytest.fail(log.read()[-4000:].decode(errors="replace"))
         yield url
 
 

@@ -19,13 +19,16 @@ async def until(found, wanted=True):
     return got
 
 
-def until_blocking(found, wanted=True):
-    """Do what `until` does in a thread without an event loop; raises TimeoutError at the deadline."""
-    end = time.monotonic() + DEADLINE
+def until_blocking(found, wanted=True, *, seconds=DEADLINE, pause=_PAUSE):
+    """Do what `until` does in a thread without an event loop; raises TimeoutError at the deadline.
+
+    pause: seconds between two checks.
+    """
+    end = time.monotonic() + seconds
     while (got := found()) != wanted:
         if time.monotonic() > end:
             raise TimeoutError(f"{got!r} instead of {wanted!r}")
-        time.sleep(_PAUSE)
+        time.sleep(pause)
     return got
 
 
