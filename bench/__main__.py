@@ -62,7 +62,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=0, help="how often; the median is shown (3, quick: 1)")
     parser.add_argument("--gateway", default=GATEWAY, metavar="COMMAND", help=f"what to measure (default: {GATEWAY})")
     parser.add_argument("--store", default="", metavar="URL", help="where it stores (default: an SQLite file)")
-    parser.add_argument("--write", action="store_true", help="put what growth finds into docs/performance.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put what growth finds into docs/explanation/performance.md"
+    )
     return parser.parse_args()
 
 

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from bench.figures import Figure
 from bench.traffic import Traffic, body
-from gateway.api import chat, responses
+from gateway.api import chat, messages, responses
+from gateway.backends.anthropic.decoder import MessageDecoder
 from gateway.backends.openai.decoder import ChatDecoder
 from gateway.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
 from gateway.formats import FORMATS
@@ -60,17 +61,27 @@ def _responses_encoder(ledger: Warnings) -> ResponseEncoder:
     return responses.response_encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), asked, ledger, edge)
 
 
+def _messages_encoder(ledger: Warnings) -> ResponseEncoder:
+    edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
+    asked = messages.MessageParams(request=_ASKED.request)
+    return messages.message_encoder(messages.MessageHead("msg_1", "mock"), asked, ledger, edge)
+
+
 def _encode(new: Callable[[Warnings], ResponseEncoder]) -> Callable[[Event], bytes]:
     return new(Warnings()).encode
 
 
 def new_turn(
-    format: str, endpoint: str = "chat", request: Request = _ASKED.request, tape: RequestRecorder | None = None
+    format: str,
+    endpoint: str = "chat",
+    request: Request = _ASKED.request,
+    tape: RequestRecorder | None = None,
+    decoder: type[ChatDecoder] = ChatDecoder,
 ) -> Feed:
     """Return `feed` of a new pipeline for a streamed response; by default the request offers one tool."""
     setting = _setting(format, request)
     encoder = _ENCODERS[endpoint](setting.ledger)
-    rounds = record_rounds(lambda _: UpstreamReader(ChatDecoder(setting.ledger), setting, lambda: 0), tape)
+    rounds = record_rounds(lambda _: UpstreamReader(decoder(setting.ledger), setting, lambda: 0), tape)
     turn = Pipeline(request, rounds, encoder)
     turn.start()
     turn.answered("text/event-stream")
@@ -85,6 +96,16 @@ def _chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
 def text(said: str) -> bytes:
     """Return a chunk with this text."""
     return _chunk({"content": said})
+
+
+def _event(type: str, **members: object) -> bytes:
+    """Return an event of a backend that speaks the Messages API."""
+    payload = json.dumps({"type": type, **members}, separators=(",", ":"))
+    return f"event: {type}\ndata: {payload}\n\n".encode()
+
+
+def _text_delta(said: str) -> bytes:
+    return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": said})
 
 
 def _thought(text: str) -> bytes:
@@ -154,6 +175,25 @@ _STREAMS = (
 )
 
 
+class Dialect(Struct, frozen=True):
+    """A dialect of backends: its decoder, its chunk with a text, and the chunks before the first text."""
+
+    decoder: type[ChatDecoder] = ChatDecoder
+    text: Callable[[str], bytes] = text
+    before: tuple[bytes, ...] = ()
+
+
+OPENAI = Dialect()
+ANTHROPIC = Dialect(
+    MessageDecoder,
+    _text_delta,
+    (
+        _event("message_start", message={"id": "msg_1", "role": "assistant", "content": [], "usage": {}}),
+        _event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    ),
+)
+
+
 class Stretch(Struct, frozen=True):
     """One chunk of text, repeated, behind those that open a thought or a tool call."""
 
@@ -161,23 +201,27 @@ class Stretch(Struct, frozen=True):
     word: str
     before: tuple[str, ...] = ()
     endpoint: str = "chat"
+    dialect: Dialect = OPENAI
 
     def begin(self, request: Request = _ASKED.request) -> Callable[[], object]:
         """Return a function that feeds the chunk to a new pipeline once more."""
-        feed = new_turn(self.format, self.endpoint, request)
-        for piece in self.before:
-            feed(text(piece))
-        return partial(feed, text(self.word))
+        feed = new_turn(self.format, self.endpoint, request, decoder=self.dialect.decoder)
+        for chunk in (*self.dialect.before, *map(self.dialect.text, self.before)):
+            feed(chunk)
+        return partial(feed, self.dialect.text(self.word))
 
 
 STRETCHES = {
     "native text": Stretch("native", " the"),
+    "kind anthropic, text": Stretch("native", " the", dialect=ANTHROPIC),
     "think, thought": Stretch("think", " the", ("<think>",)),
     "hermes_json, call": Stretch("hermes_json", "a[i]", HERMES),
     "responses, text": Stretch("native", " the", endpoint="responses"),
     "responses, hermes_json call": Stretch("hermes_json", "a[i]", HERMES, "responses"),
+    "messages, text": Stretch("native", " the", endpoint="messages"),
+    "messages, hermes_json call": Stretch("hermes_json", "a[i]", HERMES, "messages"),
 }
-_ENCODERS = {"chat": _chat_encoder, "responses": _responses_encoder}
+_ENCODERS = {"chat": _chat_encoder, "responses": _responses_encoder, "messages": _messages_encoder}
 _DELTAS: dict[str, tuple[list[Event], Event]] = {
     "text": ([], TextDelta(0, " the")),
     "thought": ([], ReasoningDelta(0, " the")),

@@ -1,8 +1,8 @@
-"""Update the tables in docs/performance.md: a run replaces the text between two marks."""
+"""Update the tables in docs/explanation/performance.md: a run replaces the text between two marks."""
 
 from pathlib import Path
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs/explanation"
 _DOCUMENT = DOCS / "performance.md"
 
 

@@ -23,7 +23,7 @@ from bench.figures import Figure
 from gateway import config
 from gateway.formats import format_names
 from gateway.server.app import create_app
-from gateway.server.http.protocol import ServerConfig
+from gateway.server.http.server_config import ServerConfig
 
 _PACKAGE = str(Path(gateway.__file__).parent)
 _WARM, _COUNTED = 20, 20  # chunks, and requests: the first ones, and those that count

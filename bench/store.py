@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from bench.figures import Figure
 from gateway.store import Database, item_lists, responses
-from gateway.store.records import ListPosition, StoredResponse
+from gateway.store.records import Item, ListPosition, StoredResponse
 
 _TIMES = 50  # measurements; the median is shown
 _SIZES = (10, 100, 1000, 10_000)  # items of a chain
@@ -99,8 +99,7 @@ async def _save(database: Database, given: int, behind: ListPosition | None) -> 
     id, now = f"resp_{next(_NUMBERS):048}", int(time.time())
     items = [{"id": f"msg_{next(_NUMBERS):048}", "type": "message", "content": _TEXT} for _ in range(given + _ITEMS)]
     body = {"id": id, "object": "response", "instructions": _TEXT, "output": items[given:]}
-    async with database.writing() as db:
-        await responses.save(db, "t", body, items[:given], behind, now)
+    await database.run_writing(lambda db: responses.save(db, "t", body, items[:given], behind, now))
     return id
 
 
@@ -112,15 +111,17 @@ async def _found(db: AsyncConnection, id: str) -> StoredResponse:
 
 async def _turn(database: Database, last: str) -> str:
     """Do the work of a request: find the response that it continues, and store the new one behind it."""
-    async with database.reading() as db:
-        behind = (await _found(db, last)).behind
-    return await _save(database, _ITEMS, behind)
+    found = await database.run_reading(lambda db: _found(db, last))
+    return await _save(database, _ITEMS, found.behind)
 
 
 async def _context(database: Database, last: str) -> str:
-    async with database.reading() as db:
-        await item_lists.read(db, await item_lists.ranges(db, (await _found(db, last)).behind))
+    await database.run_reading(lambda db: _history(db, last))
     return last
+
+
+async def _history(db: AsyncConnection, last: str) -> list[Item]:
+    return await item_lists.read(db, await item_lists.ranges(db, (await _found(db, last)).behind))
 
 
 async def _page(database: Database, last: str, *, newest_first: bool) -> str:

@@ -1,6 +1,6 @@
 """Convert the bytes of a local model server to the bytes that an OpenAI client expects.
 
-Reading order, the path of one chunk (docs/architecture.md has it step by step):
+Reading order, the path of one chunk (docs/explanation/architecture.md has it step by step):
 
     events              the events of a model's output                                   ← start here
     sse                 bytes → payloads
@@ -12,17 +12,18 @@ Reading order, the path of one chunk (docs/architecture.md has it step by step):
     transforms          filters for what a backend cannot do
     api                 body → request; events → chunks, response.* events or one body
     builtin_tools       tools that run at the gateway
-    request, errors, warnings, config
+    request, errors, error_texts, warnings, warning_texts, config
                         the vocabulary that all share
     recording           the steps of one request, as a file
     routing             choice of backends, retries and queues
+    installation        the command that adds packages to this environment
     doctor              test requests that find out what a server can do
     store               stored responses, conversations, jobs and counts
     server              sockets, clock and processes: the only code that waits
     replay              recordings played back, to a gateway or to any client
     cli                 the commands
 
-All but store, demo, server, replay and cli are pure and synchronous: ids and times are arguments.
+All but installation, store, demo, server, replay and cli are pure and synchronous: ids and times are arguments.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

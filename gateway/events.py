@@ -52,7 +52,7 @@ class ReasoningDelta(_Event, frozen=True, tag="Reasoning"):
 
     `signature` is the upstream's signature, which goes back to it in later requests: a JSON object.  It covers the text
     since the signature before it: `{"type": "thinking", "signature": "…"}`, or `{"type": "redacted_thinking",
-    "data": "…"}` for encrypted reasoning.
+    "data": "…"}` for encrypted reasoning.  With `"unsealed": true` the client gets it unchanged.
     """
 
     choice: int
@@ -78,12 +78,12 @@ class Annotation(_Event, frozen=True):
 class Media(_Event, frozen=True):
     """A part of a message other than text, as the upstream wrote it: mostly an image.
 
-    member: the list of the message that holds it.
+    member: the list of the message that holds it; `blocks` for a content block of Anthropic's API.
     """
 
     choice: int
     json: Raw
-    member: Literal["content", "images"] = "content"
+    member: Literal["content", "images", "blocks"] = "content"
 
 
 class BuiltinItem(_Event, frozen=True, tag="HostedTool"):
@@ -235,6 +235,11 @@ Event = (
     | ExtraField
     | Failure
 )
+
+
+# Names of members that only a client of Anthropic's API gets, from a backend that speaks it: those of the next content
+# block, of the message's end, and of its usage.
+NATIVE_BLOCK, NATIVE_END, NATIVE_USAGE = "content_block", "message_delta", "usage"
 
 
 def are_texts(alike: Sequence[Event]) -> TypeGuard[Sequence[TextDelta]]:

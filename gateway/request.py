@@ -1,11 +1,14 @@
 """Define the neutral request: a chat completion without the members that concern one API only."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, json
+from msgspec.structs import replace
 
+from gateway.errors import BadRequest
 from gateway.events import ToolKind
 
 # As in a chat completion.  A past tool call may be of any kind and have a namespace, like its tool:
@@ -21,6 +24,11 @@ _SPEAKERS = ("user", "assistant", "system")  # the roles that every server knows
 def summary_message(text: str) -> Message:
     """Return the message that replaces the history before it."""
     return {"role": "user", "content": f"<conversation_summary>{text}</conversation_summary>"}
+
+
+def tool_reference_text(name: str) -> str:
+    """Return a reference to a tool, which a tool search has found, for a model without such parts."""
+    return f"[tool available: {name}]"
 
 
 def are_text_only(messages: Iterable[Any]) -> bool:
@@ -67,6 +75,7 @@ class Tool(Struct, frozen=True):
     """A tool that the client offers, or the gateway if `hosted`.
 
     definition: the object that names the kind: {"name": …, "parameters": …}.
+    deferred: the model may see it only once a search has found it.
     """
 
     name: str
@@ -74,6 +83,7 @@ class Tool(Struct, frozen=True):
     kind: ToolKind = "function"
     namespace: str = ""
     hosted: bool = False
+    deferred: bool = False
 
 
 class ToolName(Struct, frozen=True):
@@ -115,6 +125,66 @@ class StoredReasoning(Struct, frozen=True, omit_defaults=True):
     digest: str = ""
 
 
+class EncodedPast(Struct, frozen=True):
+    """Earlier messages of the user and the assistant in JSON, without the brackets of their list.
+
+    Each message is a text.  The user has the first one, and the assistant the last one.
+    characters: the length of their texts.  alternates: no two messages of one role follow each other.
+    leading: the instructions before them; warnings: about all of these.
+    """
+
+    messages: bytes
+    characters: int
+    alternates: bool
+    leading: tuple[Message, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def stand_ins(self) -> tuple[Message, ...]:
+        """The messages that stand for the past in a request."""
+        return (*self.leading, *PAST)
+
+    def decoded(self) -> list[Message]:
+        """Return the messages."""
+        found: list[Message] = json.decode(b"[%b]" % self.messages)
+        return found
+
+
+# Two messages that stand for an encoded past.  Transforms handle them as they handle the past, and pass them on.
+PAST: tuple[Message, Message] = ({"role": "user", "content": ""}, {"role": "assistant", "content": ""})
+
+
+def replace_past(messages: Sequence[Message], past: Sequence[Any]) -> list[Any]:
+    """Return the messages with those of the past in place of `PAST`."""
+    place = next(i for i, message in enumerate(messages) if message is PAST[0])
+    return [*messages[:place], *past, *messages[place + len(PAST) :]]
+
+
+class SentBody(Struct, frozen=True):
+    """The body of a request of Anthropic's API, for a backend that speaks the same API.
+
+    fields: as the client sent it; None if only the gateway can read all of it.
+    messages, tools, rest: the neutral ones that it was parsed to.
+    warnings: about all that they lack; notes: about members of `fields` that are not the client's.
+    refusal: the error of a part that only such a backend takes.
+    headers: those of the client that such a backend gets.
+    """
+
+    fields: dict[str, Any] | None
+    messages: tuple[Message, ...]
+    tools: "tuple[Tool, ...]"
+    rest: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    refusal: BadRequest | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    def stands_for(self, request: "Request") -> bool:
+        """Return True if the request still has the messages, tools and parameters of the body, but for its limit."""
+        same = request.messages is self.messages and request.tools is self.tools and request.rest == self.rest
+        return self.fields is not None and same
+
+
 ToolChoice = Literal["none", "auto", "required"] | ToolName
 
 
@@ -131,6 +201,9 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     large: it takes tens of milliseconds to make a body of it.
     rest: every other field, known or not, unchanged; null members are left out.
     own_fields: names in `rest` that the client's API has, and a chat completion has not.
+    call_prefix: of the ids that the gateway gives to tool calls.
+    sent: the body in the API of some backend; None: no backend speaks the client's API.
+    past: the messages that `PAST` stands for; None: the messages are complete.
     """
 
     model: str
@@ -148,6 +221,16 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     large: bool = False
     rest: dict[str, Any] = {}
     own_fields: frozenset[str] = frozenset()
+    call_prefix: str = "call_"
+    sent: SentBody | None = None
+    past: EncodedPast | None = None
+
+    def with_whole_past(self) -> "Request":
+        """Return the request with all its messages."""
+        if not self.past:
+            return self
+        messages = tuple(replace_past(self.messages, self.past.decoded()))
+        return replace(self, messages=messages, large=are_large(messages), past=None)
 
     @cached_property
     def is_text_only(self) -> bool:

@@ -1,9 +1,8 @@
 """Split bytes into payloads: server-sent events, lines, or one whole body.  Knows no JSON and no sockets."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
-
-from msgspec import Struct
 
 from gateway.errors import UpstreamInvalid
 
@@ -149,11 +148,12 @@ class NDJSONDecoder(_FrameBuffer):
             yield line
 
 
-class BodyBuffer(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class BodyBuffer:
     """Collect one whole body, which is one payload and mostly arrives in one piece."""
 
     _limit: int
-    _pieces: list[bytes] = []
+    _pieces: list[bytes] = field(default_factory=list)
     _size: int = 0
 
     def append(self, piece: bytes) -> None:

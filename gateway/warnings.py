@@ -6,10 +6,9 @@ If a code has more than 48 entries, the first 16 are listed by name and the othe
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Literal
-
-from msgspec import Struct
 
 WarningCode = Literal[
     "forwarded", "renamed", "translated", "emulated", "synthesised", "repaired", "estimated", "truncated",
@@ -27,12 +26,13 @@ def safe_name(name: str) -> str:
     return _UNFIT.sub("?", name)[:_LONGEST]
 
 
-class Warnings(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Warnings:
     """The warnings of one request, in the order in which they were first added."""
 
-    _entries: dict[str, None] = {}
+    _entries: dict[str, None] = field(default_factory=dict)
     _told: int = 0
-    _late: set[WarningCode] = set()  # codes that were added after the limit was reached
+    _late: set[WarningCode] = field(default_factory=set)  # codes that were added after the limit was reached
 
     def add(self, code: WarningCode, name: str) -> None:
         """Add a warning; beyond the limit, only the first one of a code.
@@ -68,6 +68,14 @@ class Warnings(Struct, eq=False):
             self._told -= sum(entry in taken for entry in entries[: self._told])
             self._entries = dict.fromkeys(entry for entry in entries if entry not in taken)
         return taken
+
+    def discard(self, mark: int, names: Collection[str]) -> None:
+        """Remove the entries since a savepoint about these fields and their members."""
+        entries = self.entries()
+        unwanted = {one for one in entries[mark:] if one.partition(":")[2].partition(".")[0] in names}
+        if unwanted:
+            self._told -= sum(entry in unwanted for entry in entries[: self._told])
+            self._entries = dict.fromkeys(entry for entry in entries if entry not in unwanted)
 
     def put(self, entries: Iterable[str]) -> None:
         """Add entries that `take` returned."""

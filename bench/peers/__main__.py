@@ -57,7 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=0, help="how often; the median is shown (3, quick: 1)")
     parser.add_argument("--peer", action="append", choices=_NAMES, help="only these")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the scenarios with this in their name")
-    parser.add_argument("--write", action="store_true", help="put it into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put it into docs/explanation/performance.md")
     return parser.parse_args()
 
 

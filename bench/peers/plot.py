@@ -1,4 +1,4 @@
-"""`python -m bench.peers.plot`: draw docs/performance.svg from docs/performance.json, CPU on a logarithmic axis.
+"""`python -m bench.peers.plot`: draw performance.svg from performance.json beside it, CPU on a logarithmic axis.
 
 The picture is readable on a light page and on a dark one.
 """

@@ -76,8 +76,8 @@ class EmbeddingsRequest(Struct, frozen=True):
         """Decode the backend's body."""
         return _decode(raw)
 
-    def answer(self, value: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
-        """Return the response for the client.  Raise UpstreamInvalid for missing, surplus or invalid vectors."""
+    def answer(self, value: Any, ledger: Warnings) -> tuple[Any, int]:  # noqa: ANN401 - decoded JSON
+        """Return the response and its tokens.  Raise UpstreamInvalid for missing, surplus or invalid vectors."""
         vectors: list[Any] = [None] * len(self.texts)
         for place, entry in enumerate(list_entries(value, "data")):
             index = entry.get("index", place)
@@ -89,12 +89,8 @@ class EmbeddingsRequest(Struct, frozen=True):
         if None in vectors:
             raise UpstreamInvalid(f"The backend returned no embedding for input {vectors.index(None)}.")
         data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
-        return {
-            "object": "list",
-            "data": data,
-            "model": self.model,
-            "usage": service_usage(value, text_characters(self.texts), ledger),
-        }
+        usage = service_usage(value, text_characters(self.texts), ledger)
+        return {"object": "list", "data": data, "model": self.model, "usage": usage}, usage["total_tokens"]
 
     def _shown(self, given: Raw, ledger: Warnings) -> Raw:
         """Return a vector in the requested encoding and number of dimensions."""

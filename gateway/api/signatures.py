@@ -1,8 +1,9 @@
 """Write and read the upstream's signatures in the fields that clients send back: reasoning and tool calls."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import Struct, json
+from msgspec import json
 
 from gateway.events import ReasoningDelta, ToolCallStart
 
@@ -14,13 +15,14 @@ def call_signature(start: ToolCallStart) -> dict[str, Any]:
     return {"provider_specific_fields": {"thought_signature": start.signature}} if start.signature else {}
 
 
-class ThinkingBlocks(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class ThinkingBlocks:
     """The `thinking_blocks` of one choice.
 
     Each block begins where the last one ended.  Unsigned text is in no block.
     """
 
-    _texts: list[str] = []
+    _texts: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, thought: ReasoningDelta) -> dict[str, Any] | None:

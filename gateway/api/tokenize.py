@@ -49,13 +49,13 @@ class TokenizeRequest(Struct, frozen=True):
         """Decode the backend's body."""
         return json.decode(raw)
 
-    def answer(self, data: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
-        """Return the response for the client.  Raise UpstreamInvalid without a list of tokens."""
+    def answer(self, data: Any, _: Warnings) -> tuple[Any, int]:  # noqa: ANN401 - decoded JSON
+        """Return the response, which has read no tokens.  Raise UpstreamInvalid without a list of tokens."""
         found = data.get("tokens") if isinstance(data, dict) else None
         if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
             raise UpstreamInvalid("The backend's response has no list of tokens.")
         longest = data.get("max_model_len")
-        return {"tokens": found, "count": len(found), **({"max_model_len": longest} if longest else {})}
+        return {"tokens": found, "count": len(found), **({"max_model_len": longest} if longest else {})}, 0
 
 
 class DetokenizeRequest(Struct, frozen=True):
@@ -76,13 +76,13 @@ class DetokenizeRequest(Struct, frozen=True):
         """Decode the backend's body."""
         return json.decode(raw)
 
-    def answer(self, data: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
-        """Return the response for the client, in vLLM's shape.  Raise UpstreamInvalid without a text."""
+    def answer(self, data: Any, _: Warnings) -> tuple[Any, int]:  # noqa: ANN401 - decoded JSON
+        """Return the response in vLLM's shape, which has read no tokens.  Raise UpstreamInvalid without a text."""
         texts = [data.get(name) for name in ("prompt", "content", "text")] if isinstance(data, dict) else []
         text = next((text for text in texts if isinstance(text, str)), None)
         if text is None:
             raise UpstreamInvalid("The backend's response has no text.")
-        return {"prompt": text}
+        return {"prompt": text}, 0
 
 
 def parse_tokenize(raw: bytes, counts: Counts = COUNTS) -> TokenizeRequest:

@@ -5,13 +5,29 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from gateway.backends.anthropic import request_body as messages_api
+from gateway.backends.anthropic.decoder import MessageDecoder
 from gateway.backends.ollama import FIELDS
 from gateway.backends.ollama import OllamaDecoder as NativeDecoder
 from gateway.backends.ollama import ollama_body as native_body
 from gateway.backends.openai.decoder import ChatDecoder
+from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.openai.request_body import BodyTarget, chat_body, requested_extra_fields, requested_top_logprobs
 from gateway.request import Request
 from gateway.warnings import Warnings
+
+
+def bearer_headers(key: str) -> Mapping[str, str]:
+    """Return the header of an API key; none without one."""
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def anthropic_headers(key: str) -> Mapping[str, str]:
+    """Return the headers of Anthropic's API: the version, and the API key if there is one."""
+    return {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
+
+
+_VERSION = "2023-06-01"
 
 
 class Dialect(Struct, frozen=True):
@@ -20,12 +36,26 @@ class Dialect(Struct, frozen=True):
     body: encode a request, see `openai.request_body.chat_body`.
     decoder: return a new decoder for the response to a request.
     thinking: the reasoning fields, if a model without reasoning rejects a request that has one; else empty.
+    sent_body: return the body that a client of the same API sent; None: only clients of other APIs are known.
+    takes_past: `body` accepts an encoded past.
+    models: the path of the list of models.
+    headers: return the headers of all requests, from the API key or "".
     """
 
     path: str
     body: Callable[[Request, BodyTarget, Set[str], Warnings], bytes]
     decoder: Callable[[Request, Warnings], ChatDecoder]
     thinking: frozenset[str] = frozenset()
+    sent_body: Callable[[Request, BodyTarget, Warnings], bytes] | None = None
+    takes_past: bool = False
+    models: str = "/v1/models"
+    headers: Callable[[str], Mapping[str, str]] = bearer_headers
+
+    def fit_past(self, request: Request, policy: MessagePolicy) -> Request:
+        """Return the request, with all its messages if the server needs them in another form than the encoded one."""
+        past = request.past
+        fits = past and self.takes_past and (past.alternates or not policy.alternate)
+        return request if fits else request.with_whole_past()
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
@@ -36,7 +66,16 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             lambda request, ledger: ChatDecoder(
                 ledger, request.n, requested_extra_fields(request), requested_top_logprobs(request)
             ),
+            takes_past=True,
         ),
         "ollama": Dialect("/api/chat", native_body, lambda _, ledger: NativeDecoder(ledger), FIELDS),
+        "anthropic": Dialect(
+            messages_api.PATH,
+            messages_api.message_body,
+            lambda request, ledger: MessageDecoder(ledger, native=request.sent is not None),
+            sent_body=messages_api.client_body,
+            models="/v1/models?limit=1000",
+            headers=anthropic_headers,
+        ),
     }
 )

@@ -1,4 +1,4 @@
-"""Generate docs/backends.md from the tables of the kinds."""
+"""Generate docs/reference/backends.md from the tables of the kinds."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -17,6 +17,7 @@ from gateway.backends.field_rules import (
     TranslatedRule,
     UnenforcedRule,
 )
+from gateway.backends.pass_through import PASS_THROUGH, PassThroughRow
 from gateway.backends.request_fields import PARTS
 
 _WORDS = {
@@ -50,7 +51,15 @@ default value causes no warning.  A renamed or translated field causes one only 
 if the gateway changed its value.
 
 `openai` is any server without a kind of its own.  The gateway calls `ollama` by its native API, with the sampling
-parameters in `options`.
+parameters in `options`.  It calls `anthropic` by the Messages API (`POST /v1/messages`).  A client of that API has its
+body sent as it is, with the backend's name of the model.  If the operator sets parameters besides `max_tokens`, the
+gateway makes a new body instead, with the rules of this page.
+
+The operator can set fields for a model: `models.NAME.defaults` for requests without the field, and
+`models.NAME.overrides` for all requests.  The names and the rules are those of this page; `max_tokens` is the limit of
+each API.  A default does not apply if the client sent the field under another name, or another field about the
+thought.  Objects are merged by member.  If an override replaces the client's value, the warning is `dropped:FIELD`.
+`gateway check` refuses a field that the model's backends do not support.
 
 If a server accepts a field and ignores it, set `ignores: [FIELD]`.  The gateway then handles the field as for a kind
 that lacks it.  For `n` it sends one request per choice.  It cuts off further tool calls and text after stop sequences.
@@ -64,18 +73,24 @@ is sent as a `grammar`.
 _PARTS = """\
 ## Parts of messages
 
-The gateway passes parts on that no kind is known to support, but not to `ollama` and `transformers`.  `openai`, `vllm`
-and `sglang` get the URL of an image.  The other kinds get the image itself, which the gateway fetches if `images.fetch`
-is true; they get other media only as data URLs.  The gateway extracts the text of files.  In tool outputs, everything
-except text follows in a message of the user.
+The gateway passes parts on that no kind is known to support, but not to `ollama`, `transformers` and `anthropic`.
+`openai`, `vllm`, `sglang` and `anthropic` get the URL of an image.  The other kinds get the image itself, which the
+gateway fetches if `images.fetch` is true; they get other media only as data URLs.  The gateway extracts the text of
+files.  In tool outputs, everything except text follows in a message of the user; `anthropic` gets it in the output.
 """
 _BEYOND = """\
 ## Fields beyond the API
 
 Clients may send any field that a server adds to the API.  The gateway passes a field on if the kind supports it, with
 the warning `forwarded`.  It renames a field that has another name there, and drops a field that only other kinds
-support.  It forwards unknown fields, except to `ollama`, which ignores them, and `transformers`, which refuses the
-whole request.  If a request sets the same parameter twice, the server's own name takes precedence.
+support.  It forwards unknown fields, except to `ollama`, which ignores them, and to `transformers` and `anthropic`,
+which refuse the whole request.  If a request sets the same parameter twice, the server's own name takes precedence.
+"""
+_PASSED = """\
+## Endpoints that the gateway passes on
+
+The gateway sends the body as it is, with the backend's name of the model.  The table has the path at a kind if it is
+another one, and the fields of a JSON body that have another name there.
 """
 
 
@@ -97,6 +112,9 @@ def kinds_page() -> str:
             "The gateway passes these to the one kind that supports them:\n",
             *_alone(set(EXTENSIONS) - set(several)),
             "",
+            _PASSED,
+            *_passed(),
+            "",
         )
     )
 
@@ -106,6 +124,21 @@ def _table(what: str, names: Iterable[str], verdict: Callable[[str, Kind], Field
     yield "|---" * (len(KINDS) + 1) + "|"
     for name in names:
         yield f"| `{name}` | {' | '.join(_cell(verdict(name, kind)) for kind in KINDS.values())} |"
+
+
+def _passed() -> Iterator[str]:
+    kinds = [kind for kind in KINDS if any(kind in row.kinds for row in PASS_THROUGH)]
+    yield f"| endpoint | {' | '.join(kinds)} |"
+    yield "|---" * (len(kinds) + 1) + "|"
+    for row in PASS_THROUGH:
+        yield f"| `{row.path}` | {' | '.join(_endpoint(row, kind) for kind in kinds)} |"
+
+
+def _endpoint(row: PassThroughRow, kind: str) -> str:
+    if not (found := row.kinds.get(kind)):
+        return ""
+    path = "passed" if found.path == row.path else f"`{found.path}`"
+    return ", ".join((path, *(f"`{name}` → `{theirs}`" for name, theirs in found.names.items())))
 
 
 def _alone(names: Iterable[str]) -> Iterator[str]:

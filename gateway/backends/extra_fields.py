@@ -40,6 +40,11 @@ _TOLD = PassedRule | RenamedRule | TranslatedRule
 _SWITCH = "chat_template_kwargs.enable_thinking"  # the name in most templates
 
 
+def synonyms(name: str) -> tuple[str, ...]:
+    """Return the other names of a field, as servers and clients have them."""
+    return _OTHER_NAMES.get(name, ())
+
+
 def _schema(value: object, _: Request) -> Mapping[str, Any]:
     """Translate a JSON schema, the text of one, or "json" for any JSON."""
     if value == "json":

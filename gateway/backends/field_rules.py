@@ -26,7 +26,7 @@ class RenamedRule(Struct, frozen=True):
 class TranslatedRule(Struct, frozen=True):
     """The field is sent in another form.
 
-    how: the description for docs/backends.md.
+    how: the description for docs/reference/backends.md.
     into: the translation; None if it is done outside these tables.
     """
 
@@ -39,7 +39,7 @@ class ExpandedRule(Struct, frozen=True):
 
 
 class EmulatedRule(Struct, frozen=True):
-    """The gateway does the work, and the field is not sent.  `how`: the description for docs/backends.md."""
+    """The gateway does the work, and the field is not sent.  `how`: the description for docs/reference/backends.md."""
 
     how: str
 

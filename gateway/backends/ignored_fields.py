@@ -55,5 +55,7 @@ def services_with_ignored_fields(does: BackendServices, names: Collection[str]) 
     If it ignores `n`, it gets one text per request.
     """
     completions = does.completions
+    if not completions:
+        return does
     several, kind = completions.several and "n" not in names, with_ignored_fields(completions.kind, names)
     return replace(does, completions=replace(completions, kind=kind, several=several))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
 from gateway.backends.field_rules import PASSED, FieldRule, TranslatedRule
@@ -25,11 +25,21 @@ _AS_THE_API = parts_passed("image_url", "input_audio")
 class TokenCounter(Struct, frozen=True):
     """An endpoint that counts prompt tokens.
 
-    It accepts the body of a chat completion and returns the count in `field`.
+    It accepts the body of a request and returns the count in `field`.
+
+    members: the members of the body that it accepts; None: all.
     """
 
     path: str
     field: str
+    members: frozenset[str] | None = None
+
+    def body(self, body: bytes) -> bytes:
+        """Return the body for this endpoint."""
+        if self.members is None:
+            return body
+        fields = json.decode(body, type=dict[str, Raw])
+        return json.encode({name: value for name, value in fields.items() if name in self.members})
 
 
 class Kind(Struct, frozen=True, kw_only=True):
@@ -53,14 +63,17 @@ class Kind(Struct, frozen=True, kw_only=True):
     counts_one: with `n` > 1 the usage covers one choice only, except in a stream of a chat completion.
     takes_openings: the server may remove the opening tag of reasoning and keep the closing one.
     chances_whole: with tools the server returns log-probabilities only in a whole response and refuses to stream them.
+    lists: the server accepts lists of parts, also in the output of tools.
     parts: the types of message parts that the server accepts besides text, each with its rule.
     fetches: the server accepts the URL of an image as well as the image itself.
+    program: what starts the server, as the advice of a refused connection names it.
+    defers: the server knows tools that the model sees only once a message refers to them.
     """
 
     fields: Mapping[str, FieldRule]
     extensions: frozenset[str] = frozenset()
     forwards: Literal["all", "unheard", "none"] = "unheard"
-    dialect: Literal["openai", "ollama"] = "openai"
+    dialect: Literal["openai", "ollama", "anthropic"] = "openai"
     reasoning: Literal["reasoning", "reasoning_content", "thinking"] | None = "reasoning_content"
     calls_alone: bool = False
     names: bool = True
@@ -75,8 +88,11 @@ class Kind(Struct, frozen=True, kw_only=True):
     counts_one: bool = False
     takes_openings: bool = False
     chances_whole: bool = False
+    lists: bool = False
     parts: Mapping[str, FieldRule] = _AS_THE_API
     fetches: bool = False
+    program: str = "the server"
+    defers: bool = False
 
     def without_parsers(self) -> "Kind":
         """Return the kind for a server that leaves reasoning and tool calls in the text."""

@@ -13,9 +13,11 @@ from msgspec import Struct
 
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
 _OLLAMAS = {"vision": "vision", "tools": "tools", "thinking": "reasoning", "embedding": "embeddings", "audio": "audio"}
+_ANTHROPICS = {"image_input": "vision", "thinking": "reasoning"}  # further capabilities are of no use here
 _LM_STUDIOS = {"vlm": "vision", "embeddings": "embeddings", "tool_use": "tools"}
-_LISTED = ("max_model_len", "context_length", "context_window", "loaded_context_length")
+_LISTED = ("max_model_len", "context_length", "context_window", "loaded_context_length", "max_input_tokens")
 _LOADED_SECONDS = 10.0  # the server may soon load another model
+AGENT_WINDOW = 8192  # tokens of an agent's prompt with its tools
 _QUESTION = [{"role": "user", "content": "Hello!"}]
 _BEGINNING = "Hello to you"
 _MARKS = str.maketrans({"Ċ": "\n", "Ġ": " ", "▁": " "})  # line ends and spaces in token strings
@@ -120,6 +122,21 @@ def _lm_studio(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
     }
 
 
+def _anthropic(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    return {
+        entry["id"]: ModelMetadata(context_length_of_entry(entry), _supported(entry.get("capabilities")))
+        for entry in _entries(data, "data")
+    }
+
+
+def _supported(capabilities: Any) -> frozenset[str] | None:  # noqa: ANN401 - decoded JSON
+    """Return the abilities of a model, which all call tools; None if the server does not list them."""
+    if not isinstance(capabilities, dict):
+        return None
+    can = {name for word, name in _ANTHROPICS.items() if (capabilities.get(word) or {}).get("supported") is True}
+    return frozenset(("tools", *can))
+
+
 def _words(entry: Mapping[str, Any]) -> frozenset[str]:
     words = [entry.get("type"), *(entry.get("capabilities") or ())]
     return frozenset(_LM_STUDIOS[word] for word in words if word in _LM_STUDIOS)
@@ -167,6 +184,7 @@ ASKS: Mapping[str, tuple[MetadataQuery[MetadataByModel], ...]] = MappingProxyTyp
         "sglang": (_MODELS,),
         "llamacpp": (_PROPS,),
         "ollama": (MetadataQuery("GET", "/api/ps", _running, seconds=_LOADED_SECONDS), _SHOW),
+        "anthropic": (MetadataQuery("GET", "/v1/models", _anthropic, lambda _, __: {"limit": 1000}),),
         "lmstudio": (MetadataQuery("GET", "/api/v0/models", _lm_studio, seconds=_LOADED_SECONDS),),
     }
 )

@@ -5,9 +5,10 @@ prompts silently, and hides errors in the middle of a response.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import Raw, Struct, field, json
+from msgspec import Raw, Struct, json
 
 from gateway.backends.openai import unknown_fields, wire
 from gateway.backends.openai.decoder import ChatDecoder as Chunks
@@ -138,7 +139,7 @@ def ollama_body(request: Request, target: BodyTarget, known: Set[str], ledger: W
         "messages": [*ollama_messages(upstream_messages(request, target, ledger))],
         "stream": request.stream,
         "truncate": False,
-        **_tools(request, target),
+        **_tools(request, target, ledger),
         **_format(data.get("response_format"), ledger),
         **think_field(data, target, ledger),
         **own,
@@ -170,8 +171,8 @@ def _format(data: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - de
     return {}
 
 
-def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
-    tools = upstream_tools(request, target)
+def _tools(request: Request, target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
+    tools = upstream_tools(request, target, ledger)
     return {"tools": tools} if tools else {}
 
 
@@ -191,15 +192,15 @@ _decode = json.Decoder(OllamaChunk).decode
 _READ = frozenset((*OllamaChunk.__struct_fields__, "model", "created_at"))  # the gateway sends its own `model` and time
 
 
+@dataclass(slots=True, eq=False)
 class OllamaDecoder(Chunks):
     """Decode a response of /api/chat.
 
     Each call comes whole.  The decoder numbers the calls, as the meaning of Ollama's index differs between its parsers.
     """
 
-    _template: RepeatedChunkDecoder = field(
-        default_factory=lambda: RepeatedChunkDecoder(0)
-    )  # no repeats: each line has its own timestamp
+    # No repeats: each line has its own timestamp.
+    _template: RepeatedChunkDecoder = field(default_factory=lambda: RepeatedChunkDecoder(0))
     _calls: int = 0
 
     def _decoded(self, payload: bytes) -> list[Event]:

@@ -25,7 +25,7 @@ from gateway.backends.field_rules import (
     UnenforcedRule,
 )
 from gateway.errors import BadRequest
-from gateway.request import Message, Request
+from gateway.request import Message, Request, tool_reference_text
 from gateway.warnings import Warnings, safe_name
 
 # The outcome of a translated field: it is sent; the client set the server's own field; the kind has no equivalent.
@@ -44,13 +44,20 @@ _DEFAULTS = MappingProxyType(
     }
 )
 
-# The part types of the API.  Earlier steps have replaced files by their text; a refusal becomes text.
+
+def _reference_text(part: Any, _: Request) -> Mapping[str, Any]:  # noqa: ANN401 - decoded JSON
+    return {"type": "text", "text": tool_reference_text(str(part.get("name") or ""))}
+
+
+# The part types of the API, and references to tools.  Earlier steps have replaced files by their text; a refusal
+# becomes text.
 API: Mapping[str, FieldRule] = {
     "text": PASSED,
     "refusal": TranslatedRule("`text`"),
     "image_url": PASSED,
     "input_audio": PASSED,
     "file": TranslatedRule("its text"),
+    "tool_reference": TranslatedRule("a text", _reference_text),
 }
 PARTS = frozenset(API).union(*(kind.parts for kind in KINDS.values()))
 

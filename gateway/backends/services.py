@@ -46,7 +46,7 @@ class BackendServices(Struct, frozen=True, kw_only=True):
     unheard: fields that only OpenAI's own service uses, left out without a warning.
     """
 
-    completions: CompletionsSupport
+    completions: CompletionsSupport | None
     embeddings: str | None = "/v1/embeddings"
     rerank: str | None = None
     tokenize: FieldNames | None = None
@@ -120,5 +120,6 @@ SERVICES: Mapping[str, BackendServices] = MappingProxyType(
             ),
             embeddings=None,
         ),
+        "anthropic": BackendServices(completions=None, embeddings=None),
     }
 )

@@ -5,6 +5,7 @@ between them, in which tools run.  Neither knows the tools, nor the code that ru
 """
 
 from gateway.builtin_tools.citations import Sources
+from gateway.builtin_tools.pausing_loop import PausingToolLoop
 from gateway.builtin_tools.tool_calls import BuiltinTool, BuiltinToolResult, BuiltinToolRun, with_builtin_tools
 from gateway.builtin_tools.tool_loop import HiddenToolLoop, ToolLoop, ToolLoopLimits, ToolRoundSource
 
@@ -13,6 +14,7 @@ __all__ = [
     "BuiltinToolResult",
     "BuiltinToolRun",
     "HiddenToolLoop",
+    "PausingToolLoop",
     "Sources",
     "ToolLoop",
     "ToolLoopLimits",

@@ -21,6 +21,7 @@ _OF_A_TOOL = ("name", "description", "input_schema", "annotations")
 class McpServerDefinition(Struct, frozen=True):
     """An MCP server as the request and the operator describe it.
 
+    definition: as in the Responses API; `disabled_tools` are names that the Messages API excludes.
     allowed: the names of the tools that the operator allows; None: all.
     approval: the approval policy if the request has none.
     """
@@ -50,6 +51,8 @@ class McpServerDefinition(Struct, frozen=True):
     def _allows(self, tool: OutputItemDict) -> bool:
         given = self.definition.get("allowed_tools")
         wanted = {"tool_names": given} if isinstance(given, list) else given
+        if tool["name"] in self.definition.get("disabled_tools", ()):
+            return False
         return (wanted is None or _fits(wanted, tool)) and (self.allowed is None or tool["name"] in self.allowed)
 
     def _asks(self, tool: OutputItemDict) -> bool:

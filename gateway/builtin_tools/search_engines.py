@@ -17,12 +17,18 @@ class SearchQuery(Struct, frozen=True):
     max_results: the upper bound for results.
     domains: the domains that results may belong to, subdomains included; () for all.
     country: an ISO 3166 code.
+    blocked: the domains that no result may belong to.
     """
 
     text: str
     max_results: int
     domains: tuple[str, ...] = ()
     country: str | None = None
+    blocked: tuple[str, ...] = ()
+
+    def allows(self, url: str) -> bool:
+        """Return True if a result with this URL may be shown."""
+        return is_within(url, self.domains) and not (self.blocked and is_within(url, self.blocked))
 
     @property
     def narrowed(self) -> str:
@@ -68,7 +74,7 @@ class SearchEngine(Struct, frozen=True):
         for name in self.results_path:
             data = data.get(name) if isinstance(data, dict) else None
         found = self._hits(data if isinstance(data, list) else ())
-        return [hit for hit in found if is_within(hit.url, query.domains)][: query.max_results]
+        return [hit for hit in found if query.allows(hit.url)][: query.max_results]
 
     def _hits(self, listed: Iterable[Any]) -> Iterator[SearchHit]:
         for one in listed:

@@ -54,12 +54,16 @@ class BuiltinToolRun(Struct, frozen=True):
     arguments: str
 
 
-class BuiltinToolResult(Struct, frozen=True):
-    """The result of a tool call.  content: for the model; item: the members of its output item."""
+class BuiltinToolResult(Struct, frozen=True, omit_defaults=True):
+    """The result of a tool call.  content: for the model; item: the members of its output item.
+
+    error_code: the code of a failure for clients of the Messages API, the only one with such codes.
+    """
 
     id: str
     content: Content
     item: OutputItemDict = {}
+    error_code: str = ""
 
 
 class ClientToolCall:

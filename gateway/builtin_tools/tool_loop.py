@@ -151,10 +151,15 @@ def _outputs(calls: Mapping[int, ClientToolCall]) -> list[Message]:
 
 
 class ToolLoopLimits(Struct, frozen=True):
-    """Limits of a response.  calls: tool calls; max_rounds: rounds in which the model may call tools."""
+    """Limits of a response.
+
+    calls: tool calls; max_rounds: rounds in which the model may call tools.
+    uses: the client's own limits of calls, by the namespace of the tools.
+    """
 
     calls: int
     max_rounds: int
+    uses: Mapping[str, int] = {}
 
 
 class ToolLoop:
@@ -183,7 +188,7 @@ class ToolLoop:
         self._citations = self.citations(sources) if sources is not None else None
         self._tools = {ToolName(ours.tool.name, ours.tool.namespace): ours for ours in tools}
         self._new_id, self._prelude = new_id, prelude
-        self._calls, self._rounds = limits.calls, limits.max_rounds
+        self._calls, self._rounds, self._uses = limits.calls, limits.max_rounds, {**limits.uses}
         self._theirs = 0  # number of the client's tool calls
         self._open: BuiltinToolCall | None = None
         self._held: list[Event] = []

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.builtin_tools.citations import CitedSource, Sources
-from gateway.builtin_tools.search_engines import SearchHit, SearchQuery, is_within
+from gateway.builtin_tools.search_engines import SearchHit, SearchQuery
 from gateway.builtin_tools.tool_calls import BuiltinTool, OutputItemDict
 from gateway.builtin_tools.untrusted_text import fenced, sanitize
 from gateway.request import Tool
@@ -42,6 +42,11 @@ class SearchScope(Struct, frozen=True):
         return tuple((self.options.get("filters") or {}).get("allowed_domains") or ())
 
     @property
+    def blocked_domains(self) -> tuple[str, ...]:
+        """The domains that no result may belong to."""
+        return tuple((self.options.get("filters") or {}).get("blocked_domains") or ())
+
+    @property
     def allows_fetching(self) -> bool:
         """True if the model may open pages."""
         return self.options.get("external_web_access") is not False
@@ -53,11 +58,11 @@ class SearchScope(Struct, frozen=True):
 
     def query(self, text: str) -> SearchQuery:
         """Return the search for this text, within the client's settings."""
-        return SearchQuery(text, self.result_limits[0], self.domains, self._where.get("country"))
+        return SearchQuery(text, self.result_limits[0], self.domains, self._where.get("country"), self.blocked_domains)
 
     def allows(self, url: str) -> bool:
-        """Return True if the URL belongs to the allowed domains."""
-        return is_within(url, self.domains)
+        """Return True if the URL belongs to the allowed domains, and to no blocked one."""
+        return self.query("").allows(url)
 
     def prompt_note(self) -> str:
         """Return a note for the model about the user's location and the allowed domains; "" if there are none."""

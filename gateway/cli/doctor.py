@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import shlex
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,14 +16,14 @@ from msgspec import Struct
 
 from gateway import config, formats
 from gateway.cli.doctor_runner import ModelExaminer
-from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, build_config
+from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, UnreadableFile, build_config
 from gateway.doctor.checks import run_checks
 from gateway.doctor.config_merge import merge_config
 from gateway.doctor.probe_requests import QUESTIONS
 from gateway.doctor.report import ExaminedModel, ExaminedServer, report_json, report_table
 from gateway.errors import GatewayError
 from gateway.server.process.config_files import read_text
-from gateway.server.process.config_source import ConfigSource, NoServerFound, read_config
+from gateway.server.process.config_source import ConfigSource, NoServerFound, has_content, read_config
 from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config, identify
@@ -30,6 +31,7 @@ from gateway.server.upstream.model_registry import BackendRoute
 
 _ANSWER_SECONDS = 120.0  # for one response
 _NO_SUCH = "The server does not list this model."
+_ANY_PORT = {"port": 0}  # no gateway runs, so no server can be the gateway itself
 _ONLY_EMBEDDINGS = frozenset(("embeddings",))
 
 
@@ -66,8 +68,16 @@ def examine_servers(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, Kind
     """
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # the verdicts report each failure once
     file = wanted.file
-    known = read_config(file) if file and (file.exists() or not wanted.write) else Config()
+    known = read_config(file) if file and not (wanted.write and _is_blank(file)) else Config()
     return asyncio.run(_consult(wanted, known, out, ports))
+
+
+def _is_blank(file: Path) -> bool:
+    """Return True for a file without a configuration yet, which `--write` may fill."""
+    try:
+        return not (file.exists() and has_content(read_text(file)))
+    except UnreadableFile:
+        return False  # reading it as a configuration says why
 
 
 def report_result(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, as_json: bool) -> int:
@@ -75,8 +85,14 @@ def report_result(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, a
     typer.echo(_told(servers, as_json=as_json))
     if wanted.file and wanted.write:
         _write(wanted.file, servers)
-        typer.echo(f"written to {wanted.file}", err=True)
+        typer.echo(f"Written to {wanted.file}.  Start the gateway:\n\n  {start_command(wanted.file)}\n", err=True)
     return 0 if all(server.well for server in servers) else 1
+
+
+def start_command(file: Path, here: Path | None = None) -> str:
+    """Return the command that serves a configuration file.  here: the current directory."""
+    option = "" if file.absolute() == (here or Path.cwd()) / "gateway.yaml" else f" --config {shlex.quote(str(file))}"
+    return f"gateway serve{option}"
 
 
 def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
@@ -118,18 +134,18 @@ async def _consult(
         questions = len(QUESTIONS) * sum(len(patient.models) for patient in patients)
         with typer.progressbar(length=questions, label="examining", file=out, hidden=not out.isatty()) as bar:
             for patient in patients:
-                servers.append(await _examined(patient, wanted, until, lambda: bar.update(1)))
+                servers.append(await _examined(patient, wanted, known, until, lambda: bar.update(1)))
     return servers
 
 
 async def _examined(
-    patient: _ServerToExamine, wanted: DoctorOptions, until: float, tick: Callable[[], None]
+    patient: _ServerToExamine, wanted: DoctorOptions, known: Config, until: float, tick: Callable[[], None]
 ) -> ExaminedServer:
     settings, backend = patient.settings, patient.backend
     examiner = ModelExaminer(backend, settings, until, _ANSWER_SECONDS, tick)
     models = []
     for model in patient.models:
-        findings = await examiner.examine(model)
+        findings = await examiner.examine(model, known.models.get(patient.names.get(model, "")))
         models.append(ExaminedModel(model, findings, run_checks(findings, wanted.only)))
     return ExaminedServer(
         name=backend.name,
@@ -182,9 +198,10 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
     if wanted.key and not key:
         raise ConfigError([ConfigFault("--key-env", None, "", f"the environment variable {wanted.key} is not set")])
     fields = {"url": url, "kind": wanted.kind or "openai", "api_key": key}
-    settings = build_config(
-        ConfigDocument("command line", {"backends": {"server": fields}}), formats.format_names()
-    ).backends["server"]
+    server = ("backends", "server")
+    document = ConfigDocument("", {"backends": {"server": fields}}, flags={(*server, "url"): "URL", server: "URL"})
+    document.flags[*server, "kind"] = "--kind"
+    settings = build_config(document, formats.format_names(), _ANY_PORT).backends["server"]
     if configured := {name: one for name, one in known.backends.items() if one.url == settings.url}:
         return configured
     kind = (
@@ -193,7 +210,7 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
         else await identify(settings.url, {"authorization": f"Bearer {key}"} if key else {})
     )
     (name,) = build_config(
-        discovered_config([DiscoveredServer(kind, settings.url, ())], known.backends), formats.format_names()
+        discovered_config([DiscoveredServer(kind, settings.url, ())], known.backends), formats.format_names(), _ANY_PORT
     ).backends
     return {name: settings.model_copy(update={"kind": kind})}
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from msgspec import DecodeError, json
+from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from gateway import config
@@ -22,8 +22,25 @@ from gateway.server.upstream.model_registry import BackendRoute
 from gateway.server.upstream.upstream_call import HttpUpstreamCall
 from gateway.warnings import Warnings
 
-_RESPONSES = "/v1/responses"
-_LIMIT = 1 << 20  # bytes of a response of that endpoint
+_LIMIT = 1 << 20  # bytes of a response of an endpoint below
+
+
+class _OtherApi(Struct, frozen=True):
+    """An API that the server may have itself: a request, and the member by which its response is known."""
+
+    path: str
+    request: dict[str, object]
+    known_by: tuple[str, str]
+
+
+_RESPONSES = _OtherApi(
+    "/v1/responses", {"input": "Hello!", "max_output_tokens": 16, "stream": False}, ("object", "response")
+)
+_MESSAGES = _OtherApi(
+    "/v1/messages",
+    {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 16, "stream": False},
+    ("type", "message"),
+)
 
 
 class ModelExaminer:
@@ -47,24 +64,30 @@ class ModelExaminer:
         )
         self._now = asyncio.get_running_loop().time
 
-    async def examine(self, model: str) -> Findings:
-        """Send all probes to a model and return the findings.  If the first probe fails, the others are skipped."""
+    async def examine(self, model: str, configured: config.ModelSettings | None = None) -> Findings:
+        """Send all probes to a model and return the findings.  If the first probe fails, the others are skipped.
+
+        configured: the model in the configuration, which may set the context length.
+        """
         chosen = await self._chosen(model)
         response: dict[str, ProbeResponse] = {}
         for name, question in QUESTIONS.items():
             if self._seconds() and not ("plain" in response and response["plain"].problem):
                 response[name] = await self._ask(question, model, special=FORMATS[chosen.format].special)
             self._tick()
-        responses = await self._responds(model) if self._seconds() else None
-        known = await model_registry.metadata_of_route(
-            self._route(model)
-        )  # comes last: some servers know them only once the model is loaded
+        responses, messages = [
+            await self._has(one, model) if self._seconds() else None for one in (_RESPONSES, _MESSAGES)
+        ]
+        # The metadata comes last: some servers know it only once the model is loaded.
+        route = BackendRoute(model, configured or config.ModelSettings(), self._backend, model)
+        known = await model_registry.metadata_of_route(route)
         return Findings(
             kind=self._settings.kind,
             probe_responses=response,
             chosen=chosen,
             metadata=known,
             responses=responses,
+            messages=messages,
             ignores=self._settings.ignores,
         )
 
@@ -116,17 +139,18 @@ class ModelExaminer:
         """Mask the API key in a problem; a server may repeat the key in its error message."""
         return replace(response, problem=self._backend.mask_problem(response.problem)) if response.problem else response
 
-    async def _responds(self, model: str) -> bool | None:
-        """Return True if the server has the Responses API itself; None if unknown."""
-        body = json.encode({"model": model, "input": "Hello!", "max_output_tokens": 16, "stream": False})
-        call = HttpUpstreamCall(self._backend, body, lambda _: None, _RESPONSES)
+    async def _has(self, api: _OtherApi, model: str) -> bool | None:
+        """Return True if the server has this API itself; None if unknown."""
+        body = json.encode({"model": model, **api.request})
+        call = HttpUpstreamCall(self._backend, body, lambda _: None, api.path)
         raw = b""
         try:
             async with asyncio.timeout(self._seconds()):
                 while len(raw) < _LIMIT and await call.ready() and (data := call.read()):
                     raw += data
             call.report_outcome(None)
-            return bool(json.decode(raw, type=dict[str, object]).get("object") == "response")
+            member, value = api.known_by
+            return json.decode(raw, type=dict[str, object]).get(member) == value
         except GatewayError as error:
             return False if error.problem.code == "unsupported_value" else None
         except (TimeoutError, DecodeError, RecursionError):

@@ -5,16 +5,49 @@ Each command imports its modules when it runs, so that `--help` and `--version` 
 # ruff: noqa: PLC0415
 
 import gc
+import os
 import secrets
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gateway import __version__
+from gateway.cli import keys, usage
+from gateway.cli.errors import exit_on_bad_input, exit_on_error
+from gateway.cli.options import (
+    LOCAL_FILE,
+    AsJson,
+    AsJsonLines,
+    AsServer,
+    AsTest,
+    ClientArguments,
+    ClientFilePath,
+    ClientModel,
+    ClientName,
+    ConfigFile,
+    Features,
+    GatewayUrl,
+    KeyVariable,
+    ListClients,
+    Models,
+    PieceSize,
+    Recordings,
+    ReplayEndpoint,
+    ReplayFormat,
+    ServerAddress,
+    ServerKind,
+    ServerPort,
+    ServerUrl,
+    StartClient,
+    TestDirectory,
+    Timed,
+    TimeLimit,
+    Write,
+    WriteSettings,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,15 +57,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar="GATEWAY_CONFIG", metavar="FILE", help="Configuration file (YAML)."),
-]
+_COMPLETE = "_GATEWAY_COMPLETE"  # set by the script of a shell
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line, or complete it for a script of `gateway completion`."""
+    if _COMPLETE in os.environ:
+        _register_shells()
     app(prog_name="gateway")
+
+
+def _register_shells() -> None:
+    """Register the shells that typer completes for, as it does for an app with its own options for that."""
+    from typer.completion import get_completion_inspect_parameters
+
+    get_completion_inspect_parameters()
 
 
 def _version(wanted: bool) -> None:
@@ -70,8 +109,8 @@ def serve(
     """Serve, until Ctrl-C.
 
     Serves the models of the configuration file and reloads it when it changes.  The other options override the file.
-    Without one it looks for model servers on this machine (Ollama 11434, vLLM 8000, llama.cpp 8080, LM Studio 1234,
-    SGLang 30000) and serves their models.
+    Without --config and ./gateway.yaml, it looks for model servers on this machine (Ollama 11434, vLLM 8000, llama.cpp
+    8080, LM Studio 1234, SGLang 30000) and serves their models.
     """
     gc.set_threshold(200_000)  # imported objects stay alive: collections among them took 0.05 s of the start
 
@@ -84,45 +123,67 @@ def serve(
         run_gateway(settings, greeting=greeting, source=source)
 
 
-@app.command()
-def check(config: ConfigFile = None) -> None:
-    """Check a configuration and print what holds.
+def _schema(wanted: bool) -> None:
+    if wanted:
+        from importlib import resources
 
-    Defaults are filled in and secrets masked; comments at the end name the format of each model.  Errors go to
-    standard error, one a line with file, line and key; the exit code is 2 then.
+        typer.echo(resources.files("gateway.config").joinpath("gateway.schema.json").read_text("utf-8"), nl=False)
+        raise typer.Exit
+
+
+@app.command()
+def check(
+    config: ConfigFile = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Print the whole configuration, with defaults and masked secrets."),
+    ] = False,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Check the backends, the store, Redis, the certificate and the packages of extras."
+        ),
+    ] = False,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema", callback=_schema, is_eager=True, help="Print the JSON schema of configurations, for editors."
+        ),
+    ] = False,
+) -> None:
+    """Check a configuration.
+
+    Errors go to standard error, one a line with file, line and key; the exit code is 2 then.  With --verbose, comments
+    at the end name the format of each model.  With --probe, the exit code is 1 if one of its checks fails.
     """
-    from gateway.config import dump_effective
-    from gateway.formats import canonical_name
-    from gateway.formats.selection import choice_by_name
+    from gateway.cli import check as check_command
     from gateway.server.process.config_source import read_config
 
     if config is None:
-        raise typer.BadParameter("no configuration file is given; use --config FILE or set GATEWAY_CONFIG.")
+        raise typer.BadParameter("there is no ./gateway.yaml; use --config FILE or set GATEWAY_CONFIG.")
     with exit_on_error():
         settings = read_config(config)
-        typer.echo(dump_effective(settings), nl=False)
-        if tls := settings.server.tls:
-            from gateway.server.http.tls import certificate_validity
-
-            valid, days = certificate_validity(tls)
-            typer.echo(f"# server.tls.certificate: {days}", err=not valid)
-        for name, model in settings.models.items():
-            chosen = choice_by_name((model.upstream_model or name, name), canonical_name(model.format))
-            unsure = ", unless its chat template names a format" if chosen.format == "auto" else ""
-            typer.echo(f"# models.{name}: {chosen.format}; {chosen.reason}{unsure}")
+    for line in check_command.effective_lines(settings) if verbose else [check_command.summary_line(settings)]:
+        typer.echo(line)
+    valid, dates = check_command.certificate_line(settings)
+    if dates and not probe and (verbose or not valid):
+        typer.echo(dates, err=not valid)
+    if probe and not check_command.probe(settings, typer.echo):
+        raise typer.Exit(1)
 
 
 @app.command()
 def formats(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show everything about this format.")] = None,
     names: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print all formats as a page: docs/formats.md.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print all formats as a page of Markdown.")] = False,
 ) -> None:
     """List the formats that a model may have.
 
     A format is how a family of models writes thoughts and tool calls; its name goes to `models.*.format`.  An alias is
     the name that another server has for the format; the configuration accepts it as well.
     """
+    from gateway.cli.suggestions import unknown_format
     from gateway.formats import FORMATS, canonical_name, docs_page
 
     if names:
@@ -134,24 +195,7 @@ def formats(
     elif row := FORMATS.get(canonical_name(name)):
         typer.echo(docs_page.format_section(row))
     else:
-        raise typer.BadParameter(f"unknown format {name!r}; `gateway formats` lists all formats.")
-
-
-ServerUrl = Annotated[
-    str | None, typer.Argument(metavar="URL", help="Root URL of the server, like http://127.0.0.1:8000.")
-]
-ServerKind = Annotated[
-    str | None, typer.Option(metavar="KIND", help="Kind of the server at the URL; default: detected.")
-]
-Models = Annotated[list[str] | None, typer.Option(metavar="MODEL", help="Examine only this model; may be repeated.")]
-KeyVariable = Annotated[str | None, typer.Option(metavar="VAR", help="Environment variable with the server's API key.")]
-Features = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Check only this feature; may be repeated.")]
-TimeLimit = Annotated[float, typer.Option(metavar="N", min=1, help="Time limit for the whole run, in seconds.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
-Write = Annotated[
-    bool,
-    typer.Option("--write", help="Write the findings to the configuration file, without --config to ./gateway.yaml."),
-]
+        raise typer.BadParameter(f"{unknown_format(name)}.")
 
 
 @app.command()
@@ -173,36 +217,18 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
     ignores.  The exit code is 1 if there are problems.
     """
     from gateway.cli.doctor import DoctorOptions, examine_servers, report_result
+    from gateway.cli.suggestions import unknown_check
     from gateway.doctor.checks import PROBES
 
     if strange := [name for name in only or () if name not in PROBES]:
-        raise typer.BadParameter(f"unknown check {strange[0]!r}; one of: {', '.join(PROBES)}.")
-    file = config or (Path("gateway.yaml") if write else None)
+        raise typer.BadParameter(unknown_check(strange[0], PROBES))
+    file = config or (LOCAL_FILE if write else None)
     wanted = DoctorOptions(
         url=url, kind=kind, models=tuple(model or ()), key=key_env, file=file, write=write, seconds=seconds,
         only=tuple(only or ()),
     )  # fmt: skip
     with exit_on_error(interrupted=1):
         raise typer.Exit(report_result(examine_servers(wanted, sys.stderr), wanted, as_json=as_json))
-
-
-Recordings = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings, or directories of recordings.")]
-ReplayFormat = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Parse the responses in this format instead of the recorded one.")
-]
-ReplayEndpoint = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Send the requests to this API: chat, responses or messages.")
-]
-PieceSize = Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Deliver the responses in pieces of N bytes; or `bytes` (one by one), or `whole`."),
-]
-AsTest = Annotated[bool, typer.Option("--test", help="Turn each recording into a test that expects today's result.")]
-TestDirectory = Annotated[Path, typer.Option(metavar="DIR", help="Directory for the tests.")]
-AsServer = Annotated[bool, typer.Option("--serve", help="Act as the recorded model server; each recording is a model.")]
-ServerAddress = Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that server, with --serve.")]
-ServerPort = Annotated[int, typer.Option(metavar="N", help="Port of that server, with --serve; 0 for any free port.")]
-Timed = Annotated[bool, typer.Option("--timed", help="Replay at the recorded pace.")]
 
 
 @app.command()
@@ -217,6 +243,7 @@ def replay(  # noqa: PLR0913, PLR0917 - its options
     host: ServerAddress = "127.0.0.1",
     port: ServerPort = 8000,
     timed: Timed = False,
+    as_json: AsJsonLines = False,
 ) -> None:
     """Replay recordings: through this gateway, to compare the results, or as a model server for any client.
 
@@ -225,14 +252,50 @@ def replay(  # noqa: PLR0913, PLR0917 - its options
     """
     from gateway.cli import replay as replay_command
 
-    with _sound():
+    with exit_on_bad_input():
         ways = replay_command.parse_options(format, endpoint, cut, timed=timed)
         if serve:
             replay_command.serve(files, host, port, sys.stdout, timed=timed)
         elif test:
             replay_command.save_golden(files, into, sys.stdout)
-        elif not replay_command.compare(files, ways, sys.stdout):
+        elif not replay_command.compare(files, ways, sys.stdout, as_json=as_json):
             raise typer.Exit(1)
+
+
+@app.command()
+def launch(  # noqa: PLR0913, PLR0917 - its options
+    client: ClientName = None,
+    arguments: ClientArguments = None,
+    url: GatewayUrl = None,
+    config: ConfigFile = None,
+    model: ClientModel = None,
+    file: ClientFilePath = None,
+    write: WriteSettings = False,
+    start: StartClient = False,
+    names: ListClients = False,
+) -> None:
+    """Set up a client for a gateway, such as Codex or Claude Code.
+
+    Prints the settings, with one of the gateway's models that fits the client.  `--write` merges them into the client's
+    file, keeps all others and shows the changes.  `--exec` starts the client.  If the gateway has keys, set
+    GATEWAY_KEY: no key is printed or written to a file.  The exit code is 1 if there is no model or no program.
+    """
+    from gateway.cli.client_file import LaunchError
+    from gateway.cli.launch import ClientRunner, LaunchOptions, print_clients
+    from gateway.cli.launch import launch as launch_client
+
+    if names or client is None:
+        return print_clients()
+    options = LaunchOptions(
+        client=client, url=url, config=config, model=model, file=file, write=write, start=start,
+        arguments=tuple(arguments or ()),
+    )  # fmt: skip
+    try:
+        with exit_on_error():
+            launch_client(options, os.environ, ClientRunner())
+    except LaunchError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(error.code) from None
 
 
 @app.command()
@@ -323,35 +386,29 @@ def key(
     typer.echo(parse_digest(made))
 
 
-@contextmanager
-def _sound() -> Iterator[None]:
-    """Convert a ValueError to a usage error, and an OSError to a message and exit code 2."""
-    try:
-        yield
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}.") from None
-    except OSError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
+app.add_typer(keys.app, name="keys")
+app.command(name="usage")(usage.print_usage)
 
 
-@contextmanager
-def exit_on_error(interrupted: int = 0) -> Iterator[None]:
-    """Convert errors of a command to a message on standard error and an exit code.
+class Shell(StrEnum):
+    """A shell with completion."""
 
-    interrupted: the exit code after Ctrl-C.
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="Shell that reads the script.")]) -> None:
+    """Print the script that completes the words of `gateway` in a shell.
+
+    bash: add `source <(gateway completion bash)` to ~/.bashrc.
+
+    zsh: add `source <(gateway completion zsh)` to ~/.zshrc, after compinit.
+
+    fish: `gateway completion fish > ~/.config/fish/completions/gateway.fish`.
     """
-    from gateway.config import ConfigError
-    from gateway.demo import DemoError, DemoNotInstalled
-    from gateway.server.process.config_source import NoServerFound
+    from typer.completion import shell_complete
 
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise typer.Exit(interrupted) from None
-    except (ConfigError, NoServerFound, DemoNotInstalled) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
-    except DemoError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
+    _register_shells()
+    shell_complete(typer.main.get_command(app), {}, "gateway", _COMPLETE, f"source_{shell}")

@@ -8,10 +8,11 @@ from pathlib import Path
 from shutil import SameFileError, copyfile
 from typing import TextIO
 
-from msgspec import json
+from msgspec import Struct, json
 
+from gateway.cli.suggestions import unknown_format
 from gateway.formats import canonical_name, format_names
-from gateway.recording import UnreadableRecording, parse_recording
+from gateway.recording import RecordedResponse, UnreadableRecording, parse_recording, recorded_response
 from gateway.replay.mock_backend import (
     MockBackend,
     MockRequest,
@@ -31,15 +32,37 @@ _ELSEWHERE = ("problem", "said", "usage")  # to compare if the endpoint or the f
 def parse_options(format: str | None, endpoint: str | None, cut: str | None, *, timed: bool = False) -> ReplayOptions:
     """Return the options of a replay.  Raises ValueError for an unknown format, endpoint or size."""
     if format is not None and format not in format_names():
-        raise ValueError(f"unknown format {format!r}; `gateway formats` lists all formats")
+        raise ValueError(unknown_format(format))
     if endpoint is not None and endpoint not in ENDPOINTS:
         raise ValueError(f"unknown endpoint {endpoint!r}; one of: {', '.join(ENDPOINTS)}")
     return ReplayOptions(canonical_name(format) if format else None, endpoint, _cut(cut) if cut else None, timed)
 
 
-def compare(paths: Sequence[Path], ways: ReplayOptions, out: TextIO) -> bool:
-    """Report the differences of each replay from its recording; True if there are none."""
-    return all([_compared(file, ways, out) for file in _files(paths)])
+class ReplayReport(Struct, frozen=True):
+    """The result of a replay.
+
+    same: there is no difference; differences: lines that show them; reason: why a replay is not possible.
+    response: the new response, None without a replay.
+    """
+
+    file: str
+    same: bool
+    differences: list[str] = []
+    reason: str = ""
+    response: RecordedResponse | None = None
+
+
+def compare(paths: Sequence[Path], ways: ReplayOptions, out: TextIO, *, as_json: bool = False) -> bool:
+    """Report the differences of each replay from its recording; True if there are none.
+
+    as_json: write each report as a JSON object in a line.
+    """
+    same = True
+    for file in _files(paths):
+        report = _compared(file, ways)
+        out.write(json.encode(report).decode() + "\n" if as_json else _in_words(report))
+        same = same and report.same
+    return same
 
 
 def save_golden(paths: Sequence[Path], folder: Path, out: TextIO) -> None:
@@ -70,17 +93,22 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return [file for path in paths for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
 
 
-def _compared(file: Path, ways: ReplayOptions, out: TextIO) -> bool:
+def _compared(file: Path, ways: ReplayOptions) -> ReplayReport:
     try:
         recording = parse_recording(file.read_bytes())
-        now = outcome_of(asyncio.run(replayed(recording, ways)))
+        now = asyncio.run(replayed(recording, ways))
     except UnreadableRecording as error:
-        out.write(f"{file}: cannot be replayed: {error}\n")
-        return False
-    lines = diff_outcomes(outcome_of(recording), now, _ELSEWHERE if ways.format or ways.endpoint else _ALL)
-    out.write(f"{file}: {'differs' if lines else 'unchanged'}\n")
-    out.writelines(f"  {line}\n" for line in lines)
-    return not lines
+        return ReplayReport(str(file), same=False, reason=str(error))
+    members = _ELSEWHERE if ways.format or ways.endpoint else _ALL
+    lines = diff_outcomes(outcome_of(recording), outcome_of(now), members)
+    return ReplayReport(str(file), not lines, lines, response=recorded_response(now))
+
+
+def _in_words(report: ReplayReport) -> str:
+    if report.reason:
+        return f"{report.file}: cannot be replayed: {report.reason}\n"
+    lines = [f"{report.file}: {'unchanged' if report.same else 'differs'}\n"]
+    return "".join([*lines, *(f"  {line}\n" for line in report.differences)])
 
 
 def golden_path(file: Path) -> Path:

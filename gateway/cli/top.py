@@ -22,11 +22,12 @@ from rich.text import Text
 
 from gateway.server.admin.overview_model import BackendView, ModelView, Overview, format_duration
 from gateway.server.observability.snapshot import RequestSnapshot
+from gateway.server.upstream.failure_text import cause_text, end_sentence
 
 _ERRORS = 5
 _REQUESTS = 20
 _NUMBERS = frozenset(
-    ("in flight", "waiting", "tokens/s", "requests/s", "context", "when", "first", "took", "in", "out")
+    ("running", "queued", "tokens/s", "requests/s", "context", "age", "first token", "duration", "in", "out")
 )
 TableRow = Sequence[str | Text]
 _PATH = "/admin/overview"
@@ -42,13 +43,14 @@ def render_tables(seen: Overview, root: str, problem: str = "") -> RenderableTyp
     return Group(
         _head(seen, root),
         *([Text(strip_control_characters(problem), "bold red")] if problem else []),
-        _table("Backends", ("name", "kind", "health", "in flight", "waiting", "tokens/s", "requests/s", "last failure"),
+        _table("Backends", ("name", "kind", "state", "running", "queued", "tokens/s", "requests/s", "last failure"),
                (_server(seen, one) for one in seen.backends)),
-        _table("Models", ("name", "context", "in flight", "tokens/s", "requests/s", "backend: format"),
+        _table("Models", ("name", "context", "running", "tokens/s", "requests/s", "backend: format"),
                map(_model, seen.models)),
-        _table("Recent errors", ("when", "status", "error", "model", "backend", "request"),
+        _table("Recent errors", ("age", "status", "error", "model", "backend", "request"),
                (_error(seen, one) for one in seen.errors[:_ERRORS])),
-        _table(requests, ("when", "status", "model", "backend", "format", "first", "took", "in", "out", "request"),
+        _table(requests,
+               ("age", "status", "model", "backend", "format", "first token", "duration", "in", "out", "request"),
                (_request(seen, one) for one in seen.requests[:_REQUESTS])),
     )  # fmt: skip
 
@@ -62,7 +64,7 @@ def _head(seen: Overview, root: str) -> Text:
     pace, time = seen.pace, strftime("%H:%M:%S", localtime(seen.time))
     return Text.assemble(
         (f"gateway {strip_control_characters(seen.version)}", "bold"),
-        f" at {strip_control_characters(root)}, {time}: {pace.in_flight} in flight, ",
+        f" at {strip_control_characters(root)}, {time}: {pace.in_flight} running, ",
         f"{pace.requests_per_second:.1f} requests/s, {pace.tokens_per_second:.0f} tokens/s",
     )
 
@@ -83,17 +85,18 @@ def _server(seen: Overview, one: BackendView) -> TableRow:
         f"{failure.status} {failure.code or ''} {format_duration(seen.time - failure.time)} ago" if failure else "–"
     )
     return (
-        one.name, one.kind, _health(one), f"{one.pace.in_flight}{of_all}", f"{one.queued}",
+        one.name, one.kind, _state(one), f"{one.pace.in_flight}{of_all}", f"{one.queued}",
         f"{one.pace.tokens_per_second:.0f}", f"{one.pace.requests_per_second:.1f}", failed,
     )  # fmt: skip
 
 
-def _health(one: BackendView) -> Text:
+def _state(one: BackendView) -> Text:
     if one.problem:
         return Text(strip_control_characters(one.problem), "red")
     if one.healthy:
         return Text("healthy", "green")
-    return Text(f"{one.circuit}, {format_duration(one.back_in_seconds)}", "yellow")
+    when = f"in {format_duration(one.back_in_seconds)}" if one.back_in_seconds > 0 else "now"
+    return Text(f"degraded, retrying {when}", "yellow")
 
 
 def _model(one: ModelView) -> TableRow:
@@ -117,7 +120,7 @@ def _request(seen: Overview, one: RequestSnapshot) -> TableRow:
 
 def _status(one: RequestSnapshot) -> Text:
     if one.status is None:
-        return Text("live", "cyan")
+        return Text("running", "cyan")
     return Text(f"{one.status}", "green" if one.status < 400 else "red")
 
 
@@ -151,10 +154,11 @@ class OverviewClient:
             ) from None
         except httpx.LocalProtocolError:
             raise OverviewUnavailable("The API key contains control characters.", mine=True) from None
+        except httpx.TimeoutException:
+            raise OverviewUnavailable(f"No gateway responds at {self.root} within {_SECONDS:g} s.") from None
         except httpx.HTTPError as error:
-            raise OverviewUnavailable(
-                f"No gateway responds at {self.root}: {str(error) or type(error).__name__}."
-            ) from None
+            cause = end_sentence(cause_text(error, server="gateway", program="it"))
+            raise OverviewUnavailable(f"No gateway responds at {self.root}: {cause}") from None
         if answer.status_code in (401, 403):
             raise OverviewUnavailable(_FORBIDDEN.format(self.root, answer.status_code), mine=True)
         try:

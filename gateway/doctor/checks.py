@@ -9,7 +9,8 @@ from types import MappingProxyType
 from msgspec import DecodeError, json
 
 from gateway.backends import KINDS
-from gateway.backends.field_rules import TranslatedRule
+from gateway.backends.field_rules import ALONE
+from gateway.backends.model_metadata import AGENT_WINDOW
 from gateway.doctor.findings import Findings, Verdict
 from gateway.doctor.probe_requests import matches_probe_schema
 from gateway.doctor.probe_response import ObservedToolCall, ProbeResponse
@@ -26,7 +27,6 @@ from gateway.doctor.verdicts import (
     unknown_verdict,
 )
 
-_WINDOW = 8192  # tokens of an agent's prompt with its tools
 _GRACE = 1.0  # seconds that the next response may begin later than its reference
 _TIMES = 2.0  # and the factor by which it may
 _REPAIRS = {
@@ -151,7 +151,7 @@ def check_context_length(findings: Findings) -> Verdict:
     words = f"{tokens} tokens"
     return (
         passed_verdict(words)
-        if tokens >= _WINDOW
+        if tokens >= AGENT_WINDOW
         else failed_verdict(f"{words}, too few for agents", advice_for("window", findings))
     )
 
@@ -170,16 +170,25 @@ def check_cancellation(findings: Findings, response: ProbeResponse) -> Verdict:
 
 
 def check_responses_api(findings: Findings) -> Verdict:
-    """Report if the server has the Responses API itself."""
+    """Report if the server has /v1/responses itself."""
+    return _other_api(findings.responses, findings)
+
+
+def check_messages_api(findings: Findings) -> Verdict:
+    """Report if the server has /v1/messages itself, which the gateway calls if it is of the kind anthropic."""
+    if findings.configured_kind.dialect == "anthropic" and findings.messages:
+        return passed_verdict("the server has it")
+    return _other_api(findings.messages, findings)
+
+
+def _other_api(has: bool | None, findings: Findings) -> Verdict:
+    """Report if the server has an API that the gateway does not call."""
+    below = "Messages" if findings.configured_kind.dialect == "anthropic" else "chat completions"
     words = {
         True: "the server has it; the gateway does not need it",
-        False: "the server lacks it; the gateway builds it on chat completions",
+        False: f"the server lacks it; the gateway builds it on {below}",
     }
-    return (
-        unknown_verdict("the server did not report it")
-        if findings.responses is None
-        else passed_verdict(words[findings.responses])
-    )
+    return unknown_verdict("the server did not report it") if has is None else passed_verdict(words[has])
 
 
 def check_tool_calls(question: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:
@@ -229,7 +238,7 @@ def check_named_tool(findings: Findings, response: ProbeResponse) -> Verdict:
         return passed_verdict("the model called that tool")
     if response.cut and not (names or response.message.text):
         return unknown_verdict(_missing(0, response))
-    other = isinstance(findings.configured_kind.fields["tool_choice"], TranslatedRule)
+    other = findings.configured_kind.fields["tool_choice"] == ALONE
     words = f"is ignored: {f'called {names[0]}' if names else 'no tool call'}"
     return failed_verdict(words, "the gateway offers only that tool" if other else "")
 
@@ -285,6 +294,7 @@ PROBES: Mapping[str, Check] = MappingProxyType(
         "context_window": Check(check_context_length),
         "cancellation": check_response("after", check_cancellation),
         "responses": Check(check_responses_api),
+        "messages": Check(check_messages_api),
     }
 )
 

@@ -100,7 +100,7 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     probe_responses: the responses by name of the probe; skipped probes are missing.
     chosen: the gateway's own choice of the format, by name, chat template and rendered prompt.
     metadata: the server's metadata of the model.
-    responses: the server has /v1/responses itself; None: unknown.
+    responses: the server has /v1/responses itself; None: unknown.  messages: likewise, /v1/messages.
     ignores: the ignored fields in the server's configuration.
     """
 
@@ -109,6 +109,7 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     chosen: FormatChoice
     metadata: ModelMetadata
     responses: bool | None
+    messages: bool | None = None
     ignores: Collection[str] = ()
 
     @cached_property

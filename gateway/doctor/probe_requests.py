@@ -209,7 +209,7 @@ def build_probe_body(
     request = replace(question.request, model=model)
     if request.is_tool_forced and isinstance(kind.fields["tool_choice"], EmulatedRule):
         ledger.add("unenforced", "tool_choice")
-    policy = MessagePolicy(reasoning=kind.reasoning, continues=kind.continues)
+    policy = MessagePolicy(reasoning=kind.reasoning, continues=kind.continues, lists=kind.lists)
     target = BodyTarget(model, kind, policy, parsed_here=question.shown, special=special)
     return request, DIALECTS[kind.dialect].body(request, target, KNOWN, ledger)
 

@@ -84,7 +84,7 @@ ADVICE: Mapping[AdviceTopic, Mapping[str, str]] = MappingProxyType(
             "vllm": "--max-model-len N",
             "sglang": "--context-length N",
             "llamacpp": "-c N, shared by the slots of -np",
-            "ollama": "OLLAMA_CONTEXT_LENGTH=N, or num_ctx of the model",
+            "ollama": "OLLAMA_CONTEXT_LENGTH=N, or `num_ctx: N` in the `defaults` of the model",
             "lmstudio": "lms load --context-length N",
         },
     }

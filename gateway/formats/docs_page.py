@@ -1,4 +1,4 @@
-"""Generate docs/formats.md from the table of formats."""
+"""Generate docs/reference/formats.md from the table of formats."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,9 @@
 """Look in a finished text for tool calls in another format than the one that the text was read in."""
 
+from collections.abc import Iterator
 from functools import cache
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.formats import FORMATS
@@ -16,21 +18,43 @@ _NO_CALLS = ("auto", "native", "think", "response_template")
 _SHORTEST = 4  # characters of a tag that marks a tool call anywhere in a text
 
 
+class FormatGuess(Struct, frozen=True):
+    """A format whose markup a text has.  calls: it reads a call of an offered tool."""
+
+    format: str
+    calls: bool
+
+
 def format_of(text: str, read_in: Format | None, context: ParseContext) -> str:
     """Return the name of the format in which a text calls an offered tool; "" if it calls none.
 
     read_in: the format that has found no tool call.
     """
+    return next((name for name, parse in _begun(text) if parse is not read_in and calls(text, parse, context)), "")
+
+
+def likely_formats(text: str, read_in: str, context: ParseContext) -> list[FormatGuess]:
+    """Return the formats whose markup a text has.
+
+    Those that read a call of an offered tool come first, and among them those whose sign is first in the text.
+    read_in: the name of the format that has found no tool call.
+    """
+    known = FORMATS.get(read_in)
+    others = [(name, parse) for name, parse in _begun(text) if not known or parse is not known.parse]
+    guesses = [FormatGuess(name, calls=calls(text, parse, context)) for name, parse in others]
+    return sorted(guesses, key=lambda guess: (not guess.calls, _place(text, guess.format)))
+
+
+def _begun(text: str) -> Iterator[tuple[str, Format]]:
+    """Yield the formats in which a text may have the beginning of a tool call."""
     if not may_call(text):
-        return ""
+        return
     begun = text.lstrip()
     for name, row in FORMATS.items():
-        if name in _NO_CALLS or not row.parse or row.parse is read_in:
+        if name in _NO_CALLS or not row.parse:
             continue
-        begins = begun.startswith(row.first) or any(tag in text for tag in _tags(row))
-        if begins and calls(text, row.parse, context):
-            return name
-    return ""
+        if begun.startswith(row.first) or any(tag in text for tag in _tags(row)):
+            yield name, row.parse
 
 
 def may_call(text: str) -> bool:
@@ -50,6 +74,12 @@ def calls(text: str, format: Format, context: ParseContext) -> bool:
 def alone(context: ParseContext) -> ParseContext:
     """Return the context without everything before the text."""
     return replace(context, thought_open=False, in_thought=None, forced=None, prefill="", echoed=False)
+
+
+def _place(text: str, format: str) -> int:
+    """Return the place of the first sign of a format, or the end of the text."""
+    signs = [sign for sign in FORMATS[format].signs if not sign.isalpha()]
+    return min((text.find(sign) for sign in signs if sign in text), default=len(text))
 
 
 def _tags(row: FormatSpec) -> tuple[str, ...]:

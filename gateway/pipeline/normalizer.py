@@ -1,9 +1,8 @@
 """Keep the promise of events.py, whatever a backend sends: one order, one open call, one Finish per choice."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
-
-from msgspec import Struct
 
 from gateway.errors import Problem
 from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, Usage, are_texts
@@ -14,7 +13,7 @@ from gateway.pipeline.tool_calls import ParserSettings
 _REASONS = {
     **dict.fromkeys(
         ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "word", "eom", "eom_id", "complete", "COMPLETE",
-         "end", "repetition", "load", "unload", "pause_turn"),
+         "end", "repetition", "load", "unload", "pause_turn", "compaction"),
         "stop",
     ),
     **dict.fromkeys(("tool_calls", "tool_use", "tool_call", "function_calls", "function_call"), "tool_calls"),
@@ -32,12 +31,13 @@ _FITTING = ("stop", "length")  # the finish reasons of a text
 _FAILED = frozenset(("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource"))
 
 
-class Normalizer(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Normalizer:
     """Take raw events, and return events in the order that events.py promises."""
 
     _setting: ParserSettings
-    _choices: dict[int, ChoiceNormalizer] = {}
-    _ids: set[str] = set()  # of tool calls
+    _choices: dict[int, ChoiceNormalizer] = field(default_factory=dict)
+    _ids: set[str] = field(default_factory=set)  # of tool calls
     _closed: bool = False  # all choices have ended
     failed: bool = False
 

@@ -14,7 +14,6 @@ from gateway.sse import SSE, BodyBuffer, FrameDecoder, FrameTooLong, NDJSONDecod
 from gateway.transforms import EventFilter
 
 _LOST = Problem(502, "The backend closed the connection before its response was complete.", "upstream_lost")
-_NO_CHOICE = Problem(502, "The backend's response is not a chat completion: it has no choices.", "upstream_error")
 _LONE = 4 << 10  # maximum bytes of a chunk for `feed_one`
 _STREAMS: dict[str, Callable[[int], FrameDecoder]] = {"text/event-stream": SSE, "application/x-ndjson": NDJSONDecoder}
 
@@ -101,7 +100,7 @@ class UpstreamReader:
             return self._decode_body(self._body.close())
         events = self._events_of_payloads(self._remaining_payloads(self._frames)) + self._rest()
         if self._decoder.empty:  # there was nothing, or only an end mark
-            return events + self._flush_filters(self._normaliser.fail(_NO_CHOICE))
+            return events + self._flush_filters(self._normaliser.fail(self._decoder.nothing))
         if self.done or self._normaliser.has_finished():
             return events + self._flush_filters(self._close_normalizer())
         return events + self._flush_filters(self._normaliser.fail(_LOST))
@@ -159,7 +158,7 @@ class UpstreamReader:
                 return made
         events = [event for one in made for event in self._normalize(one)]
         if self._normaliser.is_empty:
-            return events + self._flush_filters(self._normaliser.fail(_NO_CHOICE))
+            return events + self._flush_filters(self._normaliser.fail(self._decoder.nothing))
         return events + self._flush_filters(self._close_normalizer())
 
     def _rest(self) -> list[Event]:
@@ -191,7 +190,7 @@ class UpstreamReader:
     def _estimate_usage(self) -> Iterable[Usage]:
         """Return the usage that the backend did not count, of the response or of its reasoning."""
         usage, characters, thought = self._decoder.counted, self._decoder.decoded_characters, self._normaliser.thought
-        if usage and (usage.reasoning or not thought):
+        if usage and (usage.reasoning or not thought or not self._decoder.estimates_reasoning):
             return ()
         self._ledger.add("estimated", "usage.reasoning_tokens" if usage else "usage")
         return (split_reasoning_tokens(self.usage, thought, characters) if thought else self.usage,)

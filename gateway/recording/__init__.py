@@ -1,10 +1,12 @@
 """Define recordings: the steps of one request, to be viewed and replayed.
 
-docs/recordings.md describes the format.
+docs/reference/recordings.md describes the format.
 
 entries      the types of entries, and the list of them            ← start here
 jsonl        a recording as the lines of a file, and back
+response     the response, from the events
 redaction    removal of secrets and contents, byte for byte
+summary      a recording in a list of requests
 """
 
 from gateway.recording.entries import (
@@ -22,11 +24,15 @@ from gateway.recording.entries import (
     UpstreamRequestEntry,
 )
 from gateway.recording.jsonl import UnreadableRecording, entry_to_dict, parse_recording, write_lines
-from gateway.recording.redaction import redact
+from gateway.recording.redaction import redact, redact_text
+from gateway.recording.response import RecordedResponse, recorded_response
+from gateway.recording.summary import ExchangeSummary, end_entry, prepared_entry, summarize
 
 __all__ = [
     "EndEntry",
+    "ExchangeSummary",
     "PreparedEntry",
+    "RecordedResponse",
     "Recording",
     "RecordingEntry",
     "RequestEntry",
@@ -38,8 +44,13 @@ __all__ = [
     "UpstreamErrorEntry",
     "UpstreamHeadersEntry",
     "UpstreamRequestEntry",
+    "end_entry",
     "entry_to_dict",
     "parse_recording",
+    "prepared_entry",
+    "recorded_response",
     "redact",
+    "redact_text",
+    "summarize",
     "write_lines",
 ]  # fmt: skip

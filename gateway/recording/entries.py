@@ -57,20 +57,28 @@ class UpstreamRequestEntry(_TimedEntry, tag="put"):
 
 
 class UpstreamHeadersEntry(_TimedEntry, tag="answered"):
-    """An upstream call has a response that is no error."""
+    """An upstream call has a response that is no error.
+
+    sent: the time at which the call left the queue of the backend.
+    connected: the time of its new connection; None if it used one that was open.
+    """
 
     call: int
     content_type: str
+    sent: float | None = None
+    connected: float | None = None
 
 
 class UpstreamErrorEntry(_TimedEntry, tag="refused"):
-    """An upstream call has an error response."""
+    """An upstream call has an error response.  sent, connected: as in UpstreamHeadersEntry."""
 
     call: int
     status: int
     content_type: str
     body: bytes
     retry_after: str | None = None
+    sent: float | None = None
+    connected: float | None = None
 
 
 class UpstreamDataEntry(_TimedEntry, tag="read"):

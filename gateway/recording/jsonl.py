@@ -71,10 +71,16 @@ def entry_to_dict(n: int, entry: RecordingEntry, entries: Sequence[RecordingEntr
         if name == "events":
             value = json.decode(value or b"[]")
         if value not in (None, [], {}):
-            fields[name] = _said(value) if isinstance(value, bytes) else value
+            fields[name] = _plain(value)
     if isinstance(entry, ResponseDataEntry) and (of := cause_of(entries, n)) is not None:
         fields["of"] = of
     return fields
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a member of any type
+    if isinstance(value, float):
+        return round(value, 6)
+    return _said(value) if isinstance(value, bytes) else value
 
 
 def _said(data: bytes) -> dict[str, str]:

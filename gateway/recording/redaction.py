@@ -7,11 +7,12 @@ that parsing and error mapping need stay.
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, get_args
 
-from msgspec import DecodeError, Struct, field, json
+from msgspec import DecodeError, json
 from msgspec.structs import replace
 
 from gateway.events import Event
@@ -52,15 +53,21 @@ _SAID = (  # words of error messages, of JSON and of tool calls
 _KEPT = frozenset(  # members whose strings are no content
     (
         "$ref", "call_id", "code", "const", "created_at", "detail", "done_reason", "effort", "encoding_format", "enum",
-        "execution", "finish_reason", "format", "id", "include", "item_id", "mode", "model", "object", "param",
+        "display", "execution", "finish_reason", "format", "id", "include", "item_id", "media_type", "mode", "model",
+        "object", "param",
         "pattern", "previous_response_id", "reason", "required", "response_id", "role",
         "server_label", "service_tier", "status",
-        "stop", "syntax", "system_fingerprint", "tool_call_id", "tool_choice", "truncation", "type", "verbosity",
+        "stop", "stop_reason", "syntax", "system_fingerprint", "tool_call_id", "tool_choice", "tool_use_id",
+        "truncation", "type", "verbosity",
     )
 )  # fmt: skip
-_SECRET = frozenset(("authorization", "headers", "api_key", "password", "secret", "access_token"))
+_SECRET = frozenset(
+    ("authorization", "headers", "authorization_token", "api_key", "password", "secret", "access_token")
+)
 _NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # a name, or an escaped letter of one
-_SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # below these, the names may be the user's
+_SCHEMAS = frozenset(
+    ("parameters", "properties", "schema", "arguments", "input_schema")
+)  # below these, the names may be the user's
 _NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # their numbers encode a text
 _EVENTS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
@@ -73,7 +80,8 @@ Mask = Callable[[str], str]
 _Piece = tuple[int, str]  # index of an entry, and the name of its member
 
 
-class JsonContainer(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class JsonContainer:
     """An object or a list in JSON.
 
     path: the names that lead to it.
@@ -87,7 +95,8 @@ class JsonContainer(Struct, eq=False):
     marks: dict[str, str] = field(default_factory=dict)
 
 
-class JsonString(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class JsonString:
     """A string without its quotes, a bare word such as a number, or a whole line that is no JSON.
 
     name: the name of the member that has it as its value.
@@ -189,7 +198,11 @@ def names_in_request(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
         for name, value in body.items():
             if name in ("properties", "$defs", "definitions") and isinstance(value, dict):
                 yield from value
-            elif name in ("name", "server_label") and isinstance(value, str) and "role" not in body:
+            elif (
+                name in ("name", "server_label", "server_name", "mcp_server_name", "tool_name")
+                and isinstance(value, str)
+                and "role" not in body
+            ):
                 yield value
             elif name == "enum" and isinstance(value, list):
                 yield from (one for one in value if isinstance(one, str))
@@ -219,6 +232,11 @@ def redact(recording: Recording, secrets: Collection[bytes], *, contents: bool) 
     for (place, entry), events in zip(telling, redact_stream(items, secrets, mask), strict=True):
         result.entries[place] = replace(entry, events=events[:-1])
     return result
+
+
+def redact_text(text: str, secrets: Collection[bytes]) -> str:
+    """Return a text of a backend without secrets."""
+    return redact_stream([text.encode()], secrets, None)[0].decode()
 
 
 def redact_stream(pieces: Sequence[bytes], secrets: Collection[bytes], mask: Mask | None) -> list[bytes]:

@@ -6,15 +6,15 @@ that started last.  The queue with the least tag is next.  A tenant without wait
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-
-from msgspec import Struct
 
 _SPARE = 16  # stale heap entries that are not worth a cleanup
 
 
-class QueueEntry(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class QueueEntry:
     """A place in the queue.
 
     on_turn: called when the slot is granted; may be replaced while the entry waits.
@@ -26,7 +26,8 @@ class QueueEntry(Struct, eq=False):
     inside: bool
 
 
-class _TenantQueue(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class _TenantQueue:
     """A tenant's waiting entries, in the order of their arrival; never empty while it is registered."""
 
     weight: float

@@ -13,27 +13,33 @@ from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from gateway import __version__
+from gateway.backends.pass_through import PASS_THROUGH
 from gateway.config import Config
 from gateway.server import routes
 from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.expiry import expire_forever
+from gateway.server.conversations.past_cache import PastCache
 from gateway.server.handler import GatewayApp, ModelEndpoint, ModelRequestHandler
-from gateway.server.http.protocol import STOPPING
 from gateway.server.http.request_reader import counts_of
-from gateway.server.limits import HEADERS, RateLimiter
+from gateway.server.http.uvicorn_protocol import STOPPING
+from gateway.server.limits import ANTHROPIC_HEADERS, HEADERS, RateLimiter
 from gateway.server.middleware import error_responses
 from gateway.server.middleware.auth import Authenticator, AuthThrottle
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
+from gateway.server.middleware.proxy_users import TrustedProxyMiddleware
 from gateway.server.middleware.request_context import RequestContextMiddleware
 from gateway.server.observability import logs
 from gateway.server.observability.telemetry import Telemetry
+from gateway.server.relay.pass_through import PassThroughEndpoint
 from gateway.server.relay.request_parser import RequestParser
 from gateway.server.relay.responder import Responder, TokenCounting
-from gateway.server.routes import openapi
+from gateway.server.routes import openapi, pass_through
+from gateway.server.routes.readiness import Readiness
 from gateway.server.tools import ToolRegistry
 from gateway.server.upstream.model_registry import ModelRegistry
 from gateway.server.websocket.endpoint import add_websocket, websocket_unsupported
 from gateway.store.database import Database
+from gateway.store.file_store import FileStore
 
 _CHAT_PATH = "/v1/chat/completions"
 _TEXT_PATH = "/v1/completions"
@@ -58,10 +64,15 @@ def create_app(
     logs.apply_settings(config.logs)
     concurrency = concurrency or ConcurrencyLimit()
     app = GatewayApp(
-        title="gateway", version=__version__, lifespan=partial(_living, config, concurrency), redoc_url=None
+        title="gateway",
+        version=__version__,
+        lifespan=partial(_living, config, concurrency),
+        docs_url=None,
+        redoc_url=None,
     )
     app.router.redirect_slashes = False  # a redirected client would send its key along
     authenticator = Authenticator(config, throttle or AuthThrottle())
+    app.state.authenticator = authenticator
     app.state.keyring, app.state.leaving, app.state.buffers = EncryptionKeys(config.store), False, concurrency.buffers
     app.state.telemetry = telemetry or Telemetry()
     app.state.telemetry.follow(config)
@@ -69,6 +80,7 @@ def create_app(
     _declare_messages(app)
     add_websocket(app, _RESPONSES_PATH, config, authenticator)
     routes.add_routes(app, config, authenticator)
+    pass_through.declare(app, partial(PassThroughEndpoint, app, config, authenticator, concurrency))
     app.add_head_routes()
     error_responses.add_handlers(app)
     _add_layers(app, config, authenticator, concurrency)
@@ -86,16 +98,22 @@ async def _living(
     limits = RateLimiter(config, store)
     joined = partial(concurrency.acquire, config.limits.concurrent or inf)
     tool_registry = ToolRegistry(config.tools)
-    reader = RequestParser(store, state.keyring, config, tool_registry, counts_of(config))
-    handler = ModelRequestHandler(reader, directory, limits, joined, telemetry)
-    state.store, state.directory, state.limits, state.handler = store, directory, limits, handler
-    state.tool_registry = tool_registry
-    beside = [asyncio.create_task(expire_forever(store, config.store))]
+    reader = RequestParser(store, state.keyring, config, tool_registry, counts_of(config), PastCache())
+    handler = ModelRequestHandler(reader, directory, limits, joined, telemetry, state.authenticator.key_named)
+    state.store, state.files, state.directory, state.limits = store, FileStore(store), directory, limits
+    state.handler, state.tool_registry = handler, tool_registry
+    state.readiness = Readiness(config, directory.backends, store, limits)
+    beside = [asyncio.create_task(expire_forever(store, state.files, config.store))]
     try:
-        async with telemetry.of(directory.backends), directory.run_probes(), handler.jobs.running() as stopping:
-            beside.append(asyncio.create_task(state.sockets.close_when(stopping)))
-            state.stopping = stopping
-            yield {STOPPING: stopping.set}
+        async with (
+            telemetry.usage.writing_to(store if config.store.keeps_usage else None),
+            telemetry.of(directory.backends),
+            directory.run_probes(),
+            state.authenticator.following(store),
+            handler.jobs.running() as state.stopping,
+        ):
+            beside.append(asyncio.create_task(state.sockets.close_when(state.stopping)))
+            yield {STOPPING: state.stopping.set}
     finally:
         for task in beside:
             task.cancel()
@@ -131,11 +149,14 @@ def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASG
                 "idempotent-replayed",
                 "retry-after",
                 *HEADERS,
+                *ANTHROPIC_HEADERS,
             ],
         )
     if proxies := config.server.forwarded_allow_ips:
         trusted = [*proxies]
         yield lambda inner: ProxyHeadersMiddleware(inner, trusted)  # type: ignore[arg-type,return-value,misc] # as uvicorn has it
+        if config.auth.header:
+            yield partial(TrustedProxyMiddleware, proxies=proxies)
 
 
 def _endpoints(
@@ -143,7 +164,9 @@ def _endpoints(
 ) -> dict[str, ASGIApp]:
     """Return the endpoints that request a model, by their paths."""
     post = partial(ModelEndpoint, app, config, authenticator, concurrency)
+    passed = partial(PassThroughEndpoint, app, config, authenticator, concurrency)
     return {
+        **{row.path: passed(row) for row in PASS_THROUGH if row.method == "POST"},
         _CHAT_PATH: post(RequestParser.chat_completion, Responder),
         _TEXT_PATH: post(RequestParser.completion, Responder),
         _RESPONSES_PATH: post(RequestParser.response, Responder),

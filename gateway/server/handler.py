@@ -23,12 +23,12 @@ from gateway.server.conversations.stored_context import Held, StoredContext
 from gateway.server.http.client_connection import scope_without_connection
 from gateway.server.http.memory import Room
 from gateway.server.http.paths import corrected, roots
-from gateway.server.http.request_reader import read_body
+from gateway.server.http.request_reader import header_dict, read_body
 from gateway.server.jobs.job_manager import JobManager
 from gateway.server.jobs.job_responses import JobResponder
-from gateway.server.limits import RateLimiter, estimate_tokens
+from gateway.server.limits import RateLimiter, estimate_tokens, with_anthropic_headers
 from gateway.server.middleware import error_responses, idempotency
-from gateway.server.middleware.auth import Authenticator, require_model
+from gateway.server.middleware.auth import Authenticator, may_use_model, require_model
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit, overloaded_error
 from gateway.server.observability.request_record import record_of
 from gateway.server.observability.telemetry import Telemetry
@@ -40,6 +40,7 @@ from gateway.server.relay.retry_policy import RetryPolicy, affinity_key
 from gateway.server.upstream.model_registry import ModelRegistry
 from gateway.store.records import StoredJob
 
+_SESSION = b"x-claude-code-session-id"
 ParseRequest = Callable[[RequestParser, bytes, str, Held], Awaitable[ModelRequest]]
 
 
@@ -55,6 +56,12 @@ class IncomingRequest(Struct, frozen=True):
         """The name of the API key; "" without one."""
         return self.key.name if self.key else ""
 
+    @property
+    def session(self) -> str | None:
+        """The session of Claude Code that the request belongs to; None for another client."""
+        named = header_dict(self.http.scope).get(_SESSION)
+        return named.decode("latin-1") if named else None
+
 
 class ModelRequestHandler:
     """Handle requests for a model, each in the same steps: parse, route, limit, then respond.
@@ -69,7 +76,9 @@ class ModelRequestHandler:
         limits: RateLimiter,
         acquire_concurrency: Callable[..., AbstractContextManager[None]],
         telemetry: Telemetry,
+        key_named: Callable[[str], Awaitable[ApiKey | None]],
     ) -> None:
+        self._key_named = key_named
         self._parser, self._models, self._limits, self._config = parser, models, limits, parser.config
         self.acquire_concurrency, self.telemetry = acquire_concurrency, telemetry
         self.store, self.counts = parser.store, parser.counts
@@ -84,12 +93,14 @@ class ModelRequestHandler:
             record.recorder.record_request(incoming.http.scope, incoming.raw)
         async with Held() as held:
             request = await parse(self._parser, incoming.raw, incoming.tenant, held)
+            request.keep_headers(incoming.http.headers)
             record.ledger, record.usage, request.request_id = request.ledger, request.usage, record.id
+            request.sticky = request.sticky or incoming.session
             try:
                 targets = await self._route(request, incoming.key, faithful=responder is TokenCounting)
                 record.model = targets.served.model
                 estimate = partial(estimate_tokens, request.request) if responder is Responder else int
-                send = await self._limit(request, targets, incoming.key, estimate, held, send)
+                send = await self._limit(request, targets, incoming, estimate, held, send)
                 if isinstance(request, ResponsesRequest) and request.can_outlive_client:
                     job = await self._start_job(request, targets, incoming, held)
                     if job:
@@ -105,7 +116,7 @@ class ModelRequestHandler:
         faithful: no fallback model will do.
         """
         name = request.request.model
-        served = await self._models.get(name)
+        served = await self._models.get(name, partial(may_use_model, key))
         require_model(key, name, served.model)
         return RetryPolicy(served, key, affinity_key(request.request, request.sticky, served), faithful)
 
@@ -113,16 +124,18 @@ class ModelRequestHandler:
         self,
         request: ModelRequest,
         targets: RetryPolicy,
-        key: ApiKey | None,
+        incoming: IncomingRequest,
         estimate: Callable[[], int],
         held: Held,
         send: Send,
     ) -> Send:
         """Count the request against its limits; return a `send` that adds their headers.  Raise RateLimited."""
-        grant = await self._limits.acquire(key, targets.served.model, targets.served.settings, estimate)
+        grant = await self._limits.acquire(incoming.key, targets.served.model, targets.served.settings, estimate)
         if not grant:
             return send
         grant.used = request.used_tokens
+        if error_responses.is_messages_api(incoming.http.scope):
+            grant.headers = with_anthropic_headers(grant.headers)
         await held.stack.enter_async_context(grant)
         return grant.with_headers(send)
 
@@ -141,8 +154,8 @@ class ModelRequestHandler:
         self, job: StoredJob, identity: ResponseIdentity, held: AsyncExitStack
     ) -> tuple[ResponsesRequest, RetryPolicy]:
         """Return the request of a job that is repeated, and its targets; raise as `handle` does."""
-        stored = StoredContext(self.store, job.tenant)
-        key = next((key for key in self._config.auth.keys if key.name == job.tenant), None)
+        stored = StoredContext(self.store, job.tenant, self._parser.pasts)
+        key = await self._key_named(job.tenant)
         request = await self._parser.response_in_context(stored, job.request, Held(held), identity)
         return request, await self._route(request, key)
 

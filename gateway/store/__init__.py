@@ -1,4 +1,4 @@
-"""Store responses, conversations, completions and reasoning in SQLite or PostgreSQL.  No other package uses SQL.
+"""Store responses, conversations, completions, reasoning and files in SQLite or PostgreSQL.  No other package uses SQL.
 
 Reading order:
 
@@ -7,6 +7,8 @@ Reading order:
     records             stored values without SQL
     database            transactions, and writes that share one
     engines             SQLite and PostgreSQL
+    sqlite_driver       a statement in one trip to SQLite's thread
+    direct              a whole transaction in one trip, without SQLAlchemy
     item_lists          lists of items that grow and branch; most others build on them
     conversations       a list with a name, and its lease
     responses           ranges of lists, and the response that each continues
@@ -16,11 +18,18 @@ Reading order:
     idempotency_keys    repeated requests that get one response
     reasoning_memory    reasoning that clients do not send back
     usage_counts        usage of keys and models, for limits
+    daily_usage         usage by key, model and day, for operators
+    api_keys            API keys that commands and /admin/keys make
+    files               files of tenants
+    uploads             files that arrive in parts
+    blobs               their bytes: owners, limits and leases
+    file_store          their bytes, in a folder or in rows
     expiry              deletes old and surplus rows
 
-All are functions over a connection (`async with database.writing() as db`).  Each lookup is for one tenant: the rows of
-other tenants do not exist for it.  Jobs and logs have the id of their response; the caller finds the response first.
-Times are arguments, in Unix seconds; those of leases are in milliseconds.
+All are functions over a connection (`async with database.writing() as db`).  Those of constant statements cost less as
+a whole (`database.run_writing`).  Each lookup is for one tenant: the rows of other tenants do not exist for it.  Jobs
+and logs have the id of their response; the caller finds the response first.  Times are arguments, in Unix seconds;
+those of leases are in milliseconds.
 
 A transaction that locks several rows locks jobs first, then threads, then responses, so that no two transactions wait
 for each other.
@@ -36,7 +45,8 @@ __all__ = ["Database"]
 # Loaded at first use: without stored data the gateway needs no SQLAlchemy (22 MB, 0.2 s).
 _WITH_SQL = (
     "chat_completions", "conversations", "jobs", "idempotency_keys", "event_logs", "responses", "expiry",
-    "reasoning_memory", "item_lists", "usage_counts",
+    "reasoning_memory", "item_lists", "usage_counts", "daily_usage", "api_keys",
+    "files", "uploads", "blobs",
 )  # fmt: skip
 
 

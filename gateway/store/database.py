@@ -15,10 +15,12 @@ from gateway.errors import StoreFailed
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from gateway.store.direct import Work
     from gateway.store.engines import Engines
 
 
 _One = TypeVar("_One")
+_T = TypeVar("_T")
 _Waiting = list[tuple[_One, asyncio.Future[None]]]
 _MAX = 100  # writes in a transaction, so that others do not wait long
 _NO_FILE = ("", ":memory:")
@@ -92,7 +94,7 @@ class Database:
 
     def __init__(self, url: str, failed: Callable[[], None] = lambda: None) -> None:
         scheme, _, rest = url.partition("://")
-        self._url, self.notifies, self._failed = url, not scheme.startswith("sqlite"), failed
+        self._url, self.notifies, self.failed = url, not scheme.startswith("sqlite"), failed
         self._file = "" if self.notifies else rest.removeprefix("/").partition("?")[0]
         self._engines: Engines | None = None
         self._opening = asyncio.Lock()
@@ -114,6 +116,27 @@ class Database:
             async with engines.transaction(engines.writes) as db:
                 yield db
 
+    async def run_reading(self, work: "Work[_T]") -> _T:
+        """Return the result of `work(connection)`, run in a transaction for reading.  Raises StoreFailed.
+
+        The work awaits its connection only, and only to execute constant statements.  It may run in another thread.
+        """
+        engines = self._engines or await self._opened()
+        with self._telling():
+            return await engines.run(engines.reads, work)
+
+    async def run_writing(self, work: "Work[_T]") -> _T:
+        """Do the same in a transaction for writing.  If the caller is cancelled, a begun transaction may end well."""
+        engines = self._engines or await self._opened()
+        with self._telling():
+            return await engines.run(engines.writes, work)
+
+    async def ping(self) -> None:
+        """Return if the database executes statements.  Raises StoreFailed."""
+        engines = await self._opened()
+        with self._telling():
+            await engines.ping()
+
     async def write_grouped(self, write: _Write[_One], one: _One) -> None:
         """Call `write` in a transaction that it may share with concurrent calls of the same function.
 
@@ -124,21 +147,25 @@ class Database:
         await self._batches[write].add(one)
 
     async def _write(self, write: _Write[_One], these: Sequence[_One]) -> None:
-        async with self.writing() as db:
-            await write(db, these)
+        await self.run_writing(lambda db: write(db, these))
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
         try:
             yield
         except StoreFailed:
-            self._failed()
+            self.failed()
             raise
 
     @property
     def lost(self) -> bool:
         """True if the database file was deleted or replaced while it was in use."""
         return self._engines is not None and self._engines.lost
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder beside the database file, for the bytes of files; None without a file."""
+        return None if self._file in _NO_FILE else Path(f"{self._file}.files")
 
     def exists(self) -> bool:
         """Return True if the store may have data: the first write creates the file."""

@@ -1,29 +1,26 @@
-"""Create SQLAlchemy engines from a URL, and hide the differences of SQLite and PostgreSQL.
-
-SQLite's driver has a thread per connection, and a round trip to it costs more than a statement.  Here a statement is
-one round trip.  With aiosqlite's own cursors it is three or four: create a cursor, execute, fetch, close.
-"""
+"""Create SQLAlchemy engines from a URL, and hide the differences of SQLite and PostgreSQL."""
 
 import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, TypeVar
 
-import aiosqlite
 import asyncpg
-from sqlalchemy import AsyncAdaptedQueuePool, Table, event, exc, text
+from sqlalchemy import URL, AsyncAdaptedQueuePool, Table, event, exc, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import StoreFailed
+from gateway.store.direct import DirectSqlite, Work
 from gateway.store.migrations import upgrade
+from gateway.store.sqlite_driver import PRAGMAS, connect
 
 _WAIT = 5  # seconds for a connection from the pool, and for a server to accept one
 _LOCKED = 30  # seconds for another process's transaction: SQLite lets waiting ones retry at random
@@ -33,6 +30,7 @@ _WRITERS = 10  # concurrent writing transactions, if the database supports it
 _ANSWER = 30  # seconds that a server may take for one statement
 _AGAIN = 1.0  # seconds between checks of a listening connection, and before a new one
 _LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that never changes
+_PING = text("SELECT 1")
 _CLOSED = "The gateway's store is closed."
 _LOST = "The gateway's database file was deleted or replaced while in use. The operator must restart the gateway."
 _NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
@@ -43,67 +41,8 @@ _FAILURES = (
     exc.DBAPIError, exc.TimeoutError, OSError, sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # while the server closes the connection
 )  # fmt: skip
+_T = TypeVar("_T")
 _Engines = tuple[AsyncEngine, AsyncEngine]  # for reading, for writing
-
-
-class SqliteConnection(aiosqlite.Connection):
-    """A connection whose cursors are used once: for one statement and all its rows, as SQLAlchemy does."""
-
-    _stopped: asyncio.Future[Any] | None = None
-
-    def cursor(self) -> Any:  # noqa: ANN401 - of another class than aiosqlite's
-        """Return a new cursor."""
-        return _SqliteCursor(self)
-
-    def stop(self) -> asyncio.Future[Any] | None:
-        """Stop the thread, and return a future of its end.  Unlike aiosqlite's, it may be called more than once."""
-        self._stopped = self._stopped or super().stop()
-        return self._stopped
-
-
-class _SqliteCursor:
-    description: Any = None
-    rowcount = -1
-    lastrowid: int | None = None
-
-    def __init__(self, connection: SqliteConnection) -> None:
-        self._connection = connection
-        self._rows: list[Any] = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        await self._do(sqlite3.Cursor.execute, sql, parameters)
-
-    async def executemany(self, sql: str, parameters: Sequence[Sequence[Any]]) -> None:
-        await self._do(sqlite3.Cursor.executemany, sql, parameters)
-
-    async def _do(self, *what: object) -> None:
-        await self._connection._execute(self._run, *what)  # type: ignore[no-untyped-call]  # as aiosqlite's cursors do
-
-    def _run(self, execute: Callable[..., object], sql: str, parameters: Sequence[Any]) -> None:
-        """Run a statement in the connection's thread.
-
-        The cursor is closed there: then it holds no lock, even if it is still referenced.
-        """
-        with closing(self._connection._conn.cursor()) as cursor:
-            execute(cursor, sql, parameters)
-            self._rows = cursor.fetchall()  # fetches first: returned rows count as affected only when they are fetched
-            self.description, self.rowcount, self.lastrowid = cursor.description, cursor.rowcount, cursor.lastrowid
-
-    async def fetchall(self) -> list[Any]:
-        return self._rows
-
-    async def close(self) -> None:
-        """Do nothing: the cursor is closed already."""
-
-
-def connect(file: str, **options: Any) -> SqliteConnection:  # noqa: ANN401 - sqlite3's
-    """Open an SQLite database; used by SQLAlchemy's engine."""
-    connection = SqliteConnection(partial(sqlite3.connect, file, **options), iter_chunk_size=0)
-    connection._thread.daemon = True  # the process may end without waiting for the thread
-    return connection
 
 
 class Writers:
@@ -145,6 +84,7 @@ class Engines:
         self._identity: tuple[int, int] | None = None  # of the file that was opened
         self._writers = Writers(1 if scheme.startswith("sqlite") else _WRITERS)
         self._transactions, self._closed, self._idle = 0, False, asyncio.Event()
+        self._direct = _direct(self.writes.url) if scheme.startswith("sqlite") else None
 
     @property
     def lost(self) -> bool:
@@ -154,27 +94,39 @@ class Engines:
     @asynccontextmanager
     async def transaction(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         """Open a transaction.  Raises StoreFailed."""
-        with self._counted():
-            async with self._begin(engine) as db:
-                yield db
+        async with self._admitted(engine), engine.begin() as db:
+            yield db
+
+    async def run(self, engine: AsyncEngine, work: Work[_T]) -> _T:
+        """Run the work in a transaction.  Raises StoreFailed."""
+        async with self._admitted(engine):
+            if self._direct:
+                return await self._direct.run(work, writes=engine is self.writes)
+            async with engine.begin() as db:
+                return await work(db)
+
+    async def ping(self) -> None:
+        """Execute a statement that needs no table.  Raises StoreFailed."""
+        await self.run(self.reads, lambda db: db.execute(_PING, {}))
 
     @asynccontextmanager
-    async def _begin(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-        try:
-            if not self._ready:
-                await self._migrate()
-            elif self.lost:
-                raise StoreFailed(_LOST) from FileNotFoundError(self.writes.url.database)
-            if engine is not self.writes:
-                async with engine.begin() as db:
-                    yield db
-                return
-            async with self._writers.turn(), engine.begin() as db:
-                yield db
-        except _OURS:
-            raise
-        except _FAILURES as error:
-            raise StoreFailed("The gateway's store is unavailable. Retry later.") from error
+    async def _admitted(self, engine: AsyncEngine) -> AsyncIterator[None]:
+        """Wait for the turn of a transaction, and raise StoreFailed for the failures of its block."""
+        with self._counted():
+            try:
+                if not self._ready:
+                    await self._migrate()
+                elif self.lost:
+                    raise StoreFailed(_LOST) from FileNotFoundError(self.writes.url.database)
+                if engine is not self.writes:
+                    yield
+                    return
+                async with self._writers.turn():
+                    yield
+            except _OURS:
+                raise
+            except _FAILURES as error:
+                raise StoreFailed("The gateway's store is unavailable. Retry later.") from error
 
     async def listen(self, channel: str, on_notify: Callable[[str], object]) -> None:
         """Listen to a channel of PostgreSQL forever, over a new connection after each failure."""
@@ -202,6 +154,8 @@ class Engines:
                 while self._transactions:
                     self._idle.clear()
                     await self._idle.wait()
+        if self._direct:
+            await self._direct.close()
         await self.reads.dispose()
         await self.writes.dispose()
 
@@ -237,6 +191,11 @@ def _sqlite(rest: str) -> _Engines:
     writes = _file(url, "BEGIN IMMEDIATE", **one)
     in_memory = rest in ("", "/", "/:memory:")  # each connection would have its own database
     return (writes if in_memory else _file(url, "BEGIN")), writes
+
+
+def _direct(url: URL) -> DirectSqlite | None:
+    """Return the short way to a file; None for a database in memory, and for a file with options."""
+    return None if url.database in _NO_FILE or url.query else DirectSqlite(url.database, _LOCKED)
 
 
 def _file(url: str, begin: str, **pool: int) -> AsyncEngine:
@@ -296,7 +255,7 @@ def _prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - of the drive
     connection.isolation_level = None  # `_file` begins the transactions
     cursor = connection.cursor()
     try:
-        for pragma in (f"busy_timeout={int(_LOCKED * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
+        for pragma in (f"busy_timeout={int(_LOCKED * 1000)}", *PRAGMAS):
             cursor.execute(f"PRAGMA {pragma}")
     except BaseException:  # a request may be cancelled meanwhile
         connection.terminate()  # ends its thread, which nothing else refers to

@@ -9,8 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
 from gateway.store.reasoning_memory import MAX
-from gateway.store.tables import events, jobs, keys, thoughts, threads, uses
+from gateway.store.tables import blobs, events, files, jobs, keys, thoughts, threads, uploads, uses
 
+_CHUNK = 1 << 20  # bytes of a file in a row
 _ROWS = 1000  # rows deleted in a transaction, or one larger thread
 
 
@@ -45,6 +46,9 @@ _THREADS = _ExpiringTable(threads, threads.c.used_at, threads.c.bytes, threads.c
 _THOUGHTS = _ExpiringTable(thoughts, thoughts.c.used_at, thoughts.c.bytes)
 _KEYS = _ExpiringTable(keys, keys.c.valid_until, literal(1))
 _EVENTS = _ExpiringTable(events, events.c.valid_until, literal(1))
+_FILES = _ExpiringTable(files, files.c.expires_at, literal(1), files.c.bytes // _CHUNK + 1)
+_UPLOADS = _ExpiringTable(uploads, uploads.c.expires_at, literal(1), uploads.c.bytes // _CHUNK + 1)
+_BLOBS = _ExpiringTable(blobs, blobs.c.valid_until, literal(1), blobs.c.bytes // _CHUNK + 1)
 _USES = _ExpiringTable(uses, uses.c.valid_until, literal(1))
 
 
@@ -57,7 +61,7 @@ async def expire(database: Database, now: int, ttl_seconds: int, max_bytes: int)
     A thread is deleted with all its rows, but only if no other thread continues it and it has no job.  Several
     processes may do this at the same time.
     """
-    await _delete(database, [_KEYS, _EVENTS, _USES], now)
+    await _delete(database, [_KEYS, _EVENTS, _USES, _FILES, _UPLOADS, _BLOBS], now)
     for kind, surplus in await _crowds(database):
         await _delete(database, [kind], now, surplus)
     if ttl_seconds:

@@ -166,6 +166,32 @@ async def read(db: AsyncConnection, of: Sequence[ItemRange]) -> list[Item]:
     return found
 
 
+_ERASED = (
+    select(items.c.id)
+    .where(items.c.tenant == bindparam("tenant"), items.c.id.is_(None), items.c.thread == bindparam("inside"))
+    .where(items.c.place + 0 < bindparam("end"), items.c.body.is_(None))  # a sum, so that the index by id is taken
+    .limit(bindparam("most", type_=Integer))
+)
+_COUNT = select(func.count()).select_from(items).where(_WITHIN)
+_OWNER = select(conversations.c.id).where(conversations.c.thread == bindparam("this"))
+
+
+async def has_erased(db: AsyncConnection, tenant: str, one: ItemRange) -> bool:
+    """Return True if an item of the range was deleted with its response."""
+    return bool((await db.execute(_ERASED, {"tenant": tenant, "most": 1, **_within(one)})).all())
+
+
+async def count(db: AsyncConnection, one: ItemRange) -> int:
+    """Return the number of items in a range: those that `remove` deletes are missing."""
+    (found,) = (await db.execute(_COUNT, _within(one))).scalars().all()
+    return int(found)
+
+
+async def is_of_conversation(db: AsyncConnection, thread: str) -> bool:
+    """Return True if a conversation has this thread, so that `remove` may delete items of it."""
+    return bool((await db.execute(_OWNER, {"this": thread})).all())
+
+
 _FIND = select(items.c.thread, items.c.place).where(
     items.c.tenant == bindparam("tenant"), items.c.id == bindparam("id"), items.c.thread.in_(bindparam("among"))
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -192,3 +192,110 @@ class UsageSlot(Struct, frozen=True, order=True):
     key: str
     start: int
     until: int
+
+
+class ApiKeyRow(Struct, frozen=True):
+    """An API key in the store; version: the number of its last change."""
+
+    name: str
+    version: int
+    body: bytes
+
+
+UsageColumn = Literal["day", "key", "model"]
+UsagePlace = tuple[int, str, str]  # day since 1970-01-01 (UTC), name of the key, model
+
+
+class UsageSums(Struct, gc=False):
+    """The sums of some requests.  Input includes cached tokens, output includes reasoning tokens."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    milliseconds: int = 0
+
+    def add(self, more: "UsageSums") -> None:
+        """Add other sums to these."""
+        self.requests += more.requests
+        self.input_tokens += more.input_tokens
+        self.cached_tokens += more.cached_tokens
+        self.output_tokens += more.output_tokens
+        self.milliseconds += more.milliseconds
+
+
+class FileQuota(Struct, frozen=True):
+    """The limit of bytes of all files of a tenant."""
+
+    tenant: str
+    bytes: int
+
+
+class FileFilter(Struct, frozen=True):
+    """A filter of files: not expired at `now`, and with this purpose if given."""
+
+    now: int
+    purpose: str | None = None
+
+
+class StoredUpload(Struct, frozen=True):
+    """A file that arrives in parts.
+
+    status: pending, completed or cancelled.
+    body: `bytes`, `filename` and `purpose` of the file, and `expires_after` if the client sent it.
+    """
+
+    id: str
+    created_at: int
+    expires_at: int
+    status: str
+    body: dict[str, Any]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all parts together."""
+        size: int = self.body["bytes"]
+        return size
+
+    def status_at(self, now: int) -> str:
+        """Return the status, which is `expired` if the upload was not completed in time."""
+        return "expired" if self.status == "pending" and self.expires_at <= now else self.status
+
+    def shown(self) -> dict[str, Any]:
+        """Return the upload object of the API."""
+        return {
+            "id": self.id,
+            "object": "upload",
+            "bytes": self.bytes,
+            "created_at": self.created_at,
+            "expires_at": self.expires_at,
+            "filename": self.body["filename"],
+            "purpose": self.body["purpose"],
+            "status": self.status,
+            "file": None,
+        }
+
+
+class StoredFile(Struct, frozen=True):
+    """A file without its bytes; times are Unix seconds, expires_at: None means never."""
+
+    id: str
+    created_at: int
+    expires_at: int | None
+    purpose: str
+    bytes: int
+    filename: str
+
+    def shown(self) -> dict[str, Any]:
+        """Return the file object of the API."""
+        return {
+            "id": self.id,
+            "object": "file",
+            "bytes": self.bytes,
+            "created_at": self.created_at,
+            "expires_at": self.expires_at,
+            "filename": self.filename,
+            "purpose": self.purpose,
+            "status": "processed",
+            "status_details": None,
+        }

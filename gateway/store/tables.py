@@ -8,6 +8,10 @@ position.  So each item is stored once, extending a chain costs only the new ite
 An unfinished response has a thread of its own, and a *job* with its lease: all three have the same id.  The *events*
 for its subscribers form a log; each row has consecutive events.
 
+The bytes of a *file* are *blobs*: one, or a blob for each part of the *upload* that made the file.  A blob without
+either is being written, until its lease ends.  With SQLite its bytes are in a folder beside the database, else in
+*chunks*.
+
 A body is JSON in UTF-8, as bytes: its length is its size, and PostgreSQL accepts a NUL in it.
 """
 
@@ -193,4 +197,71 @@ uses = Table(  # usage of limited keys and models, in the time window that begin
     Column("amount", BigInteger, nullable=False),
     Column("valid_until", BigInteger, nullable=False),
     Index("uses_by_validity", "valid_until"),
+)
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("name", IdType, primary_key=True),
+    Column("version", BigInteger, nullable=False),  # a later change of any key has a higher one
+    Column("body", LargeBinary, nullable=False),  # JSON; it has digests, no key
+    Index("api_keys_by_version", "version"),
+)
+daily_usage = Table(  # sums of finished requests
+    "daily_usage",
+    metadata,
+    Column("day", Integer, primary_key=True, autoincrement=False),  # days since 1970-01-01 (UTC)
+    Column("key", IdType, primary_key=True),  # the name of an API key; empty: a request without one
+    Column("model", IdType, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("milliseconds", BigInteger, nullable=False),
+)
+files = Table(
+    "files",
+    metadata,
+    Column("id", IdType, primary_key=True),
+    Column("tenant", IdType, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),  # null: never
+    Column("purpose", IdType, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("name", LargeBinary, nullable=False),  # in UTF-8
+    Index("files_by_age", "tenant", "created_at", "id"),
+    Index("files_by_expiry", "expires_at"),
+)
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("id", IdType, primary_key=True),
+    Column("tenant", IdType, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("bytes", BigInteger, nullable=False),  # of all parts together
+    Column("body", LargeBinary, nullable=False),  # the client's description of the file, as JSON
+    Index("uploads_by_expiry", "expires_at"),
+)
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("id", IdType, primary_key=True),
+    Column("tenant", IdType, nullable=False),
+    Column("bytes", BigInteger, nullable=False),  # while it is written: the bytes that are reserved for it
+    Column("file", IdType, ForeignKey("files.id", ondelete="CASCADE")),
+    Column("place", Integer, nullable=False),  # among the blobs of the file
+    Column("upload", IdType, ForeignKey("uploads.id", ondelete="CASCADE")),
+    Column("valid_until", BigInteger),  # the end of the lease while it is written
+    Index("blobs_by_tenant", "tenant"),
+    Index("blobs_by_file", "file", "place"),
+    Index("blobs_by_upload", "upload"),
+    Index("blobs_by_validity", "valid_until"),
+)
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("blob", IdType, ForeignKey("blobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
 )

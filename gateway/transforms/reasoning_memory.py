@@ -8,6 +8,7 @@ conversations.  Their keys include the user's messages before them.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from msgspec import Struct
@@ -63,10 +64,11 @@ def restore_reasoning(
     return replace(request, messages=tuple(messages))
 
 
-class _CapturedChoice(Struct):
-    thoughts: list[str] = []
-    texts: list[str] = []
-    ids: list[str] = []
+@dataclass(slots=True)
+class _CapturedChoice:
+    thoughts: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
 
 
 class ReasoningCapture:

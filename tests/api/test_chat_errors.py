@@ -246,6 +246,7 @@ async def test_backend_error_excerpt_is_only_in_the_log_and_without_the_key(stre
         answer = await site.chat(stream=streamed)
     assert "inner secret" not in answer.text
     assert warnings_of(caplog) == ["backend up returned HTTP 500"]
+    assert request_ids_of(caplog) == [answer.headers["x-request-id"]]
     (record,) = excerpts_of(caplog)
     assert "backend up: b'<html>inner secret ... xxx" in record
     assert len(record) < 400
@@ -279,6 +280,10 @@ def excerpts_of(caplog):
 
 def warnings_of(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def request_ids_of(caplog):
+    return [record.request_id for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("end", [CLOSE, RESET])
@@ -324,8 +329,8 @@ async def test_upstream_response_that_cannot_be_read_is_a_502(case, streamed, ca
         answer = await site.chat(stream=streamed)
         assert problem(answer) == (502, FAULT, code, None)
         assert "<html>" not in answer.text
-    assert len(warnings_of(caplog)) == 1
     assert warnings_of(caplog) == [f"backend up: {code}"]
+    assert request_ids_of(caplog) == [answer.headers["x-request-id"]]
 
 
 async def test_chunk_content_behind_a_failure_is_dropped():

@@ -117,3 +117,42 @@ async def test_rerank_of_a_backend_not_started_for_it_is_an_error():
     async with gateway(whole(refusal, status=501), backend={"kind": "llamacpp"}) as site:
         answer = await rank(site)
     assert problem(answer) == (400, BAD, "unsupported_value", None) and "--reranking" in answer.text
+
+
+async def rank_texts(site, **fields):
+    body = {"model": "m", "query": "Norway", "texts": DOCUMENTS, **fields}
+    return await site.client.post("/rerank", json=body)
+
+
+async def test_rerank_in_the_shape_of_tei_gets_its_response():
+    async with gateway(whole({"results": RESULTS, "usage": COUNTS})) as site:
+        answer = await rank_texts(site, raw_scores=True)
+        with_texts = await rank_texts(site, return_text=True, texts=[*DOCUMENTS[:2], {"text": DOCUMENTS[2]}])
+        first, second = (post.json for post in site.upstream.posts)
+    assert answer.json() == [{"index": i, "score": score} for i, score in ((1, 0.9), (2, 0), (0, -3.5))]
+    assert [one["text"] for one in with_texts.json()] == [DOCUMENTS[1], {"text": DOCUMENTS[2]}, DOCUMENTS[0]]
+    assert first == {"model": "m", "query": "Norway", "documents": DOCUMENTS, "raw_scores": True}
+    assert second["documents"] == DOCUMENTS and "return_text" not in second
+    assert answer.headers["x-gateway-warnings"] == "forwarded:raw_scores"
+    assert with_texts.headers["x-gateway-warnings"] == "translated:texts"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"texts": []}, "empty_array", "texts"),
+        ({"texts": [1]}, "invalid_type", "texts[0]"),
+        ({"return_text": 1}, "invalid_type", "return_text"),
+        ({"documents": []}, "empty_array", "documents"),
+    ],
+)
+async def test_rerank_request_in_the_shape_of_tei_that_is_invalid_is_refused(fields, code, param):
+    async with gateway(whole({"results": []})) as site:
+        assert problem(await rank_texts(site, **fields)) == (400, BAD, code, param)
+
+
+async def test_rerank_problem_of_the_backend_names_the_texts_of_tei():
+    refusal = {"error": {"message": "too long", "code": "context_length_exceeded", "param": "messages"}}
+    async with gateway(whole(refusal, status=400)) as site:
+        assert problem(await rank_texts(site))[3] == "texts"
+        assert problem(await rank(site))[3] == "documents"

@@ -8,7 +8,7 @@ from openai.types.conversations import conversation_item_list
 from openai.types.responses import response_item_list
 from pydantic import TypeAdapter
 
-from gateway.api.responses.input_items import ITEMS, HistoryRules, resolve_references
+from gateway.api.responses.input_items import ITEMS, HistoryRules, read_input, resolve_references
 from gateway.api.responses.stored_items import complete_added_items, complete_item, visible_item
 from gateway.errors import BadRequest, NotFound
 from gateway.warnings import Warnings
@@ -220,3 +220,13 @@ def test_item_reference_to_an_unknown_id_is_not_found():
     with pytest.raises(NotFound) as caught:
         complete_added_items([{"id": "msg_9"}], "items", rules(), numbered())
     assert caught.value.problem.param == "items[0]"
+
+
+@pytest.mark.parametrize("given", [
+    *(given for given, _ in FULL.values() if given.get("type", "message") == "message"),
+    {"role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]},
+])  # fmt: skip
+def test_stored_message_is_read_as_one_that_arrives(given):
+    rules = HistoryRules(lambda _: None, Warnings(), "m")
+    kept = complete_item(given, "{}1".format)
+    assert read_input([], None, [kept], rules) == read_input([kept], None, (), rules)

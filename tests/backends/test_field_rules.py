@@ -72,7 +72,7 @@ def test_field_rules_cover_every_kind_of_the_config():
 
 
 def test_backends_page_is_generated_from_the_tables():
-    assert kinds_page() == (ROOT / "docs" / "backends.md").read_text("utf-8"), "make regenerate"
+    assert kinds_page() == (ROOT / "docs/reference/backends.md").read_text("utf-8"), "make regenerate"
 
 
 def test_logit_bias_is_sent_to_transformers_as_floats():
@@ -136,11 +136,11 @@ AUDIO_URL = {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,AA
 PARTS = [
     (IMAGE, {"sglang": (LESS_DETAIL, ["translated:image_url"])}),
     (LESS_DETAIL, {}),
-    (AUDIO, {"lmstudio": "type", "sglang": (AUDIO_URL, ["translated:input_audio"])}),
-    (VIDEO, {**for_kinds(KINDS, (VIDEO, ["forwarded:video_url"])), **for_kinds(("ollama", "lmstudio"), "type")}),
-    (VIDEO_ELSEWHERE, {**for_kinds(("ollama", "lmstudio"), "type"), **for_kinds(("llamacpp", "transformers"), "video_url.url"), **for_kinds(("openai", "vllm", "sglang"), (VIDEO_ELSEWHERE, ["forwarded:video_url"]))}),
+    (AUDIO, {**for_kinds(("lmstudio", "anthropic"), "type"), "sglang": (AUDIO_URL, ["translated:input_audio"])}),
+    (VIDEO, {**for_kinds(KINDS, (VIDEO, ["forwarded:video_url"])), **for_kinds(("ollama", "lmstudio", "anthropic"), "type")}),
+    (VIDEO_ELSEWHERE, {**for_kinds(("ollama", "lmstudio", "anthropic"), "type"), **for_kinds(("llamacpp", "transformers"), "video_url.url"), **for_kinds(("openai", "vllm", "sglang"), (VIDEO_ELSEWHERE, ["forwarded:video_url"]))}),
     (CLIP, {**for_kinds(LOCALS, "type"), **for_kinds(("openai", "llamacpp"), (CLIP, ["forwarded:input_video"]))}),
-    (NOVEL, {**for_kinds(KINDS, (NOVEL, ["forwarded:smell?sweet"])), **for_kinds(("ollama", "transformers"), "type")}),
+    (NOVEL, {**for_kinds(KINDS, (NOVEL, ["forwarded:smell?sweet"])), **for_kinds(("ollama", "transformers", "anthropic"), "type")}),
 ]  # fmt: skip
 
 
@@ -160,10 +160,13 @@ def test_message_part_is_sent_as_the_kind_takes_it(part, otherwise, kind):
     assert listed == expected[1]
     if kind == "ollama":
         assert told["messages"][1] == {"role": "user", "content": "Look.", "images": ["AAAA"]}
+    elif kind == "anthropic":
+        source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+        assert told["messages"][0]["content"][-1] == {"type": "image", "source": source}
     else:
         assert told["messages"][1]["content"] == [{"type": "text", "text": "Look."}, expected[0]]
 
 
 def test_message_parts_of_the_api_have_a_verdict():
     types = {get_args(get_type_hints(part)["type"])[0] for part in get_args(ChatCompletionContentPartParam)}
-    assert types | {"refusal"} == request_fields.API.keys()
+    assert types | {"refusal", "tool_reference"} == request_fields.API.keys()  # the last is of the Messages API

@@ -46,7 +46,7 @@ def test_ignored_fields_of_the_config_are_those_of_the_table():
     ("written", "told"),
     [
         ("[n, temperature]", "ignores[1]: unknown value 'temperature'; one of: 'frequency_penalty', 'logit_bias', "),
-        ("n", "ignores: should be a list, one `- entry` per line"),
+        ("n", "ignores: should be a list; write ignores: [ … ], or one `- entry` per line"),
     ],
 )
 def test_ignored_fields_with_invalid_values_are_refused(written, told):

@@ -112,7 +112,22 @@ def test_tool_output_is_sent_as_text(case):
     assert messages_and_warnings([USER, *given]) == ([USER, *expected], listed)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ollama"])
+REFERENCE = {"type": "tool_reference", "name": "f"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tool_reference_is_a_part_or_a_text(kind):
+    ledger, policy = Warnings(), MessagePolicy()
+    request = Request(model="m", messages=(USER, assistant(None, "a"), result("a", [REFERENCE])))
+    parts = request_fields.convert_parts(request, KINDS[kind], ledger)
+    sent = order_messages(convert_messages(parts, policy, ledger), policy, ledger)
+    if kind in ("vllm", "sglang"):
+        assert (sent[2:], ledger.entries()) == ([result("a", [REFERENCE])], [])
+    else:
+        assert (sent[2:], ledger.entries()) == ([result("a", "[tool available: f]")], ["translated:tool_reference"])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("ollama", "anthropic")])
 async def test_tool_output_images_are_sent_for_every_kind_and_api(kind):
     url = PNG["image_url"]["url"]
     expected = ["[image #1]", [text("Tool output images:"), {"type": "image_url", "image_url": {"url": url}}]]
@@ -126,6 +141,13 @@ async def test_tool_output_images_are_sent_for_every_kind_and_api(kind):
         answer = await site.respond(input=[{"role": "user", "content": "Hi"}, call, output])
         assert [one["content"] for one in site.asked["messages"][2:]] == expected
         assert APART in answer.headers["x-gateway-warnings"]
+        use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+        source = {"type": "base64", "media_type": "image/png", "data": url.partition(",")[2]}
+        block = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image", "source": source}]}
+        await site.message(
+            messages=[USER, {**USER, "role": "assistant", "content": [use]}, {**USER, "content": [block]}]
+        )
+        assert [one["content"] for one in site.asked["messages"][2:]] == expected
 
 
 # Assistant messages

@@ -20,7 +20,7 @@ from support.backend_requests import (
 from support.paths import ROOT
 
 FILES = (*WHOLE, *BY_FIELD)
-PAGE = ROOT / "docs" / "backends.md"
+PAGE = ROOT / "docs/reference/backends.md"
 BY_KIND = [pytest.param(kind, file, id=f"{kind}: {file.stem}") for kind in KINDS for file in FILES]
 
 

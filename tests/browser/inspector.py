@@ -52,7 +52,7 @@ class Weather:
 async def open_one(page, site, id):
     await page.goto(f"{url_of(site)}/inspector?id={id}")
     await page.locator("#which", has_text=id).wait_for()
-    await page.get_by_role("status").get_by_text("over").wait_for()
+    await page.get_by_role("status").get_by_text("complete").wait_for()
 
 
 def row(page, column, text):
@@ -71,15 +71,15 @@ async def test_a_live_stream_is_watched_from_its_first_chunk_to_its_last():
     script = [head(), chunk("First"), go, chunk(" middle"), on, chunk(" last"), chunk(finish="stop"), *stream()[1:]]
     async with chromium() as browser, listening(script, **ON) as site, page_of(browser) as page:
         await page.goto(f"{url_of(site)}/inspector")
-        await until_shown(page, "None.")
+        await until_shown(page, "No request to show")
         asking = asyncio.create_task(ask(site, "watched"))
         line = page.locator("#exchanges tr", has_text="watched")
-        await line.get_by_text("live").wait_for()
+        await line.get_by_text("running").wait_for()
         await line.get_by_role("link").click()
         for text, event in (("First", go), (" middle", on), (" last", None)):
             for column in ("reads", "events", "sent"):
                 await row(page, column, text).wait_for()
-            assert event is None or await page.locator("#summary").get_by_text("live").count() == 1
+            assert event is None or await page.locator("#summary").get_by_text("running").count() == 1
             if event:
                 event.set()
         await asking
@@ -106,8 +106,7 @@ async def test_the_list_is_filtered_by_model_status_and_what_was_noted():
             assert left in await rows.first.inner_text()
             await page.get_by_label(label).select_option("")
             await rows.nth(2).wait_for()
-        await page.locator("#by-model").fill("other")
-        await page.keyboard.press("Enter")
+        await page.get_by_label("Model", exact=True).first.select_option("other")
         await expect(rows).to_have_count(1)
         assert "other" in await rows.first.inner_text()
 
@@ -117,15 +116,15 @@ async def test_a_key_is_asked_for():
         await site.chat(headers={**EVE, "x-request-id": "the-first-one"})
         await page.goto(f"{url_of(site)}/inspector?id=the-first-one")
         for wrong, why in (("no-key", "Incorrect API key"), ("ann-key", "lacks the scope 'admin'")):
-            await page.get_by_label("Key").fill(wrong)
+            await page.get_by_label("API key", exact=True).fill(wrong)
             await page.keyboard.press("Enter")
             await until_shown(page, why)
             assert await focused(page) == "key"
-        await page.get_by_label("Key").fill("eve-key")
+        await page.get_by_label("API key", exact=True).fill("eve-key")
         await page.keyboard.press("Enter")
-        await page.get_by_role("heading", name="the-first-one").wait_for()
+        await page.locator("#which", has_text="the-first-one").wait_for()
         await page.get_by_role("button", name="Forget the key").click()
-        await page.get_by_label("Key").wait_for()
+        await page.get_by_label("API key", exact=True).wait_for()
 
 
 # One, in three columns
@@ -159,7 +158,7 @@ async def test_arguments_are_shown_as_they_had_grown():
         early = await calls.inner_text()
         assert early and "Oslo" not in early
         assert await page.locator("#calls mark").count() == 1
-        assert await page.locator("#calls h3").inner_text() == "get_weather"
+        assert await page.locator("#calls h4").inner_text() == "get_weather"
 
 
 async def test_repairs_and_times_are_shown():
@@ -175,10 +174,10 @@ async def test_repairs_and_times_are_shown():
 
 async def test_a_silence_is_shown():
     async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser) as page:
-        await page.goto(f"{url_of(site)}/inspector")
+        await page.goto(f"{url_of(site)}/inspector?id=none")
         said = await page.evaluate(
             """async () => {
-                const { timeline } = await import("/assets/timeline.js");
+                const { timeline } = await import("/assets/-/timeline.js");
                 const known = { times: [.1, .2, 2.5, 3], pieces: [.2, 2.5] };
                 return timeline(document.getElementById("timeline"), known, { duration: 4, line: {} });
             }"""
@@ -212,10 +211,10 @@ async def test_all_can_be_done_by_keyboard():
     async with chromium() as browser, listening(weather.script, **HERMES, **ON) as site, page_of(browser) as page:
         await weather.ask(site, "one")
         await page.goto(f"{url_of(site)}/inspector")
-        await page.get_by_role("link", name="one").focus()
+        await page.locator("#exchanges a").first.focus()
         await page.keyboard.press("Enter")
-        await page.get_by_role("heading", name="one").wait_for()
-        await page.get_by_role("status").get_by_text("over").wait_for()
+        await page.locator("#which", has_text="one").wait_for()
+        await page.get_by_role("status").get_by_text("complete").wait_for()
         await page.locator("#reads").focus()
         assert await page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         for key in ("Home", *["ArrowDown"] * 4):
@@ -243,18 +242,59 @@ async def test_it_is_copied_downloaded_and_replayed():
         await page.get_by_role("button", name="Copy as curl").click()
         await until_shown(page, '-H "authorization: Bearer $GATEWAY_KEY"')
         async with page.expect_download() as waiting:
-            await page.get_by_role("button", name="Download the recording").click()
+            await page.get_by_role("button", name="Recording").click()
         file = await waiting.value
         assert file.suggested_filename == "one.jsonl"
         assert parse_recording(await asyncio.to_thread(Path(await file.path()).read_bytes)).over
-        for format, report in (("hermes_json", "unchanged"), ("llama3_json", "differs")):
-            await page.get_by_label("In the format").select_option(format)
+        for format, report in (("hermes_json", "the same"), ("llama3_json", "another")):
+            await page.get_by_label("Read as").select_option(format)
             await page.get_by_role("button", name="Replay").click()
-            await page.locator("#report", has_text=f"{format}: {report}").wait_for()
+            await page.locator("#report", has_text=f"{format} gives {report} response").wait_for()
+        assert "get_weather" in await page.locator("#before article").inner_text()
+        assert page.url.endswith("&compare=llama3_json") and page.complaints == []
+
+
+# What became of it
+
+
+async def test_a_call_in_another_format_is_replayed_by_one_click():
+    text = 'Sure. [TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Oslo"}}]'
+    script = stream(chunk(text), chunk(finish="stop"))
+    async with chromium() as browser, listening(script, **HERMES, **ON) as site, page_of(browser) as page:
+        await ask(site, "one", tools=TOOLS)
+        await open_one(page, site, "one")
+        await until_shown(page, "No tool was called, but the text has the markup of mistral.")
+        await page.get_by_role("button", name="Replay as mistral").click()
+        assert "Oslo" in await page.locator("#after article pre").inner_text()
+        assert "format: mistral" in await page.locator("#yaml").inner_text()
+        assert page.url.endswith("&compare=mistral") and page.complaints == []
+
+
+async def test_a_failed_request_says_what_failed():
+    refusals = [whole({"error": {"message": "CUDA out of memory"}}, 500)] * 2
+    async with chromium() as browser, listening(*refusals, **ON) as site, page_of(browser) as page:
+        await ask(site, "one")
+        await open_one(page, site, "one")
+        await until_shown(page, "Backend 'up' returned HTTP 500, and the client received 502.")
+        for body in ("#upstream-body", "#client-body"):
+            assert "CUDA out of memory" in await page.locator(body).inner_text()
+        assert await page.get_by_text("unchanged").count() == 0 and page.complaints == []
+
+
+async def test_a_complete_request_shows_its_conversation_and_times():
+    weather = Weather()
+    async with chromium() as browser, listening(weather.script, **HERMES, **ON) as site, page_of(browser) as page:
+        await weather.ask(site, "one")
+        await open_one(page, site, "one")
+        await until_shown(page, "The response is complete.")
+        talk = await page.locator("#talk").inner_text()
+        assert "Hello" in talk and "They want to know the weather." in talk and "get_weather" in talk
+        phases = await page.locator("#phases th").all_inner_texts()
+        assert [name.partition("\n")[0] for name in phases][-4:] == ["Reasoning", "Text", "Tool call", "End"]
         assert page.complaints == []
 
 
-@pytest.mark.parametrize("endpoint", ["/v1/chat/completions", "/v1/responses"])
+@pytest.mark.parametrize("endpoint", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
 async def test_the_playground_shows_what_becomes_of_its_request(endpoint):
     async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser) as page:
         await page.goto(f"{url_of(site)}/inspector")
@@ -281,13 +321,13 @@ async def test_nobodys_words_are_run():
         await page.goto(f"{url_of(site)}/inspector")
         await page.get_by_role("link", name=id).click()
         await page.locator("#which", has_text=id).wait_for()
-        await page.get_by_role("status").get_by_text("over").wait_for()
+        await page.get_by_role("status").get_by_text("complete").wait_for()
         for column, text in (("sent", "asked"), ("reads", "onerror"), ("events", "ToolArgs")):
             await row(page, column, text).click()
             await page.locator("#chosen", has_text="onerror").wait_for()
         await page.get_by_role("button", name="Copy as curl").click()
-        assert EVIL in await page.locator("#calls h3").inner_text()
-        assert await page.locator("main img, main script, main svg:not(#timeline)").count() == 0
+        assert EVIL in await page.locator("#calls h4").inner_text()
+        assert await page.locator("main img, main script, main svg:not(#timeline, .icon)").count() == 0
         assert page.complaints == []
 
 

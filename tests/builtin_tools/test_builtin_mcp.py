@@ -25,6 +25,7 @@ def server(allowed=None, approval="always", **said):
         ({}, None, ["read", "write", "plain"]),
         ({"allowed_tools": ["plain", "other"]}, None, ["plain"]),
         ({"allowed_tools": []}, None, []),
+        ({"disabled_tools": ["plain", "other"]}, None, ["read", "write"]),
         ({"allowed_tools": {"tool_names": ["read", "write"]}}, None, ["read", "write"]),
         ({"allowed_tools": {"read_only": True}}, None, ["read"]),
         ({"allowed_tools": {"read_only": False, "tool_names": ["read", "write"]}}, None, ["write"]),

@@ -9,6 +9,7 @@ from mcp.server.mcpserver import Context
 
 from faults.memory import census, watched
 from gateway import config
+from gateway.installation import install_command
 from gateway.server.tools import ToolRegistry
 from support.app import gateway, listening, problem
 from support.mcp_requests import ADD, ASKING, ECHO, MCP, calling, of_type
@@ -275,7 +276,7 @@ def test_mcp_is_off_without_servers_or_the_sdk(caplog):
     assert ToolRegistry(config.ToolSettings()).builtin_tool_filter is None and not caplog.records
     mcp = config.McpSettings(hosts=("*",))
     assert ToolRegistry(config.ToolSettings(mcp=mcp), package="no_such_package").builtin_tool_filter is None
-    assert "pip install 'gateway[mcp]'" in caplog.text
+    assert install_command("gateway[mcp]") in caplog.text
 
 
 async def test_mcp_headers_of_the_client_are_not_sent_to_operator_servers():

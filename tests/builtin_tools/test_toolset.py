@@ -91,7 +91,7 @@ async def test_running_tools_send_each_result_as_it_comes():
     more.set()
     assert await running.ready()
     running.report_outcome(None)
-    assert running.read() == b'[{"id":"1","content":"a","item":{}},{"id":"2","content":"b","item":{}}]'
+    assert running.read() == b'[{"id":"1","content":"a"},{"id":"2","content":"b"}]'
     assert await running.ready() and running.read() == b""
     running.close()
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gateway.installation import install_command
 from support.app import gateway, problem
 from support.mcp_requests import calling
 from support.pdf import pdf, words
@@ -210,7 +211,7 @@ async def test_web_pages_are_not_offered_without_the_package(caplog, monkeypatch
     monkeypatch.setattr("gateway.server.tools.web_pages.PACKAGE", "no_such_package")
     async with searching() as web, gateway(HELLO, tools=web.tools()) as site:
         await site.respond(tools=[SEARCH])
-        assert len(site.asked["tools"]) == 1 and "pip install 'gateway[web]'" in caplog.text
+        assert len(site.asked["tools"]) == 1 and install_command("gateway[web]") in caplog.text
 
 
 # Beside other tools

@@ -15,6 +15,7 @@ from support.cli import free_port, run
 from support.paths import ROOT
 from support.tls import issue, serving, whole
 from support.upstream import Upstream
+from support.wait import until
 
 WELL = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -105,9 +106,11 @@ def test_health_command_imports_few_modules():
 
 async def test_health_command_is_not_logged_by_the_gateway(tmp_path):
     async with asyncio.timeout(60), Upstream([], ()).serving() as upstream, serving(tmp_path, upstream) as gateway:
-        port, before = gateway.client.base_url.port, gateway.heard
+        await until(lambda: gateway.heard.count("\n") == 2)  # the last lines of the start: of the backend and the store
+        start = gateway.heard
+        port = gateway.client.base_url.port
         told = [
             await asyncio.to_thread(asking.is_alive, f"{scheme}://127.0.0.1:{port}") for scheme in ("http", "https")
         ]
     assert told == [False, True]
-    assert gateway.heard == before
+    assert gateway.heard == start

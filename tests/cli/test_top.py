@@ -1,13 +1,9 @@
 """Test `gateway top`, the overview at a terminal."""
 
-import fcntl
 import io
 import json
 import os
-import pty
-import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
@@ -43,6 +39,7 @@ from gateway.server.observability.snapshot import FailureInfo
 from support.app import bearer, gateway
 from support.cli import run
 from support.overview import KEYS, PATH, seen
+from support.pseudo_terminal import PseudoTerminal
 from support.upstream import HELLO, whole
 
 ROOT = "http://gateway:8900"
@@ -65,6 +62,7 @@ SEEN = Overview(
         structs.replace(SERVER, name="gone", problem="It is gone.", concurrent=0),
         structs.replace(SERVER, name="ill", healthy=False, circuit="open", back_in_seconds=3.0,
                         last_failure=FailureInfo(990.0, 502, "upstream_lost", None)),
+        structs.replace(SERVER, name="tried", healthy=False, circuit="half_open"),
         structs.replace(SERVER, name="odd", last_failure=FailureInfo(990.0, 502, None, None)),
     ],
     errors=[seen(arrived=900.0, status=502, error="upstream_lost", id="broken"), seen(status=500, model="", backend="")],
@@ -115,8 +113,8 @@ def test_top_shows_everything_once():
     assert (str(asked.url), asked.headers["authorization"]) == (ROOT + PATH, "Bearer secret")
     text = text_of(console)
     for told in (
-        "gateway 1.2.3 at http://gateway:8900", "1 in flight, 2.0 requests/s, 30 tokens/s", "1 of 4", "It is gone.",
-        "open, 3.00 s", "502 upstream_lost 10 s ago", "up: hermes_json", "4096", "broken", "alive", "live", "native", "0.25 s",
+        "gateway 1.2.3 at http://gateway:8900", "1 running, 2.0 requests/s, 30 tokens/s", "1 of 4", "It is gone.",
+        "degraded, retrying in 3.00 s", "degraded, retrying now", "502 upstream_lost 10 s ago", "up: hermes_json", "4096", "broken", "alive", "running", "native", "0.25 s",
         "Recent requests of some workers",
     ):  # fmt: skip
         assert told in text, told
@@ -156,7 +154,7 @@ def test_top_waits_for_a_gateway_that_is_away():
     console = screen(force_terminal=True)
     with answering(well(), httpx.ConnectError("away"), well()) as one:
         watch(one, console, lambda _: pressed.pop(0), 0)
-    assert "No gateway responds at http://gateway:8900: away." in text_of(console)
+    assert "No gateway responds at http://gateway:8900: no valid HTTP response; is it a gateway?" in text_of(console)
     assert len(one.asked) == 3
 
 
@@ -167,8 +165,12 @@ def test_top_waits_for_a_gateway_that_is_away():
         (httpx.Response(403), "HTTP 403", True),
         (httpx.Response(404), "not a gateway with an overview: HTTP 404", False),
         (httpx.Response(200, text="<html>"), "not a gateway with an overview: HTTP 200", False),
-        (httpx.ConnectError("refused"), "No gateway responds at http://gateway:8900: refused.", False),
-        (httpx.ReadTimeout(""), "No gateway responds at http://gateway:8900: ReadTimeout.", False),
+        (
+            httpx.ConnectError("refused"),
+            "No gateway responds at http://gateway:8900: no valid HTTP response; is it a gateway?",
+            False,
+        ),
+        (httpx.ReadTimeout(""), "No gateway responds at http://gateway:8900 within 10 s.", False),
         (httpx.LocalProtocolError("Illegal header value b'secret'"), "control characters", True),
         (httpx.UnsupportedProtocol(""), "is not the URL of a gateway", True),
     ],
@@ -228,28 +230,6 @@ async def test_top_shows_a_real_gateway():
 # A real terminal
 
 
-class Terminal:
-    """A pseudo-terminal."""
-
-    def __init__(self, rows=50, columns=160):
-        self.ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.theirs = theirs
-        self.said = b""
-
-    def read_until(self, text):
-        while text not in self.said:
-            assert select.select([self.ours], [], [], 30)[0], self.said
-            self.said += os.read(self.ours, 65536)
-
-    def press(self, key):
-        os.write(self.ours, key)
-
-    def close(self):
-        os.close(self.ours)
-        os.close(self.theirs)
-
-
 @contextmanager
 def served(tmp_path):
     """Yield the URL of a process that answers with the overview."""
@@ -275,7 +255,7 @@ def served(tmp_path):
 def looking(tmp_path, *flags):
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     env |= {"PYTHONPATH": str(Path(gateway_package.__file__).parents[1]), "TERM": "xterm"}
-    with served(tmp_path) as url, closing(Terminal()) as terminal:
+    with served(tmp_path) as url, closing(PseudoTerminal()) as terminal:
         command = [sys.executable, "-m", "gateway", "top", "--url", url, "--seconds", "60", *flags]
         ends = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.theirs)
         with subprocess.Popen(command, **ends, env=env, start_new_session=True) as child:
@@ -311,7 +291,7 @@ def test_top_once_on_a_terminal_keeps_the_screen(tmp_path):
 
 
 def test_top_keyboard_returns_pressed_keys(monkeypatch):
-    with closing(Terminal()) as terminal, os.fdopen(os.dup(terminal.theirs)) as theirs:
+    with closing(PseudoTerminal()) as terminal, os.fdopen(os.dup(terminal.theirs)) as theirs:
         monkeypatch.setattr(sys, "stdin", theirs)
         with keyboard() as press:
             assert press(0) == ""

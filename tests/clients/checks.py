@@ -1,6 +1,6 @@
 """What the Python clients share: the conversations, what an answer must be, and one printed line for each check.
 
-A client is a script that names its ways to ask; each way is tried with some conversations on both models, or, with
+A client is a script that names its ways to ask; each way is tried with some conversations on all models, or, with
 CLIENTS_CHECKS=each in the environment, each check on one of them in turn.
 """
 
@@ -18,8 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 BASE_URL = os.environ["CLIENTS_URL"]
-MODELS = ("native", "hermes")
-EXTRA = {"cache_prompt": False}  # what the model says must not depend on what it was asked before
+ROOT_URL = BASE_URL.removesuffix("/v1")  # for clients that add it themselves
+FACTS = json.loads(Path(os.environ["CLIENTS_FACTS"]).read_text("utf-8"))  # see serve.py
+MODELS: list[str] = FACTS["models"]
+SIGNATURE: str = FACTS["signature"]  # of a thinking block, at its beginning
+EXTRA: dict[str, Any] = FACTS["extra"]  # fields that keep the responses the same each time
+MESSAGE_EXTRA: dict[str, Any] = FACTS[
+    "message_extra"
+]  # the same of the Messages API, whose clients know no temperature
 ALL_TURNS: Any = {"context": "all_turns"}
 WHOLE = ("think", "single")
 STREAMED = ("think", "think_then_calls")
@@ -52,6 +58,17 @@ class Turn(NamedTuple):
         common = {"model": model, "input": items(self.messages), "temperature": 0, "max_output_tokens": 120}
         return common | {"store": False, "reasoning": ALL_TURNS, "extra_body": EXTRA} | offered | more
 
+    def message(self, model: str, **more: Any) -> dict[str, Any]:
+        """Return the body of a message."""
+        functions = [tool["function"] for tool in self.tools]
+        tools = [
+            {"name": each["name"], "description": each["description"], "input_schema": each["parameters"]}
+            for each in functions
+        ]
+        offered: dict[str, Any] = {"tools": tools} if tools else {}
+        common = {"model": model, "messages": spoken(self.messages), "max_tokens": 120}
+        return common | {"extra_body": MESSAGE_EXTRA} | offered | more
+
 
 class Answer(NamedTuple):
     """What the client says that the model said; a thought of None is one that this client never tells."""
@@ -82,6 +99,37 @@ def _split(message: Message, number: int) -> Iterator[dict[str, Any]]:
         yield {"type": "function_call", "call_id": call["id"], **call["function"]}
 
 
+def spoken(messages: list[Message]) -> list[Message]:
+    """Return a conversation as the messages of the Messages API, with the results of parallel calls in one."""
+    told: list[Message] = []
+    for message in messages:
+        if message["role"] == "user":
+            told.append(message)
+        elif message["role"] == "assistant":
+            told.append({"role": "assistant", "content": [*_blocks(message)]})
+        else:
+            result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
+            if told[-1]["role"] != "user":
+                told.append({"role": "user", "content": []})
+            told[-1]["content"].append(result)
+    return told
+
+
+def _blocks(message: Message) -> Iterator[Message]:
+    if thought := message.get("reasoning_content"):
+        yield {"type": "thinking", "thinking": thought, "signature": "of another service"}
+    if message["content"]:
+        yield {"type": "text", "text": message["content"]}
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        yield {
+            "type": "tool_use",
+            "id": call["id"],
+            "name": function["name"],
+            "input": json.loads(function["arguments"]),
+        }
+
+
 Way = Callable[[str, Turn], Answer | Awaitable[Answer]]
 Loop = Callable[[str], Awaitable[None] | None]
 Check = Callable[[str], Awaitable[None]]
@@ -92,7 +140,7 @@ def _turn(row: dict[str, Any]) -> Turn:
     return Turn(**row | {"calls": [(name, arguments) for name, arguments in row["calls"]]})
 
 
-TURNS = {name: _turn(row) for name, row in json.loads(Path(os.environ["CLIENTS_TURNS"]).read_text("utf-8")).items()}
+TURNS = {name: _turn(row) for name, row in FACTS["turns"].items()}
 
 
 def run(
@@ -110,7 +158,7 @@ def run(
 
 
 async def _all(client: str, checks: Mapping[str, Check], models: Sequence[str]) -> bool:
-    """Both models at a time, as each has a core to itself; in one event loop, as some clients cache connections."""
+    """All models at a time, as each has a core to itself; in one event loop, as some clients cache connections."""
     step = len(models) if os.environ.get("CLIENTS_CHECKS") == "each" else 1
     shares = [dict([*checks.items()][place % step :: step]) for place in range(len(models))]
     return all(await asyncio.gather(*map(_in_turn, repeat(client), models, shares)))

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-ADDRESS = "http://127.0.0.1:8900/v1"
+CLIENTS_PAGE = "docs/reference/clients.md"
+ADDRESS = "http://127.0.0.1:8900"
 _MARKS = re.compile(r"^## (?P<section>[^\n]+)$|^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -29,7 +30,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def pasted(page: str, section: str, language: str, url: str) -> str:
-    """The code of a section, for the gateway at another address."""
+    """The code of a section, for the gateway at another address; `url` ends with /v1."""
     (code,) = (block.code for block in blocks(page) if (block.section, block.language) == (section, language))
     assert ADDRESS in code, code
-    return code.replace(ADDRESS, url)
+    return code.replace(ADDRESS, url.removesuffix("/v1"))

@@ -3,9 +3,12 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+KEY = {"GATEWAY_KEY": "none"}
 SECONDS = 90  # a turn takes a few at most, some of them to begin
 
 
@@ -22,3 +25,14 @@ async def ran(*command: str, folder: Path, environment: Mapping[str, str]) -> tu
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
     return process.returncode, out.decode(), errors.decode()
+
+
+async def launched(client: str, url: str, file: Path) -> str:
+    """Write the settings of a client to its file by `gateway launch`, and return the changes that it shows.
+
+    They name the variable of the API key.
+    """
+    command = sys.executable, "-m", "gateway", "launch", client, "--url", url, "--file", str(file), "--write"
+    status, out, errors = await ran(*command, folder=ROOT, environment=os.environ | KEY)
+    assert (status, errors) == (0, ""), (status, out, errors)
+    return out

@@ -1,6 +1,7 @@
-"""The code of docs/clients.md and README.md: each section is one program, which has to end well and to print something.
+"""The code of the page of the clients and of README.md: each section is one program, which has to end well and to print something.
 
-The settings of Codex and opencode, which are there as well, are those that their own checks use.
+The settings of Codex and opencode, which are there as well, are those that their own checks use.  The other programs, and
+libraries with a long prompt of their own, are left out.
 """
 
 import os
@@ -10,8 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from checks import BASE_URL, Loop, run
-from pages import Block, blocks, pasted
+from pages import CLIENTS_PAGE, Block, blocks, pasted
 from program import ran
+
+from gateway.launch import CLIENTS
 
 ENVIRONMENTS = Path(sys.argv[1])
 PYTHONS = {
@@ -22,7 +25,11 @@ PYTHONS = {
     "pydantic-ai": "pydantic_ai",
     "LlamaIndex": "llama_index",
     "instructor": "instructor",
+    "Anthropic SDK for Python": "anthropic",
+    "LangChain ChatAnthropic": "langchain",
+    "pydantic-ai AnthropicModel": "pydantic_ai",
 }
+LIBRARIES = {one.title for one in CLIENTS.values() if not (one.command or one.prompt_tokens)}
 HONEST = 'curl() { command curl --fail-with-body "$@"; }\n'  # it would end well whatever the status is
 
 
@@ -37,9 +44,9 @@ def command(block: Block, code: str) -> tuple[str, ...]:
 
 
 def programs() -> Iterator[tuple[str, Block]]:
-    for block in blocks("docs/clients.md"):
-        if block.language in ("sh", "python", "js"):
-            yield "docs/clients.md", block
+    for block in blocks(CLIENTS_PAGE):
+        if block.section in LIBRARIES and block.language in ("sh", "python", "js"):
+            yield CLIENTS_PAGE, block
     yield from (("README.md", block) for block in blocks("README.md") if block[:2] == ("With an SDK", "python"))
 
 

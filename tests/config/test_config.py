@@ -25,6 +25,7 @@ from support.paths import ROOT
 
 FORMATS = frozenset({"auto", "native", "hermes_json", "qwen_xml"})
 EXAMPLE = ROOT / "config" / "gateway.yaml"
+PROXY = "server: {forwarded_allow_ips: [127.0.0.1]}\n"
 BACKEND = "backends: {gpu0: {url: 'http://127.0.0.1:8000'}}\n"
 
 
@@ -208,21 +209,21 @@ def test_config_variable_value_is_never_shown():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [1,\n", ["2: not YAML: while parsing a flow node, expected the node content, but found '<stream end>'"]),
-        ("server:\n\tport: 1", ["2: not YAML: while scanning for the next token, found character '\\t' that cannot start any token; indent with spaces"]),
-        ("a: 1\n---\nb: 2", ["2: not YAML: expected a single document in the stream, but found another document"]),
+        ("a: [1,\n", ["2: not YAML: the bracket that opens in line 2 is not closed, or a comma is missing"]),
+        ("server:\n\tport: 1", ["2: not YAML: a tab; indent with spaces"]),
+        ("a: 1\n---\nb: 2", ["2: not YAML: a second document begins; remove the line ---"]),
         ("server: {}\nx: \x01", ["2: not YAML: the character 0x1 is not allowed"]),
-        ("auth: *nobody", ["1: not YAML: found undefined alias 'nobody'"]),
-        ("- a\n- b", ["1: should be a mapping, one `key: value` per line"]),
-        ("server: {port: !!int x}", ["1: server.port: not a value of the type int"]),
-        ("images: {fetch: !!bool maybe}", ["1: images.fetch: not a value of the type bool"]),
-        ("server: {port: !!int ''}", ["1: server.port: not a value of the type int"]),
+        ("auth: *nobody", ["1: not YAML: the alias *nobody is unknown; put a text that begins with * in quotes"]),
+        ("- a\n- b", ["1: should be a mapping, not a list; for example backends: {gpu: {url: http://127.0.0.1:8000}}"]),
+        ("server: {port: !!int x}", ["1: server.port: should be a whole number"]),
+        ("images: {fetch: !!bool maybe}", ["1: images.fetch: should be true or false"]),
+        ("server: {port: !!int ''}", ["1: server.port: should be a whole number"]),
         ("%YAML 1.9\n---\nserver: {}", [" the file is read as YAML 1.2; remove the %YAML line"]),
         ("[" * 999, [" nested too deeply"]),
         ("server:\n  host: !secret x", ["2: server.host: the tag !secret is not supported"]),
         ("server:\n  ? [port]\n  : 1", ["2: server: a key should be a string"]),
         ("server:\n  port: 1\n  workers: 2\n  port: 3", ["4: server.port: duplicate key, first in line 2"]),
-        ("models: &m\n  a: *m", ["2: models.a: an alias refers to a value that contains it", "2: models.a: names no backend; none is configured"]),
+        ("models: &m\n  a: *m", ["2: models.a: an alias refers to a value that contains it"]),
         ("server:\n  <<: 3", ["2: server.<<: should be an alias of a mapping"]),
     ],
 )  # fmt: skip
@@ -271,11 +272,11 @@ def test_config_yaml_scalars_are_those_of_yaml_1_2():
         ("tools: {mcp: {per_request: 0}}", "1: tools.mcp.per_request: should be 1 or more, not 0"),
         (BACKEND + "tools: {mcp: {servers: {docs: {url: 'http://a/mcp'}}}}\nmodels: {a: {mcp: [dosc, docs]}}", "3: models.a.mcp[0]: unknown server 'dosc' in tools.mcp.servers; did you mean 'docs'? one of: docs"),
         ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, responses, limits, stream, images, files, tools, logs, metrics, inspector, recording, tracing"),
-        ("server: {prot: 1}", "1: server.prot: unknown key; did you mean 'port'? one of: host, port, workers, drain_seconds, drain_delay_seconds, watch_seconds, cors, tls, forwarded_allow_ips"),
-        ("auth: {keys: [{name: a, key: b, limits: {zzz: 1}}]}", "1: auth.keys[0].limits.zzz: unknown key; one of: requests_per_minute, tokens_per_minute, tokens_per_day, concurrent"),
+        ("server: {prot: 1}", "1: server.prot: unknown key; did you mean 'port'? one of: host, port, workers, ready, drain_seconds, drain_delay_seconds, watch_seconds, cors, tls, forwarded_allow_ips"),
+        ("auth: {keys: [{name: a, key: b, limits: {zzz: 1}}]}", "1: auth.keys[0].limits.zzz: unknown key; one of: requests_per_minute, tokens_per_minute, tokens_per_day, concurrent, file_bytes, tenant_file_bytes"),
         (BACKEND + "models: {a: {reasoning: {carrier: text}}}", "2: models.a.reasoning.carrier: unknown key; one of: field, as"),
         (BACKEND + "models:\n  a:\n    format: hermes", "4: models.a.format: unknown format 'hermes'; did you mean 'hermes_json'? one of: auto, native, hermes_json, qwen_xml"),
-        (BACKEND + "models: {a: {thought: opened}}", "2: models.a.thought: unknown value 'opened'; one of: 'auto', 'open' or 'closed'"),
+        (BACKEND + "models: {a: {thought: opened}}", "2: models.a.thought: unknown value 'opened'; did you mean 'open'? one of: 'auto', 'open' or 'closed'"),
         ("server: {port: 65536}", "1: server.port: should be 65535 or less, not 65536"),
         ("server: {port: -1}", "1: server.port: should be 0 or more, not -1"),
         ("server: {port: true}", "1: server.port: should be a number"),
@@ -284,46 +285,52 @@ def test_config_yaml_scalars_are_those_of_yaml_1_2():
         ("server: {port: [1]}", "1: server.port: should be a whole number"),
         ("server: {workers: 0}", "1: server.workers: should be 1 or more, not 0"),
         ("server: {host: 5}", "1: server.host: should be a string; write it in quotes"),
-        ("server: {cors: http://a}", "1: server.cors: should be a list, one `- entry` per line"),
+        ("server: {cors: http://a}", "1: server.cors: should be a list; write cors: [ … ], or one `- entry` per line"),
         ("server: {cors: ['http://a/b']}", "1: server.cors[0]: should be scheme://host, scheme://host:port, or * for all"),
-        ("server: 8900", "1: server: should be a mapping, one `key: value` per line"),
-        ("backends: [a]", "1: backends: should be a mapping, one `key: value` per line"),
+        ("server: 8900", "1: server: should be a mapping; for example server: {host: 127.0.0.1}"),
+        ("backends: [a]", "1: backends: should be a mapping, not a list; for example backends: {gpu: {url: http://127.0.0.1:8000}}"),
         ("backends: {a b: {url: 'http://a'}}", "1: backends.a b: a name should consist of letters, digits, dots, dashes and underscores"),
-        ("backends:\n  a:\n    kind: vllm", "2: backends.a.url: is missing"),
+        ("backends:\n  a:\n    kind: vllm", "2: backends.a.url: is missing; for example url: http://127.0.0.1:8000"),
         ("backends: {a: {url: 'ftp://a'}}", "1: backends.a.url: should start with http:// or https:// and name a host, like http://127.0.0.1:8000"),
         ("backends: {a: {url: 'localhost:8000'}}", "1: backends.a.url: should start with http:// or https:// and name a host, like http://127.0.0.1:8000"),
-        ("backends: {a: {url: 'http://a:99999'}}", "1: backends.a.url: not a URL: Port out of range 0-65535"),
+        ("backends: {a: {url: 'http://a:99999'}}", "1: backends.a.url: the port should be a number from 1 to 65535, like http://127.0.0.1:8000"),
         ("backends: {a: {url: 'http://u:p@a'}}", "1: backends.a.url: should have no user; put a key into api_key or headers"),
         ("backends: {a: {url: 'http://a/v1?key=b'}}", "1: backends.a.url: should have no user, query or fragment; put a key into api_key"),
-        ("backends: {a: {url: 'http://a', kind: tgi}}", "1: backends.a.kind: unknown value 'tgi'; one of: 'openai', 'vllm', 'llamacpp', 'ollama', 'lmstudio', 'sglang' or 'transformers'"),
+        ("backends: {a: {url: 'http://a', kind: tgi}}", "1: backends.a.kind: unknown value 'tgi'; one of: 'openai', 'vllm', 'llamacpp', 'ollama', 'lmstudio', 'sglang', 'transformers' or 'anthropic'"),
         ("backends: {a: {url: 'http://a', timeouts: {idle: -2}}}", "1: backends.a.timeouts.idle: should be 0 or more, not -2"),
         ("backends: {a: {url: 'http://a', timeouts: {idle: .inf}}}", "1: backends.a.timeouts.idle: should be finite; 0 means no limit"),
         ("backends: {a: {url: 'http://a', api_key: 'ä b'}}", "1: backends.a.api_key: should be visible ASCII characters, at least one"),
         ("images: {fetch: perhaps}", "1: images.fetch: should be true or false, not 'perhaps'"),
         ("images: {fetch: [1]}", "1: images.fetch: should be true or false"),
-        ("store: {url: 'mysql://h'}", "1: store.url: should start with sqlite:// or postgresql://"),
+        ("store: {url: 'mysql://h'}", "1: store.url: should start with sqlite:// or postgresql://, like sqlite:///./gateway.db or postgresql://user@host/database"),
         ("store: {url: 'sqlite://./a.db'}", "1: store.url: should have three slashes before a relative path, four before an absolute one"),
         ("store: {url: 'postgresql://u:p@h:x/db'}", "1: store.url: should name the server as host or host:port"),
         ("store: {url: 'postgresql://u@h1:1,[::1/db'}", "1: store.url: should name the server as host or host:port"),
         ("auth: {keys: [\"\"]}", "1: auth.keys[0].key: should be visible ASCII characters, at least one"),
-        ("auth:\n  keys:\n    - {key: a}", "3: auth.keys[0].name: is missing"),
-        ("auth: {keys: abc}", "1: auth.keys: should be a list, one `- entry` per line"),
+        ("auth:\n  keys:\n    - {key: a}", "3: auth.keys[0].name: is missing; for example name: ci"),
+        ("auth: {keys: abc}", "1: auth.keys: should be a list; write keys: [ … ], or one `- entry` per line"),
         ("auth: {keys: [a, a]}", "1: auth.keys: the same key is listed twice"),
         ("auth: {keys: [a, {name: key1, key: b}]}", "1: auth.keys: each key needs a unique name; used twice: key1"),
         ("auth: {keys: [{name: a, key: b, models: []}]}", "1: auth.keys[0].models: should have at least one entry"),
         ("auth: {keys: [a], open: true}", "1: auth: open: true contradicts keys; remove one of them"),
         (BACKEND + "models: {a: {upstream_model: ''}}", "2: models.a.upstream_model: should not be empty"),
         (BACKEND + "models: {'': {}}", "2: models.: a model's name should not be empty and should have no control characters"),
+        ("backends: {gpu0: {url: http://x, cache: auto}}", "1: backends.gpu0.cache: only backends of kind 'anthropic' take 'auto'; remove this key"),
         (BACKEND + "models: {a: {backends: [gpu1]}}", "2: models.a.backends[0]: unknown backend 'gpu1'; did you mean 'gpu0'? one of: gpu0"),
         (BACKEND + "models: {a: {backends: [gpu0, {name: gpu0}]}}", "2: models.a.backends[1]: backend 'gpu0' is listed twice"),
-        (BACKEND + "models: {a: {backends: [{weight: 2}]}}", "2: models.a.backends[0].name: is missing"),
+        (BACKEND + "models: {a: {backends: [{weight: 2}]}}", "2: models.a.backends[0].name: is missing; for example name: gpu"),
+        ("auth: {header: {scopes: {a: [admin]}}}", "1: auth.header: requires server.forwarded_allow_ips, the addresses of the proxy"),
+        (PROXY + "auth: {header: {}}", "2: auth.header.scopes: is missing; for example scopes: {admins: [admin]}"),
+        (PROXY + "auth: {header: {user: 'a b', scopes: {a: [admin]}}}", "2: auth.header.user: should be the name of a header, like X-Forwarded-User"),
+        (PROXY + "auth: {open: true, header: {scopes: {a: [admin]}}}", "2: auth: open: true contradicts header; remove one of them"),
+        ("server: {ready: [store, redis]}", "1: server.ready[1]: 'redis' requires limits.url; remove it, or set limits.url"),
         (BACKEND + "models: {a: {fallback: [b]}, c: }", "2: models.a.fallback[0]: unknown other model 'b'; one of: c"),
         (BACKEND + "models: {a: {fallback: [{model: a}]}}", "2: models.a.fallback[0]: unknown other model 'a'; none is configured"),
         (BACKEND + "models: {a: {fallback: [{model: b, when: []}]}, b: }", "2: models.a.fallback[0].when: should have at least one entry"),
         ("limits: {url: 'http://x'}", "1: limits.url: should start with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0"),
-        (BACKEND + "models: {a: x}", "2: models.a: should be a mapping, one `key: value` per line"),
-        (BACKEND + "models: [a]", "2: models: should be a mapping, one `key: value` per line"),
-        ("models: {a: }", "1: models.a: names no backend; none is configured"),
+        (BACKEND + "models: {a: x}", "2: models.a: should be a mapping; for example a: {backends: [gpu]}"),
+        (BACKEND + "models: [a]", "2: models: should be a mapping, not a list; for example models: {qwen: {backends: [gpu]}}"),
+        ("models: {a: }", "1: models.a: names no backend; add a backend to backends first"),
         (BACKEND + "models:\n  a: {aliases: [b]}\n  b: {}", "3: models.a.aliases[0]: 'b' is already a name of model 'b'"),
         (BACKEND + "models:\n  a: {aliases: [x]}\n  b: {aliases: [y, x]}", "4: models.b.aliases[1]: 'x' is already a name of model 'a'"),
         (BACKEND + "models: {a: {aliases: [1]}}", "2: models.a.aliases[0]: should be a string; write it in quotes"),
@@ -335,7 +342,7 @@ def test_config_fault_has_its_place_and_a_suggestion(text, said):
 
 def test_config_model_must_choose_among_several_backends():
     text = "backends: {b: {url: 'http://b'}, c: {url: 'http://c'}}\nmodels: {a: {backends: []}}"
-    assert faults(text) == ["2: models.a: names no backend; one of: b, c"]
+    assert faults(text) == ["2: models.a: names no backend; add backends: […], one of: b, c"]
 
 
 def test_config_fault_cuts_a_long_list_of_choices():
@@ -405,18 +412,18 @@ def test_config_fault_of_a_flag_names_the_flag():
     with pytest.raises(ConfigError) as caught:
         load("server: {port: 5}", host="0.0.0.0", port=70000)
     first, second = map(str, caught.value.faults)
-    assert first.startswith("--host: server.host: on 0.0.0.0 other machines")
-    assert second == "--port: server.port: should be 65535 or less, not 70000"
+    assert first.startswith("--host: on 0.0.0.0 other machines")
+    assert second == "--port: should be 65535 or less, not 70000"
 
 
 def test_config_flags_do_not_hide_faults_around_them():
-    assert faults("server: 7", port=1) == ["1: server: should be a mapping, one `key: value` per line"]
+    assert faults("server: 7", port=1) == ["1: server: should be a mapping; for example server: {host: 127.0.0.1}"]
 
 
 def test_config_can_be_built_from_data():
     document = ConfigDocument("found", {"backends": {"a": {"url": "http://127.0.0.1:1"}}})
     assert build_config(document, FORMATS).backends["a"].url == "http://127.0.0.1:1"
-    with pytest.raises(ConfigError, match=r"^found: backends\.a\.url: is missing$"):
+    with pytest.raises(ConfigError, match=r"^found: backends\.a\.url: is missing; for example url: "):
         build_config(ConfigDocument("found", {"backends": {"a": {}}}), FORMATS)
 
 
@@ -458,7 +465,7 @@ def test_config_example_shows_the_defaults():
 
 
 def test_config_example_shows_every_key_and_its_default():
-    text = uncommented(EXAMPLE.read_text())
+    text = uncommented(EXAMPLE.read_text()).replace("forwarded_allow_ips: []", "forwarded_allow_ips: [127.0.0.1]")
     config = load(text)
     key = re.compile(r"(\w+):(?= |$)", re.M)
     assert set(key.findall(re.sub(r"^ *#.*", "", text, flags=re.M))) == set(key.findall(dump_effective(config)))

@@ -1,4 +1,4 @@
-"""What holds for which engine, model and client, as data, and as the page that docs/conformance.md is.
+"""What holds for which engine, model and client, as data, and as the page that docs/reference/conformance.md is.
 
     PYTHONPATH=tests python -m conformance [PART…]        or: make conformance ARGS="wire"
 

@@ -1,6 +1,6 @@
 """What the cases of wire/ are about, in a user's words: each belongs to the first of these that it fits."""
 
-from wire import chat, refusals, responses, services, thoughts, tools
+from wire import chat, message_errors, message_tools, messages, refusals, responses, services, thoughts, tools
 
 SAMPLED = ("seed", "top_k", "logit_bias", "frequency_penalty", "repetition_penalty")
 AT_ONCE = ("answers_at_the_same_time_are_their_own", "a_client_that_leaves_frees_the_server")
@@ -21,6 +21,10 @@ def asks(*fields):
 
 
 FEATURES = {
+    "Messages: text, counts and models": in_module(messages),
+    "Messages: reasoning": lambda case: in_module(message_tools)(case) and asks("thinking")(case),
+    "Messages: tools": in_module(message_tools),
+    "Messages: errors": in_module(message_errors),
     "Several at a time, and clients that leave": lambda case: case.name in AT_ONCE,
     "Errors": in_module(refusals),
     "Text completions": needs("completions"),

@@ -1,4 +1,4 @@
-"""The results as a page to read: docs/conformance.md."""
+"""The results as a page to read: docs/reference/conformance.md."""
 
 import json
 from collections import Counter, defaultdict
@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance.words import CLIENTS, ENGINES, HEAD, RECORDED, SERVERS
 from support.paths import ROOT
 
-FILE = ROOT / "docs/conformance.md"
+FILE = ROOT / "docs/reference/conformance.md"
 RESULTS = Path(__file__).parent / "results"
 LIVE = ("wire", "engines")
 MODELS = ("native", "hermes")  # of the clients; what others talk to is a script

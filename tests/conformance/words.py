@@ -37,6 +37,10 @@ SERVERS = {  # by their names in the tests: how a column is headed, and what it 
         "a server made for the tests, which chats and takes every field in silence, before a llama.cpp",
     ),
     "ollama": ("Ollama's API", "no real Ollama, but its API as a server made for the tests, before a llama.cpp"),
+    "anthropic": (
+        "Messages API",
+        "no Anthropic, but its API as a server made for the tests, strict about requests, before a llama.cpp",
+    ),
     "vllm": ("vLLM", "vLLM on the CPU with `--tool-call-parser hermes --reasoning-parser qwen3`"),
     "vllm_raw": ("vLLM, raw", "vLLM on the CPU without parsers: the gateway parses"),
     "transformers": ("transformers", "`transformers serve` on the CPU, which parses nothing: the gateway does"),

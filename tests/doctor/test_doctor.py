@@ -253,7 +253,9 @@ CUT = ProbeResponse(message=ObservedMessage(thought="Hm", finish="length"))
 SILENT = ProbeResponse(message=ObservedMessage(finish="stop"))
 
 
-def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, ignores=(), **heard):
+def findings(
+    kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, messages=True, ignores=(), **heard
+):
     """Return good findings with these responses instead; None is a question that was not asked."""
     all_heard = {name: one for name, one in {**GOOD, **heard}.items() if one}
     return Findings(
@@ -262,6 +264,7 @@ def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=T
         chosen=FormatChoice(chosen, "", opens),
         metadata=known or ModelMetadata(32768),
         responses=responses,
+        messages=messages,
         ignores=ignores,
     )
 
@@ -275,7 +278,7 @@ def test_doctor_verdicts_of_a_perfect_backend_are_good():
 
 
 def test_doctor_verdicts_without_responses_are_unknown():
-    found = run_checks(findings(known=ModelMetadata(), responses=None, **dict.fromkeys(GOOD)))
+    found = run_checks(findings(known=ModelMetadata(), responses=None, messages=None, **dict.fromkeys(GOOD)))
     assert {verdict.state for verdict in found.values()} == {"unknown"}
 
 
@@ -440,6 +443,14 @@ CASES = [
     ("cancellation", {"endless": PROSE}, "unknown", "no response was long enough to cancel"),
     ("cancellation", {"after": SILENT}, "unknown", "no response was long enough to cancel"),
     ("responses", {"responses": False}, "good", "the server lacks it; the gateway builds it on chat completions"),
+    ("messages", {"messages": False}, "good", "the server lacks it; the gateway builds it on chat completions"),
+    ("messages", {"kind": "anthropic"}, "good", "the server has it"),
+    (
+        "responses",
+        {"kind": "anthropic", "responses": False},
+        "good",
+        "the server lacks it; the gateway builds it on Messages",
+    ),
 ]
 
 
@@ -468,6 +479,7 @@ def test_doctor_verdict_cases_cover_all_probes():
         ("tool_choice_named", "llamacpp", {"named": GOOD["tools"]}, "the gateway offers only that tool"),
         ("tool_choice_named", "llamacpp", {"named": RAW}, "the gateway does it: a schema of the response"),
         ("tool_choice_named", "vllm", {"named": RAW}, ""),
+        ("tool_choice_named", "anthropic", {"named": GOOD["tools"]}, ""),
         ("one_call", "transformers", {"one_call": GOOD["parallel"]}, "the gateway does it: further tool calls are cut"),
         ("n", "lmstudio", {"twice": PROSE}, "the gateway does it: one request per choice"),
         ("n", "vllm", {"twice": PROSE}, "`ignores: [n]`, and the gateway does it: one request per choice"),
@@ -730,6 +742,6 @@ def test_doctor_data_has_the_same_verdicts():
 
 def test_doctor_backend_is_well_if_no_verdict_is_wanting():
     assert server(("qwen", findings())).well
-    assert server(("qwen", findings(known=ModelMetadata(), responses=None, **dict.fromkeys(GOOD)))).well
+    assert server(("qwen", findings(known=ModelMetadata(), responses=None, messages=None, **dict.fromkeys(GOOD)))).well
     assert not server(("qwen", RAW_MODEL)).well
     assert not server(problem="it is away").well

@@ -3,13 +3,13 @@
 import asyncio
 import io
 import json
-import re
+from pathlib import Path
 
 import pytest
 
 from gateway import config
 from gateway.cli import main
-from gateway.cli.doctor import DoctorOptions, examine_servers
+from gateway.cli.doctor import DoctorOptions, examine_servers, start_command
 from gateway.cli.doctor_runner import ModelExaminer
 from gateway.config import parse
 from gateway.doctor.probe_requests import QUESTIONS
@@ -58,7 +58,7 @@ async def test_doctor_command_examines_the_backend_at_a_url():
     assert f"    url: {upstream.url}" in lines[lines.index("backends:") :]
     chats = [one for one in upstream.posts if one.path == "/v1/chat/completions"]
     assert len(chats) == len(QUESTIONS) and all(one.json["model"] == "m" for one in chats)
-    assert upstream.posts[-1].path == "/v1/responses"
+    assert [post.path for post in upstream.posts[-2:]] == ["/v1/responses", "/v1/messages"]
 
 
 async def test_doctor_command_prints_json():
@@ -176,7 +176,7 @@ async def test_doctor_command_reports_an_unreachable_backend():
         url = upstream.url
     code, out, _ = await run(url, "--kind", "openai")
     assert code == 1
-    assert re.search(r"Backend 'openai' did not list its models: ConnectError", out)
+    assert "Backend 'openai' did not list its models: connection refused; is the server running?" in out
     assert "backends:" not in out
 
 
@@ -187,7 +187,8 @@ async def test_doctor_command_without_a_model_list_needs_named_models():
         code, out, _ = await run(*at(upstream))
         assert code == 1 and "HTTP 500" in out
         (server,) = await servers_found(url=upstream.url, kind="openai")
-        assert server.problem.endswith(f"HTTP 500.  Name a model: gateway doctor {upstream.url} --model NAME")
+        advice = f"Name a model: gateway doctor {upstream.url} --model NAME"
+        assert server.problem.endswith(f"the server failed (HTTP 500); its log has the reason.  {advice}")
 
 
 async def test_doctor_command_with_an_empty_model_list_needs_a_name():
@@ -205,7 +206,7 @@ async def test_doctor_command_stops_after_a_refusal_of_the_first_question():
         (server,) = await servers_found(url=upstream.url, kind="openai")
     verdicts = server.models[0].verdicts
     assert verdicts["chat"].words == "refused: no chat here" and verdicts["tools"].words == "was not tested"
-    assert len(upstream.posts) == 2  # with that about responses
+    assert len(upstream.posts) == 3  # with those about the other APIs
 
 
 async def examined(*scripts, seconds=5.0, until=60.0):
@@ -288,7 +289,7 @@ async def test_doctor_command_writes_the_configuration(tmp_path, monkeypatch):
     file = tmp_path / "gateway.yaml"
     async with serving() as upstream:
         code, _, err = await run(*at(upstream), "--write", "--only", "chat")
-        assert (code, err) == (0, "written to gateway.yaml\n")
+        assert (code, err) == (0, "Written to gateway.yaml.  Start the gateway:\n\n  gateway serve\n\n")
         written = parse(file.read_text(), "x", {}, format_names())
         assert list(written.models) == ["m"]
         assert written.backends["openai"].ignores == ("logprobs", "n", "response_format", "tool_choice")
@@ -297,7 +298,13 @@ async def test_doctor_command_writes_the_configuration(tmp_path, monkeypatch):
         assert file.read_text() == before
         file.write_text("# mine\n" + before)
         assert (await run("--config", str(file), "--write", "--only", "chat"))[0] == 0
+        assert (await run("--only", "chat"))[2] == "Using ./gateway.yaml; --config names another file.\n"
     assert file.read_text() == "# mine\n" + before
+
+
+def test_doctor_command_ends_with_the_command_that_serves_its_file(tmp_path):
+    assert start_command(tmp_path / "gateway.yaml", tmp_path) == "gateway serve"
+    assert start_command(Path("/etc/my gateway.yaml"), tmp_path) == "gateway serve --config '/etc/my gateway.yaml'"
 
 
 async def test_doctor_command_keeps_file_references_when_it_writes(tmp_path):
@@ -408,3 +415,22 @@ async def test_doctor_reports_an_ollama_model_without_tools():
     verdict = found.models[0].verdicts["tools"]
     assert verdict.words == f"refused: registry.ollama.ai/library/{NAME} does not support tools"
     assert verdict.advice == "use a model that `ollama show` lists with `tools`"
+
+
+async def test_doctor_takes_the_configured_context_of_ollama(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    async with ollama(*able().values()) as server:
+        backends = {"laptop": {"kind": "ollama", "url": server.url}}
+        model = {"upstream_model": NAME, "defaults": {"num_ctx": 32768}}
+        file.write_text(json.dumps({"backends": backends, "models": {"m": model}}))
+        (found,) = await servers_found(file=file, only=("context_window",))
+    (one,) = found.models
+    assert found.well and one.verdicts["context_window"].words == "32768 tokens"
+
+
+async def test_doctor_fills_a_configuration_without_content(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    file.write_text("# mine\n")
+    async with serving() as upstream:
+        code, _, _ = await run(*at(upstream), "--config", str(file), "--write", "--only", "chat")
+    assert code == 0 and parse(file.read_text(), "g", {}, format_names()).models["m"]

@@ -111,6 +111,7 @@ ENGINES = [
             cannot={
                 "blindness": Left(),
                 "continues": Listed("dropped:continue_final_message"),
+                "prefills": Left(),
                 "embeddings": NO_ENDPOINT,
                 "json_schema": Listed("unenforced:response_format"),
                 "logprobs": Listed("dropped:logprobs"),

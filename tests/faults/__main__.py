@@ -13,7 +13,7 @@ from support.terminal import say
 async def main():
     logging.disable()  # what goes wrong here is meant to
     parts, wrong = [], []
-    say("\n".join(page.HEADER))
+    say("\n".join(page.header()))
     for title in page.SECTIONS:
         lines, failed = await page.section(title, say)
         parts += lines

@@ -10,12 +10,15 @@ from functools import cache
 
 from gateway.server.observability import metrics_collector
 from gateway.server.observability.metrics_store import MetricValues
+from gateway.server.observability.minute_counts import BackendMinute, MinuteCounts
+from gateway.server.observability.request_history import RequestHistory
 from gateway.server.observability.telemetry import RecentRequests
-from gateway.store.engines import SqliteConnection
+from gateway.store.sqlite_driver import SqliteConnection
 
 OURS = {"gateway", "fastapi", "starlette", "uvicorn"}  # packages that make something for a request
 # By what is counted first, up to what is remembered, and up to as many as there were transactions at a time.
-GROWING = {MetricValues, metrics_collector.MetricsCollector, RecentRequests, SqliteConnection}
+COUNTS = {MetricValues, metrics_collector.MetricsCollector, RequestHistory, MinuteCounts, BackendMinute}
+GROWING = COUNTS | {RecentRequests, SqliteConnection}
 DATA = {str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset, deque}  # no numbers: those may be counts
 
 

@@ -1,10 +1,12 @@
-"""The table of outcomes: on the terminal, and as docs/faults.md."""
+"""The table of outcomes: on the terminal, and as docs/reference/faults.md."""
+
+from functools import partial
 
 from faults import clients, life, matrix, rows, tools
-from faults.ways import WAYS
+from faults.ways import MESSAGES, WAYS
 from support.paths import ROOT
 
-FILE = ROOT / "docs/faults.md"
+FILE = ROOT / "docs/reference/faults.md"
 HEAD = """\
 # Faults and their outcomes
 
@@ -24,6 +26,11 @@ The code of a response that failed in the background, or in a WebSocket after co
 for a `response`."""
 SECTIONS = {
     "The backend": (rows.ROWS, matrix.cells, ""),
+    "The backend, for a message": (
+        rows.MESSAGES,
+        partial(matrix.cells, ways=MESSAGES),
+        "Errors of the Messages API have a type instead of a code.",
+    ),
     "The client": (
         clients.ROWS,
         clients.cells,
@@ -46,23 +53,25 @@ async def section(title, said=lambda _: None):
     """The lines of its table, each said as soon as it is there, and the names of the rows that are not as they have to be."""
     all, cells, about = SECTIONS[title]
     lines, wrong = [], []
+    ways = MESSAGES if all is rows.MESSAGES else WAYS
     for row in all:
         found = await cells(row)
-        lines.append(line(row.name, found))
+        lines.append(line(row.name, found, ways))
         said(lines[-1])
         wrong += [f"{row.name} · {name}: {cell}" for name, cell in found.items() if bad(cell)]
-    return [f"## {title}", "", *filter(None, [about and f"{about}\n"]), *HEADER, *lines, ""], wrong
+    return [f"## {title}", "", *filter(None, [about and f"{about}\n"]), *header(ways), *lines, ""], wrong
 
 
 def bad(cell):
     return cell.wrong or (cell.seconds or 0) > matrix.AT_ONCE
 
 
-HEADER = [f"| | {' | '.join(way.name for way in WAYS)} |", f"|---|{'---|' * len(WAYS)}"]
+def header(ways=WAYS):
+    return [f"| | {' | '.join(way.name for way in ways)} |", f"|---|{'---|' * len(ways)}"]
 
 
-def line(name, found):
-    return f"| {name} | {' | '.join(str(found.get(way.name, '–')) for way in WAYS)} |"
+def line(name, found, ways=WAYS):
+    return f"| {name} | {' | '.join(str(found.get(way.name, '–')) for way in ways)} |"
 
 
 def names():

@@ -4,6 +4,7 @@ import gzip
 import json
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from faults.upstream import DOWN, EARLY, SLAM, ends_itself
 from faults.ways import Answers, Fails
@@ -200,4 +201,11 @@ RACES = [
     row("closes each connection after its answer", [*HELLO, CLOSE], Answers(), then_says=([*HELLO, CLOSE],) * 20 + (HELLO,), lasts=None),
 ]  # fmt: skip
 
+OF_MESSAGES = (  # those that a further API is tried with
+    "closes when it has the request", "hangs before the head", "hangs before the body", "hangs after content",
+    "cuts a JSON text", "cuts a whole body", "HTML with 200", "an error after content", "429 with retry-after",
+    "503 with retry-after", "no length, and the end of the connection", "closes after 8 of 11 events",
+    "closes after 9 of 11 events", "closes a kept connection when it is used",
+)  # fmt: skip
 ROWS = [*NO_ANSWER, *breaks("closes", CLOSE), *breaks("resets", RESET), *CUT, *NO_API, *NO_HTTP, *ENDLESS, *RACES]
+MESSAGES = [replace(row, name=f"message: {row.name}") for row in ROWS if row.name in OF_MESSAGES]

@@ -9,6 +9,7 @@ import json
 import httpx
 from msgspec import Struct
 
+from support import messages_events
 from support.app import HELLO_MESSAGES
 from support.responses_events import checked
 from support.sse import events, payloads
@@ -16,6 +17,9 @@ from support.wait import until
 from support.websocket import connected
 
 TOOLS = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+TYPES = {
+    429: "rate_limit_error", 502: "api_error", 504: "timeout_error", 529: "overloaded_error",
+}  # fmt: skip
 DONE = "data: [DONE]\n\n"
 CODES = {413: "invalid_prompt", 429: "rate_limit_exceeded"}  # those of a Response are a closed set
 PATIENCE = 10  # seconds within which every answer is over
@@ -33,6 +37,8 @@ class Fails(Struct, frozen=True):
     after: str | None = None
 
     def outcome(self, way):
+        if isinstance(way, Messages):
+            return way.failure(self)
         if way.kept or (way.streamed and self.said):
             return Outcome(200, self.code if way.headed else CODES.get(self.status, "server_error"), self.said)
         return Outcome(self.status, self.code, after=self.after if way.headed else None)
@@ -143,6 +149,42 @@ class Responses:
         return "".join(event["delta"] for event in events(text[: text.rfind("\n\n") + 2]) if "delta" in event)
 
 
+class Messages:
+    """POST /v1/messages, whose errors have a type where the other APIs have a code."""
+
+    path, headed, kept = "/v1/messages", True, False
+
+    def __init__(self, *, streamed):
+        self.streamed, self.name = streamed, f"messages, {'stream' if streamed else 'whole'}"
+
+    def body(self, text="Hello"):
+        tool = {"name": TOOLS["name"], "input_schema": TOOLS["parameters"]}
+        asked = {"model": "m", "max_tokens": 100, "messages": [{**HELLO_MESSAGES[0], "content": text}], "tools": [tool]}
+        return json.dumps({**asked, "stream": self.streamed}).encode()
+
+    async def ask(self, site, text="Hello"):
+        return await post(self, site.client, self.body(text))
+
+    def failure(self, fails):
+        """The Outcome of a failure."""
+        if self.streamed and fails.said:
+            return Outcome(200, "overloaded_error" if fails.status in (429, 503) else "api_error", fails.said)
+        status = 529 if fails.status == 503 else fails.status
+        return Outcome(status, TYPES[status], after=fails.after)
+
+    def whole(self, body):
+        messages_events.check_message(body)
+        return "".join(map(block_text, body["content"])), None
+
+    def stream(self, text):
+        message = messages_events.checked(text.encode())
+        return self.text_of(text), (message.get("error") or {}).get("type")
+
+    def text_of(self, text):
+        deltas = (event.get("delta", {}) for event in events(text[: text.rfind("\n\n") + 2]))
+        return "".join(delta.get(member, "") for delta in deltas for member in ("thinking", "text", "partial_json"))
+
+
 class Background:
     """A response in the background, which is asked for until it is over."""
 
@@ -181,6 +223,10 @@ class Socket:
         return Outcome(last.get("status", 200), error and error["code"], said)
 
 
+def block_text(block):
+    return block.get("thinking") or block.get("text") or (json.dumps(block["input"]) if "input" in block else "")
+
+
 def item_text(item):
     parts = item.get("summary") or item.get("content") or ()
     return "".join(part["text"] for part in parts) + item.get("arguments", "")
@@ -203,11 +249,12 @@ def outcome(way, answer, text):
     status, after = answer.status_code, answer.headers.get("retry-after")
     if status != 200:
         error = json.loads(text)["error"]
-        assert set(error) == {"message", "type", "param", "code"}
-        return Outcome(status, error["code"], after=after)
+        assert set(error) == {"message", "type"} | (set() if isinstance(way, Messages) else {"param", "code"})
+        return Outcome(status, error["type" if isinstance(way, Messages) else "code"], after=after)
     said, code = way.stream(text) if way.streamed else way.whole(json.loads(text))
     return Outcome(200, code, said)
 
 
 HTTP = (Chat(streamed=False), Chat(streamed=True), Responses(streamed=False), Responses(streamed=True))
 WAYS = (*HTTP, Background(), Socket())
+MESSAGES = (Messages(streamed=False), Messages(streamed=True))

@@ -478,7 +478,7 @@ def test_response_template_missing_in_its_file_is_an_error(held, said):
 
 
 def test_response_template_of_the_documentation_works():
-    page = (ROOT / "docs" / "response_template.md").read_text("utf-8")
+    page = (ROOT / "docs/reference/response-template.md").read_text("utf-8")
     models = YAML(typ="safe").load(page.split("```yaml")[1].split("```")[0])["models"]
     template = models["other"]["response_template"]
     events = events_from(template, ['<hm>So.</hm>Look: <do name="f">{"a": "x"}</do>'])

@@ -31,6 +31,7 @@ from support.paths import TESTS
 
 _CHAT, _RESPONSES = "/v1/chat/completions", "/v1/responses"
 _KINDS = sorted(KINDS)
+_COMPLETING = [name for name in _KINDS if SERVICES[name].completions]
 _ITEMS = object_of({}, {"items": list_of(object_, most=20), "metadata": check_metadata})
 _KNOWN_ITEMS = {
     "msg_1": {"id": "msg_1", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
@@ -75,7 +76,7 @@ def check_chat(given):
 
 @refusing
 def check_completion(given):
-    asked, name = completions.parse_completion(given.content), given.choose(0, _KINDS)
+    asked, name = completions.parse_completion(given.content), given.choose(0, _COMPLETING)
     ledger, does = Warnings(), SERVICES[name].completions
     request_body.prompts_to_echo(asked.request, does, ledger)
     request_body.supports_suffix(asked.request, does)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gateway.events import Finish, Logprob, ReasoningDelta, RefusalDelta, TextDelta
 from gateway.formats.parser import ParseContext
+from gateway.pipeline.format_mismatch import likely_formats
 from gateway.pipeline.normalizer import Normalizer
 from gateway.warnings import Warnings
 from support.app import gateway
@@ -163,3 +164,25 @@ async def test_calls_in_a_whole_answer_that_nothing_parses_are_a_warning():
         answer = await site.chat(stream=False, tools=[TOOL])
         assert answer.json()["choices"][0]["message"]["content"] == HERMES
         assert "unread:tool_calls=hermes_json" in answer.headers["x-gateway-warnings"]
+
+
+# Guesses after the response
+
+
+@pytest.mark.parametrize(
+    ("text", "read_in", "first", "calls"),
+    [
+        (HERMES, "mistral", "hermes_json", True),
+        (f"So. {MISTRAL}", "hermes_json", "mistral", True),
+        (HERMES, "a format of the configuration", "hermes_json", True),
+        (HERMES.replace('"f"', '"h"'), "mistral", "hermes_json", False),
+    ],
+)
+def test_likely_formats_begin_with_those_that_read_a_call(text, read_in, first, calls):
+    found = {guess.format: guess.calls for guess in likely_formats(text, read_in, ParseContext(TOOLS))}
+    assert found[first] is calls and read_in not in found
+    assert [*found.values()] == sorted(found.values(), reverse=True)
+
+
+def test_likely_formats_of_plain_text_are_none():
+    assert likely_formats("It is sunny.", "mistral", ParseContext(TOOLS)) == []

@@ -1,4 +1,4 @@
-"""Check docs/conformance.md against its stored results, and those against the present code."""
+"""Check docs/reference/conformance.md against its stored results, and those against the present code."""
 
 import json
 import os

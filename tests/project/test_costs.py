@@ -1,8 +1,11 @@
 """Test that a chunk and a request cost no more than they did: counts stay below the ceilings of the stored ones."""
 
+import asyncio
+
 import pytest
 
-from support.costs import OTHER_PYTHON, SORTS, VERSION, ceiling, cost, judged, stored
+from support.costs import ASKED_ITEMS, OTHER_PYTHON, SORTS, VERSION, ceiling, cost, judged, stored, stored_cost
+from support.format_events import untraced
 
 
 @pytest.mark.parametrize("sort", SORTS)
@@ -12,6 +15,22 @@ def test_costs_stay_below_their_ceilings(sort):
 
 def test_costs_are_stored_for_each_sort():
     assert set(stored()) == set(SORTS)
+
+
+@pytest.mark.parametrize("what", ["text", "thought"])
+def test_chunk_of_a_message_costs_no_more_than_one_of_a_response(what):
+    found, wanted = cost(f"chunk: messages, {what}"), cost(f"chunk: responses, {what}")
+    assert found["calls"] <= wanted["calls"] and found["bytes"] <= 1.5 * wanted["bytes"]
+
+
+@untraced
+def test_stored_response_takes_few_more_calls_than_another(tmp_path):
+    """Count calls in all threads; a statement per trip through SQLAlchemy takes 1.8 times as many."""
+    kept, other = (
+        asyncio.run(stored_cost(ASKED_ITEMS | {"store": store}, f"sqlite:///{tmp_path}/a.db"))
+        for store in (True, False)
+    )
+    assert other < kept <= 1.4 * other
 
 
 def test_costs_above_a_ceiling_are_named():

@@ -1,4 +1,4 @@
-"""Check the container image, the lock file, compose files, dashboard and alerts: schemas, hardening and agreement with the gateway.
+"""Check the files for deployment, from the image to the alerts: schemas, hardening and agreement with the gateway.
 
 The tests start no container and use no network.
 """
@@ -6,18 +6,25 @@ The tests start no container and use no network.
 import json
 import re
 import tomllib
+from configparser import ConfigParser
 
 import pytest
 from compose_spec import PyCompose
 from packaging.requirements import Requirement
 
+from gateway import installation
 from gateway.cli import main
 from gateway.cli.healthcheck import HERE
 from gateway.config import build_config, read_document
-from support.deployment import LABELS, USER, config_of, documents, instructions, named, text_of
+from support.deployment import LABELS, USER, config_of, documents, expressions, named, stages, text_of
 from support.paths import ROOT
 
 COMPOSE = ["docker-compose.yml", "deploy/compose/sidecar.yml"]
+UNIT_SWITCHES = [
+    "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome", "ProtectKernelTunables", "ProtectKernelModules",
+    "ProtectKernelLogs", "ProtectControlGroups", "ProtectClock", "ProtectHostname", "RestrictNamespaces",
+    "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality",
+]  # fmt: skip
 ALERTS = "deploy/compose/alerts.yml"
 
 
@@ -25,10 +32,9 @@ ALERTS = "deploy/compose/alerts.yml"
 
 
 def test_container_image_runs_as_a_number_and_without_a_shell():
-    last = instructions(-1)
-    said = dict(last)
-    names = [name for name, _ in last]
-    assert "RUN" not in names and said["USER"] == f"{USER}:{USER}"
+    runtime = stages()["runtime"]
+    said = dict(runtime)
+    assert "RUN" not in said and said["USER"] == f"{USER}:{USER}"
     for name in "ENTRYPOINT", "CMD":
         assert isinstance(json.loads(said[name]), list)
     assert json.loads(said["ENTRYPOINT"])[1:] == ["-m", "gateway"]
@@ -37,9 +43,9 @@ def test_container_image_runs_as_a_number_and_without_a_shell():
 
 
 def test_container_image_health_check_is_a_gateway_command():
-    _, _, check = dict(instructions(-1))["HEALTHCHECK"].partition("CMD ")
-    *module, command = json.loads(check)
-    assert module == json.loads(dict(instructions(-1))["ENTRYPOINT"])
+    said = dict(stages()["runtime"])
+    *module, command = json.loads(said["HEALTHCHECK"].partition("CMD ")[2])
+    assert module == json.loads(said["ENTRYPOINT"])
     assert command in [one.name or one.callback.__name__ for one in main.app.registered_commands]
 
 
@@ -51,20 +57,55 @@ def test_container_image_bases_are_pinned_and_replaceable():
 
 def test_container_image_copies_exactly_the_files_not_ignored():
     kept = {line[1:] for line in text_of(".dockerignore").splitlines() if line.startswith("!")}
-    copied = {rest.split()[0] for name, rest in instructions(0) if name == "COPY"}
+    lines = [rest.split() for stage in stages().values() for name, rest in stage if name == "COPY"]
+    copied = {source for source, *_ in lines if not source.startswith("--from=")}
     assert kept == copied and all((ROOT / path).exists() for path in kept)
 
 
-def test_lock_file_has_all_dependencies_by_hash_and_no_index():
-    text = text_of("deploy/requirements.lock")
+def test_container_image_has_a_target_with_all_extras_and_is_without_them_by_default():
+    built = stages()
+    assert [*built][-2:] == ["all", ""]
+    for name, folder in ("all", "build-all"), ("", "build"):
+        assert built[name] == [
+            ("FROM", f"runtime AS {name}".removesuffix(" AS ")),
+            ("COPY", f"--from={folder} /app/lib /app/lib"),
+        ]
+    assert installation.IMAGE.startswith("docker build --target all ")
+
+
+@pytest.mark.parametrize(
+    ("file", "extras"), [("requirements.lock", []), ("requirements-all.lock", ["mcp", "otel", "web"])]
+)
+def test_lock_file_has_all_dependencies_by_hash_and_no_index(file, extras):
+    text = text_of(f"deploy/{file}")
     entries = re.split(r"^(?=[a-z])", text, flags=re.M)[1:]
     assert entries and all(re.search(r" \\\n    --hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
     locked = [Requirement(entry.partition(" \\")[0]) for entry in entries]
     versions = {one.name: str(one.specifier).removeprefix("==") for one in locked}
-    for said in tomllib.loads(text_of("pyproject.toml"))["project"]["dependencies"]:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    optional = project["optional-dependencies"]
+    assert optional["all"] == ["gateway[mcp,otel,web]"]
+    for said in [*project["dependencies"], *(one for extra in extras for one in optional[extra])]:
         wanted = Requirement(said)
         assert wanted.specifier.contains(versions[wanted.name.replace(".", "-")]), f"{said}: make lock"
     assert "://" not in text and "index" not in text
+
+
+# systemd
+
+
+def test_systemd_unit_runs_the_gateway_confined_with_time_to_drain():
+    unit = ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read_string(text_of("deploy/systemd/gateway.service"))
+    service = dict(unit["Service"])
+    start, *flags = service["ExecStart"].split()[1:]
+    assert start == "serve" and start in [one.name or one.callback.__name__ for one in main.app.registered_commands]
+    assert flags == ["--config", "/etc/gateway/gateway.yaml"] and service["DynamicUser"] == "yes"
+    assert {service[name] for name in UNIT_SWITCHES} == {"yes"}
+    assert service["ProtectSystem"] == "strict" and service["CapabilityBoundingSet"] == ""
+    drain = build_config(read_document("", "none", {}), []).server.drain_seconds
+    assert int(service["TimeoutStopSec"]) > drain and service["ExecReload"] == "/bin/kill -HUP $MAINPID"
 
 
 # Compose
@@ -83,8 +124,19 @@ def test_compose_file_has_a_profile_for_each_neighbor():
     profiles = {name: one.get("profiles") for name, one in file["services"].items()}
     assert profiles == {
         "gateway": None, "ollama": ["ollama"], "llamacpp": ["llamacpp"], "vllm": ["vllm"], "postgresql": ["postgresql"],
-        "prometheus": ["metrics"], "grafana": ["metrics"],
+        "open-webui": ["open-webui"], "prometheus": ["metrics"], "grafana": ["metrics"],
     }  # fmt: skip
+
+
+def test_compose_open_webui_uses_the_gateway_as_its_launcher_says():
+    (file,) = documents(text_of("docker-compose.yml"))
+    page = file["services"]["open-webui"]
+    wanted = tomllib.loads(text_of("gateway/launch/clients/open-webui.toml"))["environment"]
+    port = dict(stages()["runtime"])["EXPOSE"]
+    assert page["environment"]["OPENAI_API_BASE_URL"] == f"http://gateway:{port}/v1"
+    assert page["environment"]["ENABLE_OLLAMA_API"] == wanted["ENABLE_OLLAMA_API"]
+    assert wanted.keys() == {*page["environment"], *re.findall(r"(\w+)=", page["entrypoint"][-1])}
+    assert f"/run/secrets/{page['secrets'][0]}" in page["entrypoint"][-1] and "gateway_key" in page["secrets"]
 
 
 @pytest.mark.parametrize("path", COMPOSE)
@@ -128,22 +180,68 @@ def test_compose_configurations_have_their_secrets_and_backends(path, config):
     assert re.split("[/:@]+", settings.store.url.get_secret_value())[-2] in {"data", "postgresql"}
 
 
-def test_dashboard_names_existing_metrics():
+BOARD = json.loads(text_of("deploy/compose/grafana/gateway.json"))
+
+
+def test_dashboard_names_existing_metrics_and_labels():
     (scrape,) = documents(text_of("deploy/compose/prometheus.yml"))[0]["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["gateway:8900"]}]
-    board = json.loads(text_of("deploy/compose/grafana/gateway.json"))
-    shown = set().union(*(named(target["expr"]) for panel in board["panels"] for target in panel["targets"]))
+    shown = set().union(*(named(expr, legend) for expr, legend in expressions(BOARD)))
     assert shown == LABELS.keys(), "all that there is, and nothing else"
     (sources,) = documents(text_of("deploy/compose/grafana/sources.yml"))
-    assert {panel["datasource"]["uid"] for panel in board["panels"]} == {sources["datasources"][0]["uid"]}
+    used = {panel["datasource"]["uid"] for panel in BOARD["panels"] if "targets" in panel}
+    assert used == {sources["datasources"][0]["uid"]}
+
+
+def test_dashboard_variables_are_labels_and_used():
+    variables = {one["name"]: one["query"] for one in BOARD["templating"]["list"]}
+    for name in "model", "backend", "key":
+        assert variables[name] == f"label_values(gateway_requests_total, {name})"
+        assert name in LABELS["gateway_requests_total"]
+    used = {name for expr, _ in expressions(BOARD) for name in re.findall(r"\$(\w+)", expr)}
+    assert used == variables.keys() | {"__range"}
+
+
+def test_dashboard_panels_do_not_overlap():
+    places = [panel["gridPos"] for panel in BOARD["panels"]]
+    cells = [
+        (x, y)
+        for one in places
+        for x in range(one["x"], one["x"] + one["w"])
+        for y in range(one["y"], one["y"] + one["h"])
+    ]
+    assert len({*cells}) == len(cells) and max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in BOARD["panels"]}) == len(places)
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        ("sum(gateway_requests_totals)", ""),
+        ("sum by (format) (gateway_requests_total)", ""),
+        ('gateway_requests_total{format="auto"}', ""),
+        ("summ(gateway_requests_total)", ""),
+        ("sum by (model) (gateway_requests_total)", "{{key}}"),
+        ("max by (job) (up)", "{{ $labels.instance }}"),
+    ],
+)
+def test_dashboard_check_finds_wrong_names(expr, text):
+    with pytest.raises((AssertionError, KeyError)):
+        named(expr, text)
 
 
 def test_alerts_name_existing_metrics_and_explain_themselves():
     (rules,) = (group["rules"] for group in documents(text_of(ALERTS))[0]["groups"])
     assert len({rule["alert"] for rule in rules}) == len(rules)
     for rule in rules:
-        assert named(rule["expr"]) or rule["expr"] == 'up{job="gateway"} == 0'
+        assert named(rule["expr"], "".join(rule["annotations"].values()))
         assert rule["annotations"].keys() == {"summary", "description"} and rule["labels"]["severity"] and rule["for"]
+
+
+def test_alerts_are_explained_in_the_docs():
+    rules = documents(text_of(ALERTS))[0]["groups"][0]["rules"]
+    told = re.findall(r"^\| `(Gateway\w+)` \|", text_of("docs/how-to/observe.md"), re.MULTILINE)
+    assert told == [rule["alert"] for rule in rules]
 
 
 def test_prometheus_has_its_files_mounted():

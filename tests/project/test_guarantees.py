@@ -1,4 +1,4 @@
-"""Test that docs/guarantees.md names tests for each promise, and that these exist."""
+"""Test that docs/explanation/guarantees.md names tests for each promise, and that these exist."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import pytest
 from support.durations import exists
 from support.paths import ROOT, TESTS
 
-PAGE = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+PAGE = (ROOT / "docs/explanation/guarantees.md").read_text("utf-8")
 NAMED = re.findall(r"`([\w/]+\.(?:py|json)::[^`]+)`", PAGE)
 
 

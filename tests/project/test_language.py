@@ -46,4 +46,10 @@ def test_language_leaves_plain_text_and_code_alone(suffix, source):
 
 def test_language_reads_code_docs_and_configuration():
     names = {str(path.relative_to(ROOT)) for path in files()}
-    assert {"gateway/sse.py", "docs/clients.md", "config/gateway.yaml", "README.md", "CONTRIBUTING.md"} <= names
+    assert {
+        "gateway/sse.py",
+        "docs/reference/clients.md",
+        "config/gateway.yaml",
+        "README.md",
+        "CONTRIBUTING.md",
+    } <= names

@@ -16,12 +16,14 @@ IMPURE = {
 ROWS = [
     ["errors"],
     ["warnings"],
+    ["warning_texts", "error_texts"],
     ["events"],
     ["request", "config"],
     ["sse", "backends", "formats", "routing"],
     ["api", "transforms", "recording"],
     ["pipeline", "builtin_tools"],
-    ["doctor", "store", "demo"],
+    ["installation"],
+    ["doctor", "launch", "store", "demo"],
     ["server", "server/ids", "server/child_process", "server/worker_thread"],
     ["server/http"],
     ["server/observability"],
@@ -39,7 +41,7 @@ ROWS = [
     ["__main__"],
 ]
 RANK = {layer: i for i, row in enumerate(ROWS) for layer in row}
-EDGE = {"server", "store", "demo", "replay", "cli", "__main__"}
+EDGE = {"installation", "server", "store", "demo", "replay", "cli", "__main__"}
 
 
 def module_name(path):

@@ -2,12 +2,18 @@
 
 import ast
 import json
+import os
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from greenlet import greenlet
 
 from support import check, flaky, mutants, sampling
+from support.coverage_greenlets import WeakKeys
 from support.durations import Durations, exists, function_of
 from support.paths import ROOT, TESTS
 from support.rules import violations
@@ -116,6 +122,26 @@ def test_durations_are_of_tests_that_exist():
 
 def test_function_of_a_test_leaves_out_its_parameters():
     assert function_of("tests/a/test_a.py::test_x[a::b]") == "a/test_a.py::test_x"
+
+
+# Coverage
+
+
+def test_coverage_dictionary_runs_no_code_when_a_greenlet_dies():
+    keys, one, other = WeakKeys(), greenlet(print), SimpleNamespace
+    keys[one], keys[other] = 1, 2
+    assert (keys[one], keys[other]) == (1, 2)
+    assert [ref.__callback__ is None for ref in keys.data] == [True, False]
+
+
+def test_coverage_uses_this_dictionary_in_each_process(tmp_path):
+    program = "import weakref; print(weakref.WeakKeyDictionary.__module__)"
+    names = {"COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", "COVERAGE_FILE"}
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    env |= {"COVERAGE_PROCESS_START": str(ROOT / "pyproject.toml"), "COVERAGE_FILE": str(tmp_path / "data")}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    wanted = "tests.support.coverage_greenlets" if sys.version_info < (3, 12) else "weakref"
+    assert (done.stdout, done.stderr) == (f"{wanted}\n", "")
 
 
 # Repeated runs

@@ -1,15 +1,16 @@
-"""Run the cases of wire/ on local backends: llama.cpp in several configurations, and Ollama.
+"""Run the cases of wire/ on local backends: llama.cpp in several configurations, Ollama and a Messages server.
 
 Each case runs on two of the backends. All cases run on all backends for `make conformance ARGS=wire` and with WIRE=all.
 """
 
 import io
 import os
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 import pytest
 
 from gateway import demo
+from support import live_messages
 from support.ignoring_server import deaf
 from support.ollama import NAME
 from support.ollama_server import live_ollama
@@ -22,7 +23,10 @@ LLAMACPP = {
     "embeddings": Refused(says="--embeddings"),
     "ranks": Refused(says="--reranking"),
 }
-UNCONTINUED = {"continues": Listed("unenforced:continue_final_message")}
+UNCONTINUED = {
+    "continues": Listed("unenforced:continue_final_message"),
+    "prefills": Listed("unenforced:prefill"),
+}
 PARSED = Server("parsed", {"kind": "llamacpp"}, {**UPSTREAM, "format": "native"}, cannot=LLAMACPP)
 RAW = Server(
     "raw",
@@ -66,7 +70,7 @@ DEAF = Server(
     cannot={
         "completions": Refused(says="no endpoint /v1/completions"),
         "continues": Listed("forwarded:continue_final_message"),
-        "embeddings": Refused(says="no /v1/embeddings"),
+        "embeddings": Refused(says="no endpoint /v1/embeddings"),
         "frequency_penalty": Listed("dropped:frequency_penalty"),
         "json_schema": Listed("unenforced:response_format"),
         "known": Left(),
@@ -74,7 +78,8 @@ DEAF = Server(
         "logprobs": Listed("dropped:logprobs"),
         "logprobs_beside_tools": Listed("dropped:logprobs"),
         "past_thoughts": Left(),
-        "ranks": Refused(says="no /v1/rerank"),
+        "prefills": Left(),
+        "ranks": Refused(says="no endpoint /v1/rerank"),
         "repetition_penalty": Listed("forwarded:repetition_penalty"),
         "seed": Listed("dropped:seed"),
         "tokens": Refused(says="no endpoint"),
@@ -97,6 +102,26 @@ OLLAMA = Server(
         "unheard": Listed("dropped:made_up_yesterday"),
     },
 )
+ANTHROPIC = Server(
+    "anthropic",
+    {"kind": "anthropic"},
+    {"upstream_model": live_messages.MODEL},
+    cannot={
+        "completions": Refused(says="use /v1/chat/completions"),
+        "embeddings": Refused(says="no endpoint"),
+        "frequency_penalty": Listed("dropped:frequency_penalty"),
+        "logit_bias": Listed("dropped:logit_bias"),
+        "logprobs": Listed("dropped:logprobs"),
+        "logprobs_beside_tools": Listed("dropped:logprobs"),
+        "past_thoughts": Listed("dropped:messages.reasoning_content"),
+        "ranks": Refused(says="no endpoint"),
+        "repetition_penalty": Listed("dropped:repetition_penalty"),
+        "seed": Listed("dropped:seed"),
+        "tokens": Refused(says="no endpoint"),
+        "unheard": Listed("dropped:made_up_yesterday"),
+    },
+    beside_thinking=("temperature",),
+)
 OPTIONS = {  # of the demo's llama.cpp
     "parsed": (),
     "raw": ("--skip-chat-parsing", "--reasoning-format", "none"),
@@ -104,10 +129,14 @@ OPTIONS = {  # of the demo's llama.cpp
     "prompted": ("--no-jinja",),
     "deaf": ("--no-jinja",),
 }
-BEFORE = {"ollama": live_ollama, "deaf": deaf}  # what stands between it and the gateway
+BEFORE = {
+    "ollama": live_ollama,
+    "deaf": deaf,
+    "anthropic": live_messages.live_messages,
+}  # what stands between it and the gateway
 
 
-SERVERS = (PARSED, RAW, WITHOUT_JINJA, PROMPTED, DEAF, OLLAMA)
+SERVERS = (PARSED, RAW, WITHOUT_JINJA, PROMPTED, DEAF, OLLAMA, ANTHROPIC)
 EACH = 3  # of so many servers a case meets one
 
 
@@ -122,15 +151,42 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize(("gate", "case"), meetings, indirect=["gate"])
 
 
+class Running:
+    """The server that runs, until another one is wanted."""
+
+    def __init__(self):
+        self.name, self.gate, self._stack = "", None, ExitStack()
+
+    def start(self, server):
+        """Start a server and a gateway before it, in place of those that run."""
+        self.stop()
+        below = self._stack.enter_context(
+            demo.start_demo("--threads", "1", *OPTIONS.get(server.name, ()), out=io.StringIO())
+        )
+        url = self._stack.enter_context(BEFORE.get(server.name, nullcontext)(below))
+        self.name, self.gate = server.name, self._stack.enter_context(opened(server, url))
+
+    def stop(self):
+        self.name = ""
+        self._stack.close()
+
+
 @pytest.fixture(scope="module")
-def gate(request):
-    server = request.param
-    with (
-        demo.start_demo("--threads", "1", *OPTIONS.get(server.name, ()), out=io.StringIO()) as below,
-        BEFORE.get(server.name, nullcontext)(below) as url,
-        opened(server, url) as gate,
-    ):
-        yield gate
+def running():
+    one = Running()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def gate(running, request):
+    """The gateway before a server, which the next case uses as well.
+
+    A module's fixture would not do: pytest ends it after each test where another parameter is no fixture's.
+    """
+    if running.name != request.param.name:
+        running.start(request.param)
+    return running.gate
 
 
 def test_wire_case_holds_on_a_backend(gate, case):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import __version__
+from gateway.api import messages
 from gateway.errors import Problem
 from gateway.events import ReasoningDelta, TextDelta
 from gateway.recording import (
@@ -27,7 +28,10 @@ from gateway.recording import (
     write_lines,
 )
 from gateway.recording.redaction import redact_stream
+from gateway.warnings import Warnings
 from support.format_events import untraced
+from support.messages import SERVES
+from support.paths import TESTS
 from support.pipeline import cut
 from support.recorded_servers import EXCHANGES
 from support.recordings import add, events, recording_of
@@ -192,11 +196,23 @@ def test_redaction_masks_secrets_and_may_keep_content():
     assert entries[4].problem.message == "Not ***."
 
 
-@pytest.mark.parametrize("name", [rb"api_key", rb"\u0061pi_key", rb"api\u005fkey", rb"api_\u006Bey"])
+@pytest.mark.parametrize(
+    "name", [rb"api_key", rb"authorization_token", rb"\u0061pi_key", rb"api\u005fkey", rb"api_\u006Bey"]
+)
 @pytest.mark.parametrize("contents", [False, True])
 def test_redaction_finds_a_secret_by_an_escaped_name(name, contents):
     entry, _ = hidden((UpstreamDataEntry, {"call": 1, "data": b'{"%b": "s3cret"}' % name}), contents=contents)
     assert entry.data == b'{"%b": "******"}' % name
+
+
+def test_redaction_leaves_a_message_that_can_be_read():
+    body = (TESTS / "api" / "messages" / "everything.json").read_bytes()
+    masked = hidden((RequestEntry, {"path": "/v1/messages", "body": body}))[0].body
+    given, read = [messages.parse_message(json.loads(one), SERVES, Warnings()) for one in (body, masked)]
+    assert [tool.name for tool in read.request.tools] == [tool.name for tool in given.request.tools]
+    assert [one["role"] for one in read.request.messages] == [one["role"] for one in given.request.messages]
+    server = next(one for one in read.hosted.definitions if one.get("authorization"))
+    assert set(server["authorization"]) == {"*"} and masked != body
 
 
 def test_redaction_ignores_a_name_with_an_invalid_escape():

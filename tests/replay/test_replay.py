@@ -328,6 +328,16 @@ def test_replay_command_compares_each_file(recorded, tmp_path):
     assert out.splitlines()[-1].startswith(f"{tmp_path}/c.jsonl: cannot be replayed: it is not a recording")
 
 
+def test_replay_command_prints_a_line_of_json_for_each_file(recorded, tmp_path):
+    written_to(tmp_path, recorded("chat"))
+    (tmp_path / "b.jsonl").write_text("{}")
+    code, out, _ = replay(tmp_path, "--json")
+    first, second = map(json.loads, out.splitlines())
+    assert code == 1 and (first["same"], first["differences"], first["reason"]) == (True, [], "")
+    assert first["response"]["status"] == 200 and first["response"]["choices"][0]["finish_reason"]
+    assert not second["same"] and second["reason"].startswith("it is not a recording") and second["response"] is None
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [

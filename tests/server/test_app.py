@@ -31,6 +31,10 @@ KEYS = {
         {"name": "odd", "key": "~!key"},
     ]
 }
+NO_KEY = (
+    "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY' or 'x-api-key: YOUR_KEY'."
+)
+REFUSED = "endpoint_not_supported"
 
 
 # Errors
@@ -39,8 +43,11 @@ KEYS = {
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "message", "allow"),
     [
-        ("GET", "/v1/nothing", 404, None, "Invalid URL (GET /v1/nothing). The nearest path is /v1/completions.", None),
-        ("POST", "/", 404, None, "Invalid URL (POST /). The nearest path is /ready.", None),
+        ("GET", "/v1/nothing", 404, None, "Invalid URL (GET /v1/nothing). The nearest path is /v1/pooling.", None),
+        ("POST", "/readi", 404, None, "Invalid URL (POST /readi). The nearest path is /ready.", None),
+        ("POST", "/v1/skills", 404, REFUSED, "Invalid URL (POST /v1/skills). The gateway stores no skills. Send their text in instructions.", None),
+        ("GET", "/skills/a", 404, REFUSED, "Invalid URL (GET /skills/a). The gateway stores no skills. Send their text in instructions.", None),
+        ("POST", "/", 405, "method_not_supported", "Not allowed to POST on /.", "GET, HEAD"),
         ("GET", "/v1/conversations", 405, "method_not_supported", "Not allowed to GET on /v1/conversations.", "POST"),
         ("PUT", "/v1/conversations/a", 405, "method_not_supported", "Not allowed to PUT on /v1/conversations/a.", "DELETE, GET, HEAD, POST"),
         ("DELETE", "/v1/models", 405, "method_not_supported", "Not allowed to DELETE on /v1/models.", "GET, HEAD"),
@@ -87,7 +94,7 @@ async def test_response_of_a_fault_is_a_500_with_only_the_request_id(caplog):
     assert "secret" not in answer.text
     assert answer.headers["x-request-id"] == "mine-7"
     (record,) = [record for record in caplog.records if record.name == "gateway"]
-    assert record.getMessage() == "request mine-7 failed"
+    assert (record.getMessage(), record.request_id) == ("the gateway failed with an internal error", "mine-7")
     assert "a secret of ours" in str(record.exc_info[1])
 
 
@@ -113,7 +120,7 @@ async def test_response_is_cut_and_logged_when_a_fault_comes_in_its_middle(caplo
             assert answer.status_code == 200
             with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
                 await answer.aread()
-    assert "request req_" in caplog.text
+    assert any(record.request_id.startswith("req_") for record in caplog.records if record.name == "gateway")
 
 
 def client_of(app):
@@ -214,10 +221,10 @@ async def test_api_key_is_ignored_where_none_is_configured():
 @pytest.mark.parametrize(
     ("headers", "message"),
     [
-        ({}, "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."),
-        ({"authorization": "Bearer"}, "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."),
-        ({"authorization": "Bearer "}, "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."),
-        ({"authorization": "Basic a2V5"}, "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."),
+        ({}, NO_KEY),
+        ({"authorization": "Bearer"}, NO_KEY),
+        ({"authorization": "Bearer "}, NO_KEY),
+        ({"authorization": "Basic a2V5"}, NO_KEY),
         (bearer("short"), "Incorrect API key provided: …."),
         (bearer("sk-wrong-and-long-enough"), "Incorrect API key provided: sk-…ough."),
         (bearer("key-of-everything-2"), "Incorrect API key provided: key…ng-2."),
@@ -437,13 +444,14 @@ async def test_model_that_is_unknown_is_a_404(model):
     async with gateway(HELLO, model=model, models=["a"]) as site:
         for answer in (await site.chat(model="none"), await site.client.get("/v1/models/none")):
             assert problem(answer) == (404, "invalid_request_error", "model_not_found", "model")
-            text = "The model 'none' does not exist or you do not have access to it."
+            listed = "m" if model is None else "a"
+            text = f"The model 'none' does not exist or you do not have access to it. There are: {listed}."
             assert answer.json()["error"]["message"] == text
 
 
 @pytest.mark.parametrize(
     ("script", "what"),
-    [(whole({"error": "x"}, 500), "HTTP 500"), (whole(b"<html>"), "JSONDecodeError"), ([CLOSE], "RemoteProtocolError")],
+    [(whole({"error": "x"}, 500), "HTTP 500"), (whole(b"<html>"), "no JSON"), ([CLOSE], "no valid HTTP response")],
 )
 async def test_model_is_a_502_if_its_backend_cannot_list_its_models(script, what):
     async with gateway(HELLO, model=False, models=script) as site:
@@ -464,7 +472,7 @@ async def test_model_alias_is_the_name_in_the_response():
 
 async def test_docs_show_the_chat_endpoint():
     async with gateway(HELLO) as site:
-        assert "swagger" in (await site.client.get("/docs")).text
+        assert "/v1/chat/completions" in (await site.client.get("/docs")).text
         schema = (await site.client.get("/openapi.json")).json()
         body = schema["paths"]["/v1/chat/completions"]["post"]["requestBody"]
         assert body["content"]["application/json"]["schema"]["required"] == ["model", "messages"]
@@ -490,6 +498,27 @@ async def test_debug_headers_are_sent_only_on_request(format, shown):
             assert {name: value for name, value in answer.headers.items() if name.startswith("x-gateway-")} == {
                 "x-gateway-model": "m", "x-gateway-backend": "up", "x-gateway-format": shown,
             }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("script", "model", "fields", "shown"),
+    [
+        (whole({"error": {"message": "no"}}, 400), "m", {}, {"model": "m", "backend": "up", "format": "native"}),
+        (whole({"error": {"message": "no"}}, 500), "m", {}, {"model": "m", "backend": "up", "format": "native"}),
+        (HELLO, "m", {"top_k": 1}, {"model": "m"}),
+        (HELLO, "none", {}, {}),
+    ],
+)
+async def test_debug_headers_are_those_of_the_last_attempt_in_an_error(script, model, fields, shown):
+    headers = {"x-gateway-debug": "1", "x-gateway-strict": "1"}
+    async with gateway(script, model={"format": "native"}) as site:
+        for streamed in (True, False):
+            answer = await site.chat(model=model, stream=streamed, headers=headers, **fields)
+            assert answer.status_code >= 400
+            found = {name: value for name, value in answer.headers.items() if name.startswith("x-gateway-")}
+            assert found == {f"x-gateway-{name}": value for name, value in shown.items()}
+            quiet = await site.chat(model=model, stream=streamed, headers={"x-gateway-strict": "1"}, **fields)
+            assert not [name for name in quiet.headers if name.startswith("x-gateway")]
 
 
 async def test_debug_headers_escape_the_name_of_a_model():

@@ -58,7 +58,7 @@ def _code(answer):
 async def watched(url, folder, **sections):
     """The gateway in front of a backend; sections: of its configuration."""
     file = Path(folder) / "gateway.yaml"
-    store = {"url": f"sqlite:///{folder}/gateway.db", "sealing_keys": ["s" * 32]}
+    store = {"url": f"sqlite:///{folder}/gateway.db", "usage": False, "sealing_keys": ["s" * 32]}
     file.write_text(json.dumps({"backends": {"up": {"url": url}}, "models": {"m": {}}, "store": store, **sections}))
     command = [sys.executable, "-P", PROGRAMS / "watched_gateway.py", "serve", "--config", file, "--port", "0"]
     pipe, where = asyncio.subprocess.PIPE, {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, exc, insert, select, text, update
 
 from gateway.errors import StoreFailed
 from gateway.store import Database, responses
-from gateway.store.engines import connect
+from gateway.store.sqlite_driver import connect
 from gateway.store.tables import threads as table
 from support.wait import DEADLINE
 

@@ -23,7 +23,8 @@ import uvloop
 from gateway import config, formats
 from gateway.server.app import create_app
 from gateway.server.handler import GatewayApp
-from gateway.server.http.protocol import STOPPING, ServerConfig
+from gateway.server.http.server_config import ServerConfig
+from gateway.server.http.uvicorn_protocol import STOPPING
 from gateway.server.limits import counters
 from support.upstream import KEY, Upstream
 from support.wait import DEADLINE, until
@@ -39,7 +40,7 @@ def settings(url, *, backend=None, model=None, more_backends=None, more_models=N
     models = {} if model is False else {"m": {"backends": ["up"], **(model or {})}}
     backends = {"up": {"url": url, "api_key": KEY, **(backend or {})}, **(more_backends or {})}
     url = f"sqlite:///{STORES.name}/{next(NUMBERS)}.db"
-    store = {"url": url, "sealing_keys": ["s" * 32], **(store or {})}
+    store = {"url": url, "usage": False, "sealing_keys": ["s" * 32], **(store or {})}
     known = {"backends": backends, "models": {**models, **(more_models or {})}, "store": store}
     return config.parse(json.dumps({**known, **sections}), "test.yaml", {}, formats.format_names())
 

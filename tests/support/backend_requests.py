@@ -29,6 +29,7 @@ from typing import Any
 from msgspec import field
 
 from gateway.backends import KINDS
+from support import anthropic_server
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.ollama import NAME, Turn, ollama, says
 from support.paths import TESTS
@@ -144,6 +145,9 @@ class _Servers:
     async def _answer(self, writer):
         """Send the requested number of choices, with a tool call if one is required."""
         self._asked.append(body := self._other.posts[-1].json)
+        if self._other.posts[-1].path == anthropic_server.PATH:
+            writer.write(b"".join(self._message(body)))
+            return
         answer = said(_demanded(body) or self._turn.lines[0]["message"]["content"])
         choice = answer["choices"][0]
         if body.get("tool_choice") not in (None, "auto", "none"):
@@ -151,6 +155,15 @@ class _Servers:
             choice = {"message": message, "finish_reason": "tool_calls"}
         choices = [{**choice, "index": i} for i in range(body.get("n", 1))]
         writer.write(b"".join(whole({**answer, "choices": choices})))
+
+    def _message(self, body):
+        """Return a message of Anthropic's API, or the error for a request that it refuses."""
+        body = {**body, "stream": False}
+        tool, text = anthropic_server.forced_tool(body), self._turn.lines[0]["message"]["content"]
+        if not tool:
+            return anthropic_server.reply(body, anthropic_server.text(text))
+        called = anthropic_server.tool_use(tool["name"], **_least(tool["input_schema"]))
+        return anthropic_server.reply(body, called, reason="tool_use")
 
 
 class _Obliging(Turn):
@@ -177,10 +190,13 @@ def _demanded(body):
 
 def _call(function):
     """Return a call with the least arguments that fit the function."""
-    known, required = function["parameters"].get("properties", {}), function["parameters"].get("required", ())
-    least = {name: _LEAST[known[name]["type"]] for name in required}
-    called = {"name": function["name"], "arguments": json.dumps(least)}
+    called = {"name": function["name"], "arguments": json.dumps(_least(function["parameters"]))}
     return {"id": "call_1", "type": "function", "function": called}
+
+
+def _least(schema):
+    known = schema.get("properties", {})
+    return {name: _LEAST[known[name]["type"]] for name in schema.get("required", ())}
 
 
 # Files of outcomes

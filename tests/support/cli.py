@@ -1,7 +1,14 @@
 """Run the command `gateway` in this process."""
 
+import http.server
 import io
 import socket
+import socketserver
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 from typer.testing import CliRunner
@@ -37,3 +44,56 @@ def free_port() -> int:
     """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
+
+
+@contextmanager
+def closing_server() -> Iterator[int]:
+    """Run a server that closes each connection after the first bytes, and yield its port."""
+
+    class Closing(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1000)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Closing) as server:
+        yield from _served(server, server.server_address[1])
+
+
+@contextmanager
+def model_server(models: str) -> Iterator[int]:
+    """Serve this list of models and yield the port."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = models.encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        yield from _served(server, server.server_port)
+
+
+def _served(server: socketserver.BaseServer, port: int) -> Iterator[int]:
+    """Serve in a thread until the caller has used the port."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield port
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+def config_writer(folder: Path) -> Callable[[str], str]:
+    """Return a function that writes a configuration into the folder and returns its path."""
+    file = folder / "gateway.yaml"
+
+    def write(text: str) -> str:
+        file.write_text(textwrap.dedent(text), "utf-8")
+        return str(file)
+
+    return write

@@ -14,11 +14,14 @@ import asyncio
 import gc
 import json
 import sys
+import threading
 import tracemalloc
 from functools import cache, partial
 from pathlib import Path
 
+import aiosqlite
 import fastapi
+import sqlalchemy
 import starlette
 import uvicorn
 
@@ -29,6 +32,7 @@ from gateway.warnings import Warnings
 from support import upstream as scripted
 from support.app import listening
 from support.format_events import untraced
+from support.messages import encoder_of
 from support.paths import TESTS
 from support.pipeline import call, chunk, setting, upstream
 from support.responses import new_encoder
@@ -42,7 +46,9 @@ VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 WARM, TIMES = 20, 100  # chunks
 REQUESTS = 8  # the cheapest counts: timers may run during the others
 OWN = tuple(str(Path(package.__file__).parent) for package in (gateway, fastapi, starlette, uvicorn))
+DATABASE = tuple(str(Path(package.__file__).parent) for package in (sqlalchemy, aiosqlite))
 KEY = "sk-costs-0123456789"
+AUTH = {"keys": [{"name": "a", "key": KEY}]}
 
 
 # Counting
@@ -55,7 +61,10 @@ def is_own(code):
 
 
 class Calls:
-    """Count calls while the block runs."""
+    """Count calls while the block runs.  counts: tells by the code of a call whether it counts."""
+
+    def __init__(self, counts=is_own):
+        self.counts, self.count = counts, 0
 
     def __enter__(self):
         self.count = 0
@@ -68,8 +77,20 @@ class Calls:
         gc.enable()
 
     def _see(self, frame, event, _):
-        if event in ("call", "c_call") and is_own(frame.f_code):
+        if event in ("call", "c_call") and self.counts(frame.f_code):
             self.count += 1
+
+
+class CallsInThreads(Calls):
+    """Count calls of this thread, and of those that start later; the object has to exist before they start."""
+
+    def __init__(self, counts):
+        super().__init__(counts)
+        threading.setprofile(self._see)
+
+    def close(self):
+        """Count nothing of later threads."""
+        threading.setprofile(None)
 
 
 def held(feed, data):
@@ -94,6 +115,12 @@ def responses_turn(format):
     """Return a pipeline of a response."""
     request = Request(model="m", messages=(), stream=True)
     return Pipeline(request, lambda _: upstream(setting(format, ledger=Warnings())), new_encoder())
+
+
+def message_turn(format):
+    """Return a pipeline of a message."""
+    request = Request(model="m", messages=(), stream=True)
+    return Pipeline(request, lambda _: upstream(setting(format, ledger=Warnings())), encoder_of())
 
 
 def chunk_cost(new, format, before, data):
@@ -150,7 +177,7 @@ async def end_of_body(reader):
 
 def site(script):
     """Return the context of a gateway with an API key."""
-    return listening(script, auth={"keys": [{"name": "a", "key": KEY}]})
+    return listening(script, auth=AUTH)
 
 
 async def request_cost(path, body, script):
@@ -166,6 +193,30 @@ async def request_cost(path, body, script):
             counts.append(calls.count)
         writer.close()
     return {"calls": min(counts[1:])}
+
+
+@cache
+def is_of_store(code):
+    """Return True for the code of the gateway, its frameworks, and its way to the database."""
+    return is_own(code) or code.co_filename.startswith(DATABASE)
+
+
+async def stored_cost(body, url):
+    """Return the cost of one response, that of the database's threads included."""
+    counts, calls = [], CallsInThreads(is_of_store)
+    try:
+        async with listening(scripted.whole(scripted.said()), auth=AUTH, store={"url": url}) as served:
+            reader, writer = await posted(served, RESPONSES, body)
+            await end_of_body(reader)
+            for _ in range(REQUESTS):
+                with calls:
+                    send(writer, RESPONSES, body)
+                    await end_of_body(reader)
+                counts.append(calls.count)
+            writer.close()
+    finally:
+        calls.close()
+    return min(counts[1:])
 
 
 async def lone_chunk_cost(path, body):
@@ -220,6 +271,8 @@ SORTS = {
     ),
     "chunk: responses, text": core(responses_turn, "native", text(" word")),
     "chunk: responses, thought": core(responses_turn, "native", chunk(reasoning_content=" word")),
+    "chunk: messages, text": core(message_turn, "native", text(" word")),
+    "chunk: messages, thought": core(message_turn, "native", chunk(reasoning_content=" word")),
     "lone chunk: chat": edge(lone_chunk_cost, CHAT, ASKED | STREAMED),
     "lone chunk: responses": edge(lone_chunk_cost, RESPONSES, ASKED_ITEMS | STREAMED),
     "request: chat": edge(request_cost, CHAT, ASKED, scripted.whole(scripted.said())),

@@ -19,19 +19,22 @@ _NUMBERS = itertools.count()
 
 
 @asynccontextmanager
-async def process(url, store, folder, *, dies_at=None, eager=None, clean=True, port=0, code=_CODE, **sections):
+async def process(
+    url, store, folder, *, dies_at=None, eager=None, clean=True, port=0, code=_CODE, usage=False, **sections
+):
     """Yield the process and a client; sections: of its config.
 
     dies_at: a point that `dying_gateway.py` knows.
     eager: options of `eager_gateway.py`.
     clean: the process logs no traceback.
     code: the folder that its package is in.
+    usage: the store keeps usage.
     """
     file = folder / f"gateway{next(_NUMBERS)}.yaml"
     said = {
         "backends": {"up": {"url": url}},
         "models": {"m": {"backends": ["up"]}},
-        "store": {"url": store, "sealing_keys": ["s" * 32]},
+        "store": {"url": store, "usage": usage, "sealing_keys": ["s" * 32]},
         "stream": {"grace_seconds": 0.05},
     }
     file.write_text(json.dumps({**said, **sections}))

@@ -7,21 +7,25 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from clients.pages import CLIENTS_PAGE
 from conformance import __main__ as conformance
 from conformance import page
 from conformance.parts import recordings
 from gateway.backends import KINDS
 from gateway.backends.docs_page import kinds_page as backends_page
 from gateway.formats import FORMATS, docs_page
-from support import backend_requests, recorded_servers
+from gateway.launch import CLIENTS
+from gateway.launch.docs_page import clients_page
+from support import backend_requests, recorded_servers, reference
 from support.paths import ROOT
 
 
 def pages() -> dict[Path, str]:
     """Return the pages that are made from tables of the gateway, and from results of the conformance tests."""
-    docs = ROOT / "docs"
+    docs = ROOT / "docs/reference"
     return {
         docs / "backends.md": backends_page(),
+        ROOT / CLIENTS_PAGE: clients_page(CLIENTS),
         docs / "formats.md": docs_page.formats_page(FORMATS),
         docs / "conformance.md": page.page(page.read()),
     }
@@ -42,6 +46,7 @@ def main() -> None:
     if known != recordings():  # this compares the goldens
         conformance.ran("recordings")  # sets today's date
     _write(pages().items())
+    _write((path, generate()) for path, generate in reference.GENERATORS.items())
 
 
 def _write(files: Iterable[tuple[Path, str]]) -> None:

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from gateway.server.http.protocol import STOPPING
+from gateway.server.http.uvicorn_protocol import STOPPING
 from support.app import running
 
 NAME = "llama9:latest"

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from coverage import Coverage
 
 from support import guard, sampling
 from support.durations import Durations
@@ -125,12 +126,17 @@ def pytest_collection():
     return result
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish():
+    """Save the coverage of a worker: the controller kills a worker that takes long to exit."""
+    if measured := Coverage.current():
+        measured.save()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     """Tell coverage which test runs."""
     if item.config.option.contexts:
-        from coverage import Coverage  # only a run with contexts needs it
-
         Coverage.current().switch_context(item.nodeid)
     return (yield)
 

@@ -9,6 +9,7 @@ async with living(tmp_path, config_of(upstream.url)) as gateway:
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from contextlib import asynccontextmanager, suppress
@@ -18,7 +19,7 @@ import httpx
 import psutil
 
 import gateway
-from support.app import HELLO_MESSAGES
+from support.app import HELLO_MESSAGES, bearer
 from support.gateway_process import takes_connections
 from support.wait import until
 
@@ -30,7 +31,7 @@ def config_of(url, folder, *, keys=(), **sections):
     return {
         "backends": {"up": {"url": url}},
         "models": {"m": {}},
-        "store": {"url": f"sqlite:///{folder}/gateway.db", "sealing_keys": ["s" * 32]},
+        "store": {"url": f"sqlite:///{folder}/gateway.db", "usage": False, "sealing_keys": ["s" * 32]},
         "auth": {"keys": [{"name": f"k{i}", "key": key} for i, key in enumerate(keys)]},
         **sections,
     }
@@ -41,6 +42,7 @@ class Living:
 
     child: the process.
     client: an HTTP client.
+    greeting: the first line of its output.
     heard: its unread output.
     """
 
@@ -111,7 +113,7 @@ async def living(folder, said, *flags):
     greeting = (await child.stderr.readline()).decode()
     one = Living(child, file)
     ear = asyncio.create_task(one.listen())
-    url = f"http://127.0.0.1:{greeting.rsplit(maxsplit=1)[-1]}"
+    one.greeting, url = greeting, f"http://127.0.0.1:{re.search(r'port ([0-9]+)', greeting)[1]}"
     try:
         async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, verify=False) as one.client:
             yield one
@@ -135,6 +137,15 @@ async def asked(one, key=None, **fields):
     return await one.client.post(
         "/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES, **fields}, headers=headers
     )
+
+
+async def until_refused(one, key):
+    """Wait until the key is refused: the workers reload one after another."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            async with httpx.AsyncClient(base_url=one.client.base_url, headers=bearer(key), verify=False) as new:
+                if (await new.get("/v1/models")).status_code == 401:
+                    return
 
 
 async def first(answer, text):

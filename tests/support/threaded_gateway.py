@@ -16,7 +16,7 @@ from gateway.server.app import create_app
 def served(config):
     """Run a gateway within the block, and yield its root URL; its store is temporary."""
     with tempfile.TemporaryDirectory() as folder:
-        store = StoreSettings(url=f"sqlite:///{folder}/gateway.db")
+        store = StoreSettings(url=f"sqlite:///{folder}/gateway.db", usage=False)
         with listening(create_app(config.model_copy(update={"store": store}))) as url:
             yield url
 

@@ -177,7 +177,9 @@ class Upstream:
         head = await reader.readuntil(b"\r\n\r\n")
         size = re.search(rb"(?i)content-length: (\d+)", head)
         peer = writer.get_extra_info("peername")[1]
-        asked = Asked(peer, head, await reader.readexactly(int(size[1]) if size else 0))
+        chunked = b"transfer-encoding: chunked" in head.lower()
+        body = await _chunks(reader) if chunked else await reader.readexactly(int(size[1]) if size else 0)
+        asked = Asked(peer, head, body)
         path = asked.path.partition("?")[0]
         if path in ASIDE:
             self.aside.append(asked)
@@ -228,6 +230,16 @@ class Upstream:
             while await reader.read(1024):
                 pass
         self.gone.set()
+
+
+async def _chunks(reader):
+    """Return a body that came in chunks."""
+    body = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        body += await reader.readexactly(size)
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return body
 
 
 def silent(seconds):

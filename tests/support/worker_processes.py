@@ -11,9 +11,9 @@ from support.upstream import HELLO, Upstream
 
 
 @asynccontextmanager
-async def gateway_with(shared):
+async def gateway_with(shared, **more):
     """Run a gateway with this shared state within the block."""
     async with Upstream([HELLO], ()).serving() as upstream:
-        app = create_app(settings(upstream.url), telemetry=Telemetry(shared))
+        app = create_app(settings(upstream.url, **more), telemetry=Telemetry(shared))
         async with running(app) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
             yield Site(upstream, client, app)

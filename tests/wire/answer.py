@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import TypeAdapter
 
+from support import messages_events
 from support.responses_events import checked, checked_whole
 
 _CHUNK, _COMPLETION = TypeAdapter(ChatCompletionChunk), TypeAdapter(ChatCompletion)
@@ -51,12 +52,16 @@ class Answer:
     def problem(self):
         """The error, which has all of its members."""
         error = self.body["error"]
-        assert {*error} == {"message", "type", "param", "code"} and error["message"]
+        of_messages = self.body.get("type") == "error"
+        assert {*error} == ({"message", "type"} if of_messages else {"message", "type", "param", "code"})
+        assert error["message"] and (self.body["request_id"] if of_messages else True)
         return error
 
     @cached_property
     def says(self):
-        """The one choice, or the response, as a Saying."""
+        """The one choice, the response or the message, as a Saying."""
+        if self.body.get("type") == "message":
+            return _of_message(self.body)
         return (_of_response if self.body["object"] == "response" else _of_completion)(self.body)
 
     content = property(lambda self: self.says.content)
@@ -169,6 +174,19 @@ def _items(body, type):
     return [item for item in body["output"] if item["type"] == type]
 
 
+# Messages
+
+_ENDS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
+
+
+def _of_message(body):
+    content = "".join(block["text"] for block in body["content"] if block["type"] == "text")
+    thought = "".join(block["thinking"] for block in body["content"] if block["type"] == "thinking")
+    uses = [block for block in body["content"] if block["type"] == "tool_use"]
+    calls = [Call(use["id"], use["name"], json.dumps(use["input"])) for use in uses]
+    return Saying(content, thought.strip(), calls, _ENDS[body["stop_reason"]])
+
+
 # Completions of a text
 
 
@@ -182,8 +200,9 @@ def _text(data):
 
 
 _CHAT, _RESPONSES, _COMPLETIONS = "/v1/chat/completions", "/v1/responses", "/v1/completions"
-_WHOLE = {_CHAT: _completion, _RESPONSES: checked_whole}
-_STREAMED = {_CHAT: _folded, _RESPONSES: checked, _COMPLETIONS: _text}
+_MESSAGES = "/v1/messages"
+_WHOLE = {_CHAT: _completion, _RESPONSES: checked_whole, _MESSAGES: messages_events.checked_whole}
+_STREAMED = {_CHAT: _folded, _RESPONSES: checked, _COMPLETIONS: _text, _MESSAGES: messages_events.checked}
 
 
 def _body(path, http):

@@ -31,7 +31,7 @@ class Case(NamedTuple):
     def check(self, gate):
         """Put the question in all ways; a server that cannot do what it needs has to say so."""
         lacks = [gate.server.cannot[need] for need in self.needs if need in gate.server.cannot]
-        answers = [gate.ask(self.question, way) for way in self.ways]
+        answers = [gate.ask(gate.server.fitting(self.question), way) for way in self.ways]
         for answer in answers:
             try:
                 (lacks[0].check if lacks else self.holds)(answer)
@@ -54,14 +54,20 @@ def respond(input, *, name="", needs=(), ways=(WHOLE, STREAMED), varies=False, h
     return _case(Question("/v1/responses", fields, None, headers), name, needs, ways, varies)
 
 
+def call_messages(*messages, name="", needs=(), ways=(WHOLE, STREAMED), varies=False, headers=(), **fields):
+    """Likewise of a message."""
+    fields = {"model": MODEL, "messages": list(messages), "temperature": 0, "max_tokens": 24, **fields}
+    return _case(Question("/v1/messages", fields, None, headers), name, needs, ways, varies)
+
+
 def post(path, *, raw=None, name="", needs=(), ways=(WHOLE,), **fields):
     """Likewise of any POST; `raw`: its body as it is."""
     return _case(Question(path, {"model": MODEL, **fields}, raw), name, needs, ways, varies=True)
 
 
-def get(path, *, needs=()):
+def get(path, *, name="", needs=(), headers=()):
     """Likewise of a GET."""
-    return _case(Question(path, {}, method="GET"), "", needs, (WHOLE,), varies=True)
+    return _case(Question(path, {}, None, headers, "GET"), name, needs, (WHOLE,), varies=True)
 
 
 def _case(question, name, needs, ways, varies):

@@ -22,6 +22,7 @@ Ability = Literal[
     "logprobs_beside_tools",  # in a stream
     "overflow",  # a prompt that is too long is refused
     "past_thoughts",  # reasoning_content of past messages reaches the model
+    "prefills",  # the same for a client of the Messages API
     "ranks",  # /v1/rerank
     "repetition_penalty",
     "seed",
@@ -42,8 +43,9 @@ class Refused(NamedTuple):
     says: str = ""
 
     def check(self, answer: Any) -> None:
-        assert (answer.status, answer.problem["code"]) == (self.status, self.code), answer.body
-        assert self.says in answer.problem["message"]
+        problem = answer.problem
+        assert (answer.status, problem.get("code", self.code)) == (self.status, self.code), answer.body
+        assert self.says in problem["message"]
 
 
 class Listed(NamedTuple):
@@ -67,13 +69,16 @@ class Untold(NamedTuple):
     """An answer that does not tell."""
 
     def check(self, answer: Any) -> None:
-        assert answer.status == 200 and "context_length" not in answer.body, answer.body
+        assert (
+            answer.status == 200 and (answer.body.get("context_length") or answer.body.get("max_input_tokens")) is None
+        ), answer.body
 
 
 class Server(NamedTuple):
     """A server's entries in the configuration, but for its address, and what is to be known of it.
 
     window: tokens of a conversation; slots: answers at a time; cannot: what is said where it cannot do something.
+    beside_thinking: the fields that it refuses beside `thinking`, and does without.
     """
 
     name: str
@@ -82,3 +87,8 @@ class Server(NamedTuple):
     window: int = 4096
     slots: int = 4
     cannot: Mapping[Ability, Refused | Listed | Left | Untold] = MappingProxyType({})
+    beside_thinking: tuple[str, ...] = ()
+
+    def fitting(self, question: Any) -> Any:
+        """Return a question without fields that the server refuses in the client's own body."""
+        return question.but(**dict.fromkeys(self.beside_thinking)) if "thinking" in question.fields else question

@@ -1,9 +1,10 @@
 """Fold events into one chat.completion object."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from msgspec import Raw, Struct, field
+from msgspec import Raw
 
 from gateway import events as ev
 from gateway.api.chat.parse import ChatParams
@@ -50,21 +51,22 @@ class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
             self._ledger.add("dropped", "tool_calls.provider_specific_fields")
 
 
-class _ChatChoice(Struct, eq=False):
-    _texts: list[str] = []
-    _parts: list[Any] = []  # parts other than text, and the text before each
-    _images: list[Raw] = []
-    _thoughts: list[str] = []
+@dataclass(slots=True, eq=False)
+class _ChatChoice:
+    _texts: list[str] = field(default_factory=list)
+    _parts: list[Any] = field(default_factory=list)  # parts other than text, and the text before each
+    _images: list[Raw] = field(default_factory=list)
+    _thoughts: list[str] = field(default_factory=list)
     _blocks: ThinkingBlocks = field(default_factory=ThinkingBlocks)
-    _signed: list[dict[str, Any]] = []
-    _refusals: list[str] = []
-    _annotations: list[Raw] = []
-    calls: list[tuple[ev.ToolCallStart, list[str]]] = []
-    _content_logprobs: list[ev.Logprob] = []
-    _refusal_logprobs: list[ev.Logprob] = []
+    _signed: list[dict[str, Any]] = field(default_factory=list)
+    _refusals: list[str] = field(default_factory=list)
+    _annotations: list[Raw] = field(default_factory=list)
+    calls: list[tuple[ev.ToolCallStart, list[str]]] = field(default_factory=list)
+    _content_logprobs: list[ev.Logprob] = field(default_factory=list)
+    _refusal_logprobs: list[ev.Logprob] = field(default_factory=list)
     _reason: str = "stop"
-    _extras: dict[str, Raw] = {}
-    _inside: dict[str, Raw] = {}  # members of the message
+    _extras: dict[str, Raw] = field(default_factory=dict)
+    _inside: dict[str, Raw] = field(default_factory=dict)  # members of the message
 
     def add(self, event: ev.Event) -> None:
         """Add an event."""

@@ -42,7 +42,7 @@ def use_result(use: Mapping[str, Any], end: Mapping[str, Any], edge: EncoderInpu
     results = end.get("results") or []
     made: Any = [_found(result, edge) for result in results]
     if failed:
-        made = {"type": f"{name}_tool_result_error", "error_code": "unavailable"}
+        made = {"type": f"{name}_tool_result_error", "error_code": end.get("error_code", "unavailable")}
     elif name == _FETCH:
         made = _page(results, end)
     return {"type": f"{name}_tool_result", "tool_use_id": use["id"], "content": made}

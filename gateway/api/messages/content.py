@@ -9,15 +9,18 @@ from typing import Any
 
 from msgspec import Struct, json
 
+from gateway.api.messages.block_members import report_unknown_members
 from gateway.api.messages.errors import refused
 from gateway.api.validation import ParamCheck, list_of, object_, object_of, string
 from gateway.errors import BadRequest
+from gateway.request import tool_reference_text
 from gateway.warnings import Warnings
 
 Block = dict[str, Any]
 Part = dict[str, Any]
 Content = str | list[Part]
 
+_REFERENCE = "tool_reference"
 _LIKE_ERROR = 40  # first characters in which a text may say that it is an error
 
 
@@ -77,12 +80,15 @@ def block_parts(block: Any, param: str, types: Mapping[str, _PartType], ledger: 
     if not row:
         raise unknown_tag(type, param, types)
     row.check(block, param)
+    report_unknown_members(block, ledger)
     return row.read(block, param, ledger)
 
 
 def result_content(block: Block, param: str, ledger: Warnings) -> Content:
     """Return the content of a tool_result: one text, or parts if it has images or files."""
     parts = content_parts(block.get("content") or [], f"{param}.content", RESULT, ledger)
+    if block.get("is_error") or any(part["type"] != _REFERENCE for part in parts):
+        parts = [_reference_text(part, ledger) for part in parts]
     if all(part["type"] == "text" for part in parts):
         text = "\n".join(part["text"] for part in parts)
         return f"Error: {text}" if _needs_mark(block, text) else text
@@ -138,8 +144,7 @@ def _missing_file(what: str, source: Block, ledger: Warnings) -> list[Part]:
 
 def _document(block: Block, param: str, ledger: Warnings) -> list[Part]:
     source = _source(block, param, _DOCUMENT_SOURCES)
-    if (block.get("citations") or {}).get("enabled"):
-        ledger.add("dropped", "citations")
+    _note_citations(block, ledger)
     name = {"filename": block["title"]} if block.get("title") else {}
     match source["type"]:
         case "file":
@@ -153,20 +158,33 @@ def _document(block: Block, param: str, ledger: Warnings) -> list[Part]:
     return content_parts(source["content"], f"{param}.source.content", _INNER, ledger)
 
 
+def _note_citations(block: Block, ledger: Warnings) -> None:
+    if (block.get("citations") or {}).get("enabled"):
+        ledger.add("dropped", "citations")
+
+
 def _tagged(tag: str, block: Block, names: tuple[str, ...], text: str) -> str:
     attributes = "".join(f' {name}="{escape(block[name])}"' for name in names if block.get(name))
     return f"<{tag}{attributes}>{text}</{tag}>"
 
 
 def _search_result(block: Block, param: str, ledger: Warnings) -> list[Part]:
+    _note_citations(block, ledger)
     parts = content_parts(block["content"], f"{param}.content", _TEXTS, ledger)
     text = "\n".join(part["text"] for part in parts)
     return [text_part(_tagged("search_result", block, ("title", "source"), text))]
 
 
-def _tool_reference(block: Block, _: str, ledger: Warnings) -> list[Part]:
-    ledger.add("translated", "tool_reference")
-    return [text_part(f"[tool available: {block['tool_name']}]")]
+def _tool_reference(block: Block, _: str, __: Warnings) -> list[Part]:
+    return [{"type": _REFERENCE, "name": block["tool_name"]}]
+
+
+def _reference_text(part: Part, ledger: Warnings) -> Part:
+    """Return a reference to a tool beside other parts as a text; servers take references only alone."""
+    if part["type"] != _REFERENCE:
+        return part
+    ledger.add("translated", _REFERENCE)
+    return text_part(tool_reference_text(part["name"]))
 
 
 def _browser_state(block: Block, _: str, ledger: Warnings) -> list[Part]:
@@ -201,7 +219,8 @@ _SHARED: dict[str, _PartType] = {
     **_INNER,
     "document": _PartType(object_of({"source": object_}, _DESCRIBED), _document),
     "search_result": _PartType(
-        object_of({"source": string, "title": string, "content": list_of(object_)}), _search_result
+        object_of({"source": string, "title": string, "content": list_of(object_)}, {"citations": object_}),
+        _search_result,
     ),
 }
 USER: Mapping[str, _PartType] = {**_SHARED, "container_upload": _PartType(object_of({}), _upload)}

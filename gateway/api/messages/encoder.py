@@ -7,9 +7,10 @@ from msgspec import json
 
 from gateway import events as ev
 from gateway.api.completion_encoder import flat_tool_name
-from gateway.api.messages import builtin_blocks
+from gateway.api.messages import builtin_blocks, native
 from gateway.api.messages.event_frames import PING, BlockEventWriter, JsonObject, NullBlockEventWriter, encode
 from gateway.api.messages.message_object import (
+    STANDARD_TIER,
     MessageEnding,
     message_object,
     message_usage,
@@ -28,6 +29,7 @@ from gateway.warnings import Warnings
 _ARGUMENTS = "tool_calls.function.arguments"
 _MATCHES = ("stop_reason", "matched_stop")  # members of a choice that may name the stop sequence
 _FINISHED = ("stop", "tool_calls")
+_PAUSED = "pause_turn"  # the tools of the gateway have reached the operator's limit
 _REDACTED = "redacted_thinking"
 
 
@@ -52,6 +54,7 @@ class MessageBuilder:
         self._reason, self._matched = "stop", ""
         self._usage: ev.Usage | None = None
         self._server_uses: list[str] = []  # names of the tools at the gateway that were called
+        self._native = native.no_members()  # of a backend that speaks the client's API
         self.failed = False
 
     def take(self, *events: ev.Event) -> None:
@@ -67,15 +70,20 @@ class MessageBuilder:
 
     def started(self) -> JsonObject:
         """Return the message at its beginning."""
-        return started_message(self._head, self._usage)
+        message = started_message(self._head, self._usage)
+        return {**message, "usage": native.usage(message["usage"], self._native)}
 
     def message(self) -> JsonObject:
         """Return the whole message."""
-        return message_object(self._head, self._content, self.ending(), message_usage(*self._counts()))
+        usage = native.usage(message_usage(*self._counts()), self._native)
+        return message_object(self._head, self._content, self.ending(), usage)
 
     def counts(self) -> JsonObject:
-        """Return the usage so far; estimated if the backend did not count."""
-        return usage_counts(*self._counts())
+        """Return the usage so far, without what the message began with; estimated if the backend did not count."""
+        usage = native.usage(usage_counts(*self._counts()), self._native)
+        if usage.get("service_tier") == STANDARD_TIER:
+            del usage["service_tier"]
+        return usage
 
     def _counts(self) -> tuple[ev.Usage, dict[str, int]]:
         usage = self._usage or ev.Usage(self._head.input_tokens, 0)
@@ -83,7 +91,7 @@ class MessageBuilder:
 
     def ending(self) -> JsonObject:
         """Return the members for the end of the message."""
-        return self._ending().members()
+        return native.ending(self._ending().members(), self._native)
 
     def note_cut_call(self) -> None:
         """Warn if the limit cut a call, whose input is then its readable beginning."""
@@ -97,8 +105,8 @@ class MessageBuilder:
             return MessageEnding("refusal", refusal="".join(self._refusals) or None)
         if self._reason == "length":
             return MessageEnding("model_context_window_exceeded" if self._is_window_full() else "max_tokens")
-        if self._called:
-            return MessageEnding("tool_use")
+        if self._called or self._reason == _PAUSED:
+            return MessageEnding("tool_use" if self._called else _PAUSED)
         if self._matched and self._reason == "stop":
             return MessageEnding("stop_sequence", self._matched)
         if self._reason not in _FINISHED:
@@ -122,6 +130,11 @@ class MessageBuilder:
         self._after_call = call
         return len(self._content)
 
+    def _take_members(self) -> JsonObject:
+        """Return further members of the next block."""
+        members, self._native[ev.NATIVE_BLOCK] = self._native[ev.NATIVE_BLOCK], {}
+        return members
+
     def _write_block(self, block: JsonObject, *, call: bool = False) -> None:
         self._open = CompleteBlock(self._events, self._begin_block(call=call), block)
         self._end_block()
@@ -130,7 +143,7 @@ class MessageBuilder:
         """Return the open text block, or a new one that begins with delayed white space."""
         if type(self._open) is TextBlock:
             return self._open
-        self._open = text = TextBlock(self._events, self._begin_block())
+        self._open = text = TextBlock(self._events, self._begin_block(), self._take_members())
         text.add(*self._blank)
         self._blank.clear()
         self._has_text = True
@@ -157,25 +170,35 @@ class MessageBuilder:
         self._begin_text().add(e.text)
 
     def _reasoning(self, e: ev.ReasoningDelta) -> None:
+        if type(self._open) is ThinkingBlock and not (e.signature or self._blank):
+            self._open.add_reasoning(e)  # almost always
+            return
         signed = json.decode(e.signature) if e.signature else {}
         if e.text or (signed and signed["type"] != _REDACTED):
             self._thinking().add_reasoning(ev.ReasoningDelta(e.choice, e.text) if _is_redacted(signed) else e)
         if _is_redacted(signed):
             self._settle_blank()
-            data = self._edge.seal(sealable("", [signed], self._head.model, shown=False))
-            self._write_block({"type": _REDACTED, "data": data})
+            sealed = "" if signed.get("unsealed") else self._seal_redacted(signed)
+            self._write_block({"type": _REDACTED, "data": sealed or signed["data"], **self._take_members()})
+
+    def _seal_redacted(self, signed: JsonObject) -> str:
+        return self._edge.seal(sealable("", [signed], self._head.model, shown=False))
 
     def _thinking(self) -> ThinkingBlock:
         self._settle_blank()
         if type(self._open) is ThinkingBlock:
             return self._open
-        self._open = thinking = ThinkingBlock(self._events, self._begin_block(), self._seal, shown=self._shown)
+        index, members = self._begin_block(), self._take_members()
+        self._open = thinking = ThinkingBlock(self._events, index, members, self._seal, shown=self._shown)
         return thinking
 
     def _seal(self, text: str, signed: list[dict[str, Any]]) -> str:
         return self._edge.seal(sealable(text, signed, self._head.model, shown=self._shown))
 
     def _annotation(self, e: ev.Annotation) -> None:
+        if citation := native.citation(e.json):
+            self._begin_text().cite(citation)
+            return
         found = url_citation(e.json)
         if not found or "url" not in found or type(self._open) is not TextBlock:
             self._ledger.add("dropped", "annotations")
@@ -184,13 +207,24 @@ class MessageBuilder:
         self._open.cite({"type": "web_search_result_location", **place})
 
     def _media(self, e: ev.Media) -> None:
-        self._ledger.add("dropped", e.member)
+        if e.member != "blocks":
+            self._ledger.add("dropped", e.member)
+            return
+        self._settle_blank(call=True)
+        block = json.decode(e.json)
+        input = block.get("input")
+        if isinstance(input, dict):  # clients collect the input of a call from deltas
+            self._open = call = ToolUseBlock(self._events, self._begin_block(call=True), block)
+            call.add(json.encode(input).decode())
+            self._end_block()
+        else:
+            self._write_block(block, call=True)
 
     # calls
 
     def _tool_start(self, e: ev.ToolCallStart) -> None:
         self._settle_blank(call=True)
-        start = {"type": "tool_use", "id": e.id, "name": flat_tool_name(e)}
+        start = {"type": "tool_use", "id": e.id, "name": flat_tool_name(e), **self._take_members()}
         self._open = ToolUseBlock(self._events, self._begin_block(call=True), start)
 
     def _tool_args(self, e: ev.ToolArgsDelta) -> None:
@@ -225,8 +259,9 @@ class MessageBuilder:
         if not (use := self._use):
             return
         self._end_block()
-        self._write_block(builtin_blocks.use_result(use, json.decode(e.item), self._edge), call=True)
-        if use["type"] == "server_tool_use":
+        end = json.decode(e.item)
+        self._write_block(builtin_blocks.use_result(use, end, self._edge), call=True)
+        if use["type"] == "server_tool_use" and "error_code" not in end:
             self._server_uses.append(use["name"])
         self._use = None
 
@@ -245,6 +280,11 @@ class MessageBuilder:
             value = json.decode(e.json)
             if isinstance(value, str) and value in self._params.stop_sequences:
                 self._matched = value
+        elif e.asked and e.name in self._native:
+            self._native[e.name] = json.decode(e.json)
+            if e.name == ev.NATIVE_BLOCK and not isinstance(self._open, ToolUseBlock):  # a call has an end of its own
+                self._settle_blank()
+                self._end_block()
         elif e.name != "service_tier":
             self._ledger.add("dropped", e.name)
 

@@ -6,11 +6,14 @@ from typing import Any
 from msgspec import Struct, json
 
 from gateway.api.messages import content, server_blocks
+from gateway.api.messages.block_members import SERVER_RESULTS, report_unknown, report_unknown_members
 from gateway.api.messages.content import Block, Part, block_type, joined_parts, listed_blocks, unknown_tag
 from gateway.api.messages.history import MessageHistory, PastToolUse
+from gateway.api.messages.tool_changes import TOOL_CHANGES
 from gateway.api.validation import ParamCheck, object_, object_of, string
 from gateway.request import ToolName
 
+_OF_MESSAGE = frozenset(("role", "content"))
 _BILLING = "x-anthropic-billing-header:"
 
 
@@ -23,6 +26,7 @@ def system_text(value: str | list[Any], history: MessageHistory) -> str:
 
 def read_message(history: MessageHistory, message: dict[str, Any], param: str) -> None:
     """Read one message.  Raise BadRequest for a block that its role does not allow."""
+    report_unknown(message, _OF_MESSAGE, "messages", history.ledger)
     _READERS[message["role"]](history, message["content"], f"{param}.content")
 
 
@@ -37,6 +41,7 @@ def _read_user(history: MessageHistory, given: str | list[Any], param: str) -> N
             raise unknown_tag(type, path, _USER_TAGS)
         if type == "tool_result":
             content.RESULT_BLOCK(block, path)
+            report_unknown_members(block, history.ledger)
             history.answer(block["tool_use_id"], content.result_content(block, path, history.ledger), path)
             results += 1
         else:
@@ -49,8 +54,8 @@ def _read_system(history: MessageHistory, given: str | list[Any], param: str) ->
     texts: list[str] = []
     for i, block in enumerate(listed_blocks(given)):
         path = f"{param}[{i}]"
-        if (type := block_type(block, path)) in _TOOL_CHANGES:
-            history.ledger.add("dropped", type)
+        if block_type(block, path) in TOOL_CHANGES:
+            report_unknown_members(block, history.ledger)
         else:
             texts += [part["text"] for part in content.block_parts(block, path, _SYSTEM_TEXTS, history.ledger)]
     if texts:
@@ -66,6 +71,7 @@ def _read_assistant(history: MessageHistory, given: str | list[Any], param: str)
         if not row:
             raise unknown_tag(type, path, _ASSISTANT)
         row.check(block, path)
+        report_unknown_members(block, history.ledger)
         row.read(history, block, path)
 
 
@@ -112,6 +118,11 @@ def _redacted_thinking(history: MessageHistory, block: Block, _: str) -> None:
     history.think(history.reader.redacted(block))
 
 
+def _left_out(history: MessageHistory, block: Block, _: str) -> None:
+    """Drop a block that tells the client something, and the model nothing."""
+    history.ledger.add("dropped", block["type"])
+
+
 def _compaction(history: MessageHistory, block: Block, _: str) -> None:
     """Read a summary of earlier messages: the gateway's own, sealed, or the text of another service."""
     text = block.get("content") or ""
@@ -137,13 +148,19 @@ _ASSISTANT: Mapping[str, _BlockType] = {
     "redacted_thinking": _BlockType(object_of({"data": string}), _redacted_thinking),
     "server_tool_use": _BlockType(object_of(_CALLED), _server_tool_use),
     "mcp_tool_use": _BlockType(object_of({**_CALLED, "server_name": string}), _server_tool_use),
-    **dict.fromkeys(server_blocks.RESULTS, _BlockType(_ANSWERED, _server_result)),
+    **dict.fromkeys(SERVER_RESULTS, _BlockType(_ANSWERED, _server_result)),
     "compaction": _BlockType(object_of({}, {"content": string}), _compaction),
+    **dict.fromkeys(("fallback", "mcp_tool_listing"), _BlockType(_ANYTHING, _left_out)),
     **{type: _BlockType(_ANYTHING, _shown) for type in content.USER if type != "text"},
 }
 _USER_TAGS = (*content.USER, "tool_result")
 _SYSTEM_TEXTS = {"text": content.USER["text"]}
-_TOOL_CHANGES = ("tool_addition", "tool_removal")
+# Types of blocks by the role of their message.
+TYPES: Mapping[str, frozenset[str]] = {
+    "user": frozenset(_USER_TAGS),
+    "assistant": frozenset(_ASSISTANT),
+    "system": frozenset((*_SYSTEM_TEXTS, *TOOL_CHANGES)),
+}
 _READERS: Mapping[str, Callable[[MessageHistory, str | list[Any], str], None]] = {
     "user": _read_user,
     "assistant": _read_assistant,

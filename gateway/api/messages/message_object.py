@@ -10,6 +10,8 @@ from gateway.events import Usage
 
 JsonObject = dict[str, Any]
 
+STANDARD_TIER = "standard"  # the `service_tier` that a message begins with
+
 
 class MessageEnding(Struct, frozen=True):
     """The end of a message.  sequence: the matched stop sequence; refusal: the text of a refusal, None for none."""
@@ -41,7 +43,7 @@ def started_message(head: MessageHead, usage: Usage | None) -> JsonObject:
 
 def message_usage(usage: Usage, server_uses: Mapping[str, int]) -> JsonObject:
     """Return the usage of a message."""
-    return {**usage_counts(usage, server_uses), "service_tier": "standard"}
+    return {**usage_counts(usage, server_uses), "service_tier": STANDARD_TIER}
 
 
 def usage_counts(usage: Usage, server_uses: Mapping[str, int]) -> JsonObject:

@@ -72,8 +72,8 @@ class TextBlock(StreamedBlock):
 
     delta = ("text_delta", "text")
 
-    def __init__(self, events: BlockEventWriter, index: int) -> None:
-        super().__init__(events, index, {"type": "text", "text": ""})
+    def __init__(self, events: BlockEventWriter, index: int, members: JsonObject) -> None:
+        super().__init__(events, index, {"type": "text", "text": "", **members})
         self._citations: list[JsonObject] = []
 
     def cite(self, citation: JsonObject) -> None:
@@ -84,7 +84,7 @@ class TextBlock(StreamedBlock):
     def _whole(self) -> JsonObject:
         """Return the whole block, after its last deltas."""
         cited = {"citations": self._citations} if self._citations else {}
-        return {"type": "text", "text": self._joined(), **cited}
+        return {**self._start, "text": self._joined(), **cited}
 
 
 class ThinkingBlock(StreamedBlock):
@@ -92,8 +92,10 @@ class ThinkingBlock(StreamedBlock):
 
     delta = ("thinking_delta", "thinking")
 
-    def __init__(self, events: BlockEventWriter, index: int, seal: SealThought, *, shown: bool) -> None:
-        super().__init__(events, index, {"type": "thinking", "thinking": "", "signature": ""})
+    def __init__(
+        self, events: BlockEventWriter, index: int, members: JsonObject, seal: SealThought, *, shown: bool
+    ) -> None:
+        super().__init__(events, index, {"type": "thinking", "thinking": "", "signature": "", **members})
         self._seal, self._shown = seal, shown
         self._parts = ThinkingBlocks()
         self._signed: list[dict[str, Any]] = []
@@ -110,9 +112,10 @@ class ThinkingBlock(StreamedBlock):
     def _whole(self) -> JsonObject:
         """Return the whole block, after its last deltas."""
         text = self._joined()
-        signature = self._seal(text, self._signed)
+        unsealed = next((part["signature"] for part in self._signed if part.get("unsealed")), None)
+        signature = unsealed or self._seal(text, self._signed)
         self._write_delta("signature_delta", signature=signature)
-        return {"type": "thinking", "thinking": text if self._shown else "", "signature": signature}
+        return {**self._start, "thinking": text if self._shown else "", "signature": signature}
 
 
 class ToolUseBlock(StreamedBlock):

@@ -22,6 +22,7 @@ from gateway.api.validation import (
 from gateway.request import Request
 
 THINKS = ("enabled", "adaptive", "between_tools")
+_DISPLAYS = ("summarized", "updates", "omitted")
 # Members without an effect on a local model.
 IDLE = frozenset(
     ("cache_control", "service_tier", "speed", "inference_geo", "user_profile_id", "workspace_id", "diagnostics")
@@ -93,7 +94,7 @@ _OPTIONAL: dict[str, ParamCheck] = {
     "temperature": number_between(0, 2),
     "thinking": object_of(
         {"type": one_of(*THINKS, "disabled")},
-        {"budget_tokens": integer_between(), "display": one_of("summarized", "omitted")},
+        {"budget_tokens": integer_between(), "display": one_of(*_DISPLAYS)},
     ),
     "thread": object_,
     "tool_choice": object_of({"type": one_of("auto", "any", "tool", "none")}, {"disable_parallel_tool_use": boolean}),

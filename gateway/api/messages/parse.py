@@ -4,20 +4,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import DecodeError, json
+from msgspec.structs import replace
 
 from gateway.api.messages import input_blocks
+from gateway.api.messages.block_members import report_unknown
 from gateway.api.messages.errors import THREAD_UNSUPPORTED, refused
 from gateway.api.messages.history import MessageHistory
 from gateway.api.messages.params import UNDONE, MessageParams, check_params, further_fields
+from gateway.api.messages.sent_body import readable_body, sent_body
 from gateway.api.messages.thinking import ThoughtReader, is_thinking_on, kept_thoughts, thinking_fields
 from gateway.api.messages.tools import parse_message_tool_choice, parse_message_tools
 from gateway.api.responses.params import BuiltinToolParams
 from gateway.api.responses.parse import ParseSettings
 from gateway.api.responses.tools import no_builtin_tools
+from gateway.errors import BadRequest
 from gateway.request import Message, Request, are_large
 from gateway.warnings import Warnings
 
 _SAMPLING = ("temperature", "top_p", "top_k")
+_MEMBERS = {
+    "output_config": frozenset(("effort", "format")),
+    "thinking": frozenset(("type", "budget_tokens", "display")),
+}
 _PREFILLED = {"continue_final_message": True, "add_generation_prompt": False}
 _OWN_FIELDS = frozenset(("top_k", "thinking", *_PREFILLED))  # a chat completion has none of them
 _THREADS = "Message threads are not supported by this gateway: send the whole conversation in 'messages'."
@@ -26,13 +34,32 @@ _THREADS = "Message threads are not supported by this gateway: send the whole co
 def parse_message(body: dict[str, Any], settings: ParseSettings, ledger: Warnings) -> MessageParams:
     """Parse a message.  Raise BadRequest for a body that the API refuses, or the gateway cannot serve."""
     check_params(body, counts=False)
-    return _params(body, settings, ledger, body["max_tokens"])
+    return _params_and_body(body, settings, ledger, body["max_tokens"])
 
 
 def parse_token_count(body: dict[str, Any], settings: ParseSettings, ledger: Warnings) -> MessageParams:
     """Parse a message whose prompt is only counted.  Raise BadRequest likewise."""
     check_params(body, counts=True)
-    return _params(body, settings, ledger, None)
+    return _params_and_body(body, settings, ledger, None)
+
+
+def _params_and_body(
+    body: dict[str, Any], settings: ParseSettings, ledger: Warnings, max_tokens: int | None
+) -> MessageParams:
+    """Return the parameters, with the body if a backend may get it; its warnings then count only elsewhere."""
+    if not settings.keeps_body:
+        return _params(body, settings, ledger, max_tokens)
+    own, refusal = Warnings(), None
+    try:
+        params = _params(body, settings, own, max_tokens)
+    except BadRequest as error:
+        readable = readable_body(body)
+        if readable is None:
+            raise
+        own, refusal = Warnings(), error
+        params = _params(readable, settings, own, max_tokens)
+    sent = sent_body(body, params.request, settings.open, own, refusal)
+    return replace(params, request=replace(params.request, sent=sent))
 
 
 def _params(body: dict[str, Any], settings: ParseSettings, ledger: Warnings, max_tokens: int | None) -> MessageParams:
@@ -55,10 +82,11 @@ def _params(body: dict[str, Any], settings: ParseSettings, ledger: Warnings, max
         large=are_large(messages),
         rest=_rest(body, ledger, max_tokens, prefilled=prefilled),
         own_fields=_OWN_FIELDS,
+        call_prefix="toolu_",
     )
     return MessageParams(
         request=request,
-        hosted=BuiltinToolParams(tuple(offered.hosted), max_calls=offered.max_uses),
+        hosted=BuiltinToolParams(tuple(offered.hosted), max_uses=offered.max_uses, pauses=True),
         sticky=_sticky((body.get("metadata") or {}).get("user_id")),
         stop_sequences=frozenset(body.get("stop_sequences") or ()),
         shows_thinking=(body.get("thinking") or {}).get("display") != "omitted",
@@ -102,6 +130,8 @@ def _rest(body: dict[str, Any], ledger: Warnings, max_tokens: int | None, *, pre
     rest, misplaced = further_fields(body)
     for name in (*misplaced, *filter(UNDONE.__contains__, body)):
         ledger.add("dropped", name)
+    for name, known in _MEMBERS.items():
+        report_unknown(body.get(name) or {}, known, name, ledger)
     rest |= {name: body[name] for name in _SAMPLING if name in body}
     if stops := body.get("stop_sequences"):
         rest["stop"] = stops

@@ -4,22 +4,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.api.messages.block_members import SERVER_RESULTS
 from gateway.api.messages.content import Block
 from gateway.api.messages.thinking import OpenSeal
 from gateway.api.responses.input_calls import QUOTED
 from gateway.request import ToolName
 from gateway.warnings import Warnings
 
-# Types of results; True: third parties wrote the text.
-RESULTS = {
-    "web_search_tool_result": True,
-    "web_fetch_tool_result": True,
-    "mcp_tool_result": False,
-    "tool_search_tool_result": False,
-    "code_execution_tool_result": False,
-    "bash_code_execution_tool_result": False,
-    "text_editor_code_execution_tool_result": False,
-}
 _WEB = "web_search"  # the namespace of the gateway's own web tools
 _DEEPEST = 16  # levels of nesting
 _TEXTS = ("title", "url", "text", "data", "stdout", "stderr", "tool_name")  # members with texts
@@ -45,7 +36,7 @@ def result_text(block: Block, open: OpenSeal, ledger: Warnings) -> str:
     text = "\n".join(filter(None, lines.lines))
     if block.get("is_error"):
         return f"Error: {text}"
-    return f"{QUOTED}{text}" if RESULTS[block["type"]] and text else text
+    return f"{QUOTED}{text}" if SERVER_RESULTS[block["type"]] and text else text
 
 
 class _ResultLines(Struct):

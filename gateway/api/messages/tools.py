@@ -8,9 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
+from gateway.api.messages.block_members import report_unknown
 from gateway.api.messages.content import unknown_tag
 from gateway.api.messages.errors import refused
+from gateway.api.messages.mcp_toolsets import McpToolsets
+from gateway.api.messages.tool_changes import ToolChange, tool_changes
 from gateway.api.messages.typed_tools import TYPED_TOOLS, ToolDefinition
 from gateway.api.responses.tools import BuiltinToolFilter, namespace_of
 from gateway.api.validation import (
@@ -28,10 +32,10 @@ from gateway.request import Tool, ToolChoice, ToolName
 from gateway.warnings import Warnings
 
 _DATED = re.compile(r"_\d{8}$")
-_WEB = "web_search"
+_WEB, _TOOL_SEARCH = "web_search", "tool_search_tool"
 # Types of server tools without their date; the gateway can have the first two.
 _SERVER_TYPES = (
-    _WEB, "web_fetch", "code_execution", "tool_search_tool_regex", "tool_search_tool_bm25", "tool_search_tool",
+    _WEB, "web_fetch", "code_execution", f"{_TOOL_SEARCH}_regex", f"{_TOOL_SEARCH}_bm25", _TOOL_SEARCH,
     "advisor", "computer_toolset", "browser_toolset",
 )  # fmt: skip
 _NAME = string_of(128, least=1)
@@ -45,10 +49,13 @@ _CUSTOM = object_of(
         "defer_loading": boolean,
     },
 )
+_OF_CUSTOM = frozenset(
+    ("name", "input_schema", "type", "description", "strict", "input_examples", "defer_loading", "cache_control",
+     "eager_input_streaming", "allowed_callers")
+)  # fmt: skip
 _TYPED = object_of({"name": _NAME}, {"display_width_px": integer_between(1), "display_height_px": integer_between(1)})
 _SERVED: dict[str, ParamCheck] = {"allowed_domains": list_of(string), "blocked_domains": list_of(string)}
 _SERVER = object_of({}, {"name": string, "max_uses": integer_between(1), "user_location": object_, **_SERVED})
-_TOOLSET = object_of({"mcp_server_name": string}, {"default_config": object_, "configs": object_})
 _NAMED = object_of({"type": one_of("tool"), "name": string})
 _TAGS = ("custom", *TYPED_TOOLS, *_SERVER_TYPES, "mcp_toolset")
 
@@ -57,14 +64,19 @@ class OfferedMessageTools(Struct):
     """The tools of a message.
 
     hosted: definitions of tools that run at the gateway; names: the client's names of these, and the gateway's.
-    dropped: names of tools that do not run here; max_uses: the limit of calls at the gateway.
+    dropped: names of tools that do not run here; max_uses: limits of calls by namespace.
     """
 
     tools: list[Tool] = []
     hosted: list[ToolDefinition] = []
     names: dict[str, ToolName] = {}
     dropped: set[str] = set()
-    max_uses: int | None = None
+    max_uses: dict[str, int] = {}
+
+
+def is_known(type: object) -> bool:
+    """Return True for the type of a tool that the API has; a function may have none."""
+    return type is None or type in _TAGS or (isinstance(type, str) and _DATED.sub("", type) in _SERVER_TYPES)
 
 
 def parse_message_tools(body: Mapping[str, Any], runs: BuiltinToolFilter, ledger: Warnings) -> OfferedMessageTools:
@@ -72,12 +84,12 @@ def parse_message_tools(body: Mapping[str, Any], runs: BuiltinToolFilter, ledger
 
     runs: decides whether a definition in the form of the Responses API runs at the gateway.
     """
-    reader = _ToolReader(runs, ledger)
+    reader = _ToolReader(runs, McpToolsets(body.get("mcp_servers") or (), ledger), ledger)
     for i, definition in enumerate(body.get("tools") or ()):
         reader.read(definition, f"tools[{i}]")
-    for server in body.get("mcp_servers") or ():
-        reader.read_server(server)
-    return reader.offered
+    for change in tool_changes(body):
+        reader.apply(change)
+    return reader.offered()
 
 
 def parse_message_tool_choice(
@@ -87,7 +99,7 @@ def parse_message_tool_choice(
     choice = body.get("tool_choice")
     if not choice:
         return None
-    if not (body.get("tools") or body.get("mcp_servers")):
+    if not (body.get("tools") or body.get("mcp_servers") or offered.tools):
         raise refused("tool_choice may only be specified while providing tools", "tool_choice")
     match choice["type"]:
         case "none":
@@ -119,12 +131,25 @@ def _named(name: str, offered: OfferedMessageTools, ledger: Warnings) -> ToolCho
 class _ToolReader:
     """Read the tools of one body, one by one."""
 
-    def __init__(self, runs: BuiltinToolFilter, ledger: Warnings) -> None:
-        self._runs, self._ledger = runs, ledger
-        self._names: set[str] = set()  # of functions
-        self._places: set[str] = set()  # namespaces of tools that run at the gateway
-        self._toolsets: dict[str, ToolDefinition] = {}  # by the name of their server
-        self.offered = OfferedMessageTools()
+    def __init__(self, runs: BuiltinToolFilter, toolsets: McpToolsets, ledger: Warnings) -> None:
+        self._runs, self._toolsets, self._ledger = runs, toolsets, ledger
+        self._functions: dict[str, Tool] = {}
+        self._withdrawn: set[str] = set()  # names of functions
+        self._searched = False  # a search of tools is missing, so that no deferred tool could be found
+        self._hosted: dict[str, ToolDefinition] = {}  # tools that run at the gateway, by namespace
+        self._offered = OfferedMessageTools()
+
+    def offered(self) -> OfferedMessageTools:
+        """Return the tools, once all definitions and changes are read."""
+        for server in self._toolsets.hosted():
+            if not self._host(server.definition, server.name):
+                self._ledger.add("dropped", server.subject)
+        tools = [tool for name, tool in self._functions.items() if name not in self._withdrawn]
+        if self._searched and any(tool.deferred for tool in tools):
+            self._ledger.add("emulated", "defer_loading")
+            tools = [replace(tool, deferred=False) for tool in tools]
+        self._offered.tools += tools
+        return self._offered
 
     def read(self, definition: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         """Read one definition.  Raise BadRequest for an invalid one."""
@@ -133,36 +158,45 @@ class _ToolReader:
         name = _DATED.sub("", type)
         if type == "custom":
             _CUSTOM(definition, param)
-            self._add(self._function(definition), param)
+            report_unknown(definition, _OF_CUSTOM, "tools", self._ledger)
+            self._add(self._function(definition), param, deferred=bool(definition.get("defer_loading")))
         elif typed := TYPED_TOOLS.get(type):
             _TYPED(definition, param)
             self._ledger.add("translated", f"tools.{name}")
             self._add(typed.function(definition), param)
         elif type == "mcp_toolset":
-            _TOOLSET(definition, param)
-            self._toolsets[definition["mcp_server_name"]] = definition
+            self._toolsets.add(definition, param)
         elif name in _SERVER_TYPES:
             _SERVER(definition, param)
             self._read_server_tool(name, definition)
         else:
             raise unknown_tag(type, param, _TAGS)
 
-    def read_server(self, server: ToolDefinition) -> None:
-        """Read an MCP server, with the tools of it that the client allows."""
-        hosted = {"type": "mcp", "server_label": server["name"], "server_url": server["url"]}
-        if token := server.get("authorization_token"):
-            hosted["authorization"] = token
-        allowed = self._allowed(server)
-        more = {} if allowed is None else {"allowed_tools": allowed}
-        if not self._host({**hosted, "require_approval": "never", **more}, server["name"]):
-            self._ledger.add("dropped", "mcp_servers")
+    def apply(self, change: ToolChange) -> None:
+        """Add or withdraw a tool; a change of a tool that is not a function or of an MCP server is dropped."""
+        if not self._changed(change.tool, change.param, adds=change.adds):
+            self._ledger.add("dropped", change.block)
 
-    def _add(self, function: ToolDefinition, param: str) -> None:
+    def _changed(self, tool: ToolDefinition, param: str, *, adds: bool) -> bool:
+        """Return True if the tool is known, and is available or withdrawn now."""
+        match tool["type"]:
+            case "tool_definition":
+                self._functions.pop(str(tool["definition"].get("name")), None)
+                self._withdrawn.discard(str(tool["definition"].get("name")))
+                self.read(tool["definition"], f"{param}.definition")
+                return True
+            case "mcp_tool_reference":
+                return self._toolsets.change_tool(tool["server_name"], tool["name"], available=adds)
+            case "mcp_toolset_reference":
+                return self._toolsets.change_server(tool["server_name"], available=adds)
+        (self._withdrawn.discard if adds else self._withdrawn.add)(tool["name"])
+        return tool["name"] in self._functions
+
+    def _add(self, function: ToolDefinition, param: str, *, deferred: bool = False) -> None:
         name = function["name"]
-        if name in self._names:
+        if name in self._functions:
             raise refused("Tool names must be unique.", f"{param}.name")
-        self._names.add(name)
-        self.offered.tools.append(Tool(name, function))
+        self._functions[name] = Tool(name, function, deferred=deferred)
 
     def _function(self, definition: ToolDefinition) -> ToolDefinition:
         function = {"name": definition["name"], "parameters": definition["input_schema"]}
@@ -170,8 +204,6 @@ class _ToolReader:
         if examples := definition.get("input_examples"):
             self._ledger.add("translated", "tools.input_examples")
             described = f"{described or ''}\n\nExamples of input: {json.encode(examples).decode()}".strip()
-        if definition.get("defer_loading"):
-            self._ledger.add("emulated", "defer_loading")
         if described is not None:
             function["description"] = described
         if definition.get("strict") is not None:
@@ -179,42 +211,33 @@ class _ToolReader:
         return function
 
     def _read_server_tool(self, type: str, definition: ToolDefinition) -> None:
-        name = definition.get("name") or type
-        if type not in (_WEB, "web_fetch") or not self._host(_web_search(definition), name):
+        name, hosted = definition.get("name") or type, _web_search(definition)
+        if type not in (_WEB, "web_fetch") or not self._host(hosted, name):
             self._ledger.add("dropped", f"tools.{type}")
-            self.offered.dropped.add(name)
+            self._offered.dropped.add(name)
+            self._searched = self._searched or type.startswith(_TOOL_SEARCH)
             return
-        if definition.get("blocked_domains"):
-            self._ledger.add("dropped", f"tools.{type}.blocked_domains")
+        first = self._hosted[namespace_of(hosted)]
+        for member in ("filters", "user_location"):
+            if member in hosted and hosted[member] != first.get(member):
+                self._ledger.add("dropped", f"tools.{type}.{member}")
         if most := definition.get("max_uses"):
-            self.offered.max_uses = most + (self.offered.max_uses or 0)
+            self._offered.max_uses[_WEB] = most + self._offered.max_uses.get(_WEB, 0)
 
     def _host(self, hosted: ToolDefinition, name: str) -> bool:
-        """Return True if the gateway runs the tool; one definition serves searches and pages."""
+        """Return True if the gateway runs the tool; the first definition serves searches and pages."""
         if not self._runs(hosted):
             return False
         place = namespace_of(hosted)
-        if place not in self._places:
-            self._places.add(place)
-            self.offered.hosted.append(hosted)
-        self.offered.names[name] = ToolName("", place)
+        if place not in self._hosted:
+            self._hosted[place] = hosted
+            self._offered.hosted.append(hosted)
+        self._offered.names[name] = ToolName("", place)
         return True
-
-    def _allowed(self, server: ToolDefinition) -> list[str] | None:
-        """Return the tools of a server that the model may use; None: all."""
-        toolset = self._toolsets.get(server["name"], {})
-        configs = toolset.get("configs") or {}
-        off = [name for name, config in configs.items() if isinstance(config, dict) and config.get("enabled") is False]
-        if (toolset.get("default_config") or {}).get("enabled") is False:
-            return [name for name in configs if name not in off]
-        if off:
-            self._ledger.add("dropped", "tools.mcp_toolset.configs")
-        allowed: list[str] | None = (server.get("tool_configuration") or {}).get("allowed_tools")
-        return allowed
 
 
 def _web_search(definition: ToolDefinition) -> ToolDefinition:
-    filters = {"allowed_domains": definition["allowed_domains"]} if definition.get("allowed_domains") else {}
+    filters = {name: definition[name] for name in _SERVED if definition.get(name)}
     where = definition.get("user_location") or {}
     location = {name: where[name] for name in ("city", "country", "region", "timezone") if where.get(name)}
     return {

@@ -108,7 +108,7 @@ class ResponseBuilder:
 
     def _text(self, e: ev.TextDelta) -> None:
         if type(self._open) is MessageItem:
-            self._say(self._open, e)
+            self._open.text(e.text, logprobs=e.logprobs if self._params.logprobs else ())
         elif e.text.strip():
             self._begin_text(e)
         else:
@@ -118,15 +118,9 @@ class ResponseBuilder:
         """Return the message, after adding the white space that was held back."""
         message = self._message()
         for e in (*self._blank, *texts):
-            self._say(message, e)
+            message.text(e.text, logprobs=e.logprobs if self._params.logprobs else ())
         self._blank.clear()
         return message
-
-    def _say(self, message: MessageItem, e: ev.TextDelta) -> None:
-        if e.logprobs and self._params.logprobs:
-            message.add_with_logprobs(e.text, e.logprobs)
-        else:
-            message.text(e.text)
 
     def _end_text(self) -> None:
         """Add white space that was held back: at the end of a response it counts as text."""

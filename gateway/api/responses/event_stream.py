@@ -57,14 +57,11 @@ class EventWriter:
 
         more: further members of each, encoded with a comma in front.
         """
-        before, after, end, pad = like.before, like.after, more + _END, self._pad
-        numbered = zip(texts, self._numbers, strict=False)
-        if pad is None:
-            self._out += [b"%b%d%b%b%b" % (before, number, after, encode(text), end) for text, number in numbered]
-            return
-        for text, number in numbered:
-            padding = b',"obfuscation":%b' % encode(pad())
-            self._out.append(b"%b%d%b%b%b%b%b" % (before, number, after, encode(text), more, padding, _END))
+        before, after, pad, end = like.before, like.after, self._pad, more + _END
+        for text, number in zip(texts, self._numbers, strict=False):
+            if pad:
+                end = b'%b,"obfuscation":%b%b' % (more, encode(pad()), _END)
+            self._out.append(b"%b%d%b%b%b" % (before, number, after, encode(text), end))
 
     def take(self) -> bytes:
         """Return the frames written since the last call."""

@@ -131,9 +131,10 @@ def _refuse(part: ContentPart, param: str, name: str, instead: str) -> None:
         raise BadRequest(message, code="unsupported_value", param=f"{param}.{name}")
 
 
-_TEXTS = {name: _text("text") for name in ("input_text", "output_text", "text", "summary_text", "reasoning_text")}
-SPOKEN: Mapping[str, PartConverter] = {**_TEXTS, "refusal": _text("refusal")}
-OUTPUT: Mapping[str, PartConverter] = {**_TEXTS, "input_image": _image, "input_file": _file}
+# The types of parts that are only a text.
+TEXTS = {name: _text("text") for name in ("input_text", "output_text", "text", "summary_text", "reasoning_text")}
+SPOKEN: Mapping[str, PartConverter] = {**TEXTS, "refusal": _text("refusal")}
+OUTPUT: Mapping[str, PartConverter] = {**TEXTS, "input_image": _image, "input_file": _file}
 MESSAGE: Mapping[str, PartConverter] = {
     **OUTPUT,
     "input_audio": _audio,

@@ -21,7 +21,7 @@ from gateway.api.validation import (
     wrong_value,
 )
 from gateway.errors import BadRequest, NotFound
-from gateway.request import ApprovedToolCall, Message
+from gateway.request import ApprovedToolCall, EncodedPast, Message
 
 __all__ = [
     "HistoryRules",
@@ -30,6 +30,7 @@ __all__ = [
     "ends_with_compaction_trigger",
     "read_excerpt",
     "read_input",
+    "read_known_item",
     "referenced_ids",
     "resolve_references",
 ]
@@ -55,19 +56,25 @@ class InputMessages(Struct, frozen=True):
 
 
 def read_input(
-    input: str | list[Any], instructions: str | list[Any] | None, before: Sequence[Item], rules: HistoryRules
+    input: str | list[Any],
+    instructions: str | list[Any] | None,
+    before: Sequence[Item],
+    rules: HistoryRules,
+    past: EncodedPast | None = None,
 ) -> InputMessages:
     """Convert an input.  Raise BadRequest, or NotFound for an unknown reference, if the API does not allow it.
 
-    before: the stored items that the input continues.
+    before: the stored items that the input continues; past: their messages, if they are encoded already.
     """
     chat, new_history = History(rules), History(rules)
     _read(chat, instructions or [], "instructions", role="system")
     for item in before:
-        _read_known(new_history, item)
+        read_known_item(new_history, item)
     new_history.close_approved_calls()
     _read(new_history, input, "input", role="user")
-    messages = new_history.messages()
+    if past:
+        rules.ledger.put(past.warnings)
+    messages = [*(past.stand_ins if past else ()), *new_history.messages()]
     if not messages:
         raise missing_parameter("input")
     tools, settings = [*chat.tools, *new_history.tools], {**chat.settings, **new_history.settings}
@@ -120,8 +127,16 @@ def _read_item(past: History, item: Item, param: str) -> None:
         raise wrong_value(type, param, ITEMS)
 
 
-def _read_known(past: History, item: Item) -> None:
-    """Read a stored item, which was checked when it arrived."""
+def read_known_item(past: History, item: Item) -> None:
+    """Read a stored item, which was checked when it arrived.  Most are messages with one text."""
+    content = item.get("content") if item.get("type") == "message" else None
+    if type(content) is list and len(content) == 1 and content[0]["type"] in history.TEXTS:
+        text = content[0]["text"]
+        if item["role"] == "assistant":
+            past.say(text)
+        else:
+            past.add({"role": item["role"], "content": text})
+        return
     row = ITEMS.get(item.get("type", "message"))
     (row.read if row else input_calls.dropped_item)(past, item, "input")
 

@@ -151,15 +151,7 @@ def _say(message: MessageItem, event: JsonObject) -> None:
         case {"part": {"type": "refusal"}} | {"type": "response.refusal.delta"}:
             message.add_refusal(event.get("delta", ""))
         case _:
-            _say_text(message, event)
-
-
-def _say_text(message: MessageItem, event: JsonObject) -> None:
-    text = event.get("delta", "")
-    if data := event.get("logprobs"):
-        message.add_with_logprobs(text, tuple(map(_logprob, data)))
-    else:
-        message.text(text)
+            message.text(event.get("delta", ""), logprobs=tuple(map(_logprob, event.get("logprobs") or ())))
 
 
 def _logprob(data: JsonObject) -> Logprob:

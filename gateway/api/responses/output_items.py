@@ -113,14 +113,13 @@ class OutputTextPart(OutputPart):
         self._annotations: list[JsonObject] = []
         super().__init__(frames, at, index)
 
-    def text(self, *texts: str) -> None:
-        """Add texts without log-probabilities."""
-        self.delta(*texts, more=b',"logprobs":[]')
-
-    def add_with_logprobs(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
-        """Add a text with its log-probabilities."""
+    def text(self, *texts: str, logprobs: tuple[Logprob, ...] = ()) -> None:
+        """Add texts; log-probabilities are those of a single text."""
+        if not logprobs:
+            self.delta(*texts, more=b',"logprobs":[]')
+            return
         self._logprobs += logprobs
-        self.delta(text, more=b',"logprobs":' + encode(event_logprobs(logprobs)))
+        self.delta(*texts, more=b',"logprobs":' + encode(event_logprobs(logprobs)))
 
     def annotate(self, annotation: JsonObject) -> None:
         """Add an annotation."""
@@ -266,13 +265,9 @@ class MessageItem(OutputItem):
         self._part: OutputPart | None = None
         self._parts: list[JsonObject] = []  # ended parts
 
-    def text(self, *texts: str) -> None:
-        """Add texts without log-probabilities."""
-        self._in(OutputTextPart).text(*texts)
-
-    def add_with_logprobs(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
-        """Add a text with its log-probabilities."""
-        self._in(OutputTextPart).add_with_logprobs(text, logprobs)
+    def text(self, *texts: str, logprobs: tuple[Logprob, ...] = ()) -> None:
+        """Add texts; log-probabilities are those of a single text."""
+        self._in(OutputTextPart).text(*texts, logprobs=logprobs)
 
     def annotate(self, annotation: JsonObject) -> None:
         """Add an annotation of the text."""

@@ -73,12 +73,16 @@ class BuiltinToolParams(Struct, frozen=True):
     lists: the tools that MCP servers listed before, by server label.
     approved: tool calls that may be made now.
     max_calls: the maximum of tool calls; None if the client set none.
+    max_uses: the maximum of calls by the namespace of the tools; beyond it, the model is told that a call failed.
+    pauses: the client goes on with another request at the operator's limits.
     """
 
     definitions: tuple[dict[str, Any], ...] = ()
     lists: Mapping[str, list[dict[str, Any]]] = {}
     approved: tuple[ApprovedToolCall, ...] = ()
     max_calls: int | None = None
+    max_uses: Mapping[str, int] = {}
+    pauses: bool = False
 
 
 class ResponseParams(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from gateway.api.responses.stored_items import OFFERING
 from gateway.api.responses.tool_choice import parse_tool_choice
 from gateway.api.responses.tools import BuiltinToolFilter, no_builtin_tools, parse_tools, tools_echo
 from gateway.api.validation import check_stream_options
-from gateway.request import Request, StoredReasoning, are_large
+from gateway.request import EncodedPast, Request, StoredReasoning, are_large
 from gateway.warnings import Warnings
 
 _DEFAULTS: dict[str, Any] = {
@@ -84,12 +84,14 @@ class ParseSettings(Struct, frozen=True):
     open: decrypts `encrypted_content`; None if the gateway did not encrypt it.
     repair_dangling_calls: a tool call without an output gets one, instead of an error.
     runs: returns True for a built-in tool that runs at the gateway; None: none does.
+    keeps_body: some backend speaks the Messages API, and may get the body of a message as it is.
     """
 
     open: Callable[[str], StoredReasoning | None]
     min_output_tokens: int = 16
     repair_dangling_calls: bool = False
     runs: BuiltinToolFilter | None = None
+    keeps_body: bool = False
 
 
 class ResponseDraft(Struct, frozen=True):
@@ -113,10 +115,14 @@ class ResponseDraft(Struct, frozen=True):
 
 
 class InputContext(Struct, frozen=True):
-    """Stored items: `before` is the history of the input, `items` are the ones that the input refers to."""
+    """Stored items: `before` is the history of the input, `items` are the ones that the input refers to.
+
+    past: the history, if it is encoded already; `before` is empty then.
+    """
 
     before: Sequence[Item] = ()
     items: Mapping[str, Item] = {}
+    past: EncodedPast | None = None
 
 
 def draft_response(body: dict[str, Any], settings: ParseSettings) -> ResponseDraft:
@@ -205,6 +211,7 @@ def _request(
         generates=generates,
         large=are_large(messages.messages),
         rest=_rest(body, messages.settings, ledger),
+        past=context.past,
     )
     return request, hosted
 
@@ -232,7 +239,7 @@ def _conversation(
     all_turns = (body.get("reasoning") or {}).get("context") == "all_turns"
     repair, approves = settings.repair_dangling_calls, settings.runs is not None
     rules = HistoryRules(settings.open, ledger, body["model"], all_turns, repair, context.items, approves)
-    messages = read_input(input, instructions, context.before, rules)
+    messages = read_input(input, instructions, context.before, rules, context.past)
     REASONING(messages.settings.get("reasoning", {}), "input")
     TEXT(messages.settings.get("text", {}), "input")
     return messages

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from gateway.backends.field_rules import OPENAI
 from gateway.backends.kind import Kind
-from gateway.backends.kinds import llamacpp, lmstudio, ollama, sglang, transformers, vllm
+from gateway.backends.kinds import anthropic, llamacpp, lmstudio, ollama, sglang, transformers, vllm
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
@@ -16,5 +16,6 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "lmstudio": lmstudio.KIND,
         "sglang": sglang.KIND,
         "transformers": transformers.KIND,
+        "anthropic": anthropic.KIND,
     }
 )

@@ -76,4 +76,5 @@ KIND = Kind(
     counts_one=True,
     chances_whole=True,
     parts=parts_passed("image_url", "input_audio", "input_video", "video_url"),
+    program="`llama-server`",
 )  # fmt: skip

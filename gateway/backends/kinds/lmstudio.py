@@ -47,4 +47,5 @@ KIND = Kind(
     takes_openings=True,
     parses=True,
     parts=parts_passed("image_url"),
+    program="`lms server`",
 )

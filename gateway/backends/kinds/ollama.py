@@ -47,4 +47,5 @@ KIND = Kind(
     reasoning="thinking",
     parses=True,
     continues=True,
+    program="`ollama serve`",
 )  # fmt: skip

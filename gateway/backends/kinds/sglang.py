@@ -46,4 +46,5 @@ KIND = Kind(
         input_audio=TranslatedRule("`audio_url`", _as_audio_url),
     ),
     fetches=True,
+    program="`sglang.launch_server`",
 )  # fmt: skip

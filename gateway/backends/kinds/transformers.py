@@ -57,4 +57,5 @@ KIND = Kind(
     names=False,
     keeps_stops=True,
     parts=parts_passed("audio_url", "image_url", "input_audio", "video_url"),
+    program="`transformers serve`",
 )

@@ -29,4 +29,6 @@ KIND = Kind(
         "tool_reference", "video_embeds", "video_url"
     ),
     fetches=True,
+    program="`vllm serve`",
+    defers=True,
 )  # fmt: skip

@@ -4,10 +4,11 @@ There is one tolerant decoder for all of them, so that no member has two meaning
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import repeat
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
-from msgspec import DecodeError, Raw, Struct, field, json
+from msgspec import DecodeError, Raw, json
 
 from gateway.backends.openai import unknown_fields, wire
 from gateway.backends.openai.error_mapping import problem_from_error_object
@@ -57,11 +58,13 @@ _decode = json.Decoder(wire.WireChunk).decode
 _decode_plain = json.Decoder(wire.PlainChunk).decode
 _part = json.Decoder(wire.WirePart | str).decode
 _NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # for each choice
+NO_CHOICE = Problem(502, "The backend's response is not a chat completion: it has no choices.", "upstream_error")
 NO_MESSAGE = Problem(502, "The backend's response is not a chat completion: a choice has no message.", "upstream_error")
 _TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # part types without media
 
 
-class ChatDecoder(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class ChatDecoder:
     """Decode the payloads of one response to raw events.
 
     n: the number of choices in the request.  The decoder drops further ones; a single choice has index 0, whatever
@@ -78,13 +81,13 @@ class ChatDecoder(Struct, eq=False):
     n: int = 1
     _wanted: Set[str] = frozenset()
     _tops: int | None = None
-    _places: dict[int, int | None] = {}  # the backend's index → ours
+    _places: dict[int, int | None] = field(default_factory=dict)  # the backend's index → ours
     _total: UsageTotal = field(default_factory=UsageTotal)
     _template: RepeatedChunkDecoder = field(default_factory=RepeatedChunkDecoder)
-    _unsigned: dict[int, list[str]] = {}  # by choice: the reasoning since its last signature
-    _passed: dict[tuple[int | None, str], bytes] = {}
-    _met: set[int] = set()  # choices with a message so far, even an empty one
-    _customs: dict[int, int] = {}  # by choice: the key of its open custom call
+    _unsigned: dict[int, list[str]] = field(default_factory=dict)  # by choice: the reasoning since its last signature
+    _passed: dict[tuple[int | None, str], bytes] = field(default_factory=dict)
+    _met: set[int] = field(default_factory=set)  # choices with a message so far, even an empty one
+    _customs: dict[int, int] = field(default_factory=dict)  # by choice: the key of its open custom call
     _plain: bool = True  # all chunks so far had only members that are read
     _halves: Halves | None = None
     _contents: Contents | None = None  # set once there is reasoning
@@ -94,6 +97,9 @@ class ChatDecoder(Struct, eq=False):
     written: int = 0
     counted: Usage | None = None
     done: bool = False
+
+    form: ClassVar[str] = "chat completion"  # what the payloads are, in errors
+    nothing: ClassVar[Problem] = NO_CHOICE  # of a response without any choice
 
     @property
     def decoded_characters(self) -> int:
@@ -130,6 +136,11 @@ class ChatDecoder(Struct, eq=False):
             return events
 
         return read_one
+
+    @property
+    def estimates_reasoning(self) -> bool:
+        """Return True if the client gets an estimate of reasoning tokens that the backend does not count."""
+        return True
 
     @property
     def unlikely(self) -> bool:
@@ -179,7 +190,7 @@ class ChatDecoder(Struct, eq=False):
             try:
                 return decode(self._halves.mended(payload))
             except (DecodeError, RecursionError) as problem:
-                message = f"The backend sent an invalid chat completion: {problem}."
+                message = f"The backend sent an invalid {self.form}: {problem}."
                 return Failure(Problem(502, message, "upstream_error"))
 
     def _remember(self, known: Sequence[Event]) -> None:

@@ -80,7 +80,9 @@ _CLIENTS_FAULT = re.compile(  # llama.cpp reports these with status 500
     re.IGNORECASE,
 )
 _NO_MODEL = {  # by status
-    404: re.compile(r"model\b.*\b(not found|does not exist|not loaded)|no such model|unknown model", re.IGNORECASE),
+    404: re.compile(
+        r"model\b.*\b(not found|does not exist|not loaded)|no such model|unknown model|^model: ", re.IGNORECASE
+    ),
     400: re.compile(r"^server is pinned to '", re.IGNORECASE),  # transformers
 }
 _PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # a list index, as Pydantic writes it
@@ -124,11 +126,14 @@ def problem_from_status(status: int, body: bytes) -> Problem:
     return _mapped(status, _message(data) or _UNREADABLE.format(status), _word(data), _param(data))
 
 
-def problem_from_error_object(error: object) -> Problem:
-    """Return the Problem for an error object in a response with status 200, whole or streamed."""
+def problem_from_error_object(error: object, known: int | None = None) -> Problem:
+    """Return the Problem for an error object in a response with status 200, whole or streamed.
+
+    known: the status that follows from the error's type; None: only its code may be one.
+    """
     inner = _inner(error)
     code = inner.get("code") if isinstance(inner, dict) else None
-    status = code if isinstance(code, int) and 400 <= code < 600 else 500
+    status = known or (code if isinstance(code, int) and 400 <= code < 600 else 500)
     return _mapped(
         status, _message(error) or "The backend reported an error without a message.", _word(error), _param(error)
     )
@@ -168,6 +173,7 @@ def _by_status(status: int, message: str) -> Problem:
         501: Problem(400, message, "unsupported_value"),
         503: Problem(503, message, "model_loading" if loading else "server_is_overloaded"),
         504: Problem(504, message, "upstream_timeout"),
+        529: Problem(503, message, "server_is_overloaded"),  # Anthropic
     }
     return fixed.get(status, Problem(502, message, "upstream_error"))
 

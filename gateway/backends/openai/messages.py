@@ -26,12 +26,12 @@ def split_media_from_tool_results(items: Sequence[Message], ledger: Warnings) ->
 
     Plain texts have been joined before, so a content that is still a list has more than text.
     """
-    if not any([isinstance(message["content"], list) for message in items if message["role"] == "tool"]):
+    if not any([_has_media(message) for message in items]):
         return [*items]
     apart: list[Message] = []
     media: list[dict[str, Any]] = []
     for message in items:
-        if message["role"] == "tool" and isinstance(message["content"], list):
+        if _has_media(message):
             apart.append({**message, "content": _numbered(message["content"], media)})
             continue
         if message["role"] != "tool" and media:
@@ -50,7 +50,7 @@ def alternate_roles(items: Sequence[Message], ledger: Warnings) -> list[Message]
     Before the next turn, each tool call gets an output.
     """
     runs: list[list[Message]] = []
-    for message in _answered(items, ledger):
+    for message in with_missing_results(items, ledger):
         role, before = message["role"], runs[-1][0]["role"] if runs else "system"
         if role == before and role in ("user", "assistant"):
             runs[-1].append(message)
@@ -74,7 +74,7 @@ def merge_trailing_assistant(items: Sequence[Message], ledger: Warnings) -> list
     """
     *most, last = items
     if last.get("tool_calls"):
-        return [*most, *_answered([last], ledger)]
+        return [*most, *with_missing_results([last], ledger)]
     if last["role"] == "assistant" and most and most[-1]["role"] == "assistant":
         ledger.add("translated", "messages")
         return [*most, {"role": "user", "content": ""}, last]
@@ -92,7 +92,7 @@ def text_part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _answered(items: Sequence[Message], ledger: Warnings) -> list[Message]:
+def with_missing_results(items: Sequence[Message], ledger: Warnings) -> list[Message]:
     """Return the messages with an output for each call that has none, behind the outputs of the other calls."""
     given = {message["tool_call_id"] for message in items if message["role"] == "tool"}
     turns: list[Message] = []
@@ -107,6 +107,16 @@ def _answered(items: Sequence[Message], ledger: Warnings) -> list[Message]:
     if len(turns) > len(items):
         ledger.add("repaired", "messages.tool_calls")
     return turns
+
+
+def _has_media(message: Message) -> bool:
+    """Return True for a tool output with parts that do not belong there; references to tools do."""
+    content = message.get("content")
+    return (
+        message["role"] == "tool"
+        and isinstance(content, list)
+        and any(part["type"] not in ("text", "tool_reference") for part in content)
+    )
 
 
 def _numbered(parts: Sequence[dict[str, Any]], media: list[dict[str, Any]]) -> str:
@@ -163,6 +173,7 @@ class MessagePolicy(Struct, frozen=True):
     continues: the server continues a last message of the assistant.  It accepts only one such message, without calls.
     calls_alone: the server ignores the text of a message that has calls.
     names: the server uses the `name` of a message.
+    lists: the server accepts lists of parts, also in the output of tools.
     """
 
     developer: Literal["system", "native"] = "system"
@@ -172,6 +183,7 @@ class MessagePolicy(Struct, frozen=True):
     continues: bool = False
     calls_alone: bool = False
     names: bool = True
+    lists: bool = False
 
 
 def convert_messages(items: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
@@ -184,7 +196,7 @@ def order_messages(given: list[Message], policy: MessagePolicy, ledger: Warnings
     roles = [message["role"] for message in given]
     if not _LEADING.isdisjoint(roles[1:]):
         given = _led(given, policy, ledger)
-    if "tool" in roles:
+    if "tool" in roles and not policy.lists:
         given = split_media_from_tool_results(given, ledger)
     if policy.continues:
         given = merge_trailing_assistant(given, ledger)
@@ -211,7 +223,8 @@ def _message(message: Message, policy: MessagePolicy, ledger: Warnings) -> Messa
         ledger.add("dropped", "messages.name")
         message = _without(_NAME, message)
     if isinstance(content, list):
-        message = {**message, "content": _content(content, "" if role == "assistant" else "\n")}
+        glue = None if policy.lists else "" if role == "assistant" else "\n"
+        message = {**message, "content": _content(content, glue)}
     if role == "developer" and policy.developer == "system":
         return {**message, "role": "system"}
     if role == "assistant":
@@ -219,9 +232,9 @@ def _message(message: Message, policy: MessagePolicy, ledger: Warnings) -> Messa
     return message
 
 
-def _content(parts: list[dict[str, Any]], glue: str) -> object:
-    """Join text parts to one text, as some servers and templates accept no list."""
-    if all(part["type"] in _TEXTS for part in parts):
+def _content(parts: list[dict[str, Any]], glue: str | None) -> object:
+    """Join text parts to one text, as some servers and templates accept no list.  glue: None to keep them."""
+    if glue is not None and all(part["type"] in _TEXTS for part in parts):
         return glue.join(map(_text, parts))
     return [_part(part) for part in parts]
 

@@ -1,11 +1,12 @@
 """Decode chunks that differ from the previous one in a single string only, without decoding the rest again."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import ClassVar, Protocol
 
-from msgspec import DecodeError, Struct, json
+from msgspec import DecodeError, json
 
 from gateway.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta
 
@@ -25,7 +26,8 @@ class FrameDelimiters(Protocol):
     ending: ClassVar[bytes]
 
 
-class RepeatedChunkDecoder(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class RepeatedChunkDecoder:
     """Decode payloads by the bytes around the one string of a payload that was decoded to one event.
 
     A payload with the same bytes around another string is the same JSON except for that string.  So it means the same
@@ -50,6 +52,8 @@ class RepeatedChunkDecoder(Struct, eq=False):
     _opened: bytes = b""
     _closed: bytes = b""
     _between: bytes = b""
+    _line: bytes = b""  # the last line of `_opened`, which may have others before it
+    _lead: int = 0  # the number of these
     _event: Callable[[str], RepeatableEvent] | None = None
     _lessons: int = 0
     decoded_characters: int = 0
@@ -108,6 +112,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
         if not self._between:
             self._opened, self._closed = around.opening + self._before + b'"', b'"' + self._after + around.ending
             self._between = self._closed + self._opened
+            self._lead, self._line = around.opening.count(b"\n"), self._opened[around.opening.rfind(b"\n") + 1 :]
         if not data.startswith(self._opened, at):
             return [], at
         try:
@@ -135,8 +140,8 @@ class RepeatedChunkDecoder(Struct, eq=False):
         last = data.rfind(self._closed, at, at + _WINDOW)
         if last < 0:
             return [], at
-        begins, ends = len(self._opened), step - len(self._closed)
-        lines = data[at : last + len(self._closed)].split(b"\n")[:-step:step]
+        begins, ends, lead = len(self._line), step - len(self._closed), self._lead
+        lines = data[at : last + len(self._closed)].split(b"\n")[lead : -step : lead + step]
         for alike in (lines, takewhile(partial(self._looks_alike, len(self._closed) - step), lines)):
             strings = [line[begins:ends] for line in alike]
             written = self._opened + self._between.join(strings) + self._closed
@@ -146,7 +151,7 @@ class RepeatedChunkDecoder(Struct, eq=False):
 
     def _looks_alike(self, size: int, line: bytes) -> bool:
         """Return True if a line begins and ends like this form."""
-        return line.startswith(self._opened) and line.endswith(self._closed[:size])
+        return line.startswith(self._line) and line.endswith(self._closed[:size])
 
     def train(self, payload: bytes, events: list[Event], decode: Callable[[bytes], list[Event]]) -> None:
         """Learn the form of a payload that was decoded to these events.

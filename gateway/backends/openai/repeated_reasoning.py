@@ -4,8 +4,7 @@ llama.cpp does so with `--reasoning-format deepseek-legacy`.  Both may come in p
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-from msgspec import Struct
+from dataclasses import dataclass, field
 
 from gateway.events import Event, Finish, TextDelta, ToolCallStart
 from gateway.warnings import Warnings
@@ -22,7 +21,8 @@ _TAGS = (
 _LONGEST = 4096  # characters of white space before a tag; also those by which the content may be ahead of the field
 
 
-class _Beginning(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class _Beginning:
     """Hold the beginning of a content while it may repeat the reasoning, apart from white space.
 
     _thought: the pieces of the reasoning; the decoder appends more as they come.
@@ -31,7 +31,7 @@ class _Beginning(Struct, eq=False):
     """
 
     _thought: Sequence[str]
-    _held: list[TextDelta] = []
+    _held: list[TextDelta] = field(default_factory=list)
     _buffer: str = ""  # text that has not been compared yet
     _end: str = ""  # the closing tag, once the opening tag has come
     _next: int = 0  # index of the piece after the one being compared
@@ -115,13 +115,14 @@ class _Beginning(Struct, eq=False):
         return not self._ahead and not self._more()
 
 
-class Contents(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Contents:
     """The contents of the choices that have reasoning.  `_thoughts`: the pieces of the reasoning, by choice."""
 
     _ledger: Warnings
     _thoughts: Mapping[int, Sequence[str]]
-    _beginnings: dict[int, _Beginning] = {}
-    _over: set[int] = set()  # choices whose content passes unchanged
+    _beginnings: dict[int, _Beginning] = field(default_factory=dict)
+    _over: set[int] = field(default_factory=set)  # choices whose content passes unchanged
 
     @property
     def due(self) -> bool:

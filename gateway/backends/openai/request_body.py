@@ -6,7 +6,7 @@ Fields that the kind does not support become warnings.
 from collections.abc import Set
 from typing import Any
 
-from msgspec import Struct, json
+from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
 from gateway.backends import Kind
@@ -17,7 +17,7 @@ from gateway.backends.openai.messages import MessagePolicy, convert_messages, or
 from gateway.backends.request_fields import convert_parts, request_fields
 from gateway.backends.services import CompletionsSupport
 from gateway.errors import BadRequest
-from gateway.request import Message, Request, Tool, ToolName
+from gateway.request import Message, Request, Tool, ToolName, replace_past
 from gateway.warnings import Warnings
 
 _encode = json.Encoder().encode
@@ -30,6 +30,8 @@ _EXTRAS = {  # a request field → the response fields beyond the API that it as
     "timings_per_token": ("timings",),
 }
 PATH = "/v1/completions"
+_CONTINUES = "continue_final_message"
+_OF_PREFILL = (_CONTINUES, "add_generation_prompt")
 
 
 class BodyTarget(Struct, frozen=True):
@@ -40,6 +42,7 @@ class BodyTarget(Struct, frozen=True):
     special: the tags in the model's text are special tokens.
     thinks: the model accepts a reasoning effort, as far as is known.
     prompted: the messages describe the tools, and the server is sent none.
+    caches: the gateway sets points of the prompt cache.
     """
 
     model: str
@@ -49,6 +52,7 @@ class BodyTarget(Struct, frozen=True):
     special: bool = False
     thinks: bool = True
     prompted: bool = False
+    caches: bool = False
 
     @property
     def cannot_force_tools(self) -> bool:
@@ -65,16 +69,19 @@ def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: War
     Raises BadRequest for message parts that the kind does not accept.
     """
     kind = target.kind
+    messages: list[Any] = upstream_messages(request, target, ledger)
+    if request.past:
+        messages = replace_past(messages, [Raw(request.past.messages)])
     fields: dict[str, Any] = {
         "model": target.model,
-        "messages": upstream_messages(request, target, ledger),
+        "messages": messages,
         "stream": request.stream,
     }
     if target.special:
         fields |= kind.raw
     fields |= request_fields(request, kind, known, ledger)
     if request.tools:
-        fields |= _tools(request, target)
+        fields |= _tools(request, target, ledger)
     if kind.counts_one and request.n > 1 and not request.stream:
         ledger.add("estimated", "usage")
     return encoded(fields) if request.large else _encode(fields)
@@ -112,11 +119,14 @@ def upstream_messages(request: Request, target: BodyTarget, ledger: Warnings) ->
     return items
 
 
-def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]:
-    """Return the tools that may be called.
+def upstream_tools(request: Request, target: BodyTarget, ledger: Warnings) -> list[dict[str, Any]]:
+    """Return the tools that may be called; deferred ones are offered at once if the server does not know such tools.
 
     If one tool is forced and the server does not accept its name, return only that tool.
     """
+    defers = target.kind.defers and not target.prompted
+    if not defers and any([tool.deferred for tool in request.callable_tools]):
+        ledger.add("emulated", "defer_loading")
     if target.prompted:
         return []
     choice, can_force = (
@@ -124,10 +134,10 @@ def upstream_tools(request: Request, target: BodyTarget) -> list[dict[str, Any]]
         target.kind.fields["tool_choice"] == PASSED and not target.cannot_force_tools,
     )
     only = choice.name if isinstance(choice, ToolName) and not can_force else None
-    return [_offer(tool) for tool in request.callable_tools if only in (None, tool.name)]
+    return [_offer(tool, defers=defers) for tool in request.callable_tools if only in (None, tool.name)]
 
 
-def _offer(tool: Tool) -> dict[str, Any]:
+def _offer(tool: Tool, *, defers: bool) -> dict[str, Any]:
     """Return the definition of a tool as the strictest servers and templates need it.
 
     llama.cpp and SGLang reject null members, and templates read the parameters of every tool.
@@ -137,12 +147,14 @@ def _offer(tool: Tool) -> dict[str, Any]:
         fields = {name: value for name, value in fields.items() if value is not None}
     if not fields.get("parameters"):
         fields["parameters"] = _NO_PARAMETERS
+    if tool.deferred and defers:
+        fields["defer_loading"] = True
     return {"type": tool.kind, tool.kind: fields}
 
 
-def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
+def _tools(request: Request, target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
     """Return the tools and the tool choice.  With `none`, send no tools, as no backend then calls one."""
-    tools, choice = upstream_tools(request, target), _choice(request, target)
+    tools, choice = upstream_tools(request, target, ledger), _choice(request, target)
     return {"tools": tools} | ({"tool_choice": choice} if choice else {}) if tools else {}
 
 
@@ -183,6 +195,25 @@ def prefill_of(request: Request, kind: Kind) -> Prefill | None:
     text, thought = _text(last.get("content")), last.get("reasoning_content") or last.get("reasoning")
     echoed = (kind.echoes and not request.stream) or request.rest.get("echo") is True
     return Prefill(text or str(thought or ""), bool(thought) and not text, echoed)
+
+
+def fit_prefill(request: Request, kind: Kind, ledger: Warnings) -> Request:
+    """Return the request with the prefill that its API implies as the fields that the kind takes for it."""
+    if _CONTINUES not in request.own_fields or not request.rest.get(_CONTINUES):
+        return request
+    if not prefill_of(request, kind):
+        return without_prefill(request, ledger)
+    taken = [name for name in _OF_PREFILL if isinstance(field_rule(name, kind), PassedRule)]
+    rest = {name: value for name, value in request.rest.items() if name in taken or name not in _OF_PREFILL}
+    return replace(request, rest=rest)
+
+
+def without_prefill(request: Request, ledger: Warnings) -> Request:
+    """Return the request for a new message, with a warning if the client wants its last one to be continued."""
+    if request.rest.get(_CONTINUES) and request.messages[-1]["role"] == "assistant":
+        ledger.add("unenforced", "prefill" if _CONTINUES in request.own_fields else _CONTINUES)
+    rest = {name: value for name, value in request.rest.items() if name not in _OF_PREFILL}
+    return replace(request, fresh=True, rest=rest)
 
 
 def _text(content: object) -> str:

@@ -1,9 +1,12 @@
 """Read token counts under all names and types that servers use, or estimate them (see `events.Usage`)."""
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from json import JSONDecoder
 from typing import Any
 
-from msgspec import Struct
+from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from gateway.backends.openai.wire import LenientNumber, TokenDetails, WireChunk, WireUsage
@@ -14,6 +17,7 @@ from gateway.warnings import Warnings
 _NO_DETAILS = TokenDetails()
 _MAX = (1 << 53) - 1  # the largest integer that is exact in JavaScript
 CHARACTERS_PER_TOKEN = 4
+_USAGE = re.compile(r'"usage"\s*:\s*(?=\{)')
 
 
 def count_value(value: LenientNumber) -> int:
@@ -45,6 +49,18 @@ def usage_from_counts(counts: WireUsage) -> Usage | None:
     read = counts.prompt_tokens_details or counts.input_tokens_details
     cached, kept = _cache(counts, read or _NO_DETAILS)
     return Usage(prompt, completion, cached, count_value(reasoning) if reasoning else 0, kept)
+
+
+def usage_at_end(tail: bytes) -> Usage | None:
+    """Return the last usage in the end of a response, in JSON or events; None without one."""
+    text = tail.decode("utf-8", "replace")
+    for found in reversed([*_USAGE.finditer(text)]):
+        try:
+            counts, _ = JSONDecoder().raw_decode(text, found.end())
+            return usage_from_counts(convert(counts, WireUsage))
+        except (ValueError, ValidationError, RecursionError):
+            continue
+    return None
 
 
 def usage_from_timings(timings: Mapping[str, Any]) -> Usage | None:
@@ -92,7 +108,8 @@ def split_reasoning_tokens(usage: Usage, thought: int, value: int) -> Usage:
     return replace(usage, reasoning=min(-(-usage.completion * thought // max(value, thought)), usage.completion))
 
 
-class UsageTotal(Struct):
+@dataclass(slots=True)
+class UsageTotal:
     """Add up the usage that a server states per choice (llama.cpp with n > 1).
 
     A repeated statement replaces the one before.  A statement for one choice stands in a chunk of its own, after that

@@ -1,1 +1,1 @@
-"""Compile the response template of a model (docs/response_template.md) to a format."""
+"""Compile the response template of a model (docs/reference/response-template.md) to a format."""

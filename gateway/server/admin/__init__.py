@@ -2,6 +2,18 @@
 
 overview_model   the types of the document                            ← start here
 overview         the current document
-inspector        single requests, step by step, and their replay
+first_run        what to paste into clients before the first request
+api_docs         the description of the API as a page
+hour             the last hour in it
+backend_state    the state of a backend in words
+sparkline        the small charts of the overview
+exchange_list    the requests of all workers, filtered
+exchange         all that is known of one request
+exchange_times   its attempts and the parts of its output
+exchange_failure why it failed
+conversation     its messages and tools
+inspector        the steps of single requests, and their replay
+keys             the API keys of the store
+usage            what keys and models used
 routes           the pages and their JSON; assets/ and templates/ are beside it
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, ValidationError, json
 from msgspec.structs import replace
 
 from gateway import __version__
@@ -22,8 +22,7 @@ from gateway.errors import BadRequest, NotFound
 from gateway.formats import FORMATS, format_names
 from gateway.formats.markers import END_TOKENS
 from gateway.recording import (
-    EndEntry,
-    PreparedEntry,
+    RecordedResponse,
     Recording,
     RecordingEntry,
     RequestEntry,
@@ -43,46 +42,8 @@ _LONGEST = 1 << 18  # bytes shown of one entry
 _SIGN = re.compile(r'[<\[][^"{]{3,}')  # a marker that does not occur in ordinary text
 _TAG = re.compile(r"<[a-z_:]+>")  # a tag that has an end tag
 _SECONDS = 60
-_MAX = 1 << 18  # characters of a report
+_MAX = 2000  # lines of differences
 _NAME = "recording.jsonl"
-
-
-class ExchangeSummary(Struct, frozen=True):
-    """One request.
-
-    started: ISO 8601; live: it is still running and has no status; first_byte, duration: seconds since `started`.
-    ledger: the warnings; entries, bytes: the size of the recording; cut: the recording is incomplete.
-    """
-
-    id: str
-    started: str
-    endpoint: str
-    model: str
-    backend: str
-    format: str
-    live: bool
-    status: int | None
-    error: str | None
-    first_byte: float | None
-    duration: float
-    output_tokens: int | None
-    ledger: list[str]
-    entries: int
-    bytes: int
-    cut: bool
-
-
-class ExchangeDetail(ExchangeSummary, frozen=True):
-    """A summary with more details.
-
-    reason: of the format's choice; message: of the error; line: the fields of the access log.
-    markers: the tags that models write, for highlighting.
-    """
-
-    reason: str
-    message: str | None
-    line: dict[str, Any]
-    markers: list[str]
 
 
 class EntriesPage(Struct, frozen=True):
@@ -97,16 +58,6 @@ class EntriesPage(Struct, frozen=True):
     over: bool
 
 
-def list_exchanges(recent: Iterable[Recording], model: str, status: str, code: str) -> list[ExchangeSummary]:
-    """Return the running exchanges, then the finished ones, each the newest first.
-
-    model: a part of its name; status: `live`, a number, or a class like `4xx`; code: of a warning.
-    """
-    items = [_exchange(one) for one in [*recent][::-1] if one.entries]
-    fit = [one for one in items if _fits(one, model, status, code)]
-    return sorted(fit, key=lambda one: not one.live)
-
-
 def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recording:
     """Return the newest exchange of this id that started at `started`, or at any time if that is "".
 
@@ -116,19 +67,6 @@ def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recordi
         if one.id == id and started in ("", one.started):
             return one
     raise NotFound(f"Exchange '{id}' is not in the inspector's memory.")
-
-
-def exchange_detail(recording: Recording) -> ExchangeDetail:
-    """Return the details of an exchange."""
-    prepared, over = _prepared(recording), _over(recording)
-    summary = _exchange(recording)
-    return ExchangeDetail(
-        **{name: getattr(summary, name) for name in summary.__struct_fields__},
-        reason=prepared.reason if prepared else "",
-        message=over.problem.message if over and over.problem else None,
-        line=over.line if over else {},
-        markers=_markers(),
-    )
 
 
 def entries_page(recording: Recording, after: int, secrets: Collection[bytes]) -> EntriesPage:
@@ -149,46 +87,6 @@ def recording_file(recording: Recording, secrets: Collection[bytes], *, contents
     """Return the recording as a file, without the secrets.  contents: False masks the contents of messages, too."""
     shown = redact(recording, secrets, contents=not contents)
     return b"".join(write_lines(shown, __version__, redacted=not contents))
-
-
-def _exchange(recording: Recording) -> ExchangeSummary:
-    entries, prepared, over = recording.entries, _prepared(recording), _over(recording)
-    known = over.line if over else {}
-    first = next((entry.t for entry in entries if isinstance(entry, UpstreamDataEntry) and entry.call), None)
-    problem = over.problem if over else None
-    return ExchangeSummary(
-        id=recording.id,
-        started=recording.started,
-        endpoint=recording.request_entry.path if recording.request_entry else known.get("endpoint", ""),
-        model=known.get("model") or (prepared.model if prepared else ""),
-        backend=known.get("backend") or (prepared.backend if prepared else ""),
-        format=known.get("format") or (prepared.format if prepared else ""),
-        live=not over,
-        status=over.status if over else None,
-        error=(problem.code or problem.type) if problem else None,
-        first_byte=first,
-        duration=entries[-1].t,
-        output_tokens=known.get("output_tokens"),
-        ledger=over.ledger if over else [],
-        entries=len(entries),
-        bytes=recording.size,
-        cut=recording.cut,
-    )
-
-
-def _prepared(recording: Recording) -> PreparedEntry | None:
-    return next((entry for entry in recording.entries if isinstance(entry, PreparedEntry)), None)
-
-
-def _over(recording: Recording) -> EndEntry | None:
-    last = recording.entries[-1] if recording.entries else None
-    return last if isinstance(last, EndEntry) else None
-
-
-def _fits(one: ExchangeSummary, model: str, status: str, code: str) -> bool:
-    states = {"live"} if one.status is None else {str(one.status), f"{one.status // 100}xx"}
-    codes = {entry.partition(":")[0] for entry in one.ledger}
-    return model in one.model and (not status or status in states) and (not code or code in codes)
 
 
 def _some(entries: list[RecordingEntry]) -> Iterator[RecordingEntry]:
@@ -218,7 +116,7 @@ def _clipped(entry: RecordingEntry) -> RecordingEntry:
 
 
 @cache
-def _markers() -> list[str]:
+def markers() -> list[str]:
     """Return the tags that models write around reasoning and tool calls, the longest first."""
     known = {sign for row in FORMATS.values() for sign in (*row.signs, *row.first)} | {"<think>", *END_TOKENS}
     signs = {sign for sign in known if _SIGN.fullmatch(sign)}
@@ -229,11 +127,14 @@ def _markers() -> list[str]:
 class ReplayResult(Struct, frozen=True):
     """The result of a replay.
 
-    same: the replay gives the same events; report: the differences, or the reason why a replay is not possible.
+    same: the replay gives the same events; differences: lines that show them.
+    reason: why a replay is not possible; response: the new response, None without a replay.
     """
 
     same: bool
-    report: str
+    differences: list[str] = []
+    reason: str = ""
+    response: RecordedResponse | None = None
 
 
 class ReplayRunner:
@@ -253,7 +154,7 @@ class ReplayRunner:
 
 
 async def _replay(folder: str, format: str) -> ReplayResult:
-    command = (sys.executable, "-m", "gateway", "replay", str(Path(folder) / _NAME), "--format", format)
+    command = (sys.executable, "-m", "gateway", "replay", str(Path(folder) / _NAME), "--format", format, "--json")
     try:
         async with (
             run_child(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process,
@@ -261,6 +162,9 @@ async def _replay(folder: str, format: str) -> ReplayResult:
         ):
             data, _ = await process.communicate()
     except TimeoutError:
-        return ReplayResult(False, f"The replay took longer than {_SECONDS} s.")
-    report = data.decode(errors="replace").partition(f"{_NAME}: ")[2]
-    return ReplayResult(process.returncode == 0, report[:_MAX].strip() or "The recording cannot be replayed.")
+        return ReplayResult(False, reason=f"The replay took longer than {_SECONDS} s.")
+    try:
+        result = json.decode(data, type=ReplayResult)
+    except (DecodeError, ValidationError):
+        return ReplayResult(False, reason="The recording cannot be replayed.")
+    return replace(result, differences=result.differences[:_MAX])

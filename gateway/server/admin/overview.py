@@ -12,6 +12,8 @@ from gateway import __version__
 from gateway.config import Config
 from gateway.errors import GatewayError
 from gateway.formats import canonical_name
+from gateway.server.admin.backend_state import backend_state
+from gateway.server.admin.hour import backend_hour, hour_view
 from gateway.server.admin.overview_model import (
     BackendView,
     ModelBackendView,
@@ -43,24 +45,26 @@ async def build_overview(config: Config, directory: ModelRegistry, telemetry: Te
         _in_time(directory.list(), [ListedModel(name) for name, model in config.models.items() if model.backends]),
     )
     rates = [rate for sight in sights for rate in sight.rates]
+    now, minutes = time(), [minute for sight in sights for minute in sight.minutes]
     names = _grouped(listed, directory)
     models = await asyncio.gather(
         *(_model(name, aliases, config, directory, rates) for name, aliases in islice(names.items(), _MODELS))
     )
     return Overview(
         version=__version__,
-        time=time(),
+        time=now,
         window_seconds=SECONDS,
         workers=WorkersView(config.server.workers, len(sights)),
         pace=_pace(rates),
         models=[model for model in models if model],
         models_left_out=max(0, len(names) - _MODELS),
         backends=[
-            _server(config, backend, one, sights, rates)
+            _server(config, backend, one, sights, now)
             for backend, one in zip(directory.backends.values(), items, strict=True)
         ],
         errors=_newest((sight.failed for sight in sights), _FAILED),
         requests=_newest((sight.requests for sight in sights), _REQUESTS),
+        hour=hour_view(minutes, now),
     )
 
 
@@ -153,10 +157,14 @@ async def _said(backend: Backend) -> int | str:
 
 
 def _server(
-    config: Config, backend: Backend, listed: int | str, sights: Collection[WorkerSnapshot], rates: Iterable[ModelRate]
+    config: Config, backend: Backend, listed: int | str, sights: Collection[WorkerSnapshot], now: float
 ) -> BackendView:
     name, settings = backend.name, config.backends[backend.name]
     record = _worst([sight.backends[name] for sight in sights if name in sight.backends])
+    rates = [rate for sight in sights for rate in sight.rates if rate.backend == name]
+    hour = backend_hour((minute for sight in sights for minute in sight.minutes), name, now)
+    problem = listed if isinstance(listed, str) else None
+    state, cause = backend_state(settings.url, problem, record, hour)
     return BackendView(
         name=name,
         kind=settings.kind,
@@ -166,10 +174,13 @@ def _server(
         back_in_seconds=round(record.back_in, 1),
         queued=record.queued,
         concurrent=settings.concurrent,
-        pace=_pace(rates, lambda rate: rate.backend == name),
+        pace=_pace(rates),
         models=listed if isinstance(listed, int) else None,
-        problem=listed if isinstance(listed, str) else None,
+        problem=problem,
         last_failure=record.failure,
+        state=state,
+        cause=cause,
+        hour=hour,
     )
 
 

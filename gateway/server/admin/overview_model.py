@@ -5,6 +5,7 @@ It holds no content of requests and responses, unless the log may show content.
 
 from msgspec import Struct
 
+from gateway.server.admin.hour import BackendHourView, HourView
 from gateway.server.observability.snapshot import FailureInfo, RequestSnapshot
 
 
@@ -51,6 +52,7 @@ class BackendView(Struct, frozen=True):
 
     concurrent: requests at a time; 0: no limit.
     models: the number of listed models; None if it is unknown, for the reason in `problem`.
+    state: `healthy`, `degraded` or `unreachable`; cause: a sentence for the latter two.
     """
 
     name: str
@@ -65,6 +67,9 @@ class BackendView(Struct, frozen=True):
     models: int | None
     problem: str | None
     last_failure: FailureInfo | None
+    state: str = "healthy"
+    cause: str | None = None
+    hour: BackendHourView = BackendHourView()
 
 
 class WorkersView(Struct, frozen=True):
@@ -78,7 +83,7 @@ class Overview(Struct, frozen=True):
     """The state of the gateway.
 
     time: Unix seconds; window_seconds: the longest period of the rates; models_left_out: models beyond the shown ones.
-    errors: the last failed requests; requests: the running ones, then the last finished ones.
+    errors: the last failed requests; requests: the running ones, then the last finished ones; hour: the last hour.
     """
 
     version: str
@@ -91,6 +96,7 @@ class Overview(Struct, frozen=True):
     backends: list[BackendView]
     errors: list[RequestSnapshot]
     requests: list[RequestSnapshot]
+    hour: HourView = HourView()
 
 
 def format_duration(seconds: float) -> str:

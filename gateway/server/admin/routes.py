@@ -1,4 +1,4 @@
-"""Serve the overview and the inspector, as JSON and, if enabled, as pages.
+"""Serve the overview and the inspector, as pages and as JSON.
 
 Templates escape all values.  The pages' policy allows only scripts and styles of this server.  Jinja is imported for
 the first page, as most gateways serve none.
@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,21 +18,26 @@ from msgspec import DecodeError, Struct, ValidationError, json
 from starlette.responses import HTMLResponse, Response
 
 from gateway import __version__
-from gateway.config import Config
+from gateway.config import Config, is_loopback
 from gateway.errors import BadRequest, NotFound
 from gateway.formats import format_names
 from gateway.recording import Recording
+from gateway.server.admin.api_docs import read_operations
+from gateway.server.admin.exchange import conversation_view, exchange_detail
+from gateway.server.admin.exchange_failure import has_failed
+from gateway.server.admin.exchange_list import exchange_filter, exchange_page
 from gateway.server.admin.inspector import (
     ReplayRunner,
     entries_page,
-    exchange_detail,
     find_exchange,
-    list_exchanges,
     recording_file,
 )
 from gateway.server.admin.overview import build_overview
-from gateway.server.admin.overview_model import Overview, format_duration
+from gateway.server.admin.overview_model import Overview, WorkersView, format_duration
+from gateway.server.admin.sparkline import area_path, bars_path, line_path
 from gateway.server.middleware.auth import Authenticator
+from gateway.server.observability.recorder import SUMMARIES
+from gateway.warning_texts import CODES, ENTRIES, code_title
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -54,27 +60,73 @@ HEADERS: Mapping[str, str] = MappingProxyType(
         "cache-control": "no-store",
     }
 )
-ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "no-cache"})
+_ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "no-cache"})
+_KEPT_HEADERS: Mapping[str, str] = MappingProxyType(
+    {**_SAFE, "cache-control": "public, max-age=31536000, immutable"}  # seconds: a year
+)
 _KEYS = ("authorization", "api-key", "x-api-key")  # names of headers
 _LIST = "/admin/exchanges"
 _ONE = "/admin/exchanges/{id:path}"
 _NOT_KEPT = {"cache-control": "no-store"}
 
 
-def render_overview(root: str, overview: Overview | None) -> str:
-    """Return the page `/`.  root: the base URL of the gateway; overview: None for a client that has to send a key."""
-    return _templates().get_template("overview.html").render(root=root, overview=overview, version=__version__)
+def render_key_prompt(*, keyed: bool) -> str:
+    """Return the page `/` for a client that may not see the overview.  keyed: a key of the scope admin opens it."""
+    return _templates().get_template("key.html").render(keyed=keyed)
 
 
-def render_inspector() -> str:
-    """Return the page `/inspector`, the same for all clients."""
-    return _templates().get_template("inspector.html").render(formats=sorted(format_names()), version=__version__)
+def render_home(root: str, overview: Overview, *, keyed: bool, model: str) -> str:
+    """Return the page `/`: the overview, and before the first request what to paste into clients.
+
+    root: the base URL of the gateway; keyed: it has keys; model: the one that the reader chose.
+    """
+    from gateway.server.admin.first_run import build_first_run, is_first_run  # noqa: PLC0415 - it imports Jinja
+
+    if is_first_run(overview):
+        guide = build_first_run(overview, root, keyed=keyed, wanted=model)
+        return _templates().get_template("first_run.html").render(guide=guide)
+    return _templates().get_template("overview.html").render(root=root, overview=overview)
+
+
+def render_inspector(*, enabled: bool, one: bool) -> str:
+    """Return the page `/inspector`, the same for all clients.  one: the page of one request instead of the list."""
+    if not enabled:
+        return _templates().get_template("inspector_off.html").render()
+    if one:
+        return _templates().get_template("exchange.html").render(formats=sorted(format_names()))
+    titles = {code: code_title(code) for code in CODES}
+    return _templates().get_template("inspector.html").render(kept=SUMMARIES, warnings=titles)
+
+
+def render_playground(*, keyed: bool, inspector: bool) -> str:
+    """Return the page `/playground`.  inspector: answers link to it; keyed: as for `render_home`."""
+    return _templates().get_template("playground.html").render(keyed=keyed, inspector=inspector)
+
+
+def render_api_docs(document: Mapping[str, Any], root: str, *, keyed: bool) -> str:
+    """Return the page `/docs`.  document: the OpenAPI description; root, keyed: as for `render_home`."""
+    page = _templates().get_template("docs.html")
+    return page.render(groups=read_operations(document), root=root, keyed=keyed)
+
+
+def render_warnings() -> str:
+    """Return the page `/docs/warnings`, the same for all clients."""
+    return _templates().get_template("warnings.html").render(codes=CODES, entries=ENTRIES)
 
 
 @cache
 def assets() -> Mapping[str, tuple[bytes, str]]:
     """Return the content and the media type of each asset by its name."""
     return {file.name: (file.read_bytes(), _TYPES[file.suffix]) for file in (_HERE / "assets").iterdir()}
+
+
+@cache
+def assets_url() -> str:
+    """Return the address of the assets.  It has a digest of all of them, so browsers may keep them for good."""
+    digest = sha256()
+    for name, (data, _) in sorted(assets().items()):
+        digest.update(name.encode() + b"\0" + data)
+    return f"/assets/{digest.hexdigest()[:12]}"
 
 
 @cache
@@ -89,11 +141,13 @@ def _templates() -> "Environment":
         lstrip_blocks=True,
     )
     made.filters["brief"] = format_duration
+    made.globals |= {"assets_url": assets_url(), "version": __version__}
+    made.globals |= {"line_path": line_path, "area_path": area_path, "bars_path": bars_path}
     return made
 
 
 def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    """Add the routes of the overview, and the pages and the inspector if they are enabled."""
+    """Add the pages and the data of the overview, and the data of the inspector if it is enabled."""
 
     async def read_overview() -> Overview:
         return await build_overview(config, app.state.directory, app.state.telemetry)
@@ -105,32 +159,70 @@ def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
         data = json.encode(await read_overview())
         return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
 
+    _add_pages(app, config, auth, read_overview)
+    _add_docs(app, keyed=config.auth.needs_key)
     if config.inspector.enabled:
-        _add_pages(app, config, auth, read_overview)
         _add_inspector(app, config, auth)
 
 
 def _add_pages(
     app: FastAPI, config: Config, auth: Authenticator, read_overview: Callable[[], Awaitable[Overview]]
 ) -> None:
+    keyed = config.auth.needs_key
+    open_to_all = not keyed and (is_loopback(config.server.host) or config.inspector.enabled)
+
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
-        """Show the overview; without the needed key only how to use the gateway."""
-        shown = None
-        if not config.auth.keys or any(name in request.headers for name in _KEYS):
-            await auth.authenticate(request, "admin")
-            shown = await read_overview()
-        root = str(request.base_url).rstrip("/")
-        return HTMLResponse(await asyncio.to_thread(render_overview, root, shown), headers=HEADERS)
+        """Show the overview; to a client that may not see it, which key it needs."""
+        has_key = keyed and any(name in request.headers for name in _KEYS)
+        if not (open_to_all or has_key or auth.signed_in(request)):
+            return await _page(render_key_prompt, keyed=keyed)
+        await auth.authenticate(request, "admin")
+        model = request.query_params.get("model", "")
+        return await _page(render_home, _root(request), await read_overview(), keyed=keyed, model=model)
 
-    @app.get("/assets/{name}", include_in_schema=False)
-    async def asset(name: str) -> Response:
-        """Serve an asset of the pages; none is secret."""
+    @app.get("/playground", include_in_schema=False)
+    async def playground() -> Response:
+        """Serve the page without data: its script sends all requests with the key that the user enters."""
+        return await _page(render_playground, keyed=keyed, inspector=config.inspector.enabled)
+
+    @app.get("/inspector", include_in_schema=False)
+    async def inspector(request: Request) -> Response:
+        """Serve the page without data: its script requests all data with the key that the user enters."""
+        one = "id" in request.query_params
+        return await _page(render_inspector, enabled=config.inspector.enabled, one=one)
+
+
+def _add_docs(app: FastAPI, *, keyed: bool) -> None:
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        """Describe the API.  Neither the page nor the OpenAPI document has a secret."""
+        return await _page(render_api_docs, app.openapi(), _root(request), keyed=keyed)
+
+    @app.get("/docs/warnings", include_in_schema=False)
+    async def warnings() -> Response:
+        """Say what warnings mean."""
+        return await _page(render_warnings)
+
+    @app.get("/assets/{digest}/{name}", include_in_schema=False)
+    async def asset(digest: str, name: str) -> Response:
+        """Serve an asset of the pages; none is secret.  A page of another version gets it too, but may not keep it."""
+        path = f"/assets/{digest}"
         found = assets().get(name)
         if not found:
-            raise NotFound(f"Invalid URL (GET /assets/{name}).")
+            raise NotFound(f"Invalid URL (GET {path}/{name}).")
         data, type = found
-        return Response(data, headers={**ASSET_HEADERS, "content-type": type})
+        headers = _KEPT_HEADERS if path == assets_url() else _ASSET_HEADERS
+        return Response(data, headers={**headers, "content-type": type})
+
+
+def _root(request: Request) -> str:
+    """Return the URL of the gateway as the browser has it, without a path."""
+    return str(request.base_url).rstrip("/")
+
+
+async def _page(render: Callable[..., str], *values: object, **more: object) -> Response:
+    return HTMLResponse(await asyncio.to_thread(render, *values, **more), headers=HEADERS)
 
 
 class _ReplayOrder(Struct):
@@ -138,30 +230,31 @@ class _ReplayOrder(Struct):
 
 
 def _add_inspector(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    _add_page(app)
-    _add_reading(app, auth)
+    _add_reading(app, config, auth)
     _add_recordings(app, config, auth)
 
     @app.get(_ONE, include_in_schema=False)  # added last, as its path also matches those of the other routes
     async def head(request: Request, id: str) -> Response:
         """Show one request."""
-        return _answer(exchange_detail(await _asked_for(app, auth, request, id)))
+        found = await _asked_for(app, auth, request, id)
+        telemetry = app.state.telemetry
+        recent, secrets = [*telemetry.recorder.recent], telemetry.recorder.secrets
+        workers = await telemetry.snapshots(app.state.directory.backends) if has_failed(found) else ()
+        minutes = [minute for worker in workers for minute in worker.minutes]
+        return _answer(await asyncio.to_thread(exchange_detail, found, recent, minutes, secrets))
 
 
-def _add_page(app: FastAPI) -> None:
-    @app.get("/inspector", include_in_schema=False)
-    async def inspector() -> Response:
-        """Serve the page without data: its script requests all data with the key that the user enters."""
-        return HTMLResponse(await asyncio.to_thread(render_inspector), headers=HEADERS)
-
-
-def _add_reading(app: FastAPI, auth: Authenticator) -> None:
+def _add_reading(app: FastAPI, config: Config, auth: Authenticator) -> None:
     @app.get(_LIST, include_in_schema=False)
     async def exchanges(request: Request) -> Response:
-        """List the exchanges, filtered by `model` (a part), `status` (`live`, `200`, `4xx`) and warning `code`."""
+        """List the exchanges of all workers, filtered as `ExchangeFilter` describes."""
         await auth.authenticate(request, "admin")
-        wanted = [request.query_params.get(name, "") for name in ("model", "status", "code")]
-        return _answer({"exchanges": list_exchanges(app.state.telemetry.recorder.recent, *wanted)})
+        wanted, telemetry = exchange_filter(request.query_params), app.state.telemetry
+        sights = await telemetry.snapshots(app.state.directory.backends)
+        several = [one for sight in sights for one in sight.exchanges]
+        kept = {(one.id, one.started) for one in telemetry.recorder.recent}
+        workers = WorkersView(config.server.workers, len(sights))
+        return _answer(exchange_page(several, wanted, kept, workers))
 
     @app.get(f"{_ONE}/entries", include_in_schema=False)
     async def entries(request: Request, id: str) -> Response:
@@ -171,6 +264,12 @@ def _add_reading(app: FastAPI, auth: Authenticator) -> None:
             after = max(-1, int(request.query_params.get("after", "")))
         secrets = app.state.telemetry.recorder.secrets
         return _answer(await asyncio.to_thread(entries_page, found, after, secrets))
+
+    @app.get(f"{_ONE}/conversation", include_in_schema=False)
+    async def conversation(request: Request, id: str) -> Response:
+        """Show the messages, the tools and the response."""
+        found, recorder = await _asked_for(app, auth, request, id), app.state.telemetry.recorder
+        return _answer(await asyncio.to_thread(conversation_view, found, recorder.secrets))
 
 
 def _add_recordings(app: FastAPI, config: Config, auth: Authenticator) -> None:

@@ -6,7 +6,7 @@ A failure of the store is logged and never fails a request.
 import logging
 import time
 from collections.abc import Collection
-from typing import Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from gateway.errors import StoreFailed
 from gateway.request import Request
@@ -31,7 +31,12 @@ _Round = TypeVar("_Round", bound=FilteredRound)
 
 
 class NoReasoningMemory:
-    """No memory: clients have to send back the reasoning that the model is to get."""
+    """No memory: clients have to send back the reasoning that the model is to get.
+
+    reads_messages: `restore` needs all messages of a request.
+    """
+
+    reads_messages: ClassVar[bool] = False
 
     async def restore(self, request: Request, _: Warnings, *, all_turns: bool = True) -> Request:
         """Return the request with the reasoning of earlier messages; without `all_turns` only that of the last turn."""
@@ -54,6 +59,8 @@ class NoReasoningMemory:
 
 class ReasoningMemory(NoReasoningMemory):
     """The memory for one request: call `restore` first, the other methods for its response."""
+
+    reads_messages = True
 
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self._tenant = store, tenant

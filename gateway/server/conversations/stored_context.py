@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -11,12 +12,14 @@ from msgspec import Struct
 
 from gateway.api.responses import InputContext, ResponseDraft, ResponseParams
 from gateway.api.responses.stored_items import with_unique_ids
+from gateway.api.responses.stored_past import leaves_past
 from gateway.errors import BadRequest, NotFound, StoreFailed
+from gateway.server.conversations.past_cache import LoadedHistory, PastCache
 from gateway.server.ids import new_id
 from gateway.server.worker_thread import MANY, apart
 from gateway.store import chat_completions, conversations, item_lists, jobs, responses
 from gateway.store.database import Database
-from gateway.store.records import Item, ItemsMissing, ListPosition, NewResponse, StoredConversation
+from gateway.store.records import Item, ItemRange, ItemsMissing, ListPosition, NewResponse, StoredConversation
 from gateway.warnings import Warnings, header_text
 
 if TYPE_CHECKING:
@@ -26,7 +29,8 @@ _LEASE = 30.0  # seconds that a conversation stays locked after its process has 
 StoredObject = dict[str, Any]
 
 
-class Held(Struct):
+@dataclass(slots=True)
+class Held:
     """A lazily created AsyncExitStack for per-request resources."""
 
     _stack: AsyncExitStack | None = None
@@ -60,16 +64,25 @@ class Predecessor(Struct, frozen=True):
     unstored: Sequence[Item] = ()
 
 
+class _History(Struct, frozen=True):
+    """The stored items of a predecessor; behind, conversation: as of `Predecessor`."""
+
+    loaded: LoadedHistory
+    behind: ListPosition | None = None
+    conversation: StoredConversation | None = None
+
+
 class StoredContext:
     """The stored data of one tenant, for one request.
 
     can_store: `save_response` also gets responses with `store: false`.
+    pasts: the encoded pasts of chains; None: all items are read.
     """
 
     can_store: ClassVar[bool] = False
 
-    def __init__(self, store: Database, tenant: str) -> None:
-        self._store, self.tenant = store, tenant
+    def __init__(self, store: Database, tenant: str, pasts: PastCache | None = None) -> None:
+        self._store, self.tenant, self._pasts = store, tenant, pasts
         self._holds = False  # a conversation is locked
 
     async def load_predecessor(self, draft: ResponseDraft, id: str, held: Held) -> Predecessor:
@@ -90,12 +103,15 @@ class StoredContext:
         if record["store"] and not origin.behind:
             await self._store.write_grouped(responses.begin, NewResponse(self.tenant, record, items, now))
             return
-        async with self._store.writing() as db:
+
+        async def save(db: "AsyncConnection") -> None:
             conversation = await _left(db, origin, record)
             if record["store"]:
                 await responses.save(db, self.tenant, record, items, conversation or origin.behind, now)
             elif conversation:
                 await conversations.append(db, conversation, [*items, *record["output"]], now)
+
+        await self._store.run_writing(save)
         self._holds = False
 
     def can_outlive_client(self, params: ResponseParams, resume_seconds: int) -> bool:
@@ -126,20 +142,39 @@ class StoredContext:
     async def _found(self, draft: ResponseDraft) -> Predecessor:
         if not (draft.previous or draft.conversation or draft.references):
             return Predecessor(InputContext())
-        async with self._store.reading() as db:
-            items = await item_lists.by_id(db, self.tenant, draft.references) if draft.references else {}
-            if draft.previous:
-                behind, before = await self._previous(db, draft.previous)
-                return Predecessor(InputContext(before, items), behind)
-            if draft.conversation:
-                found = await conversations.find(db, self.tenant, draft.conversation)
-                if not found:
-                    raise conversation_not_found(draft.conversation, "conversation")
-                return Predecessor(InputContext(await item_lists.read(db, [found.items]), items), found.behind, found)
-        return Predecessor(InputContext((), items))
+        if draft.references:
+            async with self._store.reading() as db:
+                items = await item_lists.by_id(db, self.tenant, draft.references)
+                found = await self._history(db, draft, None)
+            context = InputContext(found.loaded.items, items)
+        elif self._pasts and leaves_past(draft.body):
+            found, context = await self._found_past(draft, self._pasts)
+        else:
+            found = await self._store.run_reading(lambda db: self._history(db, draft, None))
+            context = InputContext(found.loaded.items)
+        return Predecessor(context, found.behind, found.conversation)
 
-    async def _previous(self, db: "AsyncConnection", id: str) -> tuple[ListPosition, list[Item]]:
-        """Return the position after a response, and all items up to it.
+    async def _found_past(self, draft: ResponseDraft, pasts: PastCache) -> "tuple[_History, InputContext]":
+        """Return the history, with its encoded past if it has one."""
+        found = await self._store.run_reading(lambda db: self._history(db, draft, pasts))
+        if past := await pasts.settle(found.loaded):
+            return found, InputContext(past=past)
+        if found.loaded.past:  # the items follow it, and the past is dropped now
+            found = await self._store.run_reading(lambda db: self._history(db, draft, None))
+        return found, InputContext(found.loaded.items)
+
+    async def _history(self, db: "AsyncConnection", draft: ResponseDraft, pasts: PastCache | None) -> "_History":
+        if draft.previous:
+            return await self._previous(db, draft.previous, pasts)
+        if draft.conversation:
+            found = await conversations.find(db, self.tenant, draft.conversation)
+            if not found:
+                raise conversation_not_found(draft.conversation, "conversation")
+            return _History(await self._loaded(db, [found.items], pasts), found.behind, found)
+        return _History(LoadedHistory([]))
+
+    async def _previous(self, db: "AsyncConnection", id: str, pasts: PastCache | None) -> "_History":
+        """Return the position after a response, and the items up to it.
 
         The incomplete last item of a failed response is left out: a model must not continue from a broken sentence.
         """
@@ -148,10 +183,23 @@ class StoredContext:
         if (status := kept.body["status"]) in ("queued", "in_progress"):
             message = f"Previous response with id '{id}' is not complete: its status is '{status}'. Retry when it is."
             raise BadRequest(message, param="previous_response_id")
-        before = await _said_before(db, kept.behind, id)
-        if status in ("failed", "cancelled") and kept.end > kept.output and before[-1].get("status") == "incomplete":
-            return ListPosition(kept.thread, kept.end - 1), before[:-1]
-        return kept.behind, before
+        failed = status in ("failed", "cancelled")
+        try:
+            ranges = await item_lists.ranges(db, kept.behind)
+            loaded = await self._loaded(db, ranges, None if failed else pasts)
+        except ItemsMissing:
+            message = f"Previous response with id '{id}' continues a response that was deleted."
+            raise BadRequest(message, code="previous_response_not_found", param="previous_response_id") from None
+        if failed and kept.end > kept.output and loaded.items[-1].get("status") == "incomplete":
+            return _History(LoadedHistory(loaded.items[:-1]), ListPosition(kept.thread, kept.end - 1))
+        return _History(loaded, kept.behind)
+
+    async def _loaded(
+        self, db: "AsyncConnection", ranges: Sequence[ItemRange], pasts: PastCache | None
+    ) -> LoadedHistory:
+        if pasts:
+            return await pasts.load(db, self.tenant, ranges)
+        return LoadedHistory(await item_lists.read(db, ranges))
 
     @asynccontextmanager
     async def _held(self, id: str, holder: str) -> AsyncIterator[None]:
@@ -221,14 +269,6 @@ async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject
 def _lease() -> tuple[int, int]:
     """Return the current time, and the duration of the lease, in milliseconds."""
     return int(time.time() * 1000), int(_LEASE * 1000)
-
-
-async def _said_before(db: "AsyncConnection", behind: ListPosition, id: str) -> list[Item]:
-    try:
-        return await item_lists.read(db, await item_lists.ranges(db, behind))
-    except ItemsMissing:
-        message = f"Previous response with id '{id}' continues a response that was deleted."
-        raise BadRequest(message, code="previous_response_not_found", param="previous_response_id") from None
 
 
 def _no_response(id: str) -> BadRequest:

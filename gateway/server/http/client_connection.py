@@ -16,7 +16,10 @@ class ClientConnection:
     """A connection that knows only ASGI's messages.  Subclasses have the short way.
 
     Each `try_…` returns False, and sends nothing, where it would have to wait or the response has another status.
+    streamed: bytes of the pieces that `try_write` and `try_end` have sent.
     """
+
+    streamed = 0
 
     def take_body(self) -> bytes | None:
         """Take the request's whole body, if it has arrived and was not taken yet; else return None."""
@@ -31,6 +34,9 @@ class ClientConnection:
 
     def clear_on_disconnect(self) -> None:
         """Forget the function of `on_disconnect`."""
+
+    def cut(self) -> None:
+        """Close the connection, so that a response without its end is seen to be incomplete."""
 
     def try_send(self, headers: HeaderList, body: bytes) -> bool:
         """Send a whole response with status 200.  headers: with the length of the body."""

@@ -6,30 +6,29 @@ from math import inf
 
 
 class DeadlineTimer:
-    """A deadline that is set for each wait and rarely comes due; its one timer moves only when it fires."""
+    """A deadline that is set for each wait and rarely comes due; its one timer moves only when it fires.
+
+    now: the clock.
+    due: the time of the deadline; its owner may set it to a later time.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._due = self._seconds = inf
+        self._loop, self.now = loop, loop.time
+        self.due = inf
         self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._at = inf  # time of the timer
 
     def set(self, seconds: float, ring: Callable[[], None]) -> None:
         """Call `ring` after so many seconds, unless the deadline is set or stopped before."""
-        self._seconds, self._ring = seconds, ring
-        self.again()
-        if self._due < self._at:
+        self.due, self._ring = self.now() + seconds, ring
+        if self.due < self._at:
             self.cancel()
             self._start()
 
-    def again(self) -> None:
-        """Restart the deadline with the same seconds."""
-        self._due = self._loop.time() + self._seconds
-
     def stop(self) -> None:
         """Stop the deadline; the timer may still fire, without effect."""
-        self._due, self._ring = inf, None
+        self.due, self._ring = inf, None
 
     def cancel(self) -> None:
         """Cancel the timer."""
@@ -38,11 +37,11 @@ class DeadlineTimer:
             self._timer, self._at = None, inf
 
     def _start(self) -> None:
-        self._timer, self._at = self._loop.call_at(self._due, self._look), self._due
+        self._timer, self._at = self._loop.call_at(self.due, self._look), self.due
 
     def _look(self) -> None:
         self._timer, self._at = None, inf
-        if self._ring and self._due <= self._loop.time() + 0.001:  # uvloop's clock ticks in milliseconds
+        if self._ring and self.due <= self.now() + 0.001:  # uvloop's clock ticks in milliseconds
             self._ring()
-        elif self._due < inf:
+        elif self.due < inf:
             self._start()

@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 from starlette.types import Scope
 
+from gateway.backends.pass_through import ALIASES
+
 _SLASHES = re.compile("//+")
 _API = "/v1/"
 _MAX = 100  # characters of a path that are compared, in quadratic time
@@ -20,7 +22,7 @@ def roots(paths: Collection[str]) -> frozenset[str]:
 def canonical(path: str, known: Collection[str]) -> str:
     """Return the intended path.  known: the first segments of the API's paths."""
     plain = _SLASHES.sub("/", f"/{path}").rstrip("/") or "/"
-    return f"{_API}{plain[1:]}" if plain.split("/")[1] in known else plain
+    return f"{_API}{plain[1:]}" if plain.split("/")[1] in known else ALIASES.get(plain, plain)
 
 
 def corrected(scope: Scope, known: Collection[str]) -> Scope:

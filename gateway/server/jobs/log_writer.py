@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -39,7 +40,8 @@ class JobLost(Exception):
     """Another process has taken the job, or it was deleted."""
 
 
-class LogWrite(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class LogWrite:
     """A write to the log of a job.
 
     row: None for a response without a stream; last: the job ends.

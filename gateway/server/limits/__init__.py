@@ -6,8 +6,17 @@ Reading order:
     rate_windows    the arithmetic of one limit: the use, and when there is room again
     counters        the shared counters, in the store
     redis_counter   the same in Redis
+    anthropic_headers  the headers of Anthropic's API
 """
 
+from gateway.server.limits.anthropic_headers import ANTHROPIC_HEADERS, with_anthropic_headers
 from gateway.server.limits.rate_limiter import HEADERS, RateLimiter, RateLimitPermit, estimate_tokens
 
-__all__ = ["HEADERS", "RateLimitPermit", "RateLimiter", "estimate_tokens"]
+__all__ = [
+    "ANTHROPIC_HEADERS",
+    "HEADERS",
+    "RateLimitPermit",
+    "RateLimiter",
+    "estimate_tokens",
+    "with_anthropic_headers",
+]

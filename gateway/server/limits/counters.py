@@ -10,9 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
-
-from msgspec import Struct, field
 
 from gateway.errors import StoreFailed
 from gateway.store import usage_counts
@@ -46,6 +45,9 @@ class UsageCounter(Protocol):
     async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
         """Add the amounts in any case; they may be negative."""
 
+    async def ping(self) -> None:
+        """Return if the counter responds.  Raises StoreFailed."""
+
     async def close(self) -> None:
         """Close the counter."""
 
@@ -64,6 +66,10 @@ class LenientCounter:
     async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
         """Add the amounts, unless the counter fails."""
         await self._tried(lambda: self._counter.add(amounts))
+
+    async def ping(self) -> None:
+        """Return if the wrapped counter responds.  Raises StoreFailed."""
+        await self._counter.ping()
 
     async def close(self) -> None:
         """Close the wrapped counter."""
@@ -87,7 +93,8 @@ class LenientCounter:
             _log.warning("rate limits are not enforced, because usage cannot be counted: %r", reason)
 
 
-class _PendingCount(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class _PendingCount:
     """A request for the next transaction.
 
     enough: None adds the amounts in any case, even if no task waits.
@@ -129,6 +136,10 @@ class StoreCounter:
     async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
         """Add the amounts, even if the caller is cancelled."""
         await self._ask(_PendingCount(amounts))
+
+    async def ping(self) -> None:
+        """Return if the store responds.  Raises StoreFailed."""
+        await self._store.ping()
 
     async def close(self) -> None:
         """Finish waiting work, or fail it after 5 s.  The owner of the store closes the store."""

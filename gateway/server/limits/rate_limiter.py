@@ -148,6 +148,10 @@ class RateLimiter:
             raise
         return RateLimitPermit(_headers(taken), partial(self._end, taken, let_go))
 
+    async def ping(self) -> None:
+        """Return if the counter responds.  Raises StoreFailed."""
+        await self._counter.ping()
+
     async def close(self) -> None:
         """Close the counter."""
         await self._counter.close()
@@ -251,11 +255,14 @@ def _headers(standings: Sequence[RateLimitState]) -> dict[str, str]:
 
 
 def estimate_tokens(request: Request) -> int:
-    """Return the tokens of the prompt and the longest response that the request allows; 0 for an unlimited one."""
+    """Return the tokens of the prompt and the longest response that the request allows, at least 1.
+
+    A response without a limit counts when it ends.
+    """
     tools = [tool.definition for tool in request.callable_tools]
-    return (
-        estimate_tokens_from_characters(_size(request.messages) + _size(tools)) + (request.max_tokens or 0) * request.n
-    )
+    past = request.past.characters if request.past else 0
+    characters = _size(request.messages) + past + _size(tools) + _size(request.rest.get("prompt"))
+    return max(estimate_tokens_from_characters(characters) + (request.max_tokens or 0) * request.n, 1)
 
 
 def _size(data: Any) -> int:  # noqa: ANN401 - decoded JSON

@@ -1,6 +1,7 @@
 """Count usage in Redis, for gateways that share no store or want to keep load off it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -43,18 +44,30 @@ class RedisCounter:
         """Add the amounts in any case."""
         await self._added(amounts)
 
+    async def ping(self) -> None:
+        """Return if Redis responds.  Raises StoreFailed."""
+        with _failures():
+            await self._redis.ping()
+
     async def close(self) -> None:
         """Close all connections."""
         await self._redis.aclose()
 
     async def _added(self, amounts: Mapping[UsageSlot, int]) -> SlotCounts:
-        try:
+        with _failures():
             async with self._redis.pipeline(transaction=True) as pipe:
                 for slot, amount in amounts.items():
                     name = f"gateway:{slot.key}:{slot.start}"
                     pipe.incrby(name, amount)
                     pipe.expire(name, slot.until - slot.start)
                 items = await pipe.execute()
-        except (RedisError, OSError) as error:
-            raise StoreFailed("The gateway's Redis is unavailable. Retry later.") from error
         return dict(zip(amounts, items[::2], strict=True))
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise StoreFailed for the failures of a block."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise StoreFailed("The gateway's Redis is unavailable. Retry later.") from error

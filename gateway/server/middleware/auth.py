@@ -7,18 +7,22 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
-from msgspec import Struct
 from starlette.requests import HTTPConnection
 
 from gateway.config import ApiKey, Config, Scope, key_digest
 from gateway.errors import BadRequest, Forbidden, RateLimited, Unauthorized
 from gateway.server.http.request_reader import get_header
 from gateway.server.middleware.origin_check import OriginCheck
+from gateway.server.middleware.proxy_users import PREFIX, ProxyUsers
+from gateway.server.middleware.stored_keys import StoredKeys
 from gateway.server.observability.request_record import set_key_name
+from gateway.store.database import Database
 
 LONGEST = 5.0  # seconds that a response is delayed at most
 _FREE = 5  # failures without delay
@@ -32,13 +36,17 @@ _SILENCE = 60.0  # seconds between two log messages about a client
 _ADDRESS = 64  # characters kept of an invalid address
 _log = logging.getLogger("gateway")
 _TOO_MANY = f"Too many requests with a wrong API key from your address are pending. Retry after {LONGEST:g} s."
-_NO_KEY = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
+_NO_KEY = (
+    "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY' or 'x-api-key: YOUR_KEY'."
+)
 _NO_SCOPE = "API key '{}' lacks the scope '{}', which this endpoint requires."
+_NO_USER_SCOPE = "User '{}' lacks the scope '{}': no group of the user has it in 'auth.header.scopes'."
 _NO_ENDPOINT = "API key '{}' is not allowed to use the endpoint '{}'."
 _NO_MODEL = "API key '{}' is not allowed to use the model '{}'."
 
 
-class _FailureRecord(Struct):
+@dataclass(slots=True)
+class _FailureRecord:
     """The failures of a client.
 
     failures: the count at the time of the last one; unlogged: failures since the last log message.
@@ -157,28 +165,62 @@ class Authenticator:
     def __init__(self, config: Config, throttle: AuthThrottle) -> None:
         auth, self._pages = config.auth, OriginCheck(config)
         self._keys = {known.get_secret_value(): key for key in auth.keys for known in key.key}
-        self._strangers = throttle
+        self._names = {key.name: key for key in auth.keys}
+        self._needs_key, self._has_stored_keys, self._strangers = auth.needs_key, auth.stored_keys, throttle
+        self._users = ProxyUsers(auth.header) if auth.header else None
+        self.stored: StoredKeys | None = None
+
+    @asynccontextmanager
+    async def following(self, store: Database) -> AsyncIterator[None]:
+        """Accept the keys of the store as well within the block, if the configuration says so."""
+        if not self._has_stored_keys:
+            yield
+            return
+        self.stored = StoredKeys(store, self._names)
+        async with self.stored.following():
+            yield
 
     async def authenticate(self, http: HTTPConnection, scope: Scope = "inference") -> ApiKey | None:
         """Return the client's key; None without keys, where the client must not be a foreign web page.
 
         Raises Unauthorized, after a delay for repeated failures; or BadRequest, RateLimited or Forbidden.
         """
-        if not self._keys:
+        if not self._needs_key:
             self._pages.check_origin(http)
             self._pages.check_host(http)
             return None
-        shown = _shown(http.scope)
-        self._strangers.reject_if_blocked(http)
-        key = self._keys.get(key_digest(shown))
-        if not key:
-            await self._strangers.delay_failure(http)
-            raise Unauthorized(f"Incorrect API key provided: {_masked(shown)}.")
+        key = self.signed_in(http) if self._users else None
+        if key:
+            self._pages.check_own_origin(http)
+        else:
+            key = await self._key_of(http)
         if scope not in key.scopes:
-            raise Forbidden(_NO_SCOPE.format(key.name, scope), code="scope_not_allowed")
+            raise Forbidden(_scope_text(key, scope), code="scope_not_allowed")
         _allow_endpoint(key, http.scope["path"])
         set_key_name(http.scope, key.name)
         return key
+
+    def signed_in(self, http: HTTPConnection) -> ApiKey | None:
+        """Return the user whom a trusted proxy has signed in; None without one, or if the request has a key."""
+        return self._users.find(http.scope) if self._users and not _credential(http.scope) else None
+
+    async def _key_of(self, http: HTTPConnection) -> ApiKey:
+        if not (shown := _credential(http.scope)):
+            raise Unauthorized(_NO_KEY)
+        self._strangers.reject_if_blocked(http)
+        digest = key_digest(shown)
+        key = self._keys.get(digest)
+        if not key and self.stored:
+            key = await self.stored.find(digest)
+        if not key:
+            await self._strangers.delay_failure(http)
+            raise Unauthorized(f"Incorrect API key provided: {_masked(shown)}.")
+        return key
+
+    async def key_named(self, name: str) -> ApiKey | None:
+        """Return the key of this name, or None."""
+        key = self._names.get(name)
+        return key or (await self.stored.named(name) if self.stored else None)
 
     async def authenticate_tenant(self, http: HTTPConnection) -> str:
         """Return the owner of the client's data: the name of its key, "" without keys."""
@@ -203,8 +245,8 @@ def _allow_endpoint(key: ApiKey, path: str) -> None:
         raise Forbidden(_NO_ENDPOINT.format(key.name, path), code="endpoint_not_allowed")
 
 
-def _shown(scope: MutableMapping[str, Any]) -> str:
-    """Return the key in the headers; raise Unauthorized without one, and BadRequest for several."""
+def _credential(scope: MutableMapping[str, Any]) -> str:
+    """Return the key in the headers, "" without one; raise BadRequest for several."""
     keys = 0
     for name, _ in scope["headers"]:
         keys += name == b"authorization"
@@ -212,10 +254,13 @@ def _shown(scope: MutableMapping[str, Any]) -> str:
         raise BadRequest(f"The request has {keys} 'Authorization' headers. Send exactly one.", code="invalid_value")
     scheme, _, token = (get_header(scope, b"authorization") or "").partition(" ")
     bearer = token.strip() if scheme.lower() == "bearer" else ""
-    shown = get_header(scope, b"x-api-key") or bearer or get_header(scope, b"api-key") or ""
-    if not shown:
-        raise Unauthorized(_NO_KEY)
-    return shown
+    return get_header(scope, b"x-api-key") or bearer or get_header(scope, b"api-key") or ""
+
+
+def _scope_text(key: ApiKey, scope: Scope) -> str:
+    if key.name.startswith(PREFIX):
+        return _NO_USER_SCOPE.format(key.name.removeprefix(PREFIX), scope)
+    return _NO_SCOPE.format(key.name, scope)
 
 
 def _masked(key: str) -> str:

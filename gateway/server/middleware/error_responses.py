@@ -2,17 +2,21 @@
 
 import logging
 from http import HTTPStatus
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from gateway.api import messages
-from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem
+from gateway.api.sdk_groups import refusal
+from gateway.errors import CANCELLED, GatewayError, MethodNotAllowed, NotFound, Problem
 from gateway.server.http.paths import nearest
 from gateway.server.http.request_reader import header_dict
+from gateway.server.limits import with_anthropic_headers
 from gateway.server.observability.request_record import record_of
 
 _log = logging.getLogger("gateway")
@@ -23,9 +27,10 @@ _FINAL = ("upstream_error", "upstream_auth_error", "frame_too_long")
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Register the handlers of GatewayError and of the router's errors."""
+    """Register the handlers of GatewayError, of the router's errors and of clients that leave."""
     app.add_exception_handler(GatewayError, _known)
     app.add_exception_handler(HTTPException, _routing)
+    app.add_exception_handler(ClientDisconnect, _left)
 
 
 def is_messages_api(scope: Scope) -> bool:
@@ -41,7 +46,17 @@ def error_response(problem: Problem, scope: Scope, headers: dict[str, str] | Non
     status, body = problem.status, problem.body()
     if is_messages_api(scope):
         status, body = messages.error_status(problem), messages.error_body(problem, record_of(scope).id)
-    return Response(body, status, {**final, **(headers or {})}, "application/json")
+        headers = with_anthropic_headers(headers or {})
+    return Response(body, status, {**final, **_debug_headers(scope), **(headers or {})}, "application/json")
+
+
+def _debug_headers(scope: Scope) -> dict[str, str]:
+    """Return the model, the backend and the format of the last attempt, as far as they are known, if requested."""
+    if scope["type"] != "http" or header_dict(scope).get(b"x-gateway-debug") != b"1":
+        return {}
+    record = record_of(scope)
+    parts = {"model": quote(record.model, safe="/@+,"), "backend": record.backend, "format": record.format}
+    return {f"x-gateway-{name}": value for name, value in parts.items() if value}
 
 
 def response_for(error: GatewayError, scope: Scope) -> Response:
@@ -56,6 +71,12 @@ async def _known(request: Request, error: Exception) -> Response:
     return response_for(error, request.scope)
 
 
+async def _left(request: Request, _: Exception) -> Response:
+    """Return a response that no client gets: the client left before its request was read."""
+    record_of(request.scope).problem = CANCELLED
+    return error_response(CANCELLED, request.scope)
+
+
 async def _routing(request: Request, error: Exception) -> Response:
     """Return the router's error: unknown path, or wrong method."""
     assert isinstance(error, HTTPException)
@@ -66,10 +87,17 @@ async def _routing(request: Request, error: Exception) -> Response:
         problem = MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem
         return error_response(problem, request.scope, allow)
     if error.status_code == 404:
-        near = nearest(path, request.app.paths)
-        problem = NotFound(f"Invalid URL ({request.method} {path}). The nearest path is {near}.").problem
-        return error_response(problem, request.scope)
+        return error_response(_unknown_path(request).problem, request.scope)
     return error_response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), request.scope, headers)
+
+
+def _unknown_path(request: Request) -> NotFound:
+    """Return the error of a path that is not served: the reason if that is known, else the nearest path."""
+    path = request.url.path
+    url = f"Invalid URL ({request.method} {path})."
+    if reason := refusal(path):
+        return NotFound(f"{url} {reason.replace('`', '')}", code="endpoint_not_supported")
+    return NotFound(f"{url} The nearest path is {nearest(path, request.app.paths)}.")
 
 
 def _methods(request: Request) -> list[str]:
@@ -81,7 +109,7 @@ def _methods(request: Request) -> list[str]:
 
 def internal_error(id: str, error: Exception) -> Problem:
     """Log an unexpected error of the gateway; return a problem that refers to the log by the request id."""
-    _log.error("request %s failed", id, exc_info=error)
+    _log.error("the gateway failed with an internal error", exc_info=error, extra={"request_id": id})
     return Problem(
         500,
         f"The gateway failed with an internal error. Its log has the details under request id {id}.",

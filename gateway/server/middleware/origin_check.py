@@ -24,6 +24,7 @@ _PRIVATE = (".localhost", ".home.arpa")
 # Installed applications and browser extensions have schemes of their own.
 _APPLICATION = re.compile(r"(?!https?:|ftp:)[a-z][a-z0-9+.-]*://.")
 _STRANGER = "Web pages of '{}' may not call the gateway: 'server.cors' does not list this origin."
+_FOREIGN = "Web pages of '{}' may not use the proxy's sign-in. Send an API key instead."
 _NAME = (
     "The gateway has no API keys and does not accept the host name '{}', which a web page may have forged. Use "
     "localhost or an IP address, add an origin with this name to 'server.cors', set 'auth.keys', or set "
@@ -36,7 +37,7 @@ class OriginCheck:
 
     def __init__(self, config: Config) -> None:
         self._allowed = frozenset(config.server.cors)
-        self._guarded = not (config.auth.keys or config.auth.open)
+        self._guarded = not (config.auth.needs_key or config.auth.open)
         self._names = frozenset(_name(origin.partition("://")[2]) for origin in self._allowed)
 
     def check_origin(self, http: HTTPConnection) -> None:
@@ -44,9 +45,17 @@ class OriginCheck:
         origin = get_header(http.scope, b"origin")
         if origin is None or not self._allowed.isdisjoint((origin, "*")) or _APPLICATION.match(origin):
             return
-        host, schemes = get_header(http.scope, b"host"), _OWN[http.scope.get("scheme", "http")]
-        if not (host and origin in [f"{scheme}://{host}" for scheme in schemes]):
+        if not _is_own(http, origin):
             raise Forbidden(_STRANGER.format(origin), code="origin_not_allowed")
+
+    def check_own_origin(self, http: HTTPConnection) -> None:
+        """Raise Forbidden for a page of another origin than the gateway's own.
+
+        A browser sends the cookie of a proxy's sign-in along with the requests of other pages.
+        """
+        origin = get_header(http.scope, b"origin")
+        if origin is not None and not _is_own(http, origin):
+            raise Forbidden(_FOREIGN.format(origin), code="origin_not_allowed")
 
     def check_host(self, http: HTTPConnection) -> None:
         """Raise Forbidden if the gateway has no keys and an outsider may own the requested host name."""
@@ -56,6 +65,11 @@ class OriginCheck:
         name = _name(host)
         if name is None or not (name in self._names or _is_private(name)):
             raise Forbidden(_NAME.format(host), code="host_not_allowed")
+
+
+def _is_own(http: HTTPConnection, origin: str) -> bool:
+    host, schemes = get_header(http.scope, b"host"), _OWN[http.scope.get("scheme", "http")]
+    return bool(host) and origin in [f"{scheme}://{host}" for scheme in schemes]
 
 
 @lru_cache(1000)

@@ -22,7 +22,7 @@ from gateway.server.http.client_connection import (
 from gateway.server.http.request_reader import header_dict
 from gateway.server.ids import new_id
 from gateway.server.middleware import error_responses
-from gateway.server.observability.request_record import RequestRecord, endpoint_label, set_record
+from gateway.server.observability.request_record import RequestRecord, endpoint_label, set_current_record, set_record
 from gateway.server.observability.request_recorder import tee_send
 from gateway.server.observability.telemetry import Telemetry
 
@@ -45,7 +45,9 @@ class RequestContextMiddleware:
         label = endpoint_label(scope["method"], scope["path"])
         record = self._telemetry.begin(_client_id(scope) or new_id("req_"), label, scope["headers"], scope["method"])
         set_record(scope, record)
-        client = _RecordedConnection(record, client_connection(scope), receive, send)
+        set_current_record(record)
+        connection = client_connection(scope)
+        client = _RecordedConnection(record, connection, receive, send)
         set_client_connection(scope, client)
         try:
             await self._app(scope, client.receive, tee_send(client, record.recorder))
@@ -59,6 +61,7 @@ class RequestContextMiddleware:
         finally:
             remove_client_connection(scope)
             record.left = client.left and record.is_last_holder
+            record.sent += connection.streamed
             record.release()
 
 
@@ -70,6 +73,7 @@ class _RecordedConnection(ClientConnection):
 
     def __init__(self, record: RequestRecord, connection: ClientConnection, receive: Receive, send: Send) -> None:
         self._record, self._connection, self._receive, self._send = record, connection, receive, send
+        self.try_write = connection.try_write  # type: ignore[method-assign] # no frame more for each chunk
         self._is_whole = self.left = False
         self._callback: Callable[[], None] = _do_nothing
 
@@ -98,6 +102,9 @@ class _RecordedConnection(ClientConnection):
         self._connection.clear_on_disconnect()
         self._callback = _do_nothing
 
+    def cut(self) -> None:
+        self._connection.cut()
+
     def try_send(self, headers: HeaderList, body: bytes) -> bool:
         sent = self._is_whole = self._connection.try_send([*headers, *self._context_headers()], body)
         if sent:
@@ -110,16 +117,8 @@ class _RecordedConnection(ClientConnection):
             self._record.status = 200
         return begun
 
-    def try_write(self, piece: bytes) -> bool:
-        written = self._connection.try_write(piece)
-        if written:
-            self._record.sent += len(piece)
-        return written
-
     def try_end(self, piece: bytes) -> bool:
         ended = self._is_whole = self._connection.try_end(piece)
-        if ended:
-            self._record.sent += len(piece)
         return ended
 
     def __call__(self, message: Message) -> Awaitable[None]:

@@ -5,8 +5,14 @@ telemetry          all telemetry of one process
 metrics            the definitions of the metrics
 metrics_collector  records and backends to metric values
 metrics_store      metric values, shared between workers
+minute_counts      the counts of one minute, which add up over workers
+request_history    the minutes of the last hour
+usage_keeper       usage by key, model and day, on its way to the store
+usage_report       the usage in the store, as a document
 snapshot           the current and recent requests and backends of a worker
-logs               the process log and the access log
+logs               the log of a process, its formats and its request ids
+access_log         the entry of each request
+terminal_log       the log for a person at a terminal
 trace_context      the trace of one request
 tracer             the requests that are traced
 spans              a trace as spans of OpenTelemetry's conventions

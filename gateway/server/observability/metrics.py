@@ -18,7 +18,7 @@ class Metric(Struct, frozen=True):
     """A metric.
 
     labels: label names; buckets: upper bounds of a histogram; initial_labels: series that exist from the beginning.
-    aggregate: combines the gauges of several workers.
+    optional: labels that are left out where they are empty; aggregate: combines the gauges of several workers.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Metric(Struct, frozen=True):
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     initial_labels: tuple[LabelValues, ...] = ()
+    optional: tuple[str, ...] = ()
     aggregate: Literal["sum", "min"] = "sum"
 
     @property
@@ -41,40 +42,44 @@ class Metric(Struct, frozen=True):
 
 
 _ALONE: tuple[LabelValues, ...] = ((),)
+_KEY = ("key",)
+_ROUTE = ("endpoint", "model", "backend")
 
 REQUESTS = Metric(
     "gateway_requests_total",
     "counter",
     "Completed requests by outcome; status 499: the client disconnected.",
-    ("endpoint", "model", "backend", "status"),
+    (*_ROUTE, "status", *_KEY),
+    optional=_KEY,
 )
 IN_FLIGHT = Metric("gateway_requests_in_flight", "gauge", "Requests in progress.", ("endpoint",))
 DURATION = Metric(
     "gateway_request_duration_seconds",
     "histogram",
     "Time from the arrival of a model request to the end of its response.",
+    _ROUTE,
     buckets=_WHOLE,
-    initial_labels=_ALONE,
 )
 FIRST_TOKEN = Metric(
     "gateway_time_to_first_token_seconds",
     "histogram",
     "Time from the arrival of a request to the first content of its stream.",
+    _ROUTE,
     buckets=_FIRST,
-    initial_labels=_ALONE,
 )
 BETWEEN = Metric(
     "gateway_inter_token_seconds",
     "histogram",
     "Time between two chunks of a stream from the backend.",
+    _ROUTE,
     buckets=GAPS,
-    initial_labels=_ALONE,
 )
 TOKENS = Metric(
     "gateway_tokens_total",
     "counter",
     "Tokens; input includes cached tokens, output includes reasoning tokens.",
-    ("model", "kind"),
+    ("model", "kind", *_KEY),
+    optional=_KEY,
 )
 FORMATS = Metric(
     "gateway_formats_total", "counter", "Requests by the format in which the gateway parsed the response.", ("format",)
@@ -113,7 +118,25 @@ CIRCUIT = Metric(
 )
 QUEUE = Metric("gateway_queue_depth", "gauge", "Requests in the queue of a backend.", ("backend",))
 
+BUILD = Metric(
+    "gateway_build_info",
+    "gauge",
+    "Always 1; the labels have the versions of the gateway and of Python.",
+    ("version", "python"),
+    aggregate="min",
+)
+
+_WORKER = ("worker",)
+PROCESS_METRICS = (
+    Metric("process_cpu_seconds_total", "counter", "CPU time of a worker, of the user and the system.", _WORKER),
+    Metric("process_resident_memory_bytes", "gauge", "Resident memory of a worker.", _WORKER),
+    Metric("process_virtual_memory_bytes", "gauge", "Virtual memory of a worker.", _WORKER),
+    Metric("process_open_fds", "gauge", "Open file descriptors of a worker.", _WORKER),
+    Metric("process_max_fds", "gauge", "Maximum of open file descriptors of a worker.", _WORKER),
+    Metric("process_start_time_seconds", "gauge", "Start time of a worker, in seconds since 1970.", _WORKER),
+)
+
 METRICS = (
     REQUESTS, IN_FLIGHT, DURATION, FIRST_TOKEN, BETWEEN, TOKENS, FORMATS, LEDGER, RECEIVED, SENT, STORED, STORE_ERRORS,
-    UPSTREAM_ERRORS, HEALTHY, CIRCUIT, QUEUE,
+    UPSTREAM_ERRORS, HEALTHY, CIRCUIT, QUEUE, BUILD, *PROCESS_METRICS,
 )  # fmt: skip

@@ -20,12 +20,13 @@ from gateway.server.observability.metrics import (
     STORED,
     TOKENS,
 )
-from gateway.server.observability.metrics_store import MetricValues, SeriesByMetric
-from gateway.server.observability.request_record import RequestRecord
+from gateway.server.observability.metrics_store import MetricValues, SeriesByMetric, add_values, observe
+from gateway.server.observability.request_record import OTHER, RequestRecord
 from gateway.server.observability.snapshot import BackendStatus
 
-_SORTS = ("input", "output", "cached", "reasoning")  # kinds of tokens
-_KINDS = {
+MAX_MODELS = 200  # values of the label `model` in each worker
+TOKEN_KINDS = ("input", "output", "cached", "reasoning")  # kinds of tokens
+UPSTREAM_ERROR_KINDS = {
     "upstream_unreachable": "unreachable",
     "upstream_timeout": "timeout",
     "upstream_lost": "lost",
@@ -36,17 +37,39 @@ _KINDS = {
 }
 
 
+class BoundedLabel:
+    """The values of a label: the first `most` ones as they are, all others as `other`."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self._known = most, {""}
+
+    def value(self, name: str) -> str:
+        """Return the value for a name; an empty name stays empty."""
+        if len(self._known) <= self.most:
+            self._known.add(name)
+        return name if name in self._known else OTHER
+
+
 class MetricsCollector:
     """Count finished requests; the series of each combination of labels is looked up once."""
 
     def __init__(self, tally: MetricValues) -> None:
         self._tally = tally
-        self._requests: dict[tuple[str, str, str, int], list[list[float]]] = {}
-        self._answers: dict[tuple[str, str], list[list[float]]] = {}
+        self._models, self._keys = BoundedLabel(MAX_MODELS), BoundedLabel(0)
+        self._requests: dict[tuple[str, str, str, int, str], list[list[float]]] = {}
+        self._answers: dict[tuple[str, str, str, str, str, bool], list[list[float]]] = {}
+
+    def follow(self, keys: int) -> None:
+        """Give the label `key` at most this many names from now on; 0: count without the label."""
+        if keys != self._keys.most:
+            self._keys = BoundedLabel(keys)
+            self._requests.clear()
+            self._answers.clear()
 
     def count(self, record: RequestRecord) -> None:
         """Count a finished request."""
-        sort = record.endpoint, record.model, record.backend, record.outcome
+        key = record.key if self._keys.most else ""
+        sort = record.endpoint, record.model, record.backend, record.outcome, key
         requests, received, sent = self._requests.get(sort) or self._of_request(*sort)
         requests[0] += 1
         received[0] += record.received
@@ -57,43 +80,52 @@ class MetricsCollector:
         if record.stored:
             self._tally.count(STORED)
         if record.backend:
-            self._count_answer(record)
+            self._count_answer(record, key)
 
-    def _count_answer(self, record: RequestRecord) -> None:
-        sort = record.model, record.format
-        given, made, cached, thought, *read = self._answers.get(sort) or self._of_answer(*sort)
+    def _count_answer(self, record: RequestRecord, key: str) -> None:
+        first = record.pace.first_content if record.streamed else None
+        sort = record.endpoint, record.model, record.backend, record.format, key, first is not None
+        given, made, cached, thought, duration, *more = self._answers.get(sort) or self._of_answer(*sort)
         used = record.usage()
         given[0] += used.prompt
         made[0] += used.completion
         cached[0] += used.cached
         thought[0] += used.reasoning
-        for one in read:
-            one[0] += 1
-        self._tally.observe(DURATION, record.ended - record.arrived)
-        if record.streamed and (first := record.pace.first_content) is not None:
-            self._tally.observe(FIRST_TOKEN, first - record.arrived)
-            self._tally.add(BETWEEN, (*record.pace.gaps, record.pace.last - first))
+        observe(duration, DURATION, record.ended - record.arrived)
+        if record.format:
+            more[0][0] += 1
+        if first is not None:
+            observe(more[-2], FIRST_TOKEN, first - record.arrived)
+            add_values(more[-1], (*record.pace.gaps, record.pace.last - first))
 
-    def _of_request(self, endpoint: str, model: str, backend: str, outcome: int) -> list[list[float]]:
-        labels = endpoint, model, backend, str(outcome)
+    def _of_request(self, endpoint: str, model: str, backend: str, outcome: int, key: str) -> list[list[float]]:
+        labels = endpoint, self._models.value(model), backend, str(outcome), self._keys.value(key)
         cells = [
             self._tally.series_values(REQUESTS, labels),
             *(self._tally.series_values(one, (endpoint,)) for one in (RECEIVED, SENT)),
         ]
-        return self._requests.setdefault((endpoint, model, backend, outcome), cells)
+        return self._requests.setdefault((endpoint, model, backend, outcome, key), cells)
 
-    def _of_answer(self, model: str, format: str) -> list[list[float]]:
-        """Return the token counts of a model, and the count of the format if there is one."""
-        cells = [self._tally.series_values(TOKENS, (model, one)) for one in _SORTS]
-        read = [self._tally.series_values(FORMATS, (format,))] if format else []
-        return self._answers.setdefault((model, format), [*cells, *read])
+    def _of_answer(
+        self, endpoint: str, model: str, backend: str, format: str, key: str, began: bool
+    ) -> list[list[float]]:
+        """Return the series of a response: tokens of each kind, duration, format if any, times if its stream began."""
+        name, series = self._models.value(model), self._tally.series_values
+        route = endpoint, name, backend
+        cells = [
+            *(series(TOKENS, (name, one, self._keys.value(key))) for one in TOKEN_KINDS),
+            series(DURATION, route),
+            *([series(FORMATS, (format,))] if format else []),
+            *([series(FIRST_TOKEN, route), series(BETWEEN, route)] if began else []),
+        ]
+        return self._answers.setdefault((endpoint, model, backend, format, key, began), cells)
 
 
 def upstream_error_kind(problem: Problem) -> str | None:
     """Return the label of a backend's failure; None if the request is at fault."""
     if problem.status < 500 and problem.status != 429:
         return None
-    return _KINDS.get(problem.code or "", "error")
+    return UPSTREAM_ERROR_KINDS.get(problem.code or "", "error")
 
 
 def backend_states(backends: Mapping[str, BackendStatus], now: float) -> SeriesByMetric:

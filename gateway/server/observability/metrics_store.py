@@ -83,16 +83,16 @@ class MetricValues:
         """Add to a counter or gauge."""
         self.series_values(metric, labels)[0] += amount
 
-    def observe(self, metric: Metric, value: float) -> None:
-        """Add a measured value to a histogram without labels."""
-        values = self.series[metric.name][()]
-        values[bisect_left(metric.buckets, value)] += 1
-        values[-1] += value
 
-    def add(self, metric: Metric, values: Iterable[float]) -> None:
-        """Add measured values to a histogram without labels: a count per bucket, and their sum."""
-        mine = self.series[metric.name][()]
-        mine[:] = map(add, mine, values)
+def observe(values: list[float], metric: Metric, value: float) -> None:
+    """Add a measured value to a series of a histogram."""
+    values[bisect_left(metric.buckets, value)] += 1
+    values[-1] += value
+
+
+def add_values(values: list[float], measured: Iterable[float]) -> None:
+    """Add measured values to a series of a histogram: a count per bucket, and their sum."""
+    values[:] = map(add, values, measured)
 
 
 def sum_series(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]]) -> SeriesByMetric:
@@ -108,13 +108,19 @@ def sum_series(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]
 
 
 class SharedMetrics(Struct):
-    """The values of one worker.  counters: since its start; gauges: current values."""
+    """The values of one worker.  counters: since its start; gauges: current values; pid: its process id."""
 
     counters: SeriesByMetric
     gauges: SeriesByMetric
+    pid: int
 
 
 _decode = msgpack.Decoder(SharedMetrics).decode
+
+
+def metrics_file(folder: Path | None, place: int, number: int) -> Path | None:
+    """Return the file of a worker.  place: of a worker and its replacements; number: of this worker alone."""
+    return folder and folder / f"{place}-{number}.tally"
 
 
 class SharedFolder:
@@ -145,6 +151,12 @@ class SharedFolder:
                 if not has_ended(file):
                     yield snapshot.gauges
 
+    def processes(self, pid: int) -> dict[str, int]:
+        """Return the process ids of all running workers by place.  pid: this worker's."""
+        running = {_place(file): file for file in self._file.parent.glob("*.tally") if not has_ended(file)}
+        pids = {place: _decode(file.read_bytes()).pid for place, file in sorted(running.items())}
+        return {**pids, _place(self._file): pid}
+
     # Snapshots
 
     def request_snapshots(self) -> int:
@@ -170,6 +182,10 @@ class SharedFolder:
         for file in self._file.parent.glob("*.sight"):
             if file != mine and not has_ended(file) and file.stat().st_mtime_ns >= since:
                 yield _decode_sight(file.read_bytes())
+
+
+def _place(file: Path) -> str:
+    return file.stem.partition("-")[0]
 
 
 def _put(file: Path, data: bytes) -> None:

@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
+from gateway.backends.pass_through import PASS_THROUGH
 from gateway.config import Config
-from gateway.recording import Recording
+from gateway.recording import ExchangeSummary, Recording, summarize
 from gateway.server.child_process import run_child
-from gateway.server.observability.logs import access_log_fields
+from gateway.server.observability.access_log import access_log_fields
 from gateway.server.observability.recording_writer import LENGTH, RecordingFolder, WriteOrder, packed
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.request_recorder import RequestRecorder
@@ -28,10 +29,11 @@ _log = logging.getLogger("gateway")
 _ASKED_FOR = (b"x-gateway-record", b"1")
 _ENDPOINTS = frozenset(
     ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact", "/v1/messages")
-)
+).union(row.path for row in PASS_THROUGH)
 _size = attrgetter("size")
-_RECENT = 32
+_RECENT = 200
 _MAX_RECENT = 64 << 20  # bytes of these
+SUMMARIES = 1000  # finished requests in the list
 
 
 class RecordingWriter:
@@ -94,10 +96,12 @@ class Recorder:
     """Record requests.
 
     recent: recordings of recent and running requests, for the inspector; secrets: values that recordings must not hold.
+    Summaries of finished requests are kept longer.
     """
 
     def __init__(self) -> None:
         self.recent: deque[Recording] = deque(maxlen=_RECENT)
+        self._summaries: deque[ExchangeSummary] = deque(maxlen=SUMMARIES)
         self._writer: RecordingWriter | None = None
         self.follow(Config())
 
@@ -128,9 +132,16 @@ class Recorder:
         line = access_log_fields(record)
         del line["error"], line["ledger"]  # the recording has these itself
         recorder.over(record.outcome, record.problem, record.ledger.listed(), line)
+        if self._shown:
+            self._summaries.append(summarize(recorder.recording, self.secrets))
         failed = record.outcome >= 400
         if recorder.chosen and (failed or self._settings.mode != "errors") and recorder.recording.request_entry:
             self._write(recorder.recording)
+
+    def exchanges(self) -> list[ExchangeSummary]:
+        """Return the summaries of the running requests and of the finished ones, each the newest last."""
+        running = (one for one in self.recent if one.entries and not one.over)
+        return [*self._summaries, *(summarize(one, self.secrets) for one in running)]
 
     def _chosen(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         match self._settings.mode:

@@ -6,11 +6,13 @@ holds the record of a response that outlives its client's connection.
 
 from bisect import bisect_left
 from collections.abc import Callable, MutableMapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
-from msgspec import Struct, field
-
+from gateway.backends.pass_through import PASS_THROUGH
 from gateway.errors import Problem
 from gateway.events import Usage
 from gateway.server.observability.metrics import GAPS
@@ -32,10 +34,15 @@ _STORED = {  # with all paths below them
     "/v1/responses": "/v1/responses/{id}",
     "/v1/chat/completions": "/v1/chat/completions/{id}",
     "/v1/conversations": "/v1/conversations",
+    "/v1/files": "/v1/files",
+    "/v1/uploads": "/v1/uploads",
     "/v1/models": "/v1/models",
 }
-_OURS = frozenset(("/health", "/ready", "/metrics", "/"))
-_CONSOLE = ("/admin/", "/assets/")
+_PASSED = frozenset(row.path for row in PASS_THROUGH)
+_OURS = frozenset(
+    ("/health", "/ready", "/metrics", "/", "/inspector", "/playground", "/docs", "/openapi.json", "/favicon.ico")
+)
+_CONSOLE = ("/admin/", "/assets/", "/docs/")
 RESPONSES = "/v1/responses"
 OTHER = "other"
 _PLACE = "gateway.observation"  # in the scope of a request
@@ -45,9 +52,10 @@ _LEFT = 499
 def endpoint_label(method: str, path: str) -> str:
     """Return the endpoint of a path for metrics; "" if it is not counted.
 
-    A path that requests a model is its own label; the others have a pattern like `/v1/responses/{id}`, or `other`.
+    A path that requests a model, or is passed on, is its own label.  The others have a pattern like
+    `/v1/responses/{id}`, or `other`.
     """
-    if method == "POST" and path in _ASKING:
+    if (method == "POST" and path in _ASKING) or path in _PASSED:
         return path
     if path in _OURS or path.startswith(_CONSOLE):
         return ""
@@ -58,7 +66,8 @@ def _nothing() -> Usage:
     return Usage(0, 0)
 
 
-class StreamTiming(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class StreamTiming:
     """The times of a response's chunks.  gaps: the number of gaps between chunks per bucket of `GAPS`."""
 
     first_byte: float | None = None
@@ -82,7 +91,8 @@ class StreamTiming(Struct, eq=False):
             self.first_byte = now
 
 
-class RequestRecord(Struct, eq=False):
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class RequestRecord:
     """The record of one request.  Times are those of `perf_counter`.
 
     endpoint: "" if it is not counted; over: called at the end of the record.
@@ -151,6 +161,23 @@ class RequestRecord(Struct, eq=False):
         self.model, self.backend, self.format = model, backend, format
         if self.first_attempt_at is None:
             self.first_attempt_at = perf_counter()
+
+
+# The request that the current task serves.  Tasks and connections that the task starts inherit it, and may outlive the
+# request: so it is a weak reference.
+_current: ContextVar[ReferenceType[RequestRecord] | None] = ContextVar("current_record", default=None)
+
+
+def set_current_record(record: RequestRecord) -> None:
+    """Set the record of the request that the current task serves."""
+    _current.set(ref(record))
+
+
+def current_request_id() -> str:
+    """Return the id of the request that the current task serves; "" without one, and after its end."""
+    reference = _current.get()
+    record = reference() if reference else None
+    return record.id if record and not record.ended else ""
 
 
 def set_record(scope: MutableMapping[str, Any], record: RequestRecord) -> None:

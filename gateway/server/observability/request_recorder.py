@@ -67,18 +67,6 @@ class RequestRecorder:
         )
         return CallRecorder(self, self._calls)
 
-    def answered(self, call: int, content_type: str) -> None:
-        """Record the content type of an upstream response."""
-        self.recording.add(UpstreamHeadersEntry(self.now(), call=call, content_type=content_type))
-
-    def record_upstream_error(self, call: int, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Record an error response of a backend."""
-        type, after = headers.get("content-type", ""), headers.get("retry-after")
-        entry = UpstreamErrorEntry(
-            self.now(), call=call, status=status, content_type=type, retry_after=after, body=body
-        )
-        self.recording.add(entry, len(body))
-
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
         """Record the end of a round, with the problem that ended it and its last events."""
         self.recording.add(RoundEndEntry(self.now(), problem=problem, events=_encoded(events) if events else b""))
@@ -102,14 +90,24 @@ class CallRecorder:
 
     def __init__(self, recorder: RequestRecorder, call: int) -> None:
         self.recorder, self.call = recorder, call
+        self._sent: float | None = None
 
-    def answered(self, content_type: str) -> None:
-        """Record the content type of the response."""
-        self.recorder.answered(self.call, content_type)
+    def slot_acquired(self) -> None:
+        """Note that the call leaves the queue of the backend."""
+        self._sent = self.recorder.now()
 
-    def record_error(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Record an error response."""
-        self.recorder.record_upstream_error(self.call, status, headers, body)
+    def answered(self, content_type: str, since_connected: float | None) -> None:
+        """Record the content type of the response.  since_connected: seconds since its new connection."""
+        now = self.recorder.now()
+        entry = UpstreamHeadersEntry(now, self.call, content_type, self._sent, _before(now, since_connected))
+        self.recorder.recording.add(entry)
+
+    def record_error(self, status: int, headers: Mapping[str, str], body: bytes, since_connected: float | None) -> None:
+        """Record an error response.  since_connected: seconds since its new connection."""
+        now, type, after = self.recorder.now(), headers.get("content-type", ""), headers.get("retry-after")
+        connected = _before(now, since_connected)
+        entry = UpstreamErrorEntry(now, self.call, status, type, body, after, self._sent, connected)
+        self.recorder.recording.add(entry, len(body))
 
     def read(self, data: bytes) -> None:
         """Note that data of this call was read, called for the first data after another call and at the end.
@@ -119,6 +117,10 @@ class CallRecorder:
         self.recorder.speaks = self.call
         if not data:
             self.recorder.recording.add(UpstreamDataEntry(self.recorder.now(), self.call, data))
+
+
+def _before(now: float, seconds: float | None) -> float | None:
+    return None if seconds is None else now - seconds
 
 
 class _RecordedSource:
@@ -199,6 +201,11 @@ def tee_send(send: Send, recorder: RequestRecorder | None) -> Send:
     return _RecordingSendProxy(send, recorder) if recorder else send
 
 
+def tee_lengths(send: Send) -> Send:
+    """Return a `send` that records the length of each piece in place of a `send` that records the pieces."""
+    return _LengthSendProxy(send) if isinstance(send, _RecordingSendProxy) else send
+
+
 class _RecordingSendProxy(ClientConnection):
     """A `send` that records messages, and pieces that are sent at once."""
 
@@ -224,6 +231,16 @@ class _RecordingSendProxy(ClientConnection):
         recording.size = size = recording.size + len(body) + ENTRY
         if size <= recording.max_bytes:
             recording.entries.append(ResponseDataEntry(perf_counter() - self._recorder.begun, body))
+
+
+class _LengthSendProxy(_RecordingSendProxy):
+    """A `send` that records the lengths of pieces."""
+
+    def __init__(self, proxy: _RecordingSendProxy) -> None:
+        super().__init__(proxy._send, proxy._recorder)
+
+    def _wrote(self, body: bytes) -> None:
+        super()._wrote(b"[%d bytes]" % len(body))
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -8,10 +8,12 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.errors import Problem
+from gateway.recording import ExchangeSummary
 from gateway.routing.fair_queue import FairQueue
 from gateway.routing.health import Health
 from gateway.server.observability import logs
-from gateway.server.observability.logs import error_code
+from gateway.server.observability.access_log import error_code
+from gateway.server.observability.minute_counts import MinuteCounts
 from gateway.server.observability.request_record import RequestRecord
 
 # Problems whose messages are the gateway's own; others may quote a request or a response.
@@ -105,12 +107,15 @@ class WorkerSnapshot(Struct, frozen=True):
     """The state of a worker.
 
     requests: running ones, then finished ones, the newest first; failed: failed requests, which are kept longer.
+    minutes: the counts of the last hour; exchanges: requests for the inspector, with the beginnings of prompts.
     """
 
     rates: list[ModelRate]
     requests: list[RequestSnapshot]
     failed: list[RequestSnapshot]
     backends: dict[str, BackendCondition]
+    minutes: list[MinuteCounts] = []
+    exchanges: list[ExchangeSummary] = []
 
 
 def failure_info(problem: Problem) -> FailureInfo:

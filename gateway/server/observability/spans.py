@@ -5,11 +5,12 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gateway.backends.pass_through import OPERATIONS
 from gateway.server.observability.request_record import OTHER, RequestRecord
 from gateway.server.observability.trace_context import AttemptStep, ToolStep, Trace
 
 SpanAttributes = dict[str, str | int | float | bool]
-_OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+_OPERATIONS = {**OPERATIONS, "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 
 
 class Span(Struct, frozen=True):
@@ -107,4 +108,4 @@ def _of_tool(step: ToolStep) -> SpanAttributes:
 
 def _operation(path: str) -> str:
     """Return the operation of an endpoint's path, the client's or a backend's."""
-    return _OPERATIONS.get(path, "chat")
+    return _OPERATIONS.get(path.partition("?")[0], "chat")

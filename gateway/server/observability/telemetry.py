@@ -2,17 +2,21 @@
 
 import asyncio
 import logging
+import os
+import platform
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from time import time
 
+from msgspec.structs import replace
+
+from gateway import __version__
 from gateway.config import Config
 from gateway.errors import Problem
-from gateway.server.observability import logs, metrics_collector
-from gateway.server.observability.logs import access_log_line
-from gateway.server.observability.metrics import IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, LabelValues
+from gateway.server.observability import access_log, logs, metrics_collector
+from gateway.server.observability.metrics import BUILD, IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, LabelValues
 from gateway.server.observability.metrics_store import (
     MetricValues,
     SeriesByMetric,
@@ -21,6 +25,7 @@ from gateway.server.observability.metrics_store import (
     sum_series,
 )
 from gateway.server.observability.recorder import Recorder
+from gateway.server.observability.request_history import RequestHistory
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.snapshot import (
     BackendCondition,
@@ -33,16 +38,18 @@ from gateway.server.observability.snapshot import (
     snapshot_request,
 )
 from gateway.server.observability.tracer import Tracer
+from gateway.server.observability.usage_keeper import UsageKeeper
 
 _KEPT = 200  # finished requests
 _KEPT_FAILED = 50  # failed ones of them
 _TOLD = 100  # running requests in a snapshot
+_BUILD: dict[LabelValues, list[float]] = {(__version__, platform.python_version()): [1.0]}
 
 
 class RecentRequests:
     """The current and the recent requests of a process.
 
-    A finished request costs one entry; all else is computed on demand.
+    A finished request costs one entry and an update of its minute; all else is computed on demand.
     """
 
     def __init__(self) -> None:
@@ -50,6 +57,7 @@ class RecentRequests:
         self._over: deque[RequestSnapshot] = deque(maxlen=_KEPT)
         self._failed: deque[RequestSnapshot] = deque(maxlen=_KEPT_FAILED)
         self._failures: dict[str, FailureInfo] = {}  # the last of each backend
+        self._history = RequestHistory()
 
     def begin(self, record: RequestRecord) -> None:
         """Add a running request."""
@@ -60,12 +68,14 @@ class RecentRequests:
         self._live[record.endpoint].discard(record)
         entry = snapshot_request(record, live=False)
         self._over.append(entry)
+        self._history.add(entry, failed=record.problem is not None)
         if record.problem:
             self._failed.append(entry)
 
     def failed(self, backend: str, problem: Problem) -> None:
         """Note a failed attempt at a backend."""
-        self._failures[backend] = failure_info(problem)
+        self._failures[backend] = failure = failure_info(problem)
+        self._history.failed(backend, failure)
 
     def inside(self) -> dict[str, int]:
         """Return the number of running requests for each endpoint used so far."""
@@ -75,12 +85,13 @@ class RecentRequests:
         """Return the snapshot of this worker.  now: in the event loop's time."""
         live = [snapshot_request(record, live=True) for record in chain.from_iterable(self._live.values())]
         live.sort(key=lambda record: -record.arrived)
-        since = self._over[0].ended if len(self._over) == _KEPT else 0.0
+        since, seconds = self._over[0].ended if len(self._over) == _KEPT else 0.0, time()
         return WorkerSnapshot(
-            rates=compute_rates(live, self._over, since, time()),
+            rates=compute_rates(live, self._over, since, seconds),
             requests=[*live[:_TOLD], *reversed(self._over)],
             failed=[*reversed(self._failed)],
             backends={name: self._condition(name, backend, now) for name, backend in backends.items()},
+            minutes=self._history.minutes(seconds),
         )
 
     def _condition(self, name: str, backend: BackendStatus, now: float) -> BackendCondition:
@@ -101,12 +112,13 @@ class Telemetry:
     def __init__(self, shared: SharedFolder | None = None) -> None:
         self._shared, self._tally = shared, MetricValues()
         self._counter = metrics_collector.MetricsCollector(self._tally)
-        self.recorder, self.tracer = Recorder(), Tracer()
+        self.recorder, self.tracer, self.usage = Recorder(), Tracer(), UsageKeeper()
         self._backends: Mapping[str, BackendStatus] = {}  # of the newest application
         self._recent = RecentRequests()
 
     def follow(self, config: Config) -> None:
-        """Apply the settings of recordings and traces from now on."""
+        """Apply the settings of metrics, recordings and traces from now on."""
+        self._counter.follow(config.metrics.keys)
         self.recorder.follow(config)
         self.tracer.follow(config.tracing)
 
@@ -154,6 +166,10 @@ class Telemetry:
         await asyncio.sleep(2 * self._shared.every)
         return sum_series((self._tally.series, self._present(), *self._shared.others()))
 
+    def processes(self) -> dict[str, int]:
+        """Return the process ids of all running workers by place; a single process has the place 0."""
+        return self._shared.processes(os.getpid()) if self._shared else {"0": os.getpid()}
+
     async def snapshots(self, backends: Mapping[str, BackendStatus]) -> list[WorkerSnapshot]:
         """Return the snapshot of this worker with these backends, and those of other workers that respond in time."""
         if not self._shared:
@@ -169,24 +185,27 @@ class Telemetry:
         if not record.endpoint:
             return
         self._counter.count(record)
+        self.usage.count(record)
         self._recent.end(record)
         if record.recorder:
             self.recorder.end(record, record.recorder)
         if record.trace:
             self.tracer.end(record, record.trace)
         if logs.requests.isEnabledFor(logging.INFO):
-            logs.requests.info("%s", access_log_line(record))
+            access_log.log_request(record)
 
     def _present(self) -> SeriesByMetric:
         inside = self._recent.inside()
         flying: dict[LabelValues, list[float]] = {(endpoint,): [float(count)] for endpoint, count in inside.items()}
         return {
             IN_FLIGHT.name: flying,
+            BUILD.name: _BUILD,
             **metrics_collector.backend_states(self._backends, asyncio.get_running_loop().time()),
         }
 
     def _sight(self, backends: Mapping[str, BackendStatus]) -> WorkerSnapshot:
-        return self._recent.snapshot(backends, asyncio.get_running_loop().time())
+        sight = self._recent.snapshot(backends, asyncio.get_running_loop().time())
+        return replace(sight, exchanges=self.recorder.exchanges())
 
     async def _share_for_ever(self, shared: SharedFolder) -> None:
         while True:
@@ -195,6 +214,6 @@ class Telemetry:
 
     def _share(self, shared: SharedFolder) -> None:
         with suppress(OSError):  # a later write may succeed
-            shared.write(SharedMetrics(self._tally.series, self._present()))
+            shared.write(SharedMetrics(self._tally.series, self._present(), os.getpid()))
             if shared.snapshot_requested():
                 shared.write_snapshot(self._sight(self._backends))

@@ -3,10 +3,11 @@
 import re
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from time import perf_counter
 from urllib.parse import urlsplit
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from gateway.builtin_tools import BuiltinToolResult, BuiltinToolRun
 from gateway.config import BackendSettings
@@ -37,7 +38,8 @@ def parse_traceparent(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | N
     return TraceParent(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _MAX_STATE else "")
 
 
-class TraceStep(Struct, kw_only=True):
+@dataclass(slots=True, kw_only=True)
+class TraceStep:
     """A step of a request.  Times are those of `perf_counter`; error: the code of its failure."""
 
     id: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -50,6 +52,7 @@ class TraceStep(Struct, kw_only=True):
         self.ended = perf_counter()
 
 
+@dataclass(slots=True, kw_only=True)
 class AttemptStep(TraceStep):
     """An attempt at a backend.  headers: for the upstream request; status: of the response, 0 without one."""
 
@@ -62,6 +65,7 @@ class AttemptStep(TraceStep):
     status: int = 0
 
 
+@dataclass(slots=True, kw_only=True)
 class ToolStep(TraceStep):
     """A tool that ran at the gateway."""
 

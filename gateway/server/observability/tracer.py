@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gateway import config
+from gateway.installation import install_command
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.spans import make_spans
 from gateway.server.observability.trace_context import Trace, parse_traceparent
@@ -56,6 +57,6 @@ class Tracer:
         try:
             from gateway.server.observability.otlp_exporter import OtlpExporter  # noqa: PLC0415 - an extra
         except ImportError:
-            _log.warning("tracing needs more packages: pip install 'gateway[otel]'")
+            _log.warning("tracing needs packages that are not installed; run: %s", install_command("gateway[otel]"))
             return None
         return OtlpExporter(settings)

@@ -16,7 +16,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.config import Config
-from gateway.server.http.protocol import STOPPING
+from gateway.server.http.uvicorn_protocol import STOPPING
 
 _LAST_WORDS = 5.0  # seconds to store responses that the server has cancelled
 

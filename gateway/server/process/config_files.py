@@ -44,8 +44,8 @@ def _unreadable() -> Iterator[None]:
         raise UnreadableFile(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UnreadableFile(f"is not UTF-8 at byte {error.start}") from None
-    except ValueError as error:  # for a path that no file can have
-        raise UnreadableFile(f"cannot be read: {error}") from None
+    except ValueError:
+        raise UnreadableFile("cannot be read: no file can have this name") from None
 
 
 class ConfigFileReader:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from gateway import demo, formats
+from gateway.api.parameters import parameter_faults
 from gateway.config import (
     Config,
     ConfigDocument,
@@ -25,6 +26,15 @@ from gateway.server.process.config_files import ConfigFileReader, FileStamp, fil
 from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # an address that reaches a server on all addresses
+_EMPTY = "is empty; list your model servers, for example backends: {gpu: {url: http://127.0.0.1:8000}}"
+# Without it llama.cpp lets the small model think to its limit before the JSON of a call that is required.
+_DEMO = ("--reasoning-format", "none")
+
+
+def reachable_root(host: str, port: int, scheme: str = "http") -> str:
+    """Return a URL of the gateway that this machine can reach, without a path."""
+    near = _WILDCARDS.get(host, host)
+    return f"{scheme}://[{near}]:{port}" if ":" in near else f"{scheme}://{near}:{port}"
 
 
 class NoServerFound(Exception):
@@ -48,6 +58,8 @@ class ConfigSource:
         self._files = ConfigFileReader(self.file.parent)
         try:
             text = self._files.text(self.file)
+            if not has_content(text):
+                raise UnreadableFile(_EMPTY)
         except UnreadableFile as error:
             raise ConfigError([ConfigFault(str(self.file), None, "", str(error))]) from None
         return self.config(text)
@@ -55,7 +67,7 @@ class ConfigSource:
     def config(self, text: str) -> Config:
         """Return the config that the file would give with this text; raise ConfigError."""
         document = read_document(text, str(self.file), os.environ, self._files.secret)
-        return build_config(document, formats.format_names(), self._flags, self._files)
+        return build_config(document, formats.format_names(), self._flags, self._files, parameter_faults)
 
     def stamps_when_read(self) -> Mapping[Path, FileStamp | None]:
         """Return the stamps of the files when they were read."""
@@ -64,6 +76,11 @@ class ConfigSource:
     def current_stamps(self) -> Mapping[Path, FileStamp | None]:
         """Return the stamps of the files now."""
         return {file: file_stamp(file) for file in self._files.stamps}
+
+
+def has_content(text: str) -> bool:
+    """Return False for a YAML text of blank lines and comments."""
+    return any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())
 
 
 @contextmanager
@@ -77,8 +94,9 @@ def resolve_config(
 ) -> Iterator[tuple[Config, str]]:
     """Yield the configuration to serve, and the startup banner; a demo server runs as long as the block.
 
-    With a source, it gives the configuration.  Otherwise model servers on this machine are used and reported on `out`.
-    Without such servers, `demo_wanted` starts the demo.  Raises ConfigError, NoServerFound or DemoError.
+    With a source, it gives the configuration.  Otherwise model servers on this machine are used; those without a model
+    are reported on `out`.  Without such servers, `demo_wanted` starts the demo.  Raises ConfigError, NoServerFound or
+    DemoError.
     """
     if source:
         config = source.read()
@@ -89,32 +107,39 @@ def resolve_config(
     )  # faults of options are reported first
     with ThreadPoolExecutor(1) as thread:  # an event loop may run in this thread already
         found = thread.submit(asyncio.run, discover(ports, skip=[bare.server.port])).result()
-    for server in found:
-        out.write(f"found {server.kind} at {server.url} with {_counted(server)}\n")
     serving = [server for server in found if server.models]
+    for server in found:
+        if not server.models:
+            out.write(f"{server.kind} at {server.url} has no model yet: the gateway does not use it\n")
     if serving:
         yield _with_servers(serving, flags)
     elif demo_wanted:
-        with demo.start_demo(out=out) as url:
+        with demo.start_demo(*_DEMO, out=out) as url:
             yield _with_servers([DiscoveredServer("llamacpp", url, (demo.MODEL,))], flags)
     else:
         raise NoServerFound(_advice(ports))
 
 
-def startup_banner(host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http") -> str:
+def startup_banner(
+    host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http", inspector: bool = False
+) -> str:
     """Return the gateway's URL with a curl command for a request to the model, or for the models if none is known.
 
     key: a key is needed; the command takes it from the environment.
+    inspector: the gateway has pages for a browser; otherwise the text says how to enable them.
     """
-    near = _WILDCARDS.get(host, host)
-    root = f"{scheme}://[{near}]:{port}" if ":" in near else f"{scheme}://{near}:{port}"
+    root = reachable_root(host, port, scheme)
     header = ' -H "authorization: Bearer $GATEWAY_KEY"' if key else ""
     command = f"curl {root}/v1/models{header}"
     if model is not None:
         question = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
         body = shlex.quote(json.dumps(question, ensure_ascii=False))
         command = f"curl {root}/v1/chat/completions -H 'content-type: application/json'{header} \\\n    -d {body}"
-    return f"gateway listens on {root}/v1 - Ctrl-C stops it.  Try:\n\n  {command}\n"
+    if inspector:
+        pages = f"Open {root}/ in a browser to see its requests."
+    else:
+        pages = f"With `inspector: {{enabled: true}}` in the configuration, {root}/ shows its requests in a browser."
+    return f"gateway listens on {root}/v1 - Ctrl-C stops it.  Try:\n\n  {command}\n\n{pages}\n"
 
 
 def _greeting_for(config: Config, model: str | None) -> str:
@@ -123,17 +148,19 @@ def _greeting_for(config: Config, model: str | None) -> str:
     if not server.port:
         return ""
     scheme = "https" if server.tls else "http"
-    return startup_banner(server.host, server.port, model, key=bool(config.auth.keys), scheme=scheme)
+    return startup_banner(
+        server.host,
+        server.port,
+        model,
+        key=config.auth.needs_key,
+        scheme=scheme,
+        inspector=config.inspector.enabled,
+    )
 
 
 def _with_servers(servers: list[DiscoveredServer], flags: Mapping[str, object]) -> tuple[Config, str]:
     config = build_config(discovered_config(servers), formats.format_names(), flags)
     return config, _greeting_for(config, servers[0].models[0])
-
-
-def _counted(server: DiscoveredServer) -> str:
-    count = len(server.models)
-    return {0: "no model yet", 1: "1 model"}.get(count, f"{count} models")
 
 
 def _advice(ports: Mapping[int, KindName]) -> str:

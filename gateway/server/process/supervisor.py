@@ -20,9 +20,10 @@ from queue import Empty, SimpleQueue
 
 from gateway.config import Config, ServerSettings
 from gateway.server.observability import logs
-from gateway.server.observability.metrics_store import mark_ended, metrics_folder, remove_orphan
+from gateway.server.observability.metrics_store import mark_ended, metrics_file, metrics_folder, remove_orphan
 from gateway.server.process.config_source import ConfigSource
 from gateway.server.process.config_watcher import ConfigWatcher
+from gateway.server.process.dependency_watch import DependencyWatch
 
 _log = logging.getLogger("gateway")
 _spawn = multiprocessing.get_context("spawn")
@@ -34,8 +35,8 @@ _WAITING = 2048  # connections in the listen queue
 class Supervisor:
     """Run the workers; `run` blocks until a signal stops the gateway and all workers have ended."""
 
-    def __init__(self, sock: socket.socket, watch: ConfigWatcher) -> None:
-        self._sock, self._watch = sock, watch
+    def __init__(self, sock: socket.socket, watch: ConfigWatcher, dependencies: DependencyWatch) -> None:
+        self._sock, self._watch, self._dependencies = sock, watch, dependencies
         self._stops = 0  # number of stop signals
 
     def run(self) -> None:
@@ -46,19 +47,22 @@ class Supervisor:
             self._run(shared)
 
     def _run(self, shared: Path | None) -> None:
-        self._files = (shared and shared / f"{number}.tally" for number in count())
-        self._workers = [self._worker() for _ in range(self._watch.config.server.workers)]
+        self._numbers, self._shared = count(), shared
+        self._workers = [self._worker(place) for place in range(self._watch.config.server.workers)]
         while not self._stops:
             _wait_for_end(self._workers)
             self._replace_dead()
             if self._watch.is_due and (config := self._watch.poll()):
                 for worker in self._workers:
                     worker.send_config(config)
+                logs.apply_settings(config.logs)
+                self._dependencies.follow(config)
         self._sock.close()  # the workers close theirs; otherwise the system would continue to accept connections
         self._end()
 
-    def _worker(self) -> "WorkerProcess":
-        return WorkerProcess(self._watch.config, self._sock, next(self._files))
+    def _worker(self, place: int) -> "WorkerProcess":
+        file = metrics_file(self._shared, place, next(self._numbers))
+        return WorkerProcess(self._watch.config, self._sock, file)
 
     def _stop(self, *_: object) -> None:
         self._stops += 1
@@ -68,7 +72,7 @@ class Supervisor:
             if (code := worker.process.exitcode) is not None and not self._stops:
                 _log.warning("worker %d exited with status %d; a replacement starts", worker.process.pid, code)
                 mark_ended(worker.file)
-                self._workers[place] = self._worker()
+                self._workers[place] = self._worker(place)
 
     def _end(self) -> None:
         stops = 0
@@ -105,11 +109,12 @@ def _wait_for_end(workers: Iterable[WorkerProcess]) -> None:
     wait([worker.process.sentinel for worker in workers], _TICK)
 
 
+@logs.logged_failure()
 def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path | None) -> None:
     """Run a worker process until its pipe closes or a signal stops it."""
     # A terminal sends these signals to all processes, but only the supervisor handles them.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
-    logs.configure_logging()
+    logs.configure_logging(config.logs)
     from gateway.server.observability.metrics_store import SharedFolder  # noqa: PLC0415
     from gateway.server.process.worker import make_server  # noqa: PLC0415 - the supervisor does not need it
 
@@ -129,7 +134,7 @@ def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path
         server.should_exit = True
 
     threading.Thread(target=listen, daemon=True).start()
-    server.run([sock])
+    server.serve_socket(sock)
     # The pipe has closed, so the supervisor is gone: a stop by its signal does not reach this line.
     remove_orphan(file)
 
@@ -145,22 +150,30 @@ def run_gateway(config: Config, *, greeting: str = "", source: ConfigSource | No
     watch = ConfigWatcher(config, source)
     for number in _AGAIN:
         signal.signal(number, watch.request_reload)
-    sys.stderr.write((greeting or f"gateway listens on {host} port {port}") + "\n")
-    sys.stderr.flush()
-    logs.configure_logging()
-    if config.server.workers > 1:
-        Supervisor(sock, watch).run()
-    else:
-        _serve(config, sock, watch)
+    logs.configure_logging(config.logs)
+    logs.announce(greeting or f"gateway listens on {host} port {port}", config.logs)
+    dependencies = DependencyWatch()
+    dependencies.follow(config)
+    try:
+        with logs.logged_failure():
+            if config.server.workers > 1:
+                Supervisor(sock, watch, dependencies).run()
+            else:
+                _serve(config, sock, watch, dependencies)
+    finally:
+        dependencies.stop()
 
 
-def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher) -> None:
+def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher, dependencies: DependencyWatch) -> None:
     from gateway.server.process.worker import make_server  # noqa: PLC0415 - the supervisor does not need it
 
     async def news() -> Config | None:
-        return await asyncio.to_thread(watch.poll) if watch.is_due else None
+        new = await asyncio.to_thread(watch.poll) if watch.is_due else None
+        if new:
+            dependencies.follow(new)
+        return new
 
-    make_server(config, news).run([sock])
+    make_server(config, news).serve_socket(sock)
 
 
 def _listening(server: ServerSettings) -> socket.socket:

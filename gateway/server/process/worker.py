@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import FrameType
@@ -12,7 +13,7 @@ import uvicorn
 from gateway.config import Config
 from gateway.server.app import create_app
 from gateway.server.http.memory import return_memory
-from gateway.server.http.protocol import ServerConfig
+from gateway.server.http.server_config import ServerConfig
 from gateway.server.middleware.auth import AuthThrottle
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
 from gateway.server.observability.metrics_store import SharedFolder
@@ -20,6 +21,7 @@ from gateway.server.observability.telemetry import Telemetry
 from gateway.server.process.app_reloader import AppReloader
 
 _log = logging.getLogger("gateway")
+_LISTENERS = 8  # connections that a turn of the loop accepts, since uvloop accepts one for each listener
 ConfigPoll = Callable[[], Awaitable[Config | None]]  # returns a new config, or None
 
 
@@ -35,7 +37,7 @@ def make_server(config: Config, news: ConfigPoll, shared: SharedFolder | None = 
 
 
 class WorkerServer(uvicorn.Server):
-    """A uvicorn server that polls for a new config; `run` blocks until it is stopped.
+    """A uvicorn server that polls for a new config; `serve_socket` blocks until it is stopped.
 
     After the stop signal it serves for `drain_delay_seconds` more, so that load balancers notice.
     """
@@ -45,6 +47,11 @@ class WorkerServer(uvicorn.Server):
     def __init__(self, generations: AppReloader, settings: ServerConfig, news: ConfigPoll) -> None:
         super().__init__(settings)
         self._generations, self._settings, self._news = generations, settings, news
+
+    def serve_socket(self, sock: socket.socket) -> None:
+        """Serve the connections of a socket until a signal stops this process; then close the socket."""
+        sock.setblocking(False)  # else `dup` makes it blocking for all processes, and one of them blocks in accept
+        self.run([sock, *(sock.dup() for _ in range(_LISTENERS - 1))])
 
     async def on_tick(self, counter: int) -> bool:
         """Reload for a new config; return True when the server has to stop.  Called by uvicorn ten times a second."""

@@ -24,7 +24,9 @@ from gateway.server.relay.hedge import HedgeCall, HedgedCall
 from gateway.server.relay.model_request import ModelRequest
 from gateway.server.relay.relay import Relay
 from gateway.server.relay.retry_policy import RetryPolicy, Target
+from gateway.server.relay.round_builder import goes_as_sent
 from gateway.server.relay.rounds import RoundLoop, UpstreamRound, count_input_tokens
+from gateway.server.relay.short_window import warn_of_short_window
 from gateway.server.tools import ToolRoundCall, Toolset, Used
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.model_registry import BackendRoute
@@ -57,7 +59,9 @@ class Attempts:
 
     async def begin(self, target: Target) -> None:
         """Build the first round.  Raise a ClientError for a request that is refused."""
-        request = await self._model_request.without_files(self._settings.files, self._targets.identity.tenant)
+        request = self._model_request.request
+        if not request.sent:
+            request = await self._without_files(request)
         if toolset := self._model_request.toolset(target.route.settings):
             request = await self._add_tools(toolset, request)
         self._versions = truncated_versions(request)
@@ -118,7 +122,7 @@ class Attempts:
 
     def _reduce_token_limit(self, problem: Problem) -> bool:
         """Reduce the token limit if the backend refuses it beside a prompt that fits; return True if it did."""
-        request = self._versions[0]
+        request, _ = self._with_parameters(self._versions[0], self.route, Warnings())
         smaller = token_limit.smaller(request, problem, again=self._limit_reduced)
         if not smaller:
             return False
@@ -167,6 +171,8 @@ class Attempts:
         """Build the next round, and report it to all observers."""
         round = await self._build_round(route, self._ledger)
         self._rounds.begin(round)
+        if round.request.tools:
+            warn_of_short_window(route)
         self.record.set_route(route.model, route.backend.name, round.chosen.format)
         if self.record.recorder:
             self.record.recorder.record_prepared(round.recording_entry(self.record.recorder.now()))
@@ -176,14 +182,28 @@ class Attempts:
     async def _build_round(self, route: BackendRoute, ledger: Warnings) -> UpstreamRound:
         route, settings = response_headers.strict_route(self._http, route), self._settings
         before = ledger.savepoint() if self._passed_strict else 0  # later warnings are about responses
-        request = self._versions[0]
+        request, names = self._with_parameters(self._versions[0], route, ledger)
+        mark = ledger.savepoint()
+        if request.sent and not goes_as_sent(request, route):
+            request = await self._without_files(request)
         if request.max_tokens:
             request = token_limit.fitted(request, route, ledger, self._limit_name)
         request = await attachments.inline_request_images(request, route.backend.kind, settings.images, ledger)
         round = await self._model_request.build_round(request, route, ledger, settings.limits.frame_bytes)
+        if names:
+            ledger.discard(mark, names)
         response_headers.reject_if_strict(route, ledger.entries()[before:])
         self._passed_strict = ledger is self._ledger or self._passed_strict
         return round
+
+    def _with_parameters(
+        self, request: Request, route: BackendRoute, ledger: Warnings
+    ) -> tuple[Request, frozenset[str]]:
+        return self._model_request.with_parameters(request, route.settings, ledger, limited=self._limit_reduced)
+
+    async def _without_files(self, request: Request) -> Request:
+        tenant = self._targets.identity.tenant
+        return await self._model_request.without_files(request, self._settings.files, tenant)
 
     def _warn_of_fallback(self) -> None:
         if self._targets.is_fallback:

@@ -2,6 +2,8 @@
 
 import time
 
+from msgspec.structs import replace
+
 from gateway.api import chat, completions
 from gateway.api.body import Counts
 from gateway.api.completion_encoder import CompletionHead
@@ -63,6 +65,7 @@ class CompletionRequest(ModelRequest):
     """A request of POST /v1/completions; nothing of it is stored."""
 
     conversation = "prompt"
+    fields = completions.KNOWN
 
     def __init__(self, params: completions.CompletionParams) -> None:
         super().__init__(params.request, Warnings(), NoReasoningMemory())
@@ -71,6 +74,14 @@ class CompletionRequest(ModelRequest):
     def encoder(self, model: ModelSettings) -> ResponseEncoder:
         head = CompletionHead(new_id("cmpl-"), self._created, self.request.model)
         return completions.completion_encoder(head, self._params, self.ledger)
+
+    def with_parameters(
+        self, request: Request, model: ModelSettings, ledger: Warnings, *, limited: bool = False
+    ) -> tuple[Request, frozenset[str]]:
+        made, names = super().with_parameters(request, model, ledger, limited=limited)
+        if made.max_tokens is None and not limited:
+            made = replace(made, max_tokens=completions.MAX_TOKENS)
+        return made, names
 
     async def build_round(
         self, request: Request, route: BackendRoute, ledger: Warnings, max_frame_bytes: int

@@ -1,6 +1,7 @@
 """Build the model request of Anthropic's Messages API."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,6 +23,8 @@ from gateway.server.upstream.model_registry import BackendRoute, remembered
 from gateway.server.worker_thread import parsed
 from gateway.warnings import Warnings
 
+_PASSED = ("anthropic-version", "anthropic-beta")  # headers of the client
+_FIT = re.compile(r"[ -~]+")
 ParseParams = Callable[[dict[str, Any], ParseSettings, Warnings], messages.MessageParams]
 
 
@@ -56,6 +59,11 @@ class MessageRequest(ModelRequest):
     ) -> UpstreamRound:
         self._window = remembered(route)
         return await super().build_round(request, route, ledger, max_frame_bytes)
+
+    def keep_headers(self, headers: Mapping[str, str]) -> None:
+        if sent := self.request.sent:
+            kept = {name: headers[name] for name in _PASSED if _FIT.fullmatch(headers.get(name, ""))}
+            self.request = replace(self.request, sent=replace(sent, headers=kept))
 
     def toolset(self, _: ModelSettings | None = None) -> Toolset | None:
         return self._toolset  # the client names the tools

@@ -9,6 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.api import responses
+from gateway.api.chat import schema
+from gateway.api.parameters import ModelParameters
 from gateway.config import FetchSettings, ModelSettings
 from gateway.errors import Problem, StoreFailed
 from gateway.events import Usage
@@ -26,6 +28,7 @@ from gateway.server.upstream.model_registry import BackendRoute
 from gateway.warnings import Warnings
 
 _log = logging.getLogger("gateway")
+_NO_NAMES: frozenset[str] = frozenset()
 _NO_USAGE = Usage(0, 0)
 
 
@@ -46,10 +49,11 @@ class ModelRequest(ABC):
     pdfs: reads the PDF files of the request; None: it has none that are read.
     sticky: the client's own name for requests that should reach the same backend.
     pipelines: those of its response so far; the usage of the request is theirs.
-    request_id: the id of the HTTP request, for errors amid a stream.
+    request_id: the id of the HTTP request, for errors amid a stream and for the log.
     """
 
     conversation = "messages"  # the API's name of the parameter that holds the messages
+    fields = schema.KNOWN  # of the API, as a chat completion has them
     compaction: CompactionPlan | None = None
     request_id = ""
 
@@ -97,18 +101,35 @@ class ModelRequest(ABC):
         usage = self.usage()
         return usage.prompt + usage.completion
 
-    async def without_files(self, settings: FetchSettings, tenant: str) -> Request:
-        """Return the request with the text of its files.  Raise BadRequest for a file that cannot be read."""
+    def keep_headers(self, headers: Mapping[str, str]) -> None:  # noqa: B027 - for one API
+        """Keep the client's headers that a backend of the same API gets."""
+
+    async def without_files(self, request: Request, settings: FetchSettings, tenant: str) -> Request:
+        """Return a request with the text of its files.  Raise BadRequest for a file that cannot be read."""
         if not self.pdfs:
-            return self.request
-        return await attachments.inline_request_files(self.request, settings, self.ledger, self.pdfs, tenant)
+            return request
+        return await attachments.inline_request_files(request, settings, self.ledger, self.pdfs, tenant)
+
+    def with_parameters(
+        self, request: Request, model: ModelSettings, ledger: Warnings, *, limited: bool = False
+    ) -> tuple[Request, frozenset[str]]:
+        """Return a version of the request with the model's parameters, and the names of the fields that they set.
+
+        limited: the token limit fits the backend already.
+        """
+        if not (model.defaults or model.overrides):
+            return request, _NO_NAMES
+        limit_name = token_limit.name(self.request, self.conversation)
+        made, names = ModelParameters(model.defaults, model.overrides).apply(request, self.fields, limit_name, ledger)
+        return (replace(made, max_tokens=request.max_tokens) if limited else made), names
 
     async def store_or_warn(self, record: StoredObject) -> bool:
         """Store the response; return False, with a warning, if the store fails: the client gets it all the same."""
         try:
             await self.store(record)
         except StoreFailed as error:
-            _log.warning("a response could not be stored: %s", error.__cause__)
+            extra = {"request_id": self.request_id}  # "" if this process continues another one's job
+            _log.warning("the response could not be stored: %s", error.__cause__, extra=extra)
             self.ledger.add("dropped", "store")
             return False
         return True

@@ -230,7 +230,7 @@ class Relay:
         self._logged = True
         backend = self._attempts.backend
         excerpt = b"" if self._pipeline.begun else backend.mask_key(self._excerpt)
-        _log.warning("backend %s: %s", backend.name, problem.code)
+        _log.warning("backend %s: %s", backend.name, problem.code, extra={"request_id": self._record.id})
         logs.content.info("backend %s: %s %r", backend.name, problem.message, excerpt)
 
     def _raise_failure(self) -> None:

@@ -9,6 +9,7 @@ from gateway.api.body import Counts, decode_body
 from gateway.api.responses import no_builtin_tools
 from gateway.config import Config
 from gateway.server.conversations.encryption import EncryptionKeys
+from gateway.server.conversations.past_cache import PastCache
 from gateway.server.conversations.reasoning_memory import NoReasoningMemory, ReasoningMemory
 from gateway.server.conversations.stored_context import Held, ReadOnlyContext, StoredContext
 from gateway.server.relay.compaction_request import CompactionRequest, parse_compaction_request
@@ -42,6 +43,7 @@ class RequestParser(Struct, frozen=True):
     config: Config
     tools: ToolRegistry
     counts: Counts
+    pasts: PastCache
 
     def chat_completion(self, raw: bytes, tenant: str, _: Held) -> Awaitable[ChatRequest]:
         """Parse POST /v1/chat/completions."""
@@ -53,7 +55,7 @@ class RequestParser(Struct, frozen=True):
 
     def response(self, raw: bytes, tenant: str, held: Held) -> Awaitable[ResponsesRequest]:
         """Parse POST /v1/responses."""
-        return self.response_in_context(StoredContext(self.store, tenant), raw, held)
+        return self.response_in_context(StoredContext(self.store, tenant, self.pasts), raw, held)
 
     def response_in_context(
         self, stored: StoredContext, raw: bytes, held: Held, identity: ResponseIdentity | None = None
@@ -81,7 +83,8 @@ class RequestParser(Struct, frozen=True):
 
     def _message(self, raw: bytes, services: RequestServices, parse: ParseParams) -> Awaitable[MessageRequest]:
         runs = services.tools.builtin_tool_filter if services.tools else no_builtin_tools
-        settings = parse_settings(self.config.responses, services.encryptor, runs)
+        keeps = any(backend.kind == "anthropic" for backend in self.config.backends.values())
+        settings = parse_settings(self.config.responses, services.encryptor, runs, keeps_body=keeps)
         return parse_message_request(raw, self.counts, settings, services, parse)
 
     async def _response(

@@ -20,7 +20,7 @@ from gateway.server.relay.attempts import Attempts
 from gateway.server.relay.model_request import ModelRequest
 from gateway.server.relay.relay import Relay
 from gateway.server.relay.retry_policy import RetryPolicy
-from gateway.server.relay.round_builder import build_round
+from gateway.server.relay.round_builder import build_round, goes_as_sent
 from gateway.server.relay.rounds import count_input_tokens
 
 
@@ -82,9 +82,13 @@ class TokenCounting(Struct, frozen=True):
     async def run(self, send: Send) -> bool:
         """Send the count; return True.  Raise a GatewayError for all that has a status of its own."""
         http, ledger, route = self.http, self.request.ledger, self.targets.first().route
-        request = await self.request.without_files(self.settings.files, self.targets.identity.tenant)
+        request, names = self.request.with_parameters(self.request.request, route.settings, ledger)
+        mark = ledger.savepoint()
+        if not goes_as_sent(request, route):
+            request = await self.request.without_files(request, self.settings.files, self.targets.identity.tenant)
         request = await attachments.inline_request_images(request, route.backend.kind, self.settings.images, ledger)
         round = await build_round(request, route, ledger, self.settings.limits.frame_bytes)
+        ledger.discard(mark, names)
         response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())
         count = self.request.token_count(await count_input_tokens(round, ledger))
         response = JSONResponse(count, headers=response_headers.gateway_headers(http, route, round.chosen, ledger))

@@ -154,7 +154,8 @@ async def parse_responses_request(
     params = await parse_input(draft, origin.context, rules, ledger)
     params = replace(params, kept=params.kept or stored.can_store)
     all_turns = params.echo["reasoning"].get("context") != "current_turn"
-    request = await services.memory.restore(params.request, ledger, all_turns=all_turns)
+    request = params.request.with_whole_past() if _needs_whole_past(params, services) else params.request
+    request = await services.memory.restore(request, ledger, all_turns=all_turns)
     context = ResponseContext(stored, draft, origin, ledger)
     outlives = stored.can_outlive_client(params, settings.resume_seconds)
     result = ResponsesRequest(identity, params, request, context, services, outlives)
@@ -162,6 +163,13 @@ async def parse_responses_request(
     if toolset := result.toolset():
         await services.held.stack.enter_async_context(toolset)
     return result
+
+
+def _needs_whole_past(params: responses.ResponseParams, services: RequestServices) -> bool:
+    """Return True if more than the backend reads the messages: something changes, looks up or counts them."""
+    request, hosted = params.request, params.hosted
+    reads = request.shorten or params.compact_above is not None or bool(hosted.definitions or hosted.approved)
+    return reads or services.memory.reads_messages or responses.has_parts(request.messages)
 
 
 async def parse_input(
@@ -176,10 +184,15 @@ async def parse_input(
 
 
 def parse_settings(
-    settings: ResponsesSettings, encryptor: ReasoningEncryptor, runs: responses.BuiltinToolFilter | None
+    settings: ResponsesSettings,
+    encryptor: ReasoningEncryptor,
+    runs: responses.BuiltinToolFilter | None,
+    *,
+    keeps_body: bool = False,
 ) -> responses.ParseSettings:
     """Return the settings of the parser.  runs: decides which built-in tools run at the gateway."""
-    return responses.ParseSettings(encryptor.open, settings.min_output_tokens, settings.repair_dangling_calls, runs)
+    repairs = settings.repair_dangling_calls
+    return responses.ParseSettings(encryptor.open, settings.min_output_tokens, repairs, runs, keeps_body)
 
 
 def encoder_inputs(encryptor: ReasoningEncryptor) -> responses.EncoderInputs:

@@ -1,6 +1,5 @@
 """Build the upstream bodies of a round for the backend of a route, and the settings of its parser."""
 
-from collections.abc import Callable
 from functools import cached_property, partial
 
 from msgspec import Struct
@@ -11,7 +10,9 @@ from gateway.api.chat import schema
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai import request_body
 from gateway.backends.openai.messages import MessagePolicy
-from gateway.backends.openai.request_body import BodyTarget, Prefill, prefill_of
+from gateway.backends.openai.request_body import BodyTarget, Prefill, fit_prefill, prefill_of, without_prefill
+from gateway.backends.services import CompletionsSupport
+from gateway.errors import BadRequest
 from gateway.formats import FORMATS
 from gateway.formats.parser import Format, ParseContext
 from gateway.formats.selection import FormatChoice
@@ -44,13 +45,23 @@ from gateway.transforms.text_filters import LLAMA_ENDS, MIDDLE_ENDS, EchoFilter,
 from gateway.warnings import Warnings
 
 _NONE: frozenset[str] = frozenset()
-_OF_CONTINUED = ("add_generation_prompt", "continue_final_message")
 _LLAMA = {"llama3_json", "llama4_pythonic", "pythonic", "functionary31"}  # formats of models that write its end tokens
 _CHOSEN = FormatChoice("native", "a completed text is not parsed")
+_SENT = FormatChoice("native", "the backend speaks the client's API")
 
 
 async def build_round(original: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
-    """Build a round of a chat.  It may query the backend for metadata, once for each model."""
+    """Build a round of a chat.  It may query the backend for metadata, once for each model.
+
+    Raises BadRequest for a part that only a backend of another kind takes.
+    """
+    if original.sent:
+        if round := _round_as_sent(original, route, ledger, frame_bytes):
+            return round
+        if original.sent.refusal:
+            raise original.sent.refusal
+        ledger.put(original.sent.warnings)
+    original = route.backend.dialect.fit_past(original, route.message_policy)
     large = original.large
     request, filters = await apart(lower_request, original, ledger) if large else lower_request(original, ledger)
     chosen = await choose_format(route, request)
@@ -89,6 +100,7 @@ class RoundContext(Struct, frozen=True, dict=True):
             special,
             self.can_reason,
             prompted,
+            route.backend.settings.cache == "auto",
         )
 
     @cached_property
@@ -97,9 +109,9 @@ class RoundContext(Struct, frozen=True, dict=True):
         return self.route.format_spec(self.chosen.format).parse
 
     @cached_property
-    def new_id(self) -> Callable[[], str]:
-        """Return an id for a tool call that came without one."""
-        return partial(_call_id, self.route, self.chosen)
+    def short_ids(self) -> bool:
+        """Return True if the templates of the model accept only ids of nine characters."""
+        return tool_call_id_form(self.route, self.chosen) == "nine"
 
     @cached_property
     def context(self) -> ParseContext:
@@ -111,6 +123,22 @@ class RoundContext(Struct, frozen=True, dict=True):
     def unopened(self) -> bool:
         """Return True if a closing tag alone may end the reasoning."""
         return self.route.backend.kind.takes_openings and self.route.format_spec(self.chosen.format).thinks
+
+
+def goes_as_sent(request: Request, route: BackendRoute) -> bool:
+    """Return True if the backend gets the client's own body: it speaks the client's API."""
+    sent, prompted = request.sent, route.settings.tools == "prompt" and bool(request.callable_tools)
+    return bool(sent and route.backend.dialect.sent_body and sent.stands_for(request)) and not prompted
+
+
+def _round_as_sent(request: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound | None:
+    """Build the round that sends the client's own body; None if the backend has another API or the body changed."""
+    dialect = route.backend.dialect
+    if not (dialect.sent_body and goes_as_sent(request, route)):
+        return None
+    known = _known(route, _SENT, True, True, frame_bytes)
+    body = dialect.sent_body(request, known.target, ledger)
+    return UpstreamRound(route, request, [body], _SENT, dialect, _setting(request, known, _NONE, ledger), ())
 
 
 def _known(route: BackendRoute, *how: *tuple[FormatChoice, bool, bool, int]) -> RoundContext:
@@ -137,8 +165,9 @@ def _build_chat_round(
     how = _means(target, before) if output_enforcement.is_enforced(original) else None
     if how:
         request = output_enforcement.enforce_output(request, target.kind, how, ledger)
-    if not known.continues_messages:
-        request = _answerable(request, ledger)
+    request = (
+        fit_prefill(request, target.kind, ledger) if known.continues_messages else without_prefill(request, ledger)
+    )
     if request.stream and target.kind.chances_whole:
         request = _tellable(request, target, ledger)
     body = route.backend.dialect.body(request, target, schema.KNOWN, ledger)
@@ -219,14 +248,6 @@ def _tellable(request: Request, target: BodyTarget, ledger: Warnings) -> Request
     return replace(request, stream=False)
 
 
-def _answerable(request: Request, ledger: Warnings) -> Request:
-    """Remove the prefill if the server cannot go on from one."""
-    if request.rest.get("continue_final_message"):
-        ledger.add("unenforced", "continue_final_message")
-    rest = {name: value for name, value in request.rest.items() if name not in _OF_CONTINUED}
-    return replace(request, fresh=True, rest=rest)
-
-
 async def _thinks(route: BackendRoute) -> bool:
     """Return False if the server reports that the model does not reason.  It asks only where that matters."""
     abilities = (await model_registry.metadata_of_route(route)).abilities
@@ -238,13 +259,10 @@ def _setting(request: Request, known: RoundContext, taken: frozenset[str], ledge
     parse, discreet = known.format, known.route.backend.mask_problem
     if not parse and request.guided:
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
-    how = parse, _context(request, known), known.new_id, ledger, taken, known.frame_bytes, discreet
-    return ParserSettings(*how, whole=not request.stream, auto=known.route.format == "auto")
-
-
-def _call_id(route: BackendRoute, chosen: FormatChoice) -> str:
-    """Return an id for a tool call that came without one."""
-    return short_id() if tool_call_id_form(route, chosen) == "nine" else new_id("call_")
+    new = short_id if known.short_ids else partial(new_id, request.call_prefix)
+    how = parse, _context(request, known), new, ledger, taken, known.frame_bytes, discreet
+    same = bool(request.sent and known.route.backend.dialect.sent_body)  # the order of all events matters then
+    return ParserSettings(*how, whole=not (request.stream or same), auto=known.route.format == "auto" and not same)
 
 
 def _parses(route: BackendRoute) -> bool:
@@ -291,18 +309,19 @@ async def build_completion_round(
 
 
 def _build_completion_round(request: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
-    does = route.backend.services.completions
+    if not (does := route.backend.services.completions):
+        message = f"The model '{route.model}' cannot complete texts: use /v1/chat/completions."
+        raise BadRequest(message, code="unsupported_value", param="model")
     dialect = replace(DIALECTS["openai"], path=request_body.PATH, body=partial(request_body.completion_body, does))
     body = dialect.body(
         request, BodyTarget(route.upstream_model, route.backend.kind, MessagePolicy()), completions.KNOWN, ledger
     )
     new, discreet = partial(new_id, "call_"), route.backend.mask_problem
     setting = ParserSettings(None, ParseContext({}), new, ledger, limit=frame_bytes, mask_problem=discreet)
-    return CompletionRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, route, ledger))
+    return CompletionRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, route, does, ledger))
 
 
-def _filters(request: Request, route: BackendRoute, ledger: Warnings) -> list[EventFilter]:
-    does = route.backend.services.completions
+def _filters(request: Request, route: BackendRoute, does: CompletionsSupport, ledger: Warnings) -> list[EventFilter]:
     filters: list[EventFilter] = [*stop_filters(request)] if does.kind.keeps_stops else []
     if _LLAMA & {route.format, format_by_names(route, "auto").format}:
         filters.append(Ending(LLAMA_ENDS))

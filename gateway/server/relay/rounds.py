@@ -1,7 +1,7 @@
 """Run the rounds of a response: each is one upstream call, or several for several choices."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Protocol, Self
@@ -190,7 +190,16 @@ class UpstreamRound(Struct, frozen=True):
                 answered,
                 source,
             )
-        return HttpUpstreamCall(backend, self.bodies[0], answered, path, identity, record)
+        call = HttpUpstreamCall(backend, self.bodies[0], answered, path, identity, record)
+        if headers := self.client_headers:
+            call.headers = headers
+        return call
+
+    @property
+    def client_headers(self) -> Mapping[str, str]:
+        """Return the client's headers that the backend gets, which speaks the client's API; mostly none."""
+        sent = self.request.sent
+        return sent.headers if sent and self.route.backend.dialect.sent_body else {}
 
     def split_choices(self, request: Request, prepared: Callable[[Request], "UpstreamRound"]) -> "UpstreamRound":
         """Return the round with a body for each choice, if the server generates one at a time.
@@ -243,7 +252,8 @@ class UpstreamRound(Struct, frozen=True):
     def prompt_characters(self) -> int:
         """Return the length of the prompt in characters, near enough for an estimate."""
         tools = [tool.definition for tool in self.request.callable_tools]
-        return len(str(self.request.messages)) + len(str(tools))
+        past = len(self.request.past.messages) if self.request.past else 0
+        return len(str(self.request.messages)) + past + len(str(tools))
 
 
 class Policy(Protocol):
@@ -328,7 +338,7 @@ class RoundLoop:
 
 async def count_input_tokens(round: UpstreamRound, ledger: Warnings) -> int:
     """Return the tokens of the prompt, by the server's count or by an estimate, with a warning."""
-    counted = await round.route.backend.count(round.bodies[0])
+    counted = await round.route.backend.count(round.bodies[0], round.client_headers)
     if counted is None:
         ledger.add("estimated", "input_tokens")
         return estimate_tokens_from_characters(round.prompt_characters)

@@ -3,11 +3,35 @@
 from fastapi import FastAPI
 
 from gateway.config import Config
+from gateway.server.admin import keys, usage
 from gateway.server.admin import routes as admin
 from gateway.server.middleware.auth import Authenticator
-from gateway.server.routes import chat_completions, conversations, health, metrics, model_services, models, responses
+from gateway.server.routes import (
+    chat_completions,
+    conversations,
+    files,
+    health,
+    metrics,
+    model_services,
+    models,
+    responses,
+    uploads,
+)
 
-_RESOURCES = (models, responses, conversations, chat_completions, model_services, health, metrics, admin)
+_RESOURCES = (
+    models,
+    responses,
+    conversations,
+    chat_completions,
+    files,
+    uploads,
+    model_services,
+    health,
+    metrics,
+    admin,
+    keys,
+    usage,
+)
 
 
 def add_routes(app: FastAPI, config: Config, authenticator: Authenticator) -> None:

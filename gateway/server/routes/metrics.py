@@ -4,7 +4,8 @@ Its library is imported with the first request, as that takes as long as 400 req
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from starlette.responses import Response
 
 from gateway.config import Config
 from gateway.server.middleware.auth import Authenticator
-from gateway.server.observability.metrics import METRICS, LabelValues, Metric
+from gateway.server.observability.metrics import METRICS, PROCESS_METRICS, LabelValues, Metric
 from gateway.server.observability.metrics_store import SeriesByMetric
 from gateway.server.observability.telemetry import Telemetry
 
@@ -21,12 +22,24 @@ if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
 
-def prometheus_text(series: SeriesByMetric, accept: str) -> tuple[bytes, str]:
-    """Return the metrics in the best accepted format, and its content type."""
+def prometheus_text(series: SeriesByMetric, processes: Mapping[str, int], accept: str) -> tuple[bytes, str]:
+    """Return the metrics in the best accepted format, and its content type.  processes: ids of workers by place."""
     from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see above
 
     encode, content_type = choose_encoder(accept)
-    return encode(_MetricFamilies(series)), content_type
+    return encode(_MetricFamilies({**series, **_process_series(processes)})), content_type
+
+
+def _process_series(processes: Mapping[str, int]) -> SeriesByMetric:
+    """Return the metrics of processes, which exist on Linux only."""
+    from prometheus_client import ProcessCollector  # noqa: PLC0415 - see above
+
+    series: SeriesByMetric = {one.name: {} for one in PROCESS_METRICS}
+    for place, pid in processes.items():
+        for family in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+            for sample in family.samples:
+                series[sample.name][(place,)] = [sample.value]
+    return series
 
 
 class _MetricFamilies:
@@ -52,7 +65,8 @@ def _family(metric: Metric, series: Iterable[tuple[LabelValues, list[float]]]) -
     made = core.CounterMetricFamily if metric.kind == "counter" else core.GaugeMetricFamily
     family = made(metric.name, metric.help, labels=metric.labels)
     for labels, (value,) in series:
-        family.add_metric(labels, value)
+        named = zip(metric.labels, labels, strict=True)
+        family.add_sample(metric.name, {name: one for name, one in named if one or name not in metric.optional}, value)
     return family
 
 
@@ -66,6 +80,6 @@ def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
             await authenticator.authenticate(request, "admin")
         telemetry: Telemetry = app.state.telemetry
         data, type = await asyncio.to_thread(
-            prometheus_text, await telemetry.series(), request.headers.get("accept", "")
+            prometheus_text, await telemetry.series(), telemetry.processes(), request.headers.get("accept", "")
         )
         return Response(data, headers={"content-type": type})

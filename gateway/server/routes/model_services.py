@@ -26,7 +26,7 @@ from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import counts_of, read_body, room_of
 from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.limits import RateLimiter, RateLimitPermit
-from gateway.server.middleware.auth import Authenticator, require_model
+from gateway.server.middleware.auth import Authenticator, may_use_model, require_model
 from gateway.server.observability.request_record import record_of
 from gateway.server.relay import response_headers
 from gateway.server.relay.retry_policy import RetryPolicy
@@ -68,8 +68,8 @@ class ServiceRequest(Protocol):
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         """Decode the upstream response; raise DecodeError."""
 
-    def answer(self, data: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
-        """Return the response for the client; raise UpstreamInvalid."""
+    def answer(self, data: Any, ledger: Warnings) -> tuple[Any, int]:  # noqa: ANN401 - decoded JSON
+        """Return the response for the client, and the tokens that the model read; raise UpstreamInvalid."""
 
 
 class ServiceEndpoint:
@@ -93,7 +93,7 @@ class ServiceEndpoint:
     async def _put(self, http: Request, key: ApiKey | None, body: bytes) -> Response:
         put = await parsed(self._parse, body, counts_of(self._config))
         directory: ModelRegistry = self._app.state.directory
-        served = await directory.get(put.model)
+        served = await directory.get(put.model, partial(may_use_model, key))
         record_of(http.scope).model = served.model
         require_model(key, put.model, served.model)
         limits: RateLimiter = self._app.state.limits
@@ -139,8 +139,7 @@ async def _answered(
         record.trace.model = route.upstream_model
 
     def respond(raw: bytes) -> Response:
-        data = put.answer(_decoded(route.backend, put.decode, raw), ledger)
-        used = data.get("usage", {}).get("total_tokens", 0)
+        data, used = put.answer(_decoded(route.backend, put.decode, raw), ledger)
         grant.used, record.usage = (lambda: used), (lambda: Usage(used, 0))
         return JsonBytesResponse(
             data, headers={**response_headers.gateway_headers(http, route, _CHOSEN, ledger), **grant.headers}
@@ -211,7 +210,7 @@ def _add_rerank(app: FastAPI, config: Config, authenticator: Authenticator) -> N
 
     @app.post("/v1/rerank", openapi_extra=openapi.RERANK)
     async def rank_documents(request: Request) -> Response:
-        """Rank documents by their relevance to a query."""
+        """Rank documents by their relevance to a query; with `texts`, in the shape of Text Embeddings Inference."""
         return await service.answer(request)
 
 

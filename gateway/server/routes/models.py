@@ -15,7 +15,6 @@ from msgspec import Struct
 from gateway.api.messages import ModelSummary, model_page
 from gateway.backends.model_metadata import ModelMetadata
 from gateway.config import Config
-from gateway.errors import NotFound
 from gateway.server.middleware.auth import Authenticator, may_use_model
 from gateway.server.middleware.error_responses import is_messages_api
 from gateway.server.upstream import model_registry
@@ -106,12 +105,15 @@ def add(app: FastAPI, _: Config, authenticator: Authenticator) -> None:
         """Retrieve a model."""
         key = await authenticator.authenticate(request)
         directory: ModelRegistry = app.state.directory
-        for listed in await directory.list():
-            if listed.id == id and may_use_model(key, id, directory.model(id)):
-                found = await _known(directory, listed)
-                return found.summary().members() if is_messages_api(request.scope) else found.shown()
-        message = f"The model '{id}' does not exist or you do not have access to it."
-        raise NotFound(message, code="model_not_found", param="model")
+        listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
+        entry = next((one for one in listed if one.id == id), None)
+        target = directory.model(id)
+        if not entry and target != id and may_use_model(key, id, target):
+            entry = ListedModel(id)  # a name that an alias with `*` stands for
+        if not entry:
+            raise model_registry.unknown_model_error(id, [one.id for one in listed])
+        found = await _known(directory, entry)
+        return found.summary().members() if is_messages_api(request.scope) else found.shown()
 
 
 def _page_query(request: Request) -> dict[str, str]:

@@ -64,3 +64,16 @@ RERANK = _body(
 )
 TOKENIZE = _body("A text", ["model"], {"prompt": {"type": "string"}}, {"model": "smollm2", "prompt": "Hello!"})
 DETOKENIZE = _body("Tokens", ["model", "tokens"], {"tokens": _TOKENS}, {"model": "smollm2", "tokens": [19556, 17]})
+
+
+def _form(file: str, properties: dict[str, Any]) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "required": [file, *properties],
+        "properties": {file: {"type": "string", "format": "binary"}, **properties},
+    }
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
+FILE = _form("file", {"purpose": {"type": "string"}})
+PART = _form("data", {})

@@ -21,7 +21,7 @@ _BOOLEANS = {"true": True, "false": False}
 _check = object_of(
     {},
     {
-        "limit": integer_between(1, 100),
+        "limit": integer_between(1),
         "order": one_of("asc", "desc"),
         "after": string,
         "include": INCLUDE,
@@ -75,10 +75,12 @@ def list_object(data: Sequence[dict[str, Any]], *, more: bool = False) -> dict[s
     return {"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more}
 
 
-def page_params(request: Request, order: str = "desc") -> PageParams:
-    """Return the page parameters of a query.  order: if the query has none.  Raises BadRequest."""
+def page_params(request: Request, order: str = "desc", *, limit: int = 20, most: int = 100) -> PageParams:
+    """Return the page parameters of a query.  order, limit: if the query has none.  Raises BadRequest."""
     data = parameters(request)
-    return PageParams(data.get("limit", 20), data.get("order", order) == "desc", data.get("after"))
+    limit = data.get("limit", limit)
+    integer_between(1, most)(limit, "limit")
+    return PageParams(limit, data.get("order", order) == "desc", data.get("after"))
 
 
 def include_params(request: Request) -> frozenset[str]:

@@ -9,8 +9,9 @@ from msgspec import DecodeError, Struct, json
 
 from gateway import config
 from gateway.builtin_tools import BuiltinToolResult, BuiltinToolRun, Sources, file_search, web_search
-from gateway.builtin_tools.search_engines import ENGINES, SearchEngine, SearchHit, SearchQuery, is_within, make_hit
+from gateway.builtin_tools.search_engines import ENGINES, SearchEngine, SearchHit, SearchQuery, make_hit
 from gateway.builtin_tools.untrusted_text import truncate_fenced
+from gateway.installation import install_command
 from gateway.request import Message
 from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.server.tools.tool_server import ToolServerClient, ToolServerError
@@ -20,6 +21,7 @@ from gateway.warnings import Warnings
 
 _log = logging.getLogger("gateway")
 _decode_arguments = json.Decoder(dict[str, Any]).decode
+_FORBIDDEN = "This page was not opened: its domain is not among the allowed domains."
 _UNKNOWN = "This page was not opened: its address is neither in the user's messages nor in the search results."
 
 
@@ -62,7 +64,7 @@ class StaticSearch:
         """Return the hits of a query, in the order of the configuration."""
         words = query.text.lower().split()
         found = [hit for hit in self._hits if any(word in f"{hit.title} {hit.text}".lower() for word in words)]
-        return [hit for hit in found if is_within(hit.url, query.domains)][: query.max_results]
+        return [hit for hit in found if query.allows(hit.url)][: query.max_results]
 
     async def close(self) -> None:
         """Do nothing: it has no connections."""
@@ -105,7 +107,10 @@ def make_web_services(settings: config.WebSearchSettings, pdfs: Pdfs) -> WebServ
         return None
     wanted = settings.pages.fetch
     if wanted and not can_read_html():
-        _log.warning("tools.web_search.pages needs the package 'html-to-markdown': pip install 'gateway[web]'")
+        _log.warning(
+            "tools.web_search.pages needs the package 'html-to-markdown', which is not installed; run: %s",
+            install_command("gateway[web]"),
+        )
     return who, WebPageFetcher(settings.pages, pdfs) if wanted and can_read_html() else None
 
 
@@ -136,11 +141,13 @@ class WebSearchProvider:
         action = web_search.ACTIONS[run.ours.tool.name]
         arguments = _decode_arguments(run.arguments or "{}")
         if lacking := action.missing_argument(arguments):
-            return BuiltinToolResult(run.id, f"The argument '{lacking}' must be a string.", run.ours.failed(""))
+            why = f"The argument '{lacking}' must be a string."
+            return BuiltinToolResult(run.id, why, run.ours.failed(""), "invalid_tool_input")
         try:
             result = await self._run(run.ours.tool.name, arguments)
         except ToolServerError as error:
-            return BuiltinToolResult(run.id, str(error), {**run.ours.failed(""), "action": action.item(arguments)})
+            item = {**run.ours.failed(""), "action": action.item(arguments)}
+            return BuiltinToolResult(run.id, str(error), item, error.reason)
         self._told.append(result.text)
         text = self._beside.fit_result(result.text, "web_search_call.results")
         return BuiltinToolResult(run.id, text, {"action": result.action, "results": result.results})
@@ -164,9 +171,9 @@ class WebSearchProvider:
         if self._page and self._page.url == url:
             return self._page
         if not self._scope.allows(url):
-            raise ToolServerError("This page was not opened: its domain is not among the allowed domains.")
+            raise ToolServerError(_FORBIDDEN, reason="url_not_allowed")
         if not self._is_known(url):
-            raise ToolServerError(_UNKNOWN)
+            raise ToolServerError(_UNKNOWN, reason="url_not_allowed")
         self._page = await self._pages.fetch_page(url, self._scope.allows)
         return self._page
 

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 from gateway import config
 from gateway.api.responses import BuiltinToolFilter, BuiltinToolParams, namespace_of
-from gateway.builtin_tools import HiddenToolLoop, Sources, file_search, web_search
+from gateway.builtin_tools import HiddenToolLoop, PausingToolLoop, Sources, ToolLoop, file_search, web_search
 from gateway.builtin_tools.mcp import McpServerDefinition
 from gateway.errors import BadRequest
+from gateway.installation import install_command
 from gateway.request import Request
 from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.server.tools.mcp_session import McpProvider, McpSession
@@ -41,7 +42,8 @@ class ToolRegistry:
         wanted = bool(mcp.servers or mcp.hosts)
         there = wanted and find_spec(package) is not None
         if wanted and not there:
-            _log.warning("tools.mcp needs the package %r: pip install 'gateway[mcp]'", package)
+            command = install_command("gateway[mcp]")
+            _log.warning("tools.mcp needs the package %r, which is not installed; run: %s", package, command)
         self._sessions = (
             {label: McpSession(_target(server, settings.seconds), mcp) for label, server in mcp.servers.items()}
             if there
@@ -86,7 +88,8 @@ class ToolRegistry:
             raise BadRequest(message, code="invalid_value", param="tools")
         beside = self._beside(request, ledger)
         providers = [self._provider(one, hosted.lists, beside) for one in hosted.definitions]
-        terms = ToolsetOptions(hosted.approved, hosted.max_calls, sources=beside.sources)
+        loop = PausingToolLoop if hosted.pauses else ToolLoop
+        terms = ToolsetOptions(hosted.approved, hosted.max_calls, hosted.max_uses, loop, beside.sources)
         return Toolset(providers, self._settings, terms)
 
     def default_toolset(self, request: Request, ledger: Warnings, model: config.ModelSettings) -> Toolset | None:

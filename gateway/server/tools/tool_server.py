@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
+from http import HTTPStatus
 from typing import Any, Literal
 
 from msgspec import DecodeError, Struct, json
@@ -32,11 +33,14 @@ class ToolServer(Struct, frozen=True):
 
 
 class ToolServerError(Exception):
-    """The server cannot be reached or has failed; the message is for the model and the client."""
+    """The server cannot be reached or has failed; the message is for the model and the client.
 
-    def __init__(self, message: str, code: int = _INTERNAL) -> None:
+    code: of JSON-RPC.  reason: the error code of the Messages API; "": none that is known.
+    """
+
+    def __init__(self, message: str, code: int = _INTERNAL, reason: str = "") -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.reason = code, reason
 
 
 class ToolServerClient:
@@ -69,7 +73,8 @@ class ToolServerClient:
     async def _whole(self, answer: "httpx.Response") -> bytes:
         """Return the whole body.  A compressed body is not decompressed, and so is invalid JSON."""
         if answer.status_code != 200:
-            raise ToolServerError(f"The {self._name} returned HTTP {answer.status_code}.")
+            reason = "too_many_requests" if answer.status_code == HTTPStatus.TOO_MANY_REQUESTS else ""
+            raise ToolServerError(f"The {self._name} returned HTTP {answer.status_code}.", reason=reason)
         data = bytearray()
         async for piece in answer.aiter_raw():
             data += piece

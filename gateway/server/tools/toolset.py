@@ -1,7 +1,7 @@
 """Hold the tools of one response, and run a round of them in place of an upstream call."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from math import inf
 from typing import Any, Protocol, Self
@@ -121,12 +121,14 @@ class ToolsetOptions(Struct, frozen=True):
     """Further settings of a response with tools.
 
     approved: calls that run first.  max_calls: the client's limit of tool calls, None for the operator's.
+    uses: further limits of the client, by the namespace of the tools.
     loop: the tool loop, which decides on the events for the client.  sources: collects the sources that tools find.
     served: fields of the request that the tools replace.
     """
 
     approved: Sequence[ApprovedToolCall] = ()
     max_calls: int | None = None
+    uses: Mapping[str, int] = {}
     loop: type[ToolLoop] = ToolLoop
     sources: Sources | None = None
     served: Set[str] = frozenset()
@@ -159,7 +161,7 @@ class Toolset:
                     self._owners[named] = provider
                     self.tools.append(ours)
         events = [event for offer in offers for event in offer.events]
-        limits, terms = ToolLoopLimits(self._calls, self._settings.rounds), self._terms
+        limits, terms = ToolLoopLimits(self._calls, self._settings.rounds, self._terms.uses), self._terms
         return terms.loop(self.tools, limits, new_id, events, terms.approved, terms.sources)
 
     def add_to_request(self, request: Request, ledger: Warnings) -> Request:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any
 
@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from gateway import config
 from gateway.backends import KINDS, Kind
-from gateway.backends.dialects import DIALECTS
+from gateway.backends.dialects import DIALECTS, Dialect
 from gateway.backends.ignored_fields import services_with_ignored_fields, with_ignored_fields
 from gateway.backends.model_metadata import context_length_of_entry
 from gateway.backends.services import SERVICES
 from gateway.errors import GatewayError, Problem, UpstreamUnreachable
 from gateway.server import httpx
 from gateway.server.upstream import ConnectionPool
+from gateway.server.upstream.failure_text import end_sentence, failure_text, status_text
 from gateway.server.upstream.model_metadata import MetadataCache
 from gateway.server.upstream.slots import BackendLimiter
 
@@ -72,29 +73,34 @@ class Backend:
             DIALECTS[self.kind.dialect],
             services_with_ignored_fields(SERVICES[settings.kind], settings.ignores),
         )
-        key = settings.api_key.get_secret_value() if settings.api_key else ""
-        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._headers = auth_headers(settings)
         idle = settings.idle_connections
         self._pool = ConnectionPool(
             settings.url, connect=times.connect, idle_connections=idle, reused=times.reused, headers=self._headers
         )
-        self.post = self._pool.post
+        self.post, self.upload = self._pool.post, self._pool.upload
         self._http: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()
         self.learner = MetadataCache(self._opened, settings.kind)
-        self._key, self._clock = key.encode(), clock
+        self._key = settings.api_key.get_secret_value().encode() if settings.api_key else b""
+        self._clock = clock
         self._models: dict[str, ListedModel] | None = None  # of the last list, by their ids
         self._problem: GatewayError | None = None
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
 
-    async def count(self, body: bytes) -> int | None:
-        """Return the tokens of the prompt in this request body; None if the server does not count or fails."""
+    async def count(self, body: bytes, headers: Mapping[str, str]) -> int | None:
+        """Return the tokens of the prompt in this request body; None if the server does not count or fails.
+
+        headers: those of the client that the server gets.
+        """
         if not (counter := self.kind.counter):
             return None
         try:
             http = await self._opened()
-            answer = await http.post(counter.path, content=body, headers=_JSON, timeout=_COUNT_SECONDS)
+            answer = await http.post(
+                counter.path, content=counter.body(body), headers={**_JSON, **headers}, timeout=_COUNT_SECONDS
+            )
             answer.raise_for_status()
             count = answer.json()[counter.field]
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
@@ -118,6 +124,10 @@ class Backend:
             self._models = self._models if listed is None else {one.id: one for one in listed}
             self._asked = self._clock()
 
+    def listed_names(self) -> Iterable[str]:
+        """Return the models of the last list."""
+        return (self._models or {}).keys()
+
     def lists_model(self, model: str) -> bool:
         """Return True if the last list has the model."""
         return model in (self._models or ())
@@ -138,7 +148,7 @@ class Backend:
     async def alive(self) -> bool:
         """Return True for any HTTP response but 502, 503 or 504."""
         try:
-            answer = await (await self._opened()).get("/v1/models")
+            answer = await (await self._opened()).get(self.dialect.models)
         except httpx.HTTPError:
             return False
         return answer.status_code not in _OUT_OF_ORDER
@@ -178,15 +188,30 @@ class Backend:
 
     async def _list(self) -> tuple[list[ListedModel] | None, GatewayError | None]:
         try:
-            answer = await (await self._opened()).get("/v1/models")
+            answer = await (await self._opened()).get(self.dialect.models)
             answer.raise_for_status()
-            return list(_listed(answer.json())), None
+            return list(listed_models(answer.json())), None
+        except httpx.HTTPStatusError as error:
+            response = error.response
+            why = status_text(response.status_code, self.name, self.settings, response.headers.get("location", ""))
         except (httpx.HTTPError, ValueError) as error:
-            what = f"HTTP {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else repr(error)
-            return None, UpstreamUnreachable(f"Backend '{self.name}' did not list its models: {what}.")
+            why = failure_text(error, self.name, self.settings, _LIST_SECONDS)
+        return None, UpstreamUnreachable(f"Backend '{self.name}' did not list its models: {end_sentence(why)}")
 
 
-def _listed(body: Any) -> Iterable[ListedModel]:  # noqa: ANN401 - decoded JSON
+def auth_headers(settings: config.BackendSettings) -> dict[str, str]:
+    """Return the headers of all requests to the backend, which hold its API key."""
+    key = settings.api_key.get_secret_value() if settings.api_key else ""
+    return {**backend_dialect(settings).headers(key)}
+
+
+def backend_dialect(settings: config.BackendSettings) -> Dialect:
+    """Return the chat API of the backend."""
+    return DIALECTS[KINDS[settings.kind].dialect]
+
+
+def listed_models(body: Any) -> Iterable[ListedModel]:  # noqa: ANN401 - decoded JSON
+    """Yield the models in a list of models."""
     entries = body.get("data") if isinstance(body, dict) else None
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(id := entry.get("id"), str):

@@ -13,6 +13,7 @@ from math import inf
 from urllib.parse import urlsplit
 
 from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from gateway.server.upstream.failure_text import cause_text, end_sentence
 from gateway.server.upstream.http_connection import IdleConnections, NoResponse, UpstreamConnection, UpstreamResponse
 
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)  # RFC 9110, 5.6.2
@@ -99,17 +100,27 @@ class ConnectionPool:
         self._lines = {"host": f"host: {parts.netloc}", **_lines(common)}
         self._plain = lru_cache(_PATHS)(partial(self._before, headers={}))
 
-    def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}) -> PendingPost:
+    def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}, method: str = "POST") -> PendingPost:
         """Send a request.  Raises ValueError for a path or header that cannot be sent safely.
 
         If no connection can be made, the response fails with UpstreamUnreachable, or with UpstreamTimeout after
         `connect`.
         """
-        head = self._head(path, len(body), headers)
+        head = self._head(path, len(body), headers, method)
         if idle := self._idle.pop():
             until = idle.loop.time() + self._reused if self._reused else -inf
             return PendingPost(self, head, body, idle.ask(head, body), until)
         return PendingPost(self, head, body)
+
+    def upload(self, path: str, length: int | None, headers: Mapping[str, str]) -> PendingPost:
+        """Send the headers of a request on a connection of its own; `PendingPost.answer` sends the body.
+
+        length: of the body; None for a body in chunks.
+        """
+        framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
+        head = b"%b%b\r\n\r\n" % (self._before(path, headers), framing)
+        connection = UpstreamConnection(asyncio.get_running_loop(), IdleConnections(0))
+        return PendingPost(self, head, b"", connection.open(self._opened, head, b""))
 
     def post_on_new_connection(self, head: bytes, body: bytes) -> UpstreamResponse:
         """Send a request on a new connection."""
@@ -122,16 +133,17 @@ class ConnectionPool:
             connection.abort()
             await connection.gone
 
-    def _head(self, path: str, size: int, headers: Mapping[str, str]) -> bytes:
-        before = self._before(path, headers) if headers else self._plain(path)
+    def _head(self, path: str, size: int, headers: Mapping[str, str], method: str) -> bytes:
+        is_plain = not headers and method == "POST"
+        before = self._plain(path) if is_plain else self._before(path, headers, method)
         return b"%bcontent-length: %d\r\n\r\n" % (before, size)
 
-    def _before(self, path: str, headers: Mapping[str, str]) -> bytes:
+    def _before(self, path: str, headers: Mapping[str, str], method: str = "POST") -> bytes:
         """Return the request line and all headers but the content length."""
         if not _PATH.fullmatch(path):
             raise ValueError(f"not a path: {path!r}")
         lines = "\r\n".join({**self._lines, **_lines(headers)}.values())
-        return f"POST {self._prefix}{path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+        return f"{method} {self._prefix}{path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
     async def _opened(self, connection: UpstreamConnection) -> UpstreamError | None:
         try:
@@ -144,7 +156,7 @@ class ConnectionPool:
                 f"The backend did not accept a connection within {self._connect:g} s (timeouts.connect)."
             )
         except (OSError, UnicodeError) as error:  # a UnicodeError for a name that DNS cannot hold
-            return UpstreamUnreachable(f"The gateway could not connect to the backend: {type(error).__name__}.")
+            return UpstreamUnreachable(f"The backend cannot be reached: {end_sentence(cause_text(error))}")
         return None
 
 

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import MsgspecError, Struct, json
 
+from gateway.backends.dialects import anthropic_headers
 from gateway.config import ConfigDocument, KindName
 from gateway.server import httpx
 
@@ -27,6 +29,9 @@ _TELLTALES: Mapping[KindName, tuple[str, bytes]] = MappingProxyType(
         "transformers": ("/openapi.json", b'"/load_model"'),
     }
 )
+SECONDS = 0.9  # for all that a server on this machine is asked
+_MODELS, _CHAT, _MESSAGES = "/v1/models", "/v1/chat/completions", "/v1/messages"
+_ABSENT = (404, 405)  # statuses of a path that a server lacks
 
 
 class DiscoveredServer(Struct, frozen=True):
@@ -38,8 +43,12 @@ class DiscoveredServer(Struct, frozen=True):
 
 
 class _ListedEntry(Struct):
+    """An entry of a model list; the Messages API gives it a `type`, other APIs an `object`."""
+
     id: str
     owned_by: str | None = None
+    object: Any = None
+    type: Any = None
 
 
 class _ModelList(Struct):
@@ -47,16 +56,17 @@ class _ModelList(Struct):
 
 
 async def discover(
-    ports: Mapping[int, KindName] = PORTS, *, skip: Collection[int] = (), seconds: float = 0.9
+    ports: Mapping[int, KindName] = PORTS, *, skip: Collection[int] = (), seconds: float | None = None
 ) -> list[DiscoveredServer]:
-    """Return the model servers on these ports, in the order of the ports.
+    """Return the model servers on these ports, in the order of the ports.  seconds: SECONDS by default.
 
     A server whose list takes longer than two thirds of `seconds` is not found.  One whose kind is not confirmed in the
-    rest is of kind openai.
+    rest is of kind openai.  A server of the Messages API may take the time for its list twice.
     """
+    limit = SECONDS if seconds is None else seconds
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # no request uses TLS
         items = [
-            _ask(client, f"http://127.0.0.1:{port}", kind, seconds) for port, kind in ports.items() if port not in skip
+            _ask(client, f"http://127.0.0.1:{port}", kind, limit) for port, kind in ports.items() if port not in skip
         ]
         return [found for found in await asyncio.gather(*items) if found]
 
@@ -64,12 +74,13 @@ async def discover(
 async def identify(url: str, headers: Mapping[str, str] = MappingProxyType({}), *, seconds: float = 5) -> KindName:
     """Return the kind of a server at a URL; openai if nothing shows it.  `seconds` for each of a few requests."""
     async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
-        answer = await _get(client, f"{url}/v1/models", seconds)
-        kind = _given_away(answer, _entries(answer) or []) if answer else None
-        for expected in _TELLTALES if not kind else ():
+        answer = await _request(client, "GET", url + _MODELS, seconds)
+        if kind := _given_away(answer) if answer else None:
+            return kind
+        for expected in _TELLTALES:
             if await _confirmed(client, url, expected, seconds):
                 return expected
-        return kind or "openai"
+        return await _by_endpoints(client, url, seconds)
 
 
 def discovered_config(found: Iterable[DiscoveredServer], taken: Collection[str] = ()) -> ConfigDocument:
@@ -90,12 +101,20 @@ async def _ask(client: "httpx.AsyncClient", url: str, expected: KindName, second
 
     The list of models may take two thirds of the time, the confirmation of the kind one third.
     """
-    answer = await _get(client, f"{url}/v1/models", seconds * 2 / 3)
-    models = _entries(answer) if answer else None
+    answer = await _list(client, url, seconds * 2 / 3)
+    models = _entries(answer) if answer and answer.is_success else None
     if answer is None or models is None:
         return None
-    kind = _given_away(answer, models) or await _likely(client, url, expected, seconds / 3)
+    kind = _given_away(answer) or await _likely(client, url, expected, seconds / 3)
     return DiscoveredServer(kind, url, tuple(model.id for model in models))
+
+
+async def _list(client: "httpx.AsyncClient", url: str, seconds: float) -> "httpx.Response | None":
+    """Return the response to a request for the models; a server of the Messages API is asked in its version."""
+    answer = await _request(client, "GET", url + _MODELS, seconds)
+    if answer and _is_messages_error(answer):
+        return await _request(client, "GET", url + _MODELS, seconds, anthropic_headers(""))
+    return answer
 
 
 def _entries(answer: "httpx.Response") -> list[_ListedEntry] | None:
@@ -106,35 +125,66 @@ def _entries(answer: "httpx.Response") -> list[_ListedEntry] | None:
         return None
 
 
-def _given_away(answer: "httpx.Response", models: list[_ListedEntry]) -> KindName | None:
+def _given_away(answer: "httpx.Response") -> KindName | None:
+    """Return the kind that the response to a request for the models shows; None if it shows none."""
     if answer.headers.get("server") == "llama.cpp":
         return "llamacpp"
+    models = (_entries(answer) or []) if answer.is_success else []
+    if _is_messages_error(answer) or any(model.type == "model" and not model.object for model in models):
+        return "anthropic"
     return next((_OWNERS[model.owned_by] for model in models if model.owned_by in _OWNERS), None)
 
 
 async def _likely(client: "httpx.AsyncClient", url: str, expected: KindName, seconds: float) -> KindName:
     """Return the kind that a request confirms: the expected one, or transformers, whose default port is another's."""
     kinds: tuple[KindName, ...] = (expected, "transformers")
-    confirmed = await asyncio.gather(*(_confirmed(client, url, kind, seconds) for kind in kinds))
-    return next((kind for kind, is_it in zip(kinds, confirmed, strict=True) if is_it), "openai")
+    confirmed, other = await asyncio.gather(
+        asyncio.gather(*(_confirmed(client, url, kind, seconds) for kind in kinds)), _by_endpoints(client, url, seconds)
+    )
+    return next((kind for kind, is_it in zip(kinds, confirmed, strict=True) if is_it), other)
 
 
 async def _confirmed(client: "httpx.AsyncClient", url: str, kind: KindName, seconds: float) -> bool:
     path, mark = _TELLTALES[kind]
-    answer = await _get(client, url + path, seconds)
-    data = answer.content if answer else b""
+    answer = await _request(client, "GET", url + path, seconds)
+    return answer is not None and answer.is_success and _object(answer) is not None and mark in answer.content
+
+
+async def _by_endpoints(client: "httpx.AsyncClient", url: str, seconds: float) -> KindName:
+    """Return `anthropic` for a server that refuses an empty message in the API's form, and lacks chat completions."""
+    message, chat = await asyncio.gather(
+        *(_request(client, "POST", url + path, seconds) for path in (_MESSAGES, _CHAT))
+    )
+    speaks = message is not None and _is_messages_error(message)
+    return "anthropic" if speaks and chat is not None and chat.status_code in _ABSENT else "openai"
+
+
+def _is_messages_error(answer: "httpx.Response") -> bool:
+    """Return True for an error in the form of the Messages API."""
+    body = _object(answer) if answer.is_error else None
+    return body is not None and body.get("type") == "error" and isinstance(body.get("error"), dict)
+
+
+def _object(answer: "httpx.Response") -> dict[str, object] | None:
+    """Return the JSON object of a response; None if it has none."""
     try:
-        json.decode(data, type=dict[str, object])
+        return json.decode(answer.content, type=dict[str, object])
     except MsgspecError:
-        return False
-    return mark in data
+        return None
 
 
-async def _get(client: "httpx.AsyncClient", url: str, seconds: float) -> "httpx.Response | None":
-    """Return the whole response if it is successful and arrives in time, else None."""
+async def _request(
+    client: "httpx.AsyncClient",
+    method: str,
+    url: str,
+    seconds: float,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> "httpx.Response | None":
+    """Return the whole response if it arrives in time, else None; a POST has an empty object."""
+    content = b"{}" if method == "POST" else None
+    headers = {**headers, "content-type": "application/json"} if content else headers
     try:
         async with asyncio.timeout(seconds):
-            answer = await client.get(url)
+            return await client.request(method, url, content=content, headers=headers)
     except (httpx.HTTPError, TimeoutError):
         return None
-    return answer if answer.is_success else None

@@ -50,11 +50,13 @@ class UpstreamResponse:
         self.unread = 0  # bytes received since the reader last took data
         self.error: UpstreamError | None = None  # the failure that ended the response
         self.broken_at = inf  # time on the loop's clock
+        self.connected_at: float | None = None  # the same, of the connection that was opened for the response
         self._fields: dict[bytes, bytes] = {}  # names in lower case; values of one name are joined by ", "
         self._connection = connection
         self._parts: list[bytes] = []
         self._waiter: asyncio.Future[bool] | None = None  # result True: something arrived
         self._callback: DataCallback | None = None
+        self._seconds = inf  # that the reader waits for data
         self._over = False
         self._keep = False
         self._ends_at_eof = False
@@ -104,7 +106,7 @@ class UpstreamResponse:
         wakes the task, `take` may have nothing.
         """
         self._waiter = waiter = self._connection.loop.create_future()
-        self._callback = callback
+        self._callback, self._seconds = callback, seconds
         if self._parts or self._over:
             waiter.set_result(True)
         else:
@@ -120,6 +122,13 @@ class UpstreamResponse:
             if not self._over:
                 self.end(ConnectionLost("the response was closed before its end"))
 
+    async def send(self, piece: bytes, seconds: float) -> bool:
+        """Send a piece of the request's body, once the connection is open; return True when it takes more.
+
+        Return True also if the response has failed; False if the backend reads nothing for so many seconds.
+        """
+        return await self._connection.send_piece(piece, seconds)
+
     # Called by the connection.
 
     def notify_reader(self) -> bool:
@@ -127,12 +136,22 @@ class UpstreamResponse:
 
         Raises UpstreamInvalid for more than 64 KiB without a byte of body.
         """
-        if self._parts:
-            if self._over or not (self._callback and self._deliver(self._callback)):
+        callback, waiter = self._callback, self._waiter
+        if not self._parts:
+            if self.unread > HEAD_LIMIT:
+                raise UpstreamInvalid("it sent 64 KiB without a byte of body")
+            if self._over:
                 self._wake()
-        elif self.unread > HEAD_LIMIT:
-            raise UpstreamInvalid("it sent 64 KiB without a byte of body")
-        elif self._over:
+        elif callback and not self._over and waiter and not waiter.done():
+            outcome = callback(b"".join(self._parts))
+            if outcome is not DECLINED:
+                self._parts.clear()
+                self.unread = 0
+                timer = self._connection.alarm
+                timer.due = timer.now() + self._seconds
+            if outcome is not HANDLED:  # a task has to wake for it
+                self._wake()
+        else:
             self._wake()
         return self.unread > UNREAD_LIMIT and not self._over
 
@@ -153,7 +172,7 @@ class UpstreamResponse:
         """End the response with ConnectionLost or NoResponse."""
         self.broken_at = self._connection.loop.time()
         lost = ConnectionLost if self.status or self.unread else NoResponse
-        self.end(lost("The connection to the backend broke before the response was complete."))
+        self.end(lost("The backend closed the connection before its response was complete."))
 
     # Called by the parser, as is on_body.
 
@@ -198,17 +217,6 @@ class UpstreamResponse:
         if self.status:  # otherwise it was an informational response
             self._over = True  # notify_reader wakes the reader
 
-    def _deliver(self, callback: DataCallback) -> bool:
-        """Give the data to the callback; return True if no task has to wake for it."""
-        if self._waiter is None or self._waiter.done():
-            return False
-        outcome = callback(b"".join(self._parts))
-        if outcome is not DECLINED:
-            self._parts.clear()
-            self.unread = 0
-            self._connection.alarm.again()
-        return outcome is HANDLED
-
     def _quiet(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(False)
@@ -248,6 +256,7 @@ class UpstreamConnection(asyncio.Protocol):
     _out: asyncio.Transport  # the target of requests: the socket or its TLS
     _opening: asyncio.Task[None] | None = None  # until the connection is established
     _answer: UpstreamResponse | None = None
+    _full: asyncio.Future[None] | None = None  # while the buffer of unsent data is full
     parser: httptools.HttpResponseParser  # of the current response
 
     def __init__(self, loop: asyncio.AbstractEventLoop, idle: IdleConnections) -> None:
@@ -303,7 +312,29 @@ class UpstreamConnection(asyncio.Protocol):
         if not (keep and self._stands() and self._idle.add(self)):
             self.abort()
 
+    async def send_piece(self, piece: bytes, seconds: float) -> bool:
+        """Send a piece of the request's body; see UpstreamResponse.send."""
+        if self._opening:
+            await asyncio.wait((self._opening,))
+        if self._answer is None or self._answer.error:
+            return True
+        self._out.write(piece)
+        if self._full is None:
+            return True
+        done, _ = await asyncio.wait((self._full,), timeout=None if seconds == inf else seconds)
+        return bool(done)
+
     # Called by the transport.
+
+    def pause_writing(self) -> None:
+        """Note that the backend reads more slowly than the gateway sends."""
+        self._full = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Go on with the body."""
+        if self._full:
+            self._full.set_result(None)
+            self._full = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvloop's is no subclass
         """Note the transport."""
@@ -321,7 +352,7 @@ class UpstreamConnection(asyncio.Protocol):
             if answer.notify_reader():
                 self._hold()
         except (httptools.HttpParserError, UpstreamInvalid) as error:
-            answer.end(UpstreamInvalid(f"The backend's response is not valid HTTP: {error.__context__ or error}."))
+            answer.end(UpstreamInvalid(f"The backend sent no valid HTTP: {error.__context__ or error}."))
             self.abort()
 
     def eof_received(self) -> None:
@@ -336,13 +367,14 @@ class UpstreamConnection(asyncio.Protocol):
             self._answer.broken()
         self._idle.discard(self)
         self.alarm.cancel()
+        self.resume_writing()
         self.gone.set_result(None)
 
     async def _begin(self, opened: OpenConnection, answer: UpstreamResponse, head: bytes, body: bytes) -> None:
         if failed := await opened(self):
             answer.end(failed)
             return
-        self._opening = None
+        self._opening, answer.connected_at = None, self.loop.time()
         self._send(answer, head, body)
 
     def _send(self, answer: UpstreamResponse, head: bytes, body: bytes) -> None:

@@ -5,9 +5,11 @@ Probes run in the background, so a recovered backend is found before a request h
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from functools import cached_property, partial, reduce
+from itertools import islice
 from operator import and_
 from typing import Any
 
@@ -27,7 +29,9 @@ from gateway.server.upstream.backend import Backend, ListedModel
 
 _JITTER = 0.1  # so that many gateways do not probe at the same time
 FailureCallback = Callable[[str, Problem], None]
-_UNKNOWN = "The model '{}' does not exist or you do not have access to it."
+_UNKNOWN = "The model '{}' does not exist or you do not have access to it. {}"
+_NAMED, _COMPARED = 8, 100  # models in the error of an unknown one, and models that its name is compared with
+_LONGEST = 64  # characters of a name that are compared
 
 
 async def probe_forever(backend: Backend, *, always: bool) -> None:
@@ -37,6 +41,16 @@ async def probe_forever(backend: Backend, *, always: bool) -> None:
         await asyncio.sleep(seconds * random.uniform(1 - _JITTER, 1 + _JITTER))
         if always or backend.gate.health.state(clock()) != "closed":
             backend.gate.probed(well=await backend.alive())
+
+
+def unknown_model_error(name: str, names: Iterable[str]) -> NotFound:
+    """Return the error of an unknown model, with the models that there are, those with a similar name first."""
+    known = [*islice(dict.fromkeys(names), _COMPARED)]
+    near = get_close_matches(name[:_LONGEST], [one for one in known if len(one) <= _LONGEST], _NAMED)
+    shown = [*dict.fromkeys([*near, *known])]
+    more = ", …" if len(shown) > _NAMED else ""
+    there = f"There are: {', '.join(shown[:_NAMED])}{more}" if shown else "There are no models"
+    return NotFound(_UNKNOWN.format(name, f"{there}."), code="model_not_found", param="model")
 
 
 class BackendRoute(Struct, frozen=True, dict=True):
@@ -72,6 +86,12 @@ class BackendRoute(Struct, frozen=True, dict=True):
         return self.backend.unparsed if self.parses_tool_calls else self.backend.kind
 
     @cached_property
+    def configured_window(self) -> int | None:
+        """The context length that requests ask Ollama for, by a parameter of the model; None without one."""
+        parameters = {**self.settings.defaults, **self.settings.overrides}
+        return parameters.get("num_ctx") if self.backend.settings.kind == "ollama" else None
+
+    @cached_property
     def cache(self) -> dict[Hashable, Any]:
         """A cache for values that callers compute once per route, by their inputs."""
         return {}
@@ -93,6 +113,7 @@ class BackendRoute(Struct, frozen=True, dict=True):
             kind.continues,
             kind.calls_alone,
             kind.names,
+            kind.lists,
         )
 
 
@@ -159,8 +180,10 @@ class ModelRegistry:
                 probe.cancel()
             await asyncio.gather(*probes, return_exceptions=True)
 
-    async def get(self, name: str) -> ModelEntry:
+    async def get(self, name: str, allowed: Callable[[str, str], bool] = lambda _, __: True) -> ModelEntry:
         """Return the entry of a model by its name or alias.
+
+        allowed: returns True if an error may show a name of a model to the client.
 
         Raises NotFound for an unknown model, and the backend's GatewayError if a backend that may have it gives no
         list.
@@ -176,7 +199,13 @@ class ModelRegistry:
                 problem = error
             if backend.lists_model(name):
                 return self._listed(name, backend)
-        raise problem or NotFound(_UNKNOWN.format(name), code="model_not_found", param="model")
+        raise problem or unknown_model_error(name, [one for one in self._names() if allowed(one, self.model(one))])
+
+    def _names(self) -> Iterator[str]:
+        """Yield all names that clients may use, as far as they are known."""
+        yield from (*self._served, *self._aliases)
+        for backend in self._open:
+            yield from backend.listed_names()
 
     def model(self, name: str) -> str:
         """Return the name of the model behind a name or alias; an alias may end in `*`."""
@@ -228,11 +257,14 @@ async def metadata_of_model(served: ModelEntry) -> ModelMetadata:
 async def metadata_of_route(route: BackendRoute) -> ModelMetadata:
     """Return the server's metadata, completed by its entry in the list; wait for at most a second."""
     backend, model = route.backend, route.upstream_model
-    return await backend.learner.metadata_of(model) | ModelMetadata(backend.listed_window(model))
+    known = await backend.learner.metadata_of(model) | ModelMetadata(backend.listed_window(model))
+    return ModelMetadata(route.configured_window) | known
 
 
 def remembered(route: BackendRoute) -> int | None:
     """Return the known context length in tokens without a request to the backend; None if unknown."""
+    if configured := route.configured_window:
+        return configured
     backend, model = route.backend, route.upstream_model
     return backend.listed_window(model) or backend.learner.known_metadata(model).window
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from typing import Literal
 
 from msgspec import Struct
 
@@ -37,19 +38,31 @@ class BackendLimiter:
     def __init__(self, name: str, concurrent: int, queue: QueueSettings) -> None:
         self.name, self.health = name, Health(random.random)
         self.turns, self.queue_timeout = FairQueue(concurrent, queue.length), queue.seconds or inf
+        self._logged: Literal["up", "down", "back"] = "up"  # back: a probe is well, and no request yet
 
     def probed(self, *, well: bool) -> None:
         """Note the result of a probe."""
         self.update_health(partial(self.health.probed, well=well))
+        if well:
+            self._log_recovery()
 
     def update_health(self, failure: Callable[[float], None]) -> None:
-        """Call `failure` with the current time; log a warning if that opens the circuit."""
+        """Call `failure` with the current time; log once that the circuit is open, until a request succeeds."""
         now = _now()
-        before = self.health.state(now)
         failure(now)
-        after = self.health.state(now)
-        if after == "open" != before:
+        if self._logged == "up" and self.health.state(now) == "open":
+            self._logged = "down"
             _log.warning("backend %s failed repeatedly: no requests for %.0f s", self.name, self.health.back_in(now))
+
+    def recovered(self) -> None:
+        """Note that a request succeeded and closed the circuit."""
+        self._log_recovery()
+        self._logged = "up"
+
+    def _log_recovery(self) -> None:
+        if self._logged == "down":
+            self._logged = "back"
+            _log.warning("backend %s is available again", self.name)
 
 
 class Slot:
@@ -105,7 +118,7 @@ class Slot:
         if self._open:
             self._open = False
             if self._gate.health.well(self._attempt, _now()):
-                _log.warning("backend %s is available again", self._gate.name)
+                self._gate.recovered()
 
     def ill(self) -> None:
         """Note that the response did not begin, broke off, or was invalid."""
@@ -115,7 +128,7 @@ class Slot:
     def record_status(self, status: int, retry_after: str | None, *, clients_fault: bool) -> None:
         """Note a response with this status, which is not 200."""
         health = self._gate.health
-        if status in (429, 503) and retry_after and retry_after.isdecimal():
+        if status in (429, 503, 529) and retry_after and retry_after.isdecimal():
             health.rest(_now(), int(retry_after))
         elif status in (502, 503, 504):
             self.ill()

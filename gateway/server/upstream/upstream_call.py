@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import closing, suppress
 from math import inf
+from types import MappingProxyType
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from gateway.backends.openai import error_mapping
 from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
@@ -56,7 +59,10 @@ class HttpUpstreamCall:
 
     answered: called with the content type of a good response, before its first byte.
     path: "" for the chat path of the backend; asker: the tenant in its queue; seen: the record of the request.
+    headers: those of the client that the backend gets; set before the first `ready`.
     """
+
+    headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -108,8 +114,7 @@ class HttpUpstreamCall:
         except UpstreamFailed:
             raise  # its outcome is reported already
         except UpstreamError as error:
-            self._record_failure(error.problem)
-            raise
+            raise self._named(error) from None
         return True
 
     def read(self) -> bytes:
@@ -118,8 +123,7 @@ class HttpUpstreamCall:
         try:
             data = self._answer.take()
         except UpstreamError as error:
-            self._record_failure(error.problem)
-            raise
+            raise self._named(error) from None
         self._limit = min(self._clock() + self._times.idle, self._last)
         line = self._line
         if line and (line.recorder.speaks != line.call or not data):
@@ -161,6 +165,13 @@ class HttpUpstreamCall:
             self._limit = min(now + self._times.idle, self._last)
         return outcome
 
+    def _named(self, error: UpstreamError) -> UpstreamError:
+        """Record a failure, and return it with the name of the backend.  Clients do not learn its address."""
+        problem, name = error.problem, f"Backend '{self._backend.name}'"
+        error.problem = replace(problem, message=problem.message.replace("The backend", name, 1))
+        self._record_failure(error.problem)
+        return error
+
     def _record_failure(self, problem: Problem) -> None:
         self._place.ill()
         self._backend.failed(problem)
@@ -200,12 +211,19 @@ class HttpUpstreamCall:
             self._record.ledger.add("repaired", "connection")
         self._answer, type = answer, answer.content_type
         if self._line:
-            self._line.answered(type)
+            self._line.answered(type, self._since_connected(answer))
         self._answered(type)
         return answer.is_readable
 
+    def _since_connected(self, answer: UpstreamResponse) -> float | None:
+        """Return the seconds since the connection of the response was made; None if it was open before."""
+        return None if answer.connected_at is None else self._clock() - answer.connected_at
+
     def _send(self) -> PendingPost:
-        return self._backend.post(self._path, self._body, self._step.headers if self._step else {})
+        if self._line:
+            self._line.slot_acquired()
+        headers = {**self.headers, **self._step.headers} if self._step else self.headers
+        return self._backend.post(self._path, self._body, headers)
 
     async def _read_error(self, answer: UpstreamResponse) -> None:
         body, until = b"", self._clock() + _REFUSAL_SECONDS
@@ -214,7 +232,7 @@ class HttpUpstreamCall:
                 body += data
         headers = answer.headers
         if self._line:
-            self._line.record_error(answer.status, headers, body)
+            self._line.record_error(answer.status, headers, body, self._since_connected(answer))
         body = self._backend.mask_key(body)
         problem = self._unsupported_path_problem(answer.status, error_mapping.problem_from_status(answer.status, body))
         retry_after = headers.get("retry-after")
@@ -223,7 +241,8 @@ class HttpUpstreamCall:
             self._step.error = problem.code
         self._place.record_status(answer.status, retry_after, clients_fault=problem.status < 500)
         if problem.status >= 500:
-            _log.warning("backend %s returned HTTP %d", self._backend.name, answer.status)
+            name, id = self._backend.name, self._record.id if self._record else ""
+            _log.warning("backend %s returned HTTP %d", name, answer.status, extra={"request_id": id})
             logs.content.info("backend %s: %r", self._backend.name, body[:_EXCERPT])
         raise UpstreamFailed(problem, retry_after)
 

@@ -9,7 +9,6 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.config import ApiKey
 from gateway.errors import Problem
 from gateway.server.handler import ModelRequestHandler
 from gateway.server.http.disconnect import CancelOnDisconnect
@@ -22,7 +21,7 @@ from gateway.server.websocket.messages import (
     steer_failed_message,
 )
 from gateway.server.websocket.recent_responses import RecentResponses
-from gateway.server.websocket.response_task import ResponseTask, WebSocketClient
+from gateway.server.websocket.response_task import Authenticate, ResponseTask, WebSocketClient
 from gateway.server.websocket.stream_scheduler import ScheduledMessage, StreamScheduler
 from gateway.server.worker_thread import parsed
 
@@ -40,15 +39,16 @@ _OLD = Problem(
 class WebSocketConnection:
     """A WebSocket connection: `run` it once; `end` it at any time.
 
+    authenticate: returns the client's key, for each request.
     most_bytes: of waiting requests, and of the history that is kept.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, key: ApiKey | None, most_bytes: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, authenticate: Authenticate, most_bytes: int) -> None:
         self._receive, self._send = receive, send
         self._gone = asyncio.Event()
         self._leaving = _leaving(self._gone)
         http = HttpRequest({**scope, "type": "http", "method": "POST"}, self._leaving)
-        self._client = WebSocketClient(http, key, RecentResponses(most_bytes))
+        self._client = WebSocketClient(http, authenticate, RecentResponses(most_bytes))
         self._scheduler = StreamScheduler(most_bytes)
         self._running: set[asyncio.Task[None]] = set()
         self._asides: set[asyncio.Task[None]] = set()

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.requests import HTTPConnection
 from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
-from gateway.config import ApiKey, Config
+from gateway.config import Config
 from gateway.errors import GatewayError, UpgradeRequired, UpstreamUnavailable
 from gateway.server.handler import ModelRequestHandler
 from gateway.server.middleware import error_responses
@@ -74,20 +75,22 @@ class WebSocketEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # the event that announces the connection
+        http = HTTPConnection(scope)
         handler: ModelRequestHandler = self._app.state.handler
         sockets: ConnectionRegistry = self._app.state.sockets
         try:
             sockets.reject_if_closing()
-            key = await self._admit(HTTPConnection(scope))
+            await self._admit(http)
         except GatewayError as error:
             await error_responses.response_for(error, scope)(scope, receive, send)
             return
-        connection = WebSocketConnection(scope, receive, send, key, self._config.limits.body_bytes)
+        authenticate = partial(self._authenticator.authenticate, http)
+        connection = WebSocketConnection(scope, receive, send, authenticate, self._config.limits.body_bytes)
         with sockets.registered(connection):
             await connection.run(handler)
 
-    async def _admit(self, http: HTTPConnection) -> ApiKey | None:
+    async def _admit(self, http: HTTPConnection) -> None:
         if not self._config.responses.websocket:
             raise websocket_unsupported()
         self._pages.check_origin(http)
-        return await self._authenticator.authenticate(http)
+        await self._authenticator.authenticate(http)

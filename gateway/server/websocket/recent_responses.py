@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gateway.api.responses import ResponseDraft
 from gateway.errors import StoreFailed
+from gateway.server.conversations.past_cache import PastCache
 from gateway.server.conversations.stored_context import Predecessor, StoredContext, StoredObject, input_items
 from gateway.server.websocket.messages import StreamId
 from gateway.store.database import Database
@@ -70,8 +71,10 @@ class ConnectionContext(StoredContext):
 
     can_store = True
 
-    def __init__(self, store: Database, tenant: str, recent: RecentResponses, stream_id: StreamId) -> None:
-        super().__init__(store, tenant)
+    def __init__(
+        self, store: Database, tenant: str, pasts: PastCache, recent: RecentResponses, stream_id: StreamId
+    ) -> None:
+        super().__init__(store, tenant, pasts)
         self._recent, self._stream_id = recent, stream_id
         self._chain = ResponseChain()
 
@@ -90,8 +93,9 @@ class ConnectionContext(StoredContext):
 
     async def _found(self, draft: ResponseDraft) -> Predecessor:
         self._chain = self._recent.find(draft.previous) or ResponseChain(draft.previous)
+        if items := self._chain.items():
+            self._pasts = None  # the items follow the past
         stored = await super()._found(replace(draft, previous=self._chain.root))
-        items = self._chain.items()
         context = replace(stored.context, before=[*stored.context.before, *items])
         return replace(stored, context=context, unstored=items)
 

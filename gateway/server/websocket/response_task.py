@@ -14,7 +14,7 @@ from gateway.server.handler import IncomingRequest, ModelRequestHandler
 from gateway.server.http.request_reader import get_header
 from gateway.server.ids import new_id
 from gateway.server.middleware import error_responses
-from gateway.server.observability.request_record import RESPONSES, set_record
+from gateway.server.observability.request_record import RESPONSES, set_current_record, set_record
 from gateway.server.observability.request_recorder import tee_send
 from gateway.server.relay.model_request import ModelRequest
 from gateway.server.relay.request_parser import RequestParser
@@ -28,6 +28,7 @@ _CUT = Problem(
 )
 
 SendText = Callable[[str], Awaitable[None]]
+Authenticate = Callable[[], Awaitable[ApiKey | None]]  # raises a GatewayError for a key that was revoked meanwhile
 
 
 class WebSocketClient(Struct, frozen=True):
@@ -37,7 +38,7 @@ class WebSocketClient(Struct, frozen=True):
     """
 
     http: HttpRequest
-    key: ApiKey | None
+    authenticate: Authenticate
     recent: RecentResponses
 
     @property
@@ -58,6 +59,7 @@ class ResponseTask:
 
     async def run(self) -> Problem | None:
         """Run the response; return a problem that its events have not reported, else None."""
+        set_current_record(self._record)
         problem: Problem | None = STOPPED  # until the response has ended by itself
         try:
             well, problem = await self._answered()
@@ -70,7 +72,8 @@ class ResponseTask:
     async def _answered(self) -> tuple[bool, Problem | None]:
         """Return whether the response ended well, and a problem that the client does not know yet."""
         try:
-            ask = IncomingRequest(self._request(), self._create.body, self._client.key)
+            key = await self._client.authenticate()
+            ask = IncomingRequest(self._request(key), self._create.body, key)
             with self._handler.acquire_concurrency():
                 well = await self._handler.handle(
                     ask, self._read, Responder, tee_send(self._send, self._record.recorder)
@@ -81,7 +84,7 @@ class ResponseTask:
             return False, error_responses.internal_error(self._record.id, error)
         return well, None if self._whole else _CUT
 
-    def _request(self) -> HttpRequest:
+    def _request(self, key: ApiKey | None) -> HttpRequest:
         """Return a request for this response alone, with a record of its own."""
         http, record = self._client.http, self._record
 
@@ -92,7 +95,7 @@ class ResponseTask:
 
         scope = {**http.scope}
         set_record(scope, record)
-        record.key, record.received = self._client.key.name if self._client.key else "", len(self._create.body)
+        record.key, record.received = key.name if key else "", len(self._create.body)
         return HttpRequest(scope, receive)
 
     def _end(self, problem: Problem | None) -> None:
@@ -102,7 +105,7 @@ class ResponseTask:
         record.release()
 
     def _read(self, reader: RequestParser, raw: bytes, tenant: str, held: Held) -> Awaitable[ModelRequest]:
-        state = ConnectionContext(reader.store, tenant, self._client.recent, self._create.stream_id)
+        state = ConnectionContext(reader.store, tenant, reader.pasts, self._client.recent, self._create.stream_id)
         return reader.response_in_context(state, raw, held)
 
     async def _send(self, message: Message) -> None:

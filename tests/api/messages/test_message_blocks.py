@@ -9,6 +9,7 @@ from support.messages import (
     IMAGE_PART,
     QUESTION,
     REPAIRS,
+    TOOL,
     assistant,
     chat,
     refusal_message,
@@ -91,6 +92,16 @@ USER = {
         '<search_result title="t" source="http://a">a\nb</search_result>',
         [],
     ),
+    "citations of a search result": (
+        [{"type": "search_result", "title": "t", "source": "s", "content": [], "citations": {"enabled": True}}],
+        '<search_result title="t" source="s"></search_result>',
+        ["dropped:citations"],
+    ),
+    "unknown members": (
+        [{**text("a"), "weight": 1, "hint": None}, {**IMAGE, "detail": "low"}],
+        [text("a"), IMAGE_PART],
+        ["dropped:text.weight", "dropped:image.detail"],
+    ),
     "upload": ([text("q"), {"type": "container_upload", "file_id": "f"}], "q", ["dropped:container_upload"]),
 }  # fmt: skip
 
@@ -98,6 +109,21 @@ USER = {
 @pytest.mark.parametrize("blocks, content, warnings", USER.values(), ids=USER)
 def test_blocks_of_the_user(blocks, content, warnings):
     assert chat(user(*blocks)) == ([{"role": "user", "content": content}], warnings)
+
+
+def test_unknown_members_are_reported_wherever_a_block_stands():
+    odd = {"odd": 1}
+    _, warnings = chat(
+        {**QUESTION, **odd},
+        assistant({**text("a"), **odd}, {**use(), **odd}),
+        user({**result(content=[{**IMAGE, **odd}]), **odd}),
+        system({"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}, **odd}),
+        tools=[TOOL],
+    )
+    assert warnings == [
+        "dropped:messages.odd",
+        *(f"dropped:{type}.odd" for type in ("text", "tool_use", "tool_result", "image", "tool_removal")),
+    ]
 
 
 def test_messages_of_one_role_stay_apart():
@@ -124,9 +150,9 @@ def test_system_message_amid_the_others_stays_there():
     assert chat(QUESTION, system())[0] == [QUESTION]
 
 
-def test_system_message_that_changes_tools_is_reported():
-    changed = system({"type": "tool_addition", "tool": {}}, {"type": "tool_removal", "name": "f"})
-    assert chat(QUESTION, changed) == ([QUESTION], ["dropped:tool_addition", "dropped:tool_removal"])
+def test_system_message_that_changes_tools_is_no_message():
+    removal = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}, "cache_control": {}}
+    assert chat(QUESTION, system(removal), tools=[TOOL]) == ([QUESTION], [])
 
 
 # Calls and results
@@ -179,7 +205,15 @@ RESULTS = {
     ),
     "document": (result(content=[document(type="url", url="http://a")]), [file(file_url="http://a")], []),
     "reference": (
-        result(content=[{"type": "tool_reference", "tool_name": "g"}]), "[tool available: g]", ["translated:tool_reference"],
+        result(content=[{"type": "tool_reference", "tool_name": "g"}]), [{"type": "tool_reference", "name": "g"}], [],
+    ),
+    "reference beside a text": (
+        result(content=[text("a"), {"type": "tool_reference", "tool_name": "g"}]),
+        "a\n[tool available: g]", ["translated:tool_reference"],
+    ),
+    "reference in an error": (
+        result(content=[{"type": "tool_reference", "tool_name": "g"}], is_error=True),
+        "Error: [tool available: g]", ["translated:tool_reference"],
     ),
     "browser": (
         result(content=[{"type": "browser_state", "url": "http://a", "cache_control": {}}]),
@@ -373,6 +407,10 @@ SERVED = {
         served("bash_code_execution_tool_result", {"stdout": "out", "stderr": "err", "return_code": 1, "content": [3]}),
         call("srv", "bash_code_execution", '{"query":"q"}'), "out\nerr\nreturn_code: 1", [],
     ),
+    "advice": (
+        server("advisor"), served("advisor_tool_result", {"type": "advisor_result", "text": "wait"}),
+        call("srv", "advisor", '{"query":"q"}'), "wait", [],
+    ),
     "tool search": (
         server("tool_search_tool_regex"),
         served("tool_search_tool_result", {"tool_references": [{"type": "tool_reference", "tool_name": "f"}]}),
@@ -394,6 +432,12 @@ def test_result_that_is_nested_without_an_end_is_cut():
         nested = {"content": [nested]}
     messages, _ = chat(QUESTION, assistant(server(), served("web_search_tool_result", nested), text("b")))
     assert messages[2] == answer("", "srv")
+
+
+@pytest.mark.parametrize("type", ["fallback", "mcp_tool_listing"])
+def test_block_without_a_text_for_the_model_is_left_out(type):
+    told = assistant({"type": type, "server_name": "s"}, text("b"))
+    assert chat(QUESTION, told) == ([QUESTION, {"role": "assistant", "content": "b"}], [f"dropped:{type}"])
 
 
 def test_half_of_a_servers_tool_is_left_out():

@@ -122,6 +122,10 @@ LOST = {
         ["dropped:context_management.clear_tool_uses_20250919"],
     ),
     "max_tokens 0": ({"max_tokens": 0}, ["emulated:max_tokens"]),
+    "unknown members": (
+        {"output_config": {"effort": "low", "tone": "dry"}, "thinking": {"type": "adaptive", "depth": 2}},
+        ["dropped:output_config.tone", "dropped:thinking.depth"],
+    ),
     "prefill with thinking": (
         {"messages": [QUESTION, assistant(text("a"))], "thinking": {"type": "adaptive"}}, ["unenforced:prefill"],
     ),
@@ -161,6 +165,7 @@ def test_params_hold_what_the_encoder_needs():
     params = parsed(stop_sequences=["a"], thinking={"type": "adaptive", "display": "omitted"})
     assert (params.stop_sequences, params.shows_thinking) == ({"a"}, False)
     assert (parsed().stop_sequences, parsed().shows_thinking, parsed().sticky) == (frozenset(), True, None)
+    assert parsed(thinking={"type": "adaptive", "display": "updates"}).shows_thinking
 
 
 REFUSED = {
@@ -304,4 +309,5 @@ def test_tools_of_the_gateway_are_named():
     tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]
     params = parsed(SERVES, tools=tools, tool_choice={"type": "tool", "name": "web_search"})
     assert params.hosted.definitions == ({"type": "web_search"},)
-    assert (params.hosted.max_calls, params.request.tool_choice) == (8, ToolName("", "web_search"))
+    assert (params.hosted.max_uses, params.request.tool_choice) == ({"web_search": 8}, ToolName("", "web_search"))
+    assert params.hosted.pauses and params.hosted.max_calls is None

@@ -304,6 +304,7 @@ ENDINGS = {
     "a match as SGLang says it": ([HELLO, matched("END", "matched_stop"), STOP], "stop_sequence", "END"),
     "a match of nothing that was asked for": ([HELLO, matched("x"), STOP], "end_turn", None),
     "a token": ([HELLO, matched(7), STOP], "end_turn", None),
+    "a limit of the tools here": ([*done_here("web_search_call", "ws_1"), Finish(0, "pause_turn")], "pause_turn", None),
     "another word": ([HELLO, Finish(0, "other")], "end_turn", None),
 }  # fmt: skip
 
@@ -521,3 +522,9 @@ def test_message_is_the_same_for_any_cut_of_the_bytes(data):
     assert [block["type"] for block in message["content"]] == ["thinking", "text", "tool_use"]
     assert message["content"][2]["input"] == {"a": "Oslo"}
     assert message["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_message_is_the_same_for_pieces_of_any_size(size):
+    pieces = [BYTES[at : at + size] for at in range(0, len(BYTES), size)]
+    assert message_of(pieces) == message_of([BYTES])

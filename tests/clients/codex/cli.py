@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pages import pasted
-from program import ran
+from pages import CLIENTS_PAGE, pasted
+from program import KEY, launched, ran
 
 BINARY = sys.argv[1:]  # Node, and the script that starts Codex
 CONFIG = """
@@ -30,12 +30,17 @@ class Codex:
     """A home, and a `folder` to work in."""
 
     def __init__(self, folder: Path, url: str) -> None:
-        self.folder, self._home = folder / "work", folder / "home"
+        self.folder, self._home, self._url = folder / "work", folder / "home", url
         self.folder.mkdir()
         self._home.mkdir()
-        documented = pasted("docs/clients.md", "Codex", "toml", url)
-        config = CONFIG.format(documented=documented, python=sys.executable, toy=Path(__file__).with_name("toy.py"))
-        (self._home / "config.toml").write_text(config, "utf-8")
+        documented = pasted(CLIENTS_PAGE, "Codex", "toml", url)
+        (self._home / "config.toml").write_text(_config(documented), "utf-8")
+
+    async def launch(self) -> str:
+        """Take the settings of `gateway launch` for those of the page, and return the changes that it shows."""
+        file = self._home / "config.toml"
+        file.write_text(_config("# mine"), "utf-8")
+        return await launched("codex", self._url, file)
 
     async def exec(self, *arguments: str) -> list[Event]:
         """What it tells of a turn, from its beginning; the turn has to end well."""
@@ -56,7 +61,7 @@ class Codex:
         return status, events[begun[0] + 1 :] if begun else events, errors
 
     def _environment(self) -> dict[str, str]:
-        home = {"HOME": str(self._home), "CODEX_HOME": str(self._home), "GATEWAY_KEY": "none"}
+        home = {"HOME": str(self._home), "CODEX_HOME": str(self._home), **KEY}
         away = {"HTTP_PROXY": NOWHERE, "HTTPS_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}
         return {"PATH": os.environ["PATH"], **home, **away}
 
@@ -70,6 +75,10 @@ class Codex:
                 kept = json.loads(line)
                 if kept["type"] == "response_item":
                     yield kept["payload"]
+
+
+def _config(documented: str) -> str:
+    return CONFIG.format(documented=documented, python=sys.executable, toy=Path(__file__).with_name("toy.py"))
 
 
 def steps_of(events: list[Event]) -> list[tuple[Any, ...]]:

@@ -90,6 +90,17 @@ async def a_command_is_run(model: str) -> None:
         assert result["tool_call_id"] == past["tool_calls"][0]["id"] and "grüß dich" in result["content"]
 
 
+async def the_settings_of_gateway_launch_are_enough(_: str) -> None:
+    """The MCP server of the file stays, the gateway asks for a key, and no option names the model."""
+    turns = says("", call("mcp__toy__echo", text="hey")), says("Done.")
+    async with codex(*turns, auth={"keys": ["none"]}) as (cli, upstream):
+        changes = await cli.launch()
+        assert '+model = "m"\n' in changes and '+env_key = "GATEWAY_KEY"\n' in changes, changes
+        steps = steps_of(await cli.exec("Say it."))
+        assert steps == [("mcp_tool_call", ("toy", "echo"), "Echo: hey"), ("agent_message", "Done.")], steps
+        bodies(upstream, 2)
+
+
 async def calls_at_a_time_are_all_run(model: str) -> None:
     """One of them is a tool of an MCP server, which Codex offers in a namespace."""
     both = call("mcp__toy__echo", text="hey"), call("exec_command", cmd="echo ho")
@@ -286,6 +297,7 @@ if __name__ == "__main__":
         {},
         [
             a_command_is_run,
+            the_settings_of_gateway_launch_are_enough,
             calls_at_a_time_are_all_run,
             a_file_is_edited_by_a_patch,
             a_tool_is_searched_for_and_called,

@@ -3,15 +3,18 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 
 export const BASE_URL = process.env.CLIENTS_URL;
-export const TURNS = JSON.parse(readFileSync(process.env.CLIENTS_TURNS, "utf8"));
-export const EXTRA = { cache_prompt: false }; // what the model says must not depend on what it was asked before
+const FACTS = JSON.parse(readFileSync(process.env.CLIENTS_FACTS, "utf8")); // see serve.py
+export const TURNS = FACTS.turns;
+export const SIGNATURE = FACTS.signature; // of a thinking block, at its beginning
+export const EXTRA = FACTS.extra; // fields that keep the responses the same each time
+export const MESSAGE_EXTRA = FACTS.message_extra; // the same of the Messages API
 export const WHOLE = ["think", "single"];
 export const STREAMED = ["think", "think_then_calls"];
 export const WEATHER = '{"temperature": 18}'; // in Paris, as in the conversation `follow_up`
 
 export const ALL_TURNS = { context: "all_turns" }; // a response else sees the thoughts of the last turn only
 
-const MODELS = ["native", "hermes"];
+const MODELS = FACTS.models;
 
 /** Ways are [function, names of conversations]; the function tells {content, thought, calls, finish, usage}. */
 export async function run(client, ways, loops) {
@@ -22,7 +25,7 @@ export async function run(client, ways, loops) {
     ),
     ...loops.map((loop) => [loop.name, loop]),
   ];
-  const step = process.env.CLIENTS_CHECKS === "each" ? MODELS.length : 1; // each check on one of the models, or on both
+  const step = process.env.CLIENTS_CHECKS === "each" ? MODELS.length : 1; // each check on one of the models, or on all
   const share = (place) => checks.filter((_, number) => number % step === place % step);
   const results = await Promise.all(MODELS.map((model, place) => inTurn(client, model, share(place)))); // each has a core
   process.exitCode = results.every(Boolean) ? 0 : 1;
@@ -66,4 +69,24 @@ export function items(messages) {
       ...calls.map((call) => ({ type: "function_call", call_id: call.id, ...call.function })),
     ];
   });
+}
+
+/** A conversation as the messages of the Messages API, with the results of parallel calls in one. */
+export function blocks(messages) {
+  const told = [];
+  for (const { role, content, reasoning_content: thinking, tool_calls: calls = [], tool_call_id: id } of messages) {
+    if (role === "tool") {
+      if (told.at(-1).role !== "user") told.push({ role: "user", content: [] });
+      told.at(-1).content.push({ type: "tool_result", tool_use_id: id, content });
+      continue;
+    }
+    const uses = calls.map((call) => ({ name: call.function.name, input: JSON.parse(call.function.arguments), id: call.id }));
+    const parts = [
+      ...(thinking ? [{ type: "thinking", thinking, signature: "of another service" }] : []),
+      ...(content ? [{ type: "text", text: content }] : []),
+      ...uses.map((use) => ({ type: "tool_use", ...use })),
+    ];
+    told.push({ role, content: parts });
+  }
+  return told;
 }

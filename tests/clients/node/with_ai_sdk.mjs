@@ -1,17 +1,20 @@
-// The AI SDK with both its providers: whole, streamed, and with the tools called by it.
+// The AI SDK with its providers for the three APIs: whole, streamed, and with the tools called by it.
 import assert from "node:assert/strict";
+import { createAnthropic, VERSION as MESSAGES_VERSION } from "@ai-sdk/anthropic";
 import { createOpenAI, VERSION as RESPONSES_VERSION } from "@ai-sdk/openai";
 import { createOpenAICompatible, VERSION } from "@ai-sdk/openai-compatible";
-import { generateText, isStepCount, jsonSchema, streamText, tool } from "ai";
-import { ALL_TURNS, BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, run } from "./checks.mjs";
+import { Output, generateText, isStepCount, jsonSchema, streamText, tool } from "ai";
+import { ALL_TURNS, BASE_URL, EXTRA, MESSAGE_EXTRA, SIGNATURE, STREAMED, TURNS, WEATHER, WHOLE, run } from "./checks.mjs";
 
 const chat = createOpenAICompatible({ name: "gateway", baseURL: BASE_URL, includeUsage: true });
-const { responses } = createOpenAI({ baseURL: BASE_URL, apiKey: "none", fetch: withMore });
-
 // What this provider sends to OpenAI's own models only.
-function withMore(url, init) {
-  const more = { ...EXTRA, reasoning: ALL_TURNS, include: ["reasoning.encrypted_content"] };
-  return fetch(url, { ...init, body: JSON.stringify({ ...JSON.parse(init.body), ...more }) });
+const STATELESS = { ...EXTRA, reasoning: ALL_TURNS, include: ["reasoning.encrypted_content"] };
+const { responses } = createOpenAI({ baseURL: BASE_URL, apiKey: "none", fetch: withMore(STATELESS) });
+const messages = createAnthropic({ baseURL: BASE_URL, apiKey: "none", fetch: withMore(MESSAGE_EXTRA) });
+const FOREIGN = { anthropic: { signature: "of another service" } }; // without one, it leaves a thought out
+
+function withMore(more) {
+  return (url, init) => fetch(url, { ...init, body: JSON.stringify({ ...JSON.parse(init.body), ...more }) });
 }
 
 function asked(model, turn, execute) {
@@ -49,7 +52,8 @@ function message({ role, content, reasoning_content: thought, tool_calls: calls 
     ["reasoning", thought],
     ["text", content],
   ];
-  return { role, content: [...texts.filter(([, text]) => text).map(([type, text]) => ({ type, text })), ...parts] };
+  const kept = texts.filter(([, text]) => text);
+  return { role, content: [...kept.map(([type, text]) => ({ type, text, providerOptions: FOREIGN })), ...parts] };
 }
 
 async function told(result) {
@@ -99,10 +103,31 @@ async function aThoughtGoesBackWithTheCall(model) {
   assert.ok(sent.includes("encrypted_content") && sent.includes(TURNS.think_then_call.thought), sent);
 }
 
+async function aThoughtGoesBackWithItsSignature(model) {
+  const sent = await loop(messages(model), TURNS.think_then_call);
+  assert.ok(sent.includes(`"signature":"${SIGNATURE}`) && sent.includes(TURNS.think_then_call.thought), sent);
+}
+
+async function anObjectIsGenerated(model) {
+  const schema = jsonSchema({ type: "object", properties: { city: { type: "string" } }, required: ["city"], additionalProperties: false });
+  const { output } = await generateText({
+    model: messages(model),
+    output: Output.object({ schema }),
+    prompt: "Which city? The city is Paris.",
+    temperature: 0,
+    maxOutputTokens: 60,
+    maxRetries: 0,
+    providerOptions: { anthropic: { structuredOutputMode: "outputFormat" } }, // else it forces a call of a tool
+  });
+  assert.equal(typeof output.city, "string");
+}
+
 const generate = (model, turn) => whole(chat(model), turn);
 const stream = (model, turn) => streamed(chat(model), turn);
 const generateResponses = (model, turn) => whole(responses(model), turn);
 const streamResponses = (model, turn) => streamed(responses(model), turn);
+const generateMessages = (model, turn) => whole(messages(model), turn);
+const streamMessages = (model, turn) => streamed(messages(model), turn);
 const theToolIsCalled = (model) => loop(chat(model));
 const theToolIsCalledByResponses = (model) => loop(responses(model));
 
@@ -111,9 +136,13 @@ const ways = [
   [stream, STREAMED],
   [generateResponses, ["think"]],
   [streamResponses, ["think_then_calls"]],
+  [generateMessages, ["think"]],
+  [streamMessages, ["think_then_calls"]],
 ];
-await run(`AI SDK (openai-compatible ${VERSION}, openai ${RESPONSES_VERSION})`, ways, [
+await run(`AI SDK (openai-compatible ${VERSION}, openai ${RESPONSES_VERSION}, anthropic ${MESSAGES_VERSION})`, ways, [
   theToolIsCalled,
   theToolIsCalledByResponses,
   aThoughtGoesBackWithTheCall,
+  aThoughtGoesBackWithItsSignature,
+  anObjectIsGenerated,
 ]);

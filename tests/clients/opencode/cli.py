@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pages import pasted
-from program import ran
+from pages import CLIENTS_PAGE, pasted
+from program import KEY, launched, ran
 
 (BINARY,) = sys.argv[1:]
 PACKAGES = {"chat": "@ai-sdk/openai-compatible", "responses": "@ai-sdk/openai"}  # both are part of the program
@@ -27,10 +27,10 @@ class OpenCode:
     """A home, and a `folder` to work in."""
 
     def __init__(self, folder: Path, url: str, api: str) -> None:
-        self.folder, self._home = folder / "work", folder / "home"
+        self.folder, self._home, self._url = folder / "work", folder / "home", url
         self.folder.mkdir()
         self._home.mkdir()
-        documented = json.loads(pasted("docs/clients.md", "opencode", "json", url))
+        documented = json.loads(pasted(CLIENTS_PAGE, "opencode", "json", url))
         documented["provider"]["gateway"]["npm"] = PACKAGES[api]
         self._config = documented | {
             "enabled_providers": ["gateway"],
@@ -38,6 +38,16 @@ class OpenCode:
             "autoupdate": False,
             "share": "disabled",
         }
+
+    async def launch(self) -> str:
+        """Take the settings of `gateway launch` for those of the page, and return the changes that it shows."""
+        file = self.folder.with_name("opencode.json")
+        mine = {key: value for key, value in self._config.items() if key not in ("provider", "model")}
+        file.write_text(json.dumps(mine, indent=2), "utf-8")
+        told = await launched("opencode", self._url, file)
+        self._config = json.loads(file.read_text("utf-8"))
+        assert self._config.items() > mine.items()
+        return told
 
     async def run(self, *arguments: str) -> list[Event]:
         """What it tells of a turn; a title is given, as else the model is asked for one."""
@@ -51,7 +61,7 @@ class OpenCode:
 
     def _environment(self) -> dict[str, str]:
         config = {"OPENCODE_CONFIG_CONTENT": json.dumps(self._config)}
-        return {"PATH": os.environ["PATH"], "HOME": str(self._home), **config, **ALONE}
+        return {"PATH": os.environ["PATH"], "HOME": str(self._home), **config, **KEY, **ALONE}
 
 
 def steps_of(events: list[Event]) -> list[tuple[Any, ...]]:

@@ -21,8 +21,8 @@ TOOLS = ["bash", "edit", "glob", "grep", "read", "skill", "task", "todowrite", "
 
 
 @asynccontextmanager
-async def opencode(*scripts: list[Any], api: str = "chat") -> AsyncIterator[tuple[OpenCode, Upstream]]:
-    async with listening(*scripts, model=FORMAT | {"aliases": ["qwen"]}) as site:
+async def opencode(*scripts: list[Any], api: str = "chat", **settings: Any) -> AsyncIterator[tuple[OpenCode, Upstream]]:
+    async with listening(*scripts, model=FORMAT | {"aliases": ["qwen"]}, **settings) as site:
         with TemporaryDirectory() as folder:
             yield OpenCode(Path(folder), f"{site.client.base_url}/v1", api), site.upstream
 
@@ -64,6 +64,15 @@ async def command(api: str) -> None:
         past, result = second["messages"][-2:]
         assert (past["content"], past["reasoning_content"]) == ("I write it.", "A file is wanted.")
         assert (result["tool_call_id"], result["content"]) == (past["tool_calls"][0]["id"], "grüß dich\n")
+
+
+async def the_settings_of_gateway_launch_are_enough(_: str) -> None:
+    """The gateway asks for a key, which the settings name by its variable."""
+    async with opencode(says("Hello."), auth={"keys": ["none"]}) as (cli, upstream):
+        changes = await cli.launch()
+        assert '+  "model": "gateway/m"' in changes and "{env:GATEWAY_KEY}" in changes, changes
+        assert steps_of(await cli.run("Hello?")) == [("text", "Hello.")]
+        bodies(upstream, 1)
 
 
 async def calls_at_a_time_are_all_run(_: str) -> None:
@@ -137,6 +146,7 @@ if __name__ == "__main__":
         [
             a_command_is_run,
             a_command_is_run_by_responses,
+            the_settings_of_gateway_launch_are_enough,
             calls_at_a_time_are_all_run,
             a_call_that_is_wrong_is_told_to_the_model,
             a_session_goes_on,

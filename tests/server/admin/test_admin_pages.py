@@ -5,11 +5,17 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from typing import get_args
 
 import pytest
+from msgspec import json
+from msgspec.structs import replace
 
 import gateway as gateway_package
 from gateway.server.admin import routes
+from gateway.server.admin.hour import HourView
+from gateway.server.admin.overview_model import Overview
+from gateway.warnings import WarningCode
 from support.app import bearer, gateway, problem
 from support.backends import fleet
 from support.paths import ROOT
@@ -45,8 +51,8 @@ class Read(HTMLParser):
         return view
 
 
-async def read(site, headers=None):
-    answer = await site.client.get("/", headers=headers)
+async def read(site, headers=None, path="/"):
+    answer = await site.client.get(path, headers=headers)
     assert answer.status_code == 200 and answer.headers["content-type"] == "text/html; charset=utf-8"
     return Read(answer.text)
 
@@ -54,16 +60,22 @@ async def read(site, headers=None):
 # Access
 
 
-async def test_admin_page_is_404_unless_the_inspector_is_enabled():
+async def test_admin_page_without_keys_shows_what_to_paste_and_then_the_overview():
     async with gateway(HELLO) as site:
-        for path in ("/", "/assets/console.js"):
-            assert (await site.client.get(path)).status_code == 404
-
-
-async def test_admin_page_without_keys_shows_the_overview():
-    async with gateway(HELLO, **ON) as site:
+        assert (await read(site)).view == "first-run"
+        await site.chat()
         assert (await read(site)).view == "overview"
         assert (await site.client.get("/", headers={"host": "evil.example"})).status_code == 403
+
+
+@pytest.mark.parametrize(("inspector", "view"), [(False, "key-form"), (True, "first-run")])
+async def test_admin_page_of_a_gateway_that_is_open_to_others_is_closed_unless_the_inspector_is_enabled(
+    inspector, view
+):
+    more = {"server": {"host": "0.0.0.0"}, "auth": {"open": True}, "inspector": {"enabled": inspector}}
+    async with gateway(HELLO, **more) as site:
+        shown = await read(site)
+    assert shown.view == view and ("The overview of this gateway is closed" in shown.text) is not inspector
 
 
 async def test_admin_page_without_a_key_shows_only_public_facts():
@@ -71,11 +83,20 @@ async def test_admin_page_without_a_key_shows_only_public_facts():
         await site.chat(headers={**bearer("ann-key"), "x-request-id": "of-a-request"})
         shown = await read(site)
         text = (await site.client.get("/")).text
-    assert shown.view == "door"
-    assert "This is a gateway" in shown.text and gateway_package.__version__ in shown.text
-    assert 'base_url="http://gateway/v1"' in shown.text
+    assert shown.view == "key-form"
+    assert "API key required" in shown.text and gateway_package.__version__ in shown.text
     for private in ("of-a-request", "ann", "eve", "up", "127.0.0.1"):
         assert not re.search(rf"\b{private}\b", text), private
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_inspector_page_says_how_to_enable_it(enabled):
+    async with gateway(HELLO, inspector={"enabled": enabled}) as site:
+        text = (await site.client.get("/inspector")).text
+        assert (await site.client.get("/admin/exchanges")).status_code == (200 if enabled else 404)
+        one = (await site.client.get("/inspector?id=a")).text
+    assert ("The inspector is off" in text) is not enabled
+    assert ("Replay and compare" in one) is enabled and "Replay and compare" not in text
 
 
 @pytest.mark.parametrize(("key", "status"), [("ann-key", 403), ("no-key", 401)])
@@ -95,6 +116,39 @@ async def test_admin_page_with_an_admin_key_shows_the_overview():
         assert expected in shown.text
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_playground_page_links_to_the_inspector_if_that_is_enabled(enabled):
+    async with gateway(HELLO, inspector={"enabled": enabled}) as site:
+        shown = await read(site, path="/playground")
+    (main,) = [given for tag, given in shown.tags if tag == "main"]
+    assert ("data-inspector" in main) is enabled and len(shown.ids) == len(set(shown.ids))
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_playground_page_shows_the_key_prompt_first_where_it_is_needed(keyed):
+    async with gateway(HELLO, auth={"keys": KEYS if keyed else []}) as site:
+        shown = await read(site, path="/playground")
+    hidden = {given["id"]: "hidden" in given for _, given in shown.tags if given.get("id") in ("closed", "play")}
+    assert hidden == {"closed": not keyed, "play": keyed} and "This page sends requests." in shown.text
+
+
+async def test_api_page_describes_all_operations_and_needs_no_key():
+    async with gateway(HELLO, auth={"keys": KEYS}) as site:
+        shown = await read(site, path="/docs")
+        document = (await site.client.get("/openapi.json")).json()
+    operations = [one for path in document["paths"].values() for one in path.values()]
+    assert len(operations) > 20 and {one["operationId"] for one in operations} <= {*shown.ids}
+    assert len(shown.ids) == len(set(shown.ids))
+    for expected in (
+        "http://gateway/v1",
+        "Send an API key",
+        '"model": "smollm2"',
+        "boolean or null",
+        "It takes no field.",
+    ):
+        assert expected in shown.text, expected
+
+
 # Content
 
 
@@ -108,32 +162,75 @@ async def test_admin_page_shows_all_states_of_backends():
         health, now = site.backend("b0").gate.health, asyncio.get_running_loop().time()
         for _ in range(5):
             health.ill(health.begin(now), now)
-        assert "no requests for" in (await read(site)).text
+        assert "failed repeatedly" in (await read(site)).text
         health.probed(now, well=True)
-        assert "on trial" in (await read(site)).text
+        assert "The next attempt is possible now." in (await read(site)).text
         site.backend("b1").gate.health.eject(now)
-        assert "used last" in (await read(site)).text
-    for expected in ("forwarded × 2", "upstream_unreachable", "of 4", "also another", "as theirs", "502 upstream_error",
-                 "did not list its models", "healthy"):  # fmt: skip
+        assert "3 of 3 backends are unreachable." in (await read(site)).text
+    for expected in ("forwarded × 2", "upstream_unreachable", "of 4", "also another", "as theirs", "upstream_error",
+                     "did not list its models", "healthy", "unreachable", "Parts passed on"):  # fmt: skip
         assert expected in shown.text, expected
 
 
-async def test_admin_page_says_none_where_there_are_no_entries():
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        ({"up": "degraded", "b": "degraded"}, "2 of 2 backends are degraded."),
+        ({"up": "degraded", "b": "unreachable"}, "2 of 2 backends are unreachable or degraded."),
+        ({"up": "healthy", "b": "degraded"}, "1 of 2 backends is degraded."),
+    ],
+)
+async def test_admin_page_says_first_which_backends_are_ill(states, sentence):
+    async with gateway(HELLO, more_backends={"b": {"url": "http://127.0.0.1:1"}}, **ON) as site:
+        await site.chat()
+        found = json.decode((await site.client.get("/admin/overview")).content, type=Overview)
+    backends = [replace(one, state=states[one.name], cause=f"{one.name} is ill.") for one in found.backends]
+    text = routes.render_home("", replace(found, backends=backends), keyed=False, model="")
+    assert sentence in text
+
+
+async def test_admin_page_says_so_where_there_are_no_entries():
     async with gateway(HELLO, model=False, **ON) as site:
+        await site.chat(model="nobody-has-it")
         shown = await read(site)
-    assert shown.text.count("None.") == 3 and 'model="…"' in shown.text
+        empty = json.decode((await site.client.get("/admin/overview")).content, type=Overview)
+    assert "No backend lists a model" in shown.text and "has a warning" in shown.text
+    page = routes._templates().get_template("overview.html")
+    text = page.render(root="", overview=replace(empty, requests=[], backends=[], hour=HourView()))
+    for sentence in ("No request has arrived", "The configuration has no backend", "No request failed"):
+        assert sentence in text
+
+
+async def test_admin_page_links_to_the_requests_behind_a_number():
+    async with gateway(whole("no", 500), **ON) as site:
+        answer = await site.chat()
+        shown = await read(site)
+    links = {given["href"] for tag, given in shown.tags if tag == "a"}
+    assert {
+        "/inspector", "/inspector?backend=up", "/inspector?model=m", "/inspector?status=error", "/inspector?warning=any",
+        "/inspector?status=502&q=upstream_error&backend=up", f"/inspector?id={answer.headers['x-request-id']}",
+    } <= links  # fmt: skip
+
+
+async def test_admin_page_of_warnings_has_each_code():
+    async with gateway(HELLO) as site:
+        answer = await site.client.get("/docs/warnings")
+    assert {*get_args(WarningCode)} <= {*Read(answer.text).ids}
+    assert "<code>enforce</code>" in answer.text and "repaired:connection" in answer.text
 
 
 async def test_admin_page_counts_the_models_it_leaves_out(monkeypatch):
     monkeypatch.setattr("gateway.server.admin.overview._MODELS", 1)
     async with gateway(HELLO, model=False, models=["a", "b", "c"], **ON) as site:
+        await site.chat(model="a")
         assert "and 2 more" in (await read(site)).text
 
 
 async def test_admin_page_says_how_many_workers_it_covers():
     async with gateway(HELLO, server={"workers": 2}, **ON) as site:
+        await site.chat()
         shown = await read(site)
-    assert "workers reporting1 of 2" in shown.text
+    assert "1 of 2 workers" in shown.text
 
 
 # Escaping
@@ -150,9 +247,10 @@ async def test_admin_page_escapes_every_foreign_text():
     tags = [*shown.tags, *Read(answer.text).tags]
     assert {tag for tag, _ in tags} <= {
         "nav", "html", "head", "meta", "title", "link", "script", "body", "a", "header", "p", "span", "button", "main", "h1", "dl",
-        "div", "dt", "dd", "section", "h2", "table", "thead", "tr", "th", "tbody", "td", "b", "pre",
+        "div", "dt", "dd", "section", "h2", "table", "thead", "tr", "th", "tbody", "td", "svg", "use", "path", "footer",
+        "ul", "li", "small", "strong",
     }  # fmt: skip
-    assert all(given == {"src": "/assets/console.js", "type": "module"} for tag, given in tags if tag == "script")
+    assert all(given["src"].startswith("/assets/") for tag, given in tags if tag == "script")
     assert not any(name.startswith("on") or name == "style" for _, given in tags for name in given)
     assert EVIL in shown.text and "{{7*7}}" in shown.text and "<script>alert(1)</script>" in shown.text
 
@@ -191,25 +289,35 @@ async def test_admin_page_headers_allow_only_own_scripts_and_styles():
     ("name", "type"),
     [
         ("console.js", "text/javascript; charset=utf-8"),
-        ("console.css", "text/css; charset=utf-8"),
+        ("base.css", "text/css; charset=utf-8"),
         ("icon.svg", "image/svg+xml"),
     ],
 )
 async def test_admin_page_assets_need_no_key(name, type):
     async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
-        answer = await site.client.get(f"/assets/{name}")
+        answer = await site.client.get(f"{routes.assets_url()}/{name}")
         assert (answer.status_code, answer.headers["content-type"]) == (200, type)
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.content == (HERE / "assets" / name).read_bytes()
         for other in ("none.js", "..%2fpage.py", "__init__.py"):
-            assert (await site.client.get(f"/assets/{other}")).status_code == 404
+            assert (await site.client.get(f"/assets/-/{other}")).status_code == 404
+
+
+async def test_admin_page_assets_are_kept_by_browsers_until_one_changes():
+    async with gateway(HELLO, **ON) as site:
+        page = (await site.client.get("/")).text
+        addresses = re.findall(r'(?:href|src)="(/assets/[^"#]+)', page)
+        kept = [(await site.client.get(path)).headers["cache-control"] for path in addresses]
+        older = (await site.client.get("/assets/0123456789ab/base.css")).headers["cache-control"]
+    assert {*kept} == {"public, max-age=31536000, immutable"} and older == "no-cache"
 
 
 def test_admin_page_assets_exist_and_refer_to_no_other_site():
     assert routes.assets().keys() == {file.name for file in (HERE / "assets").iterdir()}
     for file in (HERE / "templates").iterdir():
         text = file.read_text("utf-8")
-        assert {name for name in re.findall(r'"/assets/([^"]+)"', text)} <= routes.assets().keys()
+        named = re.findall(r'ui\.(?:asset|script|style)\("([^"]+)"\)', text)
+        assert {*named} <= routes.assets().keys() | {"name"} and "/assets/" not in text
         assert "|safe" not in text.replace(" ", "") and "autoescape" not in text
     for data, _ in routes.assets().values():
         assert not re.search(rb"https?://(?!www\.w3\.org/2000/svg)", data)

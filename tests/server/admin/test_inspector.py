@@ -46,7 +46,7 @@ async def ask(site, id, **more):
 async def test_inspector_is_absent_unless_enabled():
     async with gateway(HELLO) as site:
         await ask(site, "one")
-        for path in (LIST, f"{LIST}/one", f"{LIST}/one/entries", f"{LIST}/one/recording", "/inspector"):
+        for path in (LIST, f"{LIST}/one", f"{LIST}/one/entries", f"{LIST}/one/recording"):
             assert (await site.client.get(path)).status_code == 404
         assert (await site.client.post(f"{LIST}/one/replay", json={})).status_code == 404
 
@@ -68,7 +68,7 @@ async def test_inspector_page_is_static_and_public():
         before = (await site.client.get("/inspector")).text
         await site.chat(headers={**EVE, "x-request-id": "of-a-request"})
         answer = await site.client.get("/inspector")
-        assert answer.text == before and "hermes_json" in before
+        assert answer.text == before and "hermes_json" in (await site.client.get("/inspector?id=one")).text
         assert "script-src 'self'" in answer.headers["content-security-policy"]
 
 
@@ -113,7 +113,10 @@ async def test_inspector_shows_the_record_of_a_request():
     assert (one["live"], one["status"], one["error"], one["cut"]) == (False, 200, None, False)
     assert one["ledger"] == ["forwarded:surprise"] and one["output_tokens"] == 2
     assert 0 < one["first_byte"] <= one["duration"]
-    assert known.items() >= one.items()
+    assert one.pop("kept") and known.items() >= one.items()
+    assert (one["prompt"], one["key"], one["tools_called"], one["input_tokens"]) == ("Hello", "", [], 7)
+    assert 0 < one["first_token"] <= one["duration"]
+    assert [warning["title"] for warning in one["warnings"]] == ["surprise passed on"]
     assert {"<think>", "</think>", "<tool_call>", "[TOOL_CALLS]"} <= {*known["markers"]} and "list" not in known[
         "markers"
     ]
@@ -182,6 +185,17 @@ async def test_inspector_entries_of_a_stream_are_read_page_by_page(monkeypatch):
         assert kinds[-1] == "over" and page == {"entries": [], "more": False, "over": True}
 
 
+async def test_inspector_shows_a_message_without_the_tokens_of_its_servers():
+    server = {"type": "url", "name": "s", "url": "http://u:pass-1@h", "authorization_token": "token-1"}
+    async with gateway(HELLO, **ON) as site:
+        await site.message(headers={"x-request-id": "one", "x-api-key": "mine-1"}, mcp_servers=[server])
+        (head,) = (await get_json(site))["exchanges"]
+        text = json.dumps(await get_json(site, "/one/entries"))
+    assert (head["endpoint"], head["status"]) == ("/v1/messages", 200) and "Hello" in text
+    for secret in ("pass-1", "token-1", "mine-1"):
+        assert secret not in text
+
+
 async def test_inspector_entries_contain_content_but_no_secrets():
     more = {"type": "mcp", "server_label": "s", "server_url": "http://u:pass-1@h", "headers": {"x": "secret-1"}}
     backend = {"api_key": KEY}
@@ -247,15 +261,18 @@ async def test_inspector_replays_a_request_in_another_format():
     async with gateway(CALLING, model={"backends": ["up"], "format": "hermes_json"}, **ON) as site:
         await ask(site, "one", stream=True, tools=TOOLS)
         same, other = [(await replay(site, "one", format=format)).json() for format in ("hermes_json", "llama3_json")]
-    assert same == {"same": True, "report": "unchanged"}
-    assert not other["same"] and other["report"].startswith("differs\n") and "+" in other["report"]
+    assert (same["same"], same["differences"], same["reason"]) == (True, [], "")
+    (choice,) = same["response"]["choices"]
+    assert [(call["name"], json.loads(call["arguments"])) for call in choice["tool_calls"]] == [("f", {"a": 1})]
+    (choice,) = other["response"]["choices"]
+    assert not other["same"] and "said:" in other["differences"] and choice["text"].startswith("<tool_call>")
 
 
 async def test_inspector_replay_reports_why_it_is_impossible():
     async with gateway(HELLO, **ON) as site:
         await ask(site, "none", model="nobody-has-it")
         report = (await replay(site, "none", format="auto")).json()
-        assert report == {"same": False, "report": "cannot be replayed: no backend was called"}
+        assert report == {"same": False, "differences": [], "reason": "no backend was called", "response": None}
         assert problem(await replay(site, "none", format="nonsense"))[::3] == (400, "format")
         assert problem(await replay(site, "none"))[::3] == (400, "format")
         site.app.state.telemetry.recorder.recent[-1].over = False
@@ -265,10 +282,10 @@ async def test_inspector_replay_reports_why_it_is_impossible():
 async def test_inspector_replay_ends_at_its_timeout(monkeypatch, tmp_path):
     monkeypatch.setattr(inspector, "_SECONDS", 0)
     assert (await inspector.ReplayRunner().replay(b"", "auto")) == inspector.ReplayResult(
-        False, "The replay took longer than 0 s."
+        False, reason="The replay took longer than 0 s."
     )
 
 
 async def test_inspector_replay_without_output_reports_a_failure(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert (await inspector.ReplayRunner().replay(b"", "auto")).report == "The recording cannot be replayed."
+    assert (await inspector.ReplayRunner().replay(b"", "auto")).reason == "The recording cannot be replayed."

@@ -64,7 +64,7 @@ async def test_overview_without_api_keys_refuses_only_foreign_pages():
 
 async def test_overview_does_not_list_requests_for_admin_pages():
     async with gateway(HELLO, inspector={"enabled": True}) as site:
-        for path in (PATH, "/", "/assets/console.css", "/assets/none"):
+        for path in (PATH, "/", "/inspector", "/docs", "/openapi.json", "/assets/-/base.css", "/assets/-/none"):
             await site.client.get(path)
         seen = await get_overview(site)
         assert seen["requests"] == seen["errors"] == [] and seen["pace"] == NOTHING
@@ -113,6 +113,9 @@ async def test_overview_lists_failures_without_their_content():
     failure = named(seen["backends"], "up")["last_failure"]
     assert (failure["status"], failure["code"], failure["message"]) == (502, "upstream_error", None)
     assert begun - 1 <= failure["time"] <= seen["time"]
+    assert {one["code"]: one["count"] for one in seen["hour"]["errors"]} == {
+        "upstream_error": 1, "invalid_request_error": 1,
+    }  # fmt: skip
     assert "prompt" not in text and "words" not in text and KEY not in text
 
 
@@ -130,7 +133,7 @@ async def test_overview_has_error_messages_of_the_gateway():
         await site.chat()
         seen = await get_overview(site)
     (error,) = seen["errors"]
-    assert error["error"] == "upstream_unreachable" and "could not connect" in error["message"]
+    assert error["error"] == "upstream_unreachable" and "Backend 'up' cannot be reached" in error["message"]
     assert named(seen["backends"], "up")["last_failure"]["message"] == error["message"]
 
 
@@ -214,6 +217,8 @@ async def test_overview_shows_why_a_backend_is_unavailable():
     assert (well["models"], well["problem"], well["healthy"], well["circuit"]) == (0, None, True, "closed")
     assert gone["models"] is None and "did not list its models" in gone["problem"]
     assert gone["url"] == "http://127.0.0.1:1" and gone["kind"] == "openai"
+    assert (well["state"], well["cause"]) == ("healthy", None)
+    assert gone["state"] == "unreachable" and gone["cause"] == f"{gone['problem']} Its address is http://127.0.0.1:1."
 
 
 async def test_overview_does_not_wait_for_a_silent_backend(monkeypatch):

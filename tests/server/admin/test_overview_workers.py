@@ -3,6 +3,7 @@
 import asyncio
 
 from gateway.server.observability.metrics_store import SharedFolder, mark_ended
+from gateway.server.observability.minute_counts import BackendMinute, MinuteCounts
 from gateway.server.observability.snapshot import WorkerSnapshot
 from support.overview import PATH
 from support.serve_process import asked, config_of, first, living, rest, streaming
@@ -59,7 +60,10 @@ def test_overview_snapshot_of_a_worker_is_written_on_demand(tmp_path):
     assert not other.snapshot_requested()
     wished = mine.request_snapshots()
     assert other.snapshot_requested() and not other.snapshot_requested(), "once"
-    sight = WorkerSnapshot([], [], [], {})
+    counts = MinuteCounts(
+        7, 1, 1, 0, {3: 1}, {"up": BackendMinute(1)}, {("dropped", "m"): 1}, {(502, "", "", "m", ""): (1, 2.0)}
+    )
+    sight = WorkerSnapshot([], [], [], {}, [counts])
     mine.write_snapshot(sight)
     assert [*mine.shown(wished)] == [], "a worker does not read its own snapshot"
     other.write_snapshot(sight)
@@ -77,6 +81,7 @@ async def test_overview_includes_gateways_that_share_a_folder(tmp_path):
             seen = (await site.client.get(PATH)).json()
             assert seen["workers"]["heard"] == 2 and {one["id"] for one in seen["requests"]} == ids
             assert seen["pace"]["requests_per_second"] == 0.2
+            assert seen["hour"]["requests"] == seen["backends"][0]["hour"]["requests"] == 2
 
 
 async def test_overview_with_a_missing_folder_shows_its_own_worker(tmp_path):

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from gateway.config import StoreSettings
 from gateway.server.conversations.expiry import expire_forever
 from gateway.store import Database, item_lists, responses
+from gateway.store.file_store import FileStore
 from support.wait import idle, until
 
 DAY = 86_400
@@ -13,7 +14,7 @@ DAY = 86_400
 
 @asynccontextmanager
 async def sweeping(database, **settings):
-    task = asyncio.create_task(expire_forever(database, StoreSettings(**settings), seconds=0.02))
+    task = asyncio.create_task(expire_forever(database, FileStore(database), StoreSettings(**settings), seconds=0.02))
     try:
         yield task
     finally:

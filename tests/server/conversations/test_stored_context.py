@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.store import Database, conversations
+from gateway.store import conversations
+from gateway.store.engines import Writers
 from support.app import gateway, listening, problem
 from support.jobs import BAD, get
 from support.sse import comments, events, payloads
@@ -220,8 +221,8 @@ async def test_conversation_gains_the_items_of_each_response(store):
 @pytest.mark.parametrize("store", [True, False])
 async def test_conversation_response_makes_two_write_transactions(store, monkeypatch):
     """The first locks the conversation; the second stores the response and unlocks it."""
-    written, writing = [], Database.writing
-    monkeypatch.setattr(Database, "writing", lambda database: written.append(database) or writing(database))
+    written, turn = [], Writers.turn
+    monkeypatch.setattr(Writers, "turn", lambda writers: written.append(writers) or turn(writers))
     async with gateway(whole(said("one"))) as site:
         id = await conversation(site)
         written.clear()

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from gateway.backends.pass_through import PASS_THROUGH
 from gateway.server.app import create_app
 from support.app import gateway, overheard, problem, settings
 from support.gateway_process import process
@@ -159,7 +160,11 @@ async def test_conversation_serializes_requests_of_two_gateways(store_url, tmp_p
 # Several tenants
 
 UNOWNED = {
-    *((method, path) for path in ("/openapi.json", "/docs", "/docs/oauth2-redirect") for method in ("GET", "HEAD")),
+    *((method, "/openapi.json") for method in ("GET", "HEAD")),
+    *(
+        ("GET", path)
+        for path in ("/", "/docs", "/inspector", "/playground", "/docs/warnings", "/assets/{digest}/{name}")
+    ),
     *(
         ("GET", path)
         for path in (
@@ -170,12 +175,14 @@ UNOWNED = {
             "/v1/models/{id:path}",
             "/v1/responses",
             "/admin/overview",
+            "/admin/usage",
         )
     ),
     ("POST", "/v1/conversations"),
 }  # routes without the id of a stored object
-LISTS = {("GET", "/v1/chat/completions")}  # lists of all objects of a tenant
+LISTS = {("GET", "/v1/chat/completions"), ("GET", "/v1/files")}  # lists of all objects of a tenant
 RESPONSE, COMPLETION, CONVERSATION = "/v1/responses/{id}", "/v1/chat/completions/{id}", "/v1/conversations/{id}"
+FILE, UPLOAD = "/v1/files/{id}", "/v1/uploads/{id}"
 ITEM = {"role": "user", "content": "mine now"}
 FOREIGN = {
     ("GET", RESPONSE): None,
@@ -193,11 +200,18 @@ FOREIGN = {
     ("GET", f"{COMPLETION}/messages"): None,
     ("POST", COMPLETION): {"metadata": {"by": "bob"}},
     ("DELETE", COMPLETION): None,
+    ("GET", FILE): None,
+    ("GET", f"{FILE}/content"): None,
+    ("DELETE", FILE): None,
+    ("POST", f"{UPLOAD}/parts"): None,
+    ("POST", f"{UPLOAD}/complete"): {"part_ids": ["part_1"]},
+    ("POST", f"{UPLOAD}/cancel"): None,
 }  # the body for each route with an id
 QUESTIONS = {("POST", f"/v1/{path}") for path in ("responses", "responses/compact", "responses/input_tokens")}
 SERVICES = ("chat/completions", "completions", "embeddings", "rerank", "tokenize", "detokenize")
 STATELESS = {
-    ("POST", f"/v1/{path}") for path in (*SERVICES, "messages", "messages/count_tokens")
+    *(("POST", f"/v1/{path}") for path in (*SERVICES, "messages", "messages/count_tokens", "files", "uploads")),
+    *((row.method, row.path) for row in PASS_THROUGH),
 }  # routes that cannot refer to a stored object
 SOCKETS = {("CONNECT", "/v1/responses")}  # see test_websocket_state.py
 
@@ -222,15 +236,20 @@ class AnnsObjects:
         messages = [{"role": "user", "content": "a"}]
         self.completion = await self._made("chat/completions", model="m", messages=messages, store=True)
         self.conversation = await self._made("conversations", items=[{"role": "user", "content": "a"}])
+        form = {"files": {"file": ("a.json", b'{"a": 1}')}, "data": {"purpose": "user_data"}}
+        self.file = (await self._client.post("/v1/files", **form, headers=ANN)).json()
+        described = {"bytes": 1, "filename": "a", "mime_type": "text/plain", "purpose": "user_data"}
+        self.upload = await self._made("uploads", **described)
         self.item = (await self._get(f"/v1/conversations/{self.conversation['id']}/items"))["data"][0]
 
     def path(self, path):
         kinds = {RESPONSE: self.response, COMPLETION: self.completion, CONVERSATION: self.conversation}
+        kinds |= {FILE: self.file, UPLOAD: self.upload}
         one = next(one for start, one in kinds.items() if path.startswith(start))
         return path.format(id=one["id"], item_id=self.item["id"])
 
     def unnamed(self, text):
-        for one in (self.response, self.completion, self.conversation, self.item):
+        for one in (self.response, self.completion, self.conversation, self.item, self.file, self.upload):
             text = text.replace(one["id"], "nothing")
         return text
 
@@ -266,7 +285,8 @@ async def test_tenant_gets_404_for_everything_of_another_tenant(anns):
         unknown = await client.request(method, path.format(id="nothing", item_id="nothing"), json=body, headers=BOB)
         assert (answer.status_code, unknown.status_code) == (404, 404), (method, path)
         assert here.unnamed(answer.text) == unknown.text
-    assert (await client.get("/v1/chat/completions", headers=BOB)).json()["data"] == []
+    for _, path in LISTS:
+        assert (await client.get(path, headers=BOB)).json()["data"] == []
     assert await here.seen() == before
 
 
@@ -293,8 +313,9 @@ async def test_tenant_cannot_refer_to_objects_of_another_tenant(anns):
 
 async def test_tenant_cannot_page_after_an_object_of_another_tenant(anns):
     here, client = anns
-    params = {"after": here.completion["id"]}
-    assert problem(await client.get("/v1/chat/completions", params=params, headers=BOB))[::3] == (400, "after")
+    for path, one in (("chat/completions", here.completion), ("files", here.file)):
+        answer = await client.get(f"/v1/{path}", params={"after": one["id"]}, headers=BOB)
+        assert problem(answer)[::3] == (400, "after")
 
 
 async def test_idempotency_key_is_separate_per_tenant(anns):

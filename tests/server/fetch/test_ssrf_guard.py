@@ -481,10 +481,13 @@ def test_config_checks_ports_and_networks_of_fetching():
     assert parse(both).images == parse(both).files
     assert (parse(both).files.networks, parse(both).files.ports) == (("10.1.0.0/16", "::1/128"), (80, 8443))
     for said, fault in (
-        ("networks: [10.1.0.1/16]", "networks[0]: not a network like 10.1.0.0/16: 10.1.0.1/16 has host bits set"),
+        (
+            "networks: [10.1.0.1/16]",
+            "networks[0]: not a network like 10.1.0.0/16 or an address like 10.1.2.3; did you mean 10.1.0.0/16?",
+        ),
         (
             "networks: [inside]",
-            "networks[0]: not a network like 10.1.0.0/16: 'inside' does not appear to be an IPv4 or IPv6 network",
+            "networks[0]: not a network like 10.1.0.0/16 or an address like 10.1.2.3",
         ),
         ("ports: [0]", "ports[0]: should be 1 or more, not 0"),
         ("ports: [65536]", "ports[0]: should be 65535 or less, not 65536"),

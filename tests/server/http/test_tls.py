@@ -311,12 +311,14 @@ def test_config_tls_file_faults_name_their_line(tmp_path):
 
 def test_config_tls_section_faults_name_their_line_and_key(tmp_path):
     tls = issue(tmp_path)
-    assert faults(tmp_path, certificate="cert.pem") == ["gateway.yaml:2: server.tls.key: is missing"]
+    assert faults(tmp_path, certificate="cert.pem") == [
+        "gateway.yaml:2: server.tls.key: is missing; for example key: tls/key.pem"
+    ]
     assert faults(tmp_path, **tls, pasword="x") == [
         "gateway.yaml:5: server.tls.pasword: unknown key; did you mean 'password'? one of: certificate, key, password"
     ]
     assert faults(tmp_path, certificate=["x"], key="key.pem") == [
-        "gateway.yaml:3: server.tls.certificate: should be a string; write it in quotes"
+        "gateway.yaml:3: server.tls.certificate: should be a string, not a list"
     ]
     with pytest.raises(ConfigError) as caught:
         read_config(write_config(tmp_path, {**tls, "key": "nowhere.pem"}, rest="prot: 1\n"))
@@ -327,10 +329,11 @@ def test_config_tls_section_faults_name_their_line_and_key(tmp_path):
 def test_tls_certificate_that_expired_is_used_and_logged(days, valid, tmp_path, caplog):
     until = datetime.now(UTC) + timedelta(days)  # steady: days
     file = str(write_config(tmp_path, issue(tmp_path, not_after=until)))
-    code, out, err = run("check", "--config", file)
+    code, out, err = run("check", "--verbose", "--config", file)
     told = f"{tmp_path}/cert.pem is {'' if valid else 'not '}valid: from 2000-01-01 to {until:%Y-%m-%d}"
     assert code == 0 and f"# server.tls.certificate: {told}\n" == (out.splitlines(keepends=True)[-1] if valid else err)
     assert "    certificate: " in out
+    assert run("check", "--config", file)[1:] == ("ok: 0 backends, 0 models\n", err)
     Certificates(whole(tmp_path))
     assert [one.getMessage() for one in caplog.records] == ([] if valid else [f"server.tls.certificate: {told}"])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from gateway.config import ApiKey, ModelSettings
-from gateway.config.schema import RateLimitSettings
+from gateway.config.schema import KeyLimitSettings, RateLimitSettings
 from gateway.errors import RateLimited, StoreFailed
 from gateway.request import Request, Tool
 from gateway.server.limits import RateLimiter, counters, estimate_tokens
@@ -32,7 +32,7 @@ def model(**limits):
 
 
 def key(name="k", **limits):
-    return ApiKey(name=name, key="secret-secret-secret", limits=RateLimitSettings(**limits))
+    return ApiKey(name=name, key="secret-secret-secret", limits=KeyLimitSettings(**limits))
 
 
 class Clock:
@@ -148,6 +148,10 @@ def test_limit_estimate_is_the_prompt_and_max_tokens_per_choice():
 
 
 # Admission
+
+
+async def test_limits_ping_their_counter(limits):
+    await limits.ping()
 
 
 async def test_limit_counts_nothing_if_not_configured(limits):

@@ -11,8 +11,8 @@ import pytest
 from starlette.routing import Route
 
 from gateway import config
-from gateway.server.observability import logs, metrics, metrics_collector
-from gateway.server.observability.request_record import OTHER, StreamTiming, endpoint_label
+from gateway.server.observability import logs, metrics, metrics_collector, metrics_store
+from gateway.server.observability.request_record import OTHER, RequestRecord, StreamTiming, endpoint_label
 from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.jobs import ended
@@ -29,9 +29,9 @@ WELL = (RESPONSES, "m", "up", "200")
 
 @pytest.fixture
 def lines():
-    heard = []
+    heard, formatter = [], logs.JsonFormatter()
     handler = logging.Handler()
-    handler.emit = lambda record: heard.append(record.getMessage())
+    handler.emit = lambda record: heard.append(formatter.format(record))
     logs.requests.addHandler(handler)
     yield heard
     logs.requests.removeHandler(handler)
@@ -44,12 +44,12 @@ def lines():
 def test_metrics_names_are_stable_and_follow_the_conventions():
     named = {one.name: one.labels for one in metrics.METRICS}
     promised = {
-        "gateway_requests_total": ("endpoint", "model", "backend", "status"),
+        "gateway_requests_total": ("endpoint", "model", "backend", "status", "key"),
         "gateway_requests_in_flight": ("endpoint",),
-        "gateway_request_duration_seconds": (),
-        "gateway_time_to_first_token_seconds": (),
-        "gateway_inter_token_seconds": (),
-        "gateway_tokens_total": ("model", "kind"),
+        "gateway_request_duration_seconds": ("endpoint", "model", "backend"),
+        "gateway_time_to_first_token_seconds": ("endpoint", "model", "backend"),
+        "gateway_inter_token_seconds": ("endpoint", "model", "backend"),
+        "gateway_tokens_total": ("model", "kind", "key"),
         "gateway_ledger_total": ("code",),
         "gateway_upstream_errors_total": ("backend", "kind"),
         "gateway_backend_healthy": ("backend",),
@@ -138,9 +138,9 @@ async def test_metrics_count_a_stream_with_its_tokens_times_and_bytes():
     assert got.of("gateway_formats_total", format="auto") == 1
     assert got.of("gateway_ledger_total", code="forwarded") == 1
     for histogram in "gateway_request_duration_seconds", "gateway_time_to_first_token_seconds":
-        assert got.of(f"{histogram}_count") == 1
-        assert 0 < got.of(f"{histogram}_sum") < elapsed
-    assert got.of("gateway_inter_token_seconds_count") >= 1
+        assert got.of(f"{histogram}_count", endpoint=CHAT, model="m", backend="up") == 1
+        assert 0 < got.sum(f"{histogram}_sum") < elapsed
+    assert got.sum("gateway_inter_token_seconds_count") >= 1
     assert got.of("gateway_sent_bytes_total", endpoint=CHAT) == len(answer.content)
     assert got.of("gateway_received_bytes_total", endpoint=CHAT) == len(answer.request.content)
 
@@ -150,8 +150,8 @@ async def test_metrics_of_a_whole_response_have_no_first_token():
         await site.chat()
         got = await scrape(site)
     assert got.requests() == {(CHAT, "m", "up", "200"): 1}
-    assert got.of("gateway_request_duration_seconds_count") == 1
-    assert got.of("gateway_time_to_first_token_seconds_count") == got.of("gateway_inter_token_seconds_count") == 0
+    assert got.sum("gateway_request_duration_seconds_count") == 1
+    assert got.sum("gateway_time_to_first_token_seconds_count") == got.sum("gateway_inter_token_seconds_count") == 0
     assert got.of("gateway_tokens_total", model="m", kind="input") == 7
 
 
@@ -179,6 +179,37 @@ async def test_metrics_label_aliases_by_model_and_unknown_names_as_empty():
         ("/v1/chat/completions/{id}", "", "", "405"): 20,
     }
     assert got.values("gateway_tokens_total", "model") == {"m"}
+
+
+async def test_metrics_label_requests_and_tokens_by_key_if_configured():
+    names = ("ann", "zoe", "kim")
+    keys = {"keys": [{"name": name, "key": f"{name}-key"} for name in names]}
+    async with gateway(HELLO, auth=keys, metrics={"keys": 2, "open": True}) as site:
+        for name in (*names, "ann"):
+            await site.chat(headers=bearer(f"{name}-key"))
+        await site.chat()
+        got = await scrape(site)
+    route = {"endpoint": CHAT, "model": "m", "backend": "up", "status": "200"}
+    counts = {key: got.of("gateway_requests_total", **route, key=key) for key in ("ann", "zoe", OTHER)}
+    assert counts == {"ann": 2, "zoe": 1, OTHER: 1}
+    assert got.of("gateway_requests_total", **{**route, "model": "", "backend": "", "status": "401"}) == 1
+    assert got.of("gateway_tokens_total", model="m", kind="input", key="ann") == 14
+
+
+def test_metrics_bound_the_names_of_a_label():
+    label = metrics_collector.BoundedLabel(2)
+    assert [label.value(name) for name in ("a", "", "b", "c", "a", "")] == ["a", "", "b", OTHER, "a", ""]
+
+
+def test_metrics_collector_follows_the_number_of_keys():
+    tally = metrics_store.MetricValues()
+    counter = metrics_collector.MetricsCollector(tally)
+    seen = RequestRecord("r", "POST", CHAT, lambda _: None, key="ann", status=200)
+    for keys in (0, 1, 1, 0):
+        counter.follow(keys)
+        counter.count(seen)
+    counts = {labels[-1]: values for labels, values in tally.series["gateway_requests_total"].items()}
+    assert counts == {"": [2], "ann": [2]}
 
 
 async def test_metrics_label_models_listed_by_a_backend():
@@ -220,7 +251,7 @@ async def test_metrics_count_refused_requests_without_a_model():
         (CHAT, "m", "up", "200"): 1,
         (CHAT, "m", "", "429"): 1,
     }
-    assert got.of("gateway_request_duration_seconds_count") == 1
+    assert got.sum("gateway_request_duration_seconds_count") == 1
 
 
 async def test_metrics_count_requests_refused_by_the_concurrency_limit():
@@ -390,7 +421,7 @@ async def test_metrics_count_each_response_of_a_websocket_as_a_request():
         got = await scrape(site)
         assert got.requests() == {WELL: 2, (RESPONSES, "", "", "404"): 1}
         assert got.of("gateway_requests_in_flight", endpoint=RESPONSES) == 0
-        assert got.of("gateway_time_to_first_token_seconds_count") == 2
+        assert got.sum("gateway_time_to_first_token_seconds_count") == 2
         assert (
             got.of("gateway_sent_bytes_total", endpoint=RESPONSES)
             > 0
@@ -418,7 +449,7 @@ async def test_metrics_first_token_is_not_that_of_a_compaction_summary():
         assert answer.status_code == 200
         got = await scrape(site)
     assert len(site.upstream.posts) == 2 and got.requests() == {WELL: 1}
-    assert got.of("gateway_time_to_first_token_seconds_count") == 1
+    assert got.sum("gateway_time_to_first_token_seconds_count") == 1
     assert got.of("gateway_tokens_total", model="m", kind="input") == 14
 
 
@@ -439,7 +470,7 @@ async def test_metrics_endpoint_label_is_unique_for_each_route():
         for method in route.methods
         if route.path.startswith("/v1")
     }
-    assert OTHER not in found and len(found) == 15
+    assert OTHER not in found and len(found) == 30
     assert endpoint_label("GET", "/v1/modelsx") == endpoint_label("POST", "/v1") == OTHER
 
 
@@ -571,7 +602,7 @@ async def test_access_log_line_is_one_json_object_per_request(lines):
     assert times == sorted(times) and times[0] > 0
     assert line.pop("time").endswith("+00:00") and line.pop("received_bytes") and line.pop("sent_bytes")
     assert line == {
-        "id": "mine", "endpoint": CHAT, "key": "ann", "model": "m", "backend": "up", "format": "auto", "status": 200,
+        "level": "info", "logger": "gateway.requests", "message": "request completed", "id": "mine", "endpoint": CHAT, "key": "ann", "model": "m", "backend": "up", "format": "auto", "status": 200,
         "error": None, "streamed": True, "input_tokens": 7, "cached_tokens": 0, "output_tokens": 2, "reasoning_tokens": 0,
         "ledger": {"forwarded": 1}, "stored": False,
     }  # fmt: skip

@@ -4,13 +4,16 @@ import asyncio
 import os
 import signal
 
+from gateway import __version__
 from gateway.server.observability.metrics import DURATION, HEALTHY, IN_FLIGHT, QUEUE, REQUESTS, STORED
 from gateway.server.observability.metrics_store import (
     MetricValues,
     SharedFolder,
     SharedMetrics,
     mark_ended,
+    metrics_file,
     metrics_folder,
+    observe,
     remove_orphan,
     sum_series,
 )
@@ -22,7 +25,9 @@ from support.upstream import HELLO, Upstream, paused
 from support.wait import until
 from support.worker_processes import gateway_with
 
-WELL = (CHAT, "m", "up", "200")
+WELL = (CHAT, "m", "up", "200", "")
+COUNTED = WELL[:4]
+ROUTE = {"endpoint": CHAT, "model": "m", "backend": "up"}
 
 
 async def scrape_all(gateway, times=8):
@@ -47,17 +52,21 @@ async def test_metrics_of_any_worker_include_all_workers_and_the_dead(tmp_path):
         answers = await asyncio.gather(*(asked(gateway) for _ in range(18)))
         assert {answer.status_code for answer in answers} == {200}
         for got in await scrape_all(gateway):
-            assert got.requests() == {WELL: 20}
-            assert got.of("gateway_request_duration_seconds_count") == 20
-            assert got.of("gateway_request_duration_seconds_bucket", le="+Inf") == 20
+            assert got.requests() == {COUNTED: 20}
+            assert got.of("gateway_request_duration_seconds_count", **ROUTE) == 20
+            assert got.of("gateway_request_duration_seconds_bucket", le="+Inf", **ROUTE) == 20
             assert got.of("gateway_requests_in_flight", endpoint=CHAT) == 0
             assert got.of("gateway_backend_healthy", backend="up") == 1
             assert got.of("gateway_backend_circuit", backend="up", state="closed") == 2
+            assert [*got.values("gateway_build_info", "version")] == [__version__]
+            assert got.sum("gateway_build_info") == 1
+            assert got.values("process_resident_memory_bytes", "worker") == {"0", "1"}
+            assert got.sum("process_open_fds") > 0 < got.sum("process_cpu_seconds_total")
         os.kill(min(gateway.workers()), signal.SIGKILL)
         await gateway.says("a replacement starts")
         await asked(gateway)
         for got in await scrape_all(gateway):
-            assert got.requests() == {WELL: 21}
+            assert got.requests() == {COUNTED: 21}
 
 
 async def test_metrics_keep_counts_but_not_backends_after_a_reload(tmp_path):
@@ -120,7 +129,7 @@ def test_metrics_folder_is_removed_by_an_orphaned_worker(tmp_path):
 def series_of(requests):
     tally = MetricValues()
     tally.count(REQUESTS, WELL, requests)
-    tally.observe(DURATION, 1.0)
+    observe(tally.series_values(DURATION, WELL[:3]), DURATION, 1.0)
     return tally.series
 
 
@@ -146,27 +155,36 @@ def test_metrics_of_an_ended_worker_keep_only_its_counts(tmp_path):
     files = [tmp_path / f"{number}.tally" for number in range(3)]
     mine, *others = map(SharedFolder, files)
     for number, one in enumerate((mine, *others)):
-        one.write(SharedMetrics(series_of(number), {IN_FLIGHT.name: {(CHAT,): [1.0]}}))
+        one.write(SharedMetrics(series_of(number), {IN_FLIGHT.name: {(CHAT,): [1.0]}}, 1))
     mark_ended(files[2])
     found = sum_series(mine.others())
     assert found[REQUESTS.name] == {WELL: [3]} and found[IN_FLIGHT.name] == {(CHAT,): [1]}
 
 
+def test_metrics_folder_has_the_process_of_each_place(tmp_path):
+    files = [metrics_file(tmp_path, place, number) for number, place in enumerate((0, 1, 1))]
+    for file in files:
+        SharedFolder(file).write(SharedMetrics({}, {}, int(file.stem[-1]) + 10))
+    mark_ended(files[1])
+    assert SharedFolder(files[0]).processes(7) == {"0": 7, "1": 12}
+    assert metrics_file(None, 0, 1) is None
+
+
 def test_metrics_file_is_written_only_if_counts_change(tmp_path):
     file = tmp_path / "0.tally"
     shared = SharedFolder(file)
-    shared.write(SharedMetrics(series_of(1), {}))
+    shared.write(SharedMetrics(series_of(1), {}, 1))
     file.unlink()
-    shared.write(SharedMetrics(series_of(1), {}))
+    shared.write(SharedMetrics(series_of(1), {}, 1))
     assert not file.exists()
-    shared.write(SharedMetrics(series_of(2), {}))
+    shared.write(SharedMetrics(series_of(2), {}, 1))
     assert [*tmp_path.iterdir()] == [file]
 
 
 async def test_metrics_folder_that_is_missing_is_no_failure(tmp_path):
     async with gateway_with(SharedFolder(tmp_path / "none" / "0.tally")) as site:
         await site.chat()
-        assert (await scrape(site)).requests() == {WELL: 1}
+        assert (await scrape(site)).requests() == {COUNTED: 1}
 
 
 async def test_metrics_file_has_the_last_counts_of_an_ended_gateway(tmp_path):

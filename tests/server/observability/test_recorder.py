@@ -74,7 +74,8 @@ async def test_recording_holds_a_stream_from_request_to_end(tmp_path, ask):
         "m", "up", {"kind": "openai", "ignores": []}, {"format": "hermes_json"}, "hermes_json", "configured",
     )  # fmt: skip
     assert one(entries, UpstreamRequestEntry).body == site.upstream.posts[-1].body
-    assert one(entries, UpstreamHeadersEntry).content_type == "text/event-stream"
+    put, headers = one(entries, UpstreamRequestEntry), one(entries, UpstreamHeadersEntry)
+    assert headers.content_type == "text/event-stream" and put.t <= headers.sent <= headers.connected <= headers.t
     reads = [entry for entry in entries if isinstance(entry, UpstreamDataEntry)]
     assert b"".join(entry.data for entry in reads) == b"".join(step for step in THOUGHT[1:] if isinstance(step, bytes))
     assert reads[-1].data == b""
@@ -87,6 +88,14 @@ async def test_recording_holds_a_stream_from_request_to_end(tmp_path, ask):
     over = one(entries, EndEntry)
     assert (over.status, over.problem, over.ledger) == (200, None, ["estimated:usage.reasoning_tokens"])
     assert over.line["model"] == "m" and over.line["output_tokens"] == 2
+
+
+async def test_recording_has_no_time_for_a_connection_that_was_open(tmp_path):
+    async with gateway(HELLO, HELLO, **recorded(tmp_path)) as site:
+        for name in ("first", "second"):
+            await site.chat(stream=True, headers={"x-request-id": name})
+    found = {recording.id: one(recording.entries, UpstreamHeadersEntry) for recording in recordings(tmp_path)}
+    assert found["first"].connected and found["second"].sent and found["second"].connected is None
 
 
 async def test_recording_omits_an_end_that_the_client_did_not_get(tmp_path):
@@ -129,6 +138,7 @@ async def test_recording_holds_refusals_and_retries(tmp_path):
     (found,) = recordings(tmp_path)
     refused = one(found.entries, UpstreamErrorEntry)
     assert (refused.call, refused.status, refused.retry_after) == (1, 503, "0")
+    assert one(found.entries, RequestEntry).t <= refused.sent <= refused.connected <= refused.t
     assert KEY.encode() not in refused.body and b"no room for *****" in refused.body  # its key is out of it
     ended = [
         entry.problem.code if entry.problem else None for entry in found.entries if isinstance(entry, RoundEndEntry)
@@ -269,11 +279,14 @@ async def test_recording_can_be_followed_while_it_grows(tmp_path):
         assert found.entries[: len(before)] == before
 
 
-async def test_recording_inspector_keeps_32_without_files(tmp_path):
+async def test_recording_inspector_keeps_a_limited_number_without_files(monkeypatch, tmp_path):
+    monkeypatch.setattr(recorder, "_RECENT", 2)
+    monkeypatch.setattr(recorder, "SUMMARIES", 3)
     async with gateway(HELLO, inspector={"enabled": True}, **recorded(tmp_path, "off")) as site:
-        for _ in range(40):
+        for _ in range(4):
             await site.chat()
-        assert len(site.app.state.telemetry.recorder.recent) == 32
+        found = site.app.state.telemetry.recorder
+        assert (len(found.recent), len(found.exchanges())) == (2, 3)
     assert not [*tmp_path.iterdir()]
 
 

@@ -73,12 +73,12 @@ async def test_recorded_server_metadata_is_in_the_model_list(server, told):
 async def test_recorded_server_is_discovered_by_its_model_list(kind):
     async with Upstream([whole({})], played(f"{kind}/get_v1_models")).serving() as upstream:
         port = int(upstream.url.rpartition(":")[2])
-        assert await discover({port: "ollama"}) == [DiscoveredServer(kind, upstream.url, ("smollm2",))]
+        assert await discover({port: "ollama"}, seconds=60) == [DiscoveredServer(kind, upstream.url, ("smollm2",))]
 
 
 async def test_recorded_server_without_a_model_list_is_not_discovered():
     async with Upstream([whole({})], played("transformers/get_v1_models")).serving() as upstream:
-        assert await discover({int(upstream.url.rpartition(":")[2]): "vllm"}) == []
+        assert await discover({int(upstream.url.rpartition(":")[2]): "vllm"}, seconds=60) == []
 
 
 @pytest.mark.parametrize(("kind", "longest", "count"), [("llamacpp", {}, 16), ("vllm", {"max_model_len": 4096}, 5)])

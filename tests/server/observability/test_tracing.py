@@ -1,6 +1,5 @@
 """Test traces: the spans that a collector gets, their semantic conventions, and the trace headers of upstream requests."""
 
-import json
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, server_attributes, url_attributes
 
 from gateway import config
+from gateway.installation import install_command
 from gateway.server.app import create_app
 from gateway.server.observability import logs, tracer
 from gateway.server.observability.trace_context import TraceParent, parse_traceparent
@@ -168,7 +168,8 @@ async def test_trace_covers_services_and_model_lists_but_not_health(collector):
     async with gateway(vectors, **traced(collector)) as site:
         await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
         await site.client.get("/v1/models")
-        await site.client.get("/favicon.ico")
+        await site.client.get("/nothing")
+        await site.client.get("/favicon.ico")  # for the pages, as /health is for probes
         await site.client.get("/health")
     embeddings, models, other = checked(collector.of("server"))
     assert (embeddings.name, embeddings.attributes["gen_ai.operation.name"]) == ("POST /v1/embeddings", "embeddings")
@@ -222,15 +223,15 @@ async def test_access_log_line_has_the_trace_id(collector, caplog):
     async with gateway(HELLO, logs={"requests": True}, **traced(collector)) as site:
         await site.chat(headers=GIVEN)
     logs.apply_settings(config.LogSettings())
-    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gateway.requests"]
-    assert [line["trace_id"] for line in lines] == [TRACE]
+    entries = [record.msg.fields() for record in caplog.records if record.name == "gateway.requests"]
+    assert [entry["trace_id"] for entry in entries] == [TRACE]
 
 
 def test_tracing_without_its_packages_logs_what_to_install(caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "gateway.server.observability.otlp_exporter", None)
     one = tracer.Tracer()
     one.follow(config.TracingSettings(enabled=True))
-    assert "pip install 'gateway[otel]'" in caplog.text and one.begin("/v1/responses", []) is None
+    assert install_command("gateway[otel]") in caplog.text and one.begin("/v1/responses", []) is None
 
 
 def test_tracing_switched_off_imports_no_packages():

@@ -158,6 +158,15 @@ async def test_circuit_never_refuses_for_an_only_backend(failure):
         assert site.posts() == [8] and text_of((await site.chat(stream=True)).text) == "Hi"
 
 
+@pytest.mark.parametrize("status", [429, 503, 529])
+async def test_backend_rests_for_as_long_as_it_asks(status):
+    busy = whole({"error": "busy"}, status, retry_after="600")
+    async with fleet([busy], [HELLO]) as site:
+        for _ in range(8):
+            assert (await site.chat()).status_code == 200
+        assert site.posts() in ([0, 8], [1, 8])
+
+
 async def test_warning_of_a_failed_backend_is_not_reported():
     """The first backend would drop the field, the second one keeps it."""
     kinds = [{"kind": "ollama"}, {"kind": "vllm"}]

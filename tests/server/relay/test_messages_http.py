@@ -6,6 +6,7 @@ import pytest
 
 from gateway.server.middleware.error_responses import is_messages_api
 from support.app import HELLO_MESSAGES, bearer, gateway, listening
+from support.backends import fleet
 from support.messages_events import check_same, checked, checked_whole, events_of
 from support.upstream import CLOSE, DONE, END, HELLO, call, chunk, frame, head, said, stream, whole
 
@@ -115,6 +116,9 @@ async def test_message_of_a_full_gateway_is_an_overloaded_error():
     [
         ("GET", "/v1/messages", {}, (405, "invalid_request_error")),
         ("POST", "/v1/messages/batches", {}, (404, "not_found_error")),
+        ("GET", "/v1/messages/batches/msgbatch_1/results", {}, (404, "not_found_error")),
+        ("POST", "/v1/complete", PAGE, (404, "not_found_error")),
+        ("GET", "/v1/skills", PAGE, (404, "not_found_error")),
         ("GET", "/v1/files", PAGE, (404, "not_found_error")),
     ],
 )
@@ -218,3 +222,66 @@ async def test_message_begins_with_an_estimate_of_the_prompt_alone():
     async with listening(stream(chunk("Hi"), chunk(finish="stop"))) as site:
         begun, *_ = events_of((await message(site, stream=True, max_tokens=32_000)).content)
     assert 0 < begun["message"]["usage"]["input_tokens"] < 10
+
+
+# What depends on the backend or on the client's headers
+
+
+PREFILLED = {
+    "openai": ({"continue_final_message": True, "add_generation_prompt": False}, None),
+    "vllm": ({"continue_final_message": True, "add_generation_prompt": False}, None),
+    "sglang": ({"continue_final_message": True}, None),
+    "llamacpp": ({"continue_final_message": True, "add_generation_prompt": False}, None),
+    "ollama": ({}, None),
+    "lmstudio": ({}, "unenforced:prefill"),
+    "transformers": ({}, "unenforced:prefill"),
+}
+
+
+@pytest.mark.parametrize(("kind", "expected"), PREFILLED.items(), ids=PREFILLED)
+async def test_message_prefill_is_continued_or_reported(kind, expected):
+    turns = [*HELLO_MESSAGES, {"role": "assistant", "content": "Hel"}]
+    async with gateway(whole(said("lo")), backend={"kind": kind}, model={"format": "native"}) as site:
+        response = await message(site, messages=turns)
+        sent = {name: site.asked[name] for name in PREFILLED["openai"][0] if name in site.asked}
+    warnings = response.headers.get("x-gateway-warnings", "")
+    assert (sent, "prefill" in warnings) == (expected[0], expected[1] is not None)
+    assert "continue" not in warnings and "prompt" not in warnings
+
+
+async def test_message_call_without_an_id_gets_one_of_the_api():
+    calls = whole(said(None, tool_calls=[{"type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]))
+    async with gateway(calls) as site:
+        (use,) = checked_whole((await message(site, tools=[TOOL])).content)["content"]
+    assert len(use["id"]) == 30 and use["id"].startswith("toolu_")
+
+
+@pytest.mark.parametrize(
+    ("headers", "fields", "met"),
+    [
+        ({"x-claude-code-session-id": "s-1"}, {}, True),
+        ({}, {"metadata": {"user_id": "u-1"}}, True),
+        ({}, {}, False),
+    ],
+    ids=["session", "user", "none"],
+)
+async def test_message_session_stays_at_one_backend(headers, fields, met):
+    async with fleet([whole(said())], [whole(said())], [whole(said())], together=True) as site:
+        for _ in range(12):
+            assert (await message(site, headers=headers, **fields)).status_code == 200
+        assert (sorted(site.posts()) == [0, 0, 12]) == met
+
+
+async def test_message_limits_are_reported_in_headers_of_the_api():
+    auth = {"keys": [{"name": "a", "key": KEY, "limits": {"requests_per_minute": 1}}]}
+    async with gateway(whole(said("Hi")), auth=auth) as site:
+        site.app.state.limits._clock = lambda: 1_800_000_000
+        allowed, refused = [await message(site, headers=bearer(KEY)) for _ in range(2)]
+        plain = await site.chat(headers=bearer(KEY))
+    for response in (allowed, refused):
+        assert response.headers["anthropic-ratelimit-requests-limit"] == "1"
+        assert response.headers["anthropic-ratelimit-requests-remaining"] == "0"
+        assert response.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+        assert response.headers["x-ratelimit-limit-requests"] == "1"
+    assert error_of(refused)[:2] == (429, "rate_limit_error") and refused.headers["retry-after"]
+    assert plain.status_code == 429 and "anthropic-ratelimit-requests-limit" not in plain.headers

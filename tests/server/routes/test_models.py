@@ -10,7 +10,7 @@ from gateway.backends.model_metadata import ModelMetadata
 from gateway.server.upstream import model_metadata, model_registry
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.model_metadata import MetadataCache
-from support.app import gateway
+from support.app import bearer, gateway
 from support.backends import fleet
 from support.upstream import HANG, HELLO, Upstream, whole
 from support.wait import until
@@ -101,8 +101,18 @@ async def test_model_alias_that_ends_in_a_star_stands_for_all_names_with_its_beg
         sent = [await asked_model(site, name) for name in names]
         unknown = await site.chat(model="claud")
         listed = (await site.client.get("/v1/models")).json()["data"]
+        shown = [await site.client.get(f"/v1/models/{name}") for name in [*names, "claud"]]
     assert sent == ["haiku", "m", "m", "m"] and unknown.status_code == 404
     assert {one["id"] for one in listed} == {"m", "haiku", "claude-x"}
+    assert [one.json().get("id") for one in shown] == [*names, None] and shown[-1].status_code == 404
+
+
+async def test_model_that_an_alias_stands_for_is_hidden_from_a_key_without_its_model():
+    auth = {"keys": [{"name": "a", "key": (key := "sk-of-another-model-0123"), "models": ["n"]}]}
+    other = {"n": {"backends": ["up"]}}
+    async with gateway(HELLO, model={"aliases": ["claude-*"]}, more_models=other, auth=auth) as site:
+        response = await site.client.get("/v1/models/claude-opus-5", headers=bearer(key))
+    assert response.status_code == 404
 
 
 async def asked_model(site, name):

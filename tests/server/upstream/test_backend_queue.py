@@ -176,3 +176,36 @@ async def test_queue_holds_an_embeddings_request_too():
         assert site.posts() == [1]
         go.set()
         assert ((await first).status_code, (await embedding).status_code) == (200, 200)
+
+
+# What the log says
+
+
+async def test_circuit_logs_a_failure_and_a_recovery_once_each(caplog):
+    gate = BackendLimiter("laptop", 0, QueueSettings())
+
+    def said():
+        lines = [record.message.partition(":")[0] for record in caplog.records]
+        caplog.clear()
+        return lines
+
+    def fail(times):
+        for _ in range(times):
+            gate.probed(well=False)
+
+    fail(4)
+    assert said() == []
+    fail(3)
+    assert said() == ["backend laptop failed repeatedly"]
+    gate.probed(well=True)
+    gate.probed(well=True)
+    assert said() == ["backend laptop is available again"]
+    trial = Slot(gate, QueueIdentity(), asyncio.get_running_loop().time())
+    trial.ill()
+    assert said() == [], "a probe is well, and requests still fail"
+    gate.probed(well=True)
+    trial = Slot(gate, QueueIdentity(), asyncio.get_running_loop().time())
+    trial.well()
+    assert said() == [] and gate.health.state(asyncio.get_running_loop().time()) == "closed"
+    fail(5)
+    assert said() == ["backend laptop failed repeatedly"]

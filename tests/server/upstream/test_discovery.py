@@ -1,22 +1,25 @@
 """Test the discovery of model servers on this machine by their responses."""
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from gateway.config import KindName, build_config
-from gateway.server.upstream.discovery import PORTS, DiscoveredServer, discover, discovered_config, identify
+from gateway.server.upstream.discovery import PORTS, SECONDS, DiscoveredServer, discover, discovered_config, identify
 from support.wait import until
 
+ERROR = '{"type": "error", "error": {"type": "invalid_request_error", "message": "anthropic-version: required"}}'
+MESSAGES_LIST = '{"data": [{"type": "model", "id": "m1"}, {"type": "model", "id": "m2"}], "has_more": false}'
+VERSIONED = " anthropic-version"  # after a path: the response to a request with this header
 LIST = '{"object": "list", "data": [{"id": "m1", "owned_by": "%s"}, {"id": "m2"}]}'
 
 
 def response(text: str | None, header: str) -> bytes:
-    """Return a response with this body, or a 404."""
+    """Return a response with this body, a 400 for an error, or a 404."""
     status, body = ("404 Not Found", '{"detail": "Not Found"}') if text is None else ("200 OK", text)
+    status = "400 Bad Request" if text == ERROR else status
     return f"HTTP/1.1 {status}\r\n{header}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
 
 
@@ -31,11 +34,13 @@ async def server(
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answering.add(asyncio.current_task())
         asyncio.current_task().add_done_callback(answering.discard)
-        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        path = head.split()[1]
         asked.append(path)
+        versioned = answers.get(path + VERSIONED) if VERSIONED.strip() in head else None
         if go:
             await until(lambda: go.is_set() or gone.is_set())
-        writer.write(response(answers.get(path), header))
+        writer.write(response(versioned or answers.get(path), header))
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
@@ -71,6 +76,12 @@ async def server(
         ({"/v1/models": LIST % "llamacpp", "/version": "{}"}, "x-a: b", "vllm", "llamacpp"),
         ({"/v1/models": LIST % "me", "/version": "1.0"}, "x-a: b", "vllm", "openai"),
         ({"/v1/models": LIST % "me", "/version": "{}"}, "x-a: b", "ollama", "openai"),
+        # The Messages API: by the form of the list, of an error, or by the only endpoint of two.
+        ({"/v1/models": MESSAGES_LIST}, "x-a: b", "vllm", "anthropic"),
+        ({"/v1/models": ERROR, f"/v1/models{VERSIONED}": MESSAGES_LIST}, "x-a: b", "llamacpp", "anthropic"),
+        ({"/v1/models": LIST % "me", "/v1/messages": ERROR}, "x-a: b", "vllm", "anthropic"),
+        ({"/v1/models": MESSAGES_LIST.replace('"id"', '"object": "model", "id"')}, "x-a: b", "vllm", "openai"),
+        ({"/v1/models": LIST % "me", "/v1/messages": ERROR, "/v1/chat/completions": ERROR}, "x-a: b", "vllm", "openai"),
     ],
 )
 async def test_discovery_knows_a_backend_by_its_signature(answers, header, expected, kind):
@@ -85,6 +96,18 @@ async def test_discovery_identifies_a_url_without_a_model_list():
         assert await identify(f"http://127.0.0.1:{port}") == "transformers"
     async with server({"/openapi.json": '["/load_model"]'}) as (port, _):
         assert await identify(f"http://127.0.0.1:{port}") == "openai"
+
+
+@pytest.mark.parametrize("answers", [{"/v1/models": MESSAGES_LIST}, {"/v1/models": ERROR}, {"/v1/messages": ERROR}])
+async def test_discovery_identifies_a_messages_server(answers):
+    async with server(answers) as (port, _):
+        assert await identify(f"http://127.0.0.1:{port}") == "anthropic"
+
+
+async def test_discovery_ignores_a_messages_server_that_wants_an_api_key():
+    async with server({"/v1/models": ERROR}) as (port, asked):
+        assert await discover({port: "vllm"}, seconds=60) == []
+        assert asked == ["/v1/models"] * 2
 
 
 @pytest.mark.parametrize(
@@ -135,7 +158,7 @@ async def test_discovery_asks_all_at_once_and_skips_a_slow_backend():
         await until(lambda: bool(first_paths and second_paths and third_paths))
         go.set()
         assert [one.url for one in await finding] == [f"http://127.0.0.1:{port}" for port in (first, second)]
-    assert inspect.signature(discover).parameters["seconds"].default < 1
+    assert SECONDS < 1
 
 
 async def test_discovery_skips_the_port_of_the_gateway():

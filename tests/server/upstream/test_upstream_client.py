@@ -412,7 +412,7 @@ async def test_upstream_response_that_is_not_http_is_refused_and_closed(raw):
         await peer.watch()
 
     async with backend(script) as (pool, peers):
-        with pytest.raises(UpstreamInvalid, match=r"not valid HTTP: ."):
+        with pytest.raises(UpstreamInvalid, match=r"sent no valid HTTP: ."):
             await post(pool, "/", b"")
         await peers[0].closed.wait()
 
@@ -1115,14 +1115,17 @@ async def test_upstream_connection_that_is_refused_is_unreachable():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         pool = ConnectionPool(f"http://127.0.0.1:{closed.getsockname()[1]}")
-        with pytest.raises(UpstreamUnreachable, match="ConnectionRefusedError"):
+        with pytest.raises(
+            UpstreamUnreachable,
+            match=r"The backend cannot be reached: connection refused; is the server running\?$",
+        ):
             await post(pool, "/", b"")
 
 
 @pytest.mark.parametrize("host", ["h" * 64, "no-such-host.invalid"])
 @on_both_loops
 async def test_upstream_host_that_does_not_resolve_is_unreachable(host):
-    with pytest.raises(UpstreamUnreachable):
+    with pytest.raises(UpstreamUnreachable, match="the host name cannot be resolved"):
         await post(ConnectionPool(f"http://{host}:1"), "/", b"")
 
 
@@ -1164,7 +1167,7 @@ async def test_upstream_tls_is_verified_and_kept_alive(authority):
 @on_both_loops
 async def test_upstream_tls_untrusted_certificate_is_unreachable(authority):
     async with backend(script_of(OK), context=authority[0]) as (pool, _):
-        with pytest.raises(UpstreamUnreachable, match="SSLCertVerificationError"):
+        with pytest.raises(UpstreamUnreachable, match="the certificate is not trusted: "):
             await post(pool, "/", b"")
 
 
@@ -1176,7 +1179,7 @@ async def test_upstream_tls_certificate_of_another_host_is_unreachable(authority
     client = ssl.create_default_context()
     ca.configure_trust(client)
     async with backend(script_of(OK), context=server, ssl=client) as (pool, _):
-        with pytest.raises(UpstreamUnreachable, match="SSLCertVerificationError"):
+        with pytest.raises(UpstreamUnreachable, match="the certificate is not trusted: "):
             await post(pool, "/", b"")
 
 

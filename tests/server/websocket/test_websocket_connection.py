@@ -296,7 +296,7 @@ async def test_websocket_internal_error_is_sent_and_logged(caplog):
             assert not task.done()
         site.app.state.handler = handler
     (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert record.args[0] in event["error"]["message"] and "oops" in str(record.exc_info[1])
+    assert record.request_id in event["error"]["message"] and "oops" in str(record.exc_info[1])
 
 
 async def test_websocket_response_without_a_last_event_is_an_error():

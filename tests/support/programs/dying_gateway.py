@@ -8,10 +8,12 @@ POINT: the beginning of a statement, to die before it; COMMIT; or COMMITTED, to 
 import os
 import signal
 import sys
+from functools import partial
 
 from sqlalchemy import Engine, Pool, event
 
 from gateway.cli import main
+from gateway.store import direct
 
 _ANSWERS = ("INSERT INTO responses", "INSERT INTO completions")
 
@@ -37,6 +39,25 @@ class Watch:
         if self.stored:
             self.passes("COMMITTED")
 
+    def opened(self, open, *arguments):
+        """Return a connection that SQLAlchemy does not use, watched."""
+        connection = open(*arguments)
+        connection.set_trace_callback(self.traced)
+        return connection
+
+    def traced(self, statement):
+        """Note a statement of such a connection."""
+        if statement == "COMMIT":
+            self.committing(None)
+        else:
+            self.executing(None, None, statement)
+
+    def done(self, run, *arguments):
+        """Run a transaction of such a connection, and note its end."""
+        result = run(*arguments)
+        self.returned()
+        return result
+
     def passes(self, point):
         """Kill the process if this is its point."""
         if point == self.point:
@@ -44,6 +65,8 @@ class Watch:
 
 
 watch = Watch(sys.argv.pop(1))
+direct._opened = partial(watch.opened, direct._opened)
+direct._transaction = partial(watch.done, direct._transaction)
 event.listen(Engine, "before_cursor_execute", watch.executing)
 event.listen(Engine, "commit", watch.committing)
 event.listen(Pool, "checkin", watch.returned)

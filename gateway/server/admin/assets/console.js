@@ -1,7 +1,7 @@
 // Keeps a page as it is now: fetches it again and again, with the key if one is needed, and changes what is new in it.
 
-import { bar } from "./bar.js";
-import { ask, forget, keep, key, reason } from "./door.js";
+import { live } from "./live.js";
+import { ask, forget, keep, key, reason } from "./api_key.js";
 import { find } from "./elements.js";
 
 const SECONDS = 2;
@@ -9,13 +9,13 @@ const SECONDS = 2;
 const html = { createHTML: (text) => text };
 const trusted = window.trustedTypes ? window.trustedTypes.createPolicy("console", html) : html;
 
-const head = bar(load, tell);
+const head = live(load, tell);
 let timer = 0;
 
 async function load() {
     clearTimeout(timer);
     try {
-        const answer = await ask(location.pathname);
+        const answer = await ask(location.pathname + location.search);
         const text = await answer.text();
         if (answer.ok) show(text);
         else refuse(answer.status, text);
@@ -27,7 +27,7 @@ async function load() {
 
 function follow() {
     clearTimeout(timer);
-    const wanted = find("content").dataset.view !== "door" && !head.paused && !document.hidden;
+    const wanted = find("content").dataset.view !== "key-form" && !head.paused && !document.hidden;
     if (wanted) timer = setTimeout(load, SECONDS * 1000);
 }
 
@@ -41,11 +41,12 @@ function show(text) {
         for (const one of now.querySelectorAll("[data-live]")) renew(find(one.id), one);
     }
     buttons();
-    if (find("content").dataset.view !== "door" && !head.paused) tell(`as of ${new Date().toLocaleTimeString()}`);
+    if (find("content").dataset.view !== "key-form" && !head.paused) tell(`as of ${new Date().toLocaleTimeString()}`);
 }
 
 function renew(before, after) {
-    if (!before.isEqualNode(after)) before.replaceChildren(...after.childNodes);
+    if (before.contains(document.activeElement) || before.isEqualNode(after)) return; // what has the focus stays
+    before.replaceChildren(...after.childNodes);
 }
 
 function refuse(status, text) {
@@ -54,7 +55,7 @@ function refuse(status, text) {
         return;
     }
     forget();
-    if (!find("door")) {
+    if (!find("key-form")) {
         location.reload();
         return;
     }
@@ -63,11 +64,10 @@ function refuse(status, text) {
 }
 
 function tell(text) {
-    find("status").textContent = text;
+    (find("status") ?? find("refusal")).textContent = text;
 }
 
 function buttons() {
-    find("pause").hidden = find("content").dataset.view === "door";
     find("leave").hidden = !key();
 }
 
@@ -79,6 +79,12 @@ document.addEventListener("submit", (event) => {
 });
 
 document.addEventListener("visibilitychange", follow);
+
+document.addEventListener("change", ({ target }) => {
+    if (target.id !== "model") return;
+    history.replaceState(null, "", `?${new URLSearchParams({ model: target.value })}${location.hash}`);
+    load();
+});
 
 buttons();
 if (key()) load();

@@ -1,5 +1,8 @@
 // Elements of a page; whatever is said in them is text.
 
+const SVG = "http://www.w3.org/2000/svg";
+const ICONS = new URL("icons.svg", import.meta.url).pathname;
+
 export const find = (id) => document.getElementById(id);
 
 export function made(name, said = "", look = "") {
@@ -10,3 +13,13 @@ export function made(name, said = "", look = "") {
 }
 
 export const badge = (said, look = "") => made("span", said, `badge ${look}`);
+
+// An icon of icons.svg; words beside it say what it means.
+export function icon(name) {
+    const drawing = document.createElementNS(SVG, "svg"), use = document.createElementNS(SVG, "use");
+    drawing.setAttribute("class", "icon");
+    drawing.setAttribute("aria-hidden", "true");
+    use.setAttribute("href", `${ICONS}#${name}`);
+    drawing.append(use);
+    return drawing;
+}

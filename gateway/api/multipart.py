@@ -1,0 +1,173 @@
+"""Read a multipart body while it arrives: find one field, or take it apart."""
+
+import re
+from email.message import Message
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from python_multipart import MultipartParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
+
+from gateway.errors import BadRequest, UnsupportedMediaType
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+_MAX_HEAD = 16 << 10  # bytes of the headers of a part
+_MAX_VALUE = 1 << 10  # bytes of the field
+_MULTIPART = "multipart/form-data"
+
+
+def boundary_of(content_type: str) -> bytes:
+    """Return the boundary between the parts; raise UnsupportedMediaType for another type."""
+    header = Message()
+    header["content-type"] = content_type
+    boundary = header.get_param("boundary")
+    if header.get_content_type() != _MULTIPART or not isinstance(boundary, str):
+        message = f"The content type '{content_type}' is not supported. Send {_MULTIPART} with a boundary."
+        raise UnsupportedMediaType(message, code="unsupported_content_type")
+    return boundary.encode("latin-1", "replace")
+
+
+class FieldFinder:
+    """Find a text field: `feed` the body, until `value` is known or `ended` is True.
+
+    value: the field; begin, end: its place in the body.
+    """
+
+    value: bytes | None = None
+    begin = end = 0
+    ended = False
+
+    def __init__(self, boundary: bytes, name: str) -> None:
+        self._delimiter = b"\r\n--" + boundary
+        self._disposition = re.compile(
+            rb'(?im)^content-disposition:\s*form-data\s*;\s*name="?%b"?\s*$' % re.escape(name.encode())
+        )
+        self._name = name
+        self._buffer, self._offset = b"\r\n", -2  # the first boundary has no line before it
+        self._in_head = self._is_field = False
+
+    def feed(self, data: bytes) -> None:
+        """Read a piece of the body.  Raise BadRequest if the field or the headers of a part are too long."""
+        if self.value is None and not self.ended:
+            self._buffer += data
+        while self.value is None and not self.ended and (self._head() if self._in_head else self._part()):
+            pass
+
+    def _part(self) -> bool:
+        """Read a part to its end; return True if its end has come."""
+        place = self._buffer.find(self._delimiter)
+        length = len(self._buffer) - len(self._delimiter) if place < 0 else place
+        if self._is_field and length > _MAX_VALUE:
+            raise BadRequest(
+                f"Invalid '{self._name}': longer than {_MAX_VALUE} bytes.",
+                code="string_above_max_length",
+                param=self._name,
+            )
+        if place < 0:
+            if not self._is_field:
+                self._drop(max(len(self._buffer) - len(self._delimiter) + 1, 0))
+            return False
+        if self._is_field:
+            self.begin, self.end, self.value = self._offset, self._offset + place, self._buffer[:place]
+        self._drop(place + len(self._delimiter))
+        self._in_head = True
+        return True
+
+    def _head(self) -> bool:
+        """Read the headers of a part; return True if they are complete."""
+        place = self._buffer.find(b"\r\n\r\n")
+        self.ended = self._buffer.startswith(b"--")
+        if place < 0 and len(self._buffer) > _MAX_HEAD and not self.ended:
+            raise BadRequest(f"The headers of a part are longer than {_MAX_HEAD} bytes.", code="invalid_value")
+        if place < 0 or self.ended:
+            return False
+        self._is_field = bool(self._disposition.search(self._buffer[: place + 2].replace(b"\r\n", b"\n")))
+        self._drop(place + 4)
+        self._in_head = False
+        return True
+
+    def _drop(self, size: int) -> None:
+        self._buffer, self._offset = self._buffer[size:], self._offset + size
+
+
+class FormPart(Struct, frozen=True, eq=False):
+    """A part of a multipart body; filename: None for a text field."""
+
+    name: str
+    filename: str | None
+
+
+class FormReader:
+    """Take a multipart body apart: `feed` it piece by piece."""
+
+    def __init__(self, boundary: bytes) -> None:
+        """Raise BadRequest for a boundary that is too long."""
+        callbacks: MultipartCallbacks = {
+            "on_part_begin": self._begin,
+            "on_header_field": self._header,
+            "on_header_value": self._value,
+            "on_header_end": self._header_end,
+            "on_headers_finished": self._headers_end,
+            "on_part_data": self._data,
+            "on_end": self._end,
+        }
+        self._found: list[tuple[FormPart, bytes]] = []
+        self._name, self._text, self._part = b"", b"", FormPart("", None)
+        self._ended = False
+        try:
+            self._parser = MultipartParser(boundary, callbacks)
+        except FormParserError as error:
+            raise _invalid_form(error) from None
+
+    def feed(self, data: bytes) -> list[tuple[FormPart, bytes]]:
+        """Return the pieces of parts in a piece of the body, each with its part.  A part begins with an empty piece.
+
+        Raise BadRequest for a body that is not multipart.
+        """
+        self._found = []
+        try:
+            self._parser.write(data)
+        except FormParserError as error:
+            raise _invalid_form(error) from None
+        return self._found
+
+    def end(self) -> None:
+        """Raise BadRequest if the body is incomplete."""
+        if not self._ended:
+            raise _invalid_form("It has no final boundary.")
+
+    def _begin(self) -> None:
+        self._part, self._name, self._text = FormPart("", None), b"", b""
+
+    def _header(self, data: bytes, begin: int, end: int) -> None:
+        self._name += data[begin:end]
+
+    def _value(self, data: bytes, begin: int, end: int) -> None:
+        self._text += data[begin:end]
+
+    def _header_end(self) -> None:
+        if self._name.lower() == b"content-disposition":
+            _, options = parse_options_header(self._text)
+            filename = options.get(b"filename")
+            self._part = FormPart(_text(options.get(b"name", b"")), None if filename is None else _text(filename))
+        self._name = self._text = b""
+
+    def _headers_end(self) -> None:
+        self._found.append((self._part, b""))
+
+    def _data(self, data: bytes, begin: int, end: int) -> None:
+        self._found.append((self._part, data[begin:end]))
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _invalid_form(reason: object) -> BadRequest:
+    return BadRequest(f"The multipart body is invalid. ({reason})", code="invalid_value")

@@ -1,0 +1,1 @@
+"""Convert requests and responses of backends that speak Anthropic's Messages API."""

@@ -1,0 +1,133 @@
+"""Convert a neutral Request to the body of a message, by the rules of the kind."""
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from msgspec import json
+
+from gateway.backends.anthropic.caching import cache_prompt
+from gateway.backends.anthropic.messages import (
+    JsonObject,
+    message_turns,
+    split_system,
+    system_blocks,
+    user_turn,
+)
+from gateway.backends.anthropic.schemas import fitting_schema
+from gateway.backends.anthropic.thinking import cannot_think, fit_thinking, thinking_fields
+from gateway.backends.anthropic.tools import tool_fields
+from gateway.backends.openai.body_encoder import encoded
+from gateway.backends.openai.request_body import BodyTarget, upstream_messages
+from gateway.backends.request_fields import request_fields
+from gateway.request import Request
+from gateway.warnings import Warnings
+
+PATH = "/v1/messages"
+_AN_OBJECT = "Answer with one JSON object and nothing else, without a code fence."
+_JSON = ("json_object", "json_schema")
+_encode = json.Encoder().encode
+
+
+def message_body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
+    """Return the body of a message.
+
+    known: the fields of the client's API.
+    ledger: receives a warning for each field that is not sent unchanged.
+
+    Raises BadRequest for message parts that the API does not accept.
+    """
+    data = request_fields(request, target.kind, known, ledger)
+    leading, conversation = split_system(upstream_messages(request, target, ledger))
+    system, turns = system_blocks(leading), message_turns(conversation, ledger)
+    if request.fresh and turns[-1]["role"] == "assistant":
+        turns.append(user_turn(ledger))
+    limit = data.pop("max_tokens", None)
+    data.pop("continue_final_message", None)  # the API always continues
+    fields: JsonObject = {
+        "model": target.model,
+        "max_tokens": 0,
+        "messages": turns,
+        **tool_fields(request, target, turns, ledger, parallel=data.pop("parallel_tool_calls", True) is not False),
+        **_stops(data.pop("stop", None), ledger),
+    }
+    _add_config(fields, _format(data.pop("response_format", None), system, ledger))
+    own = thinking_fields(data, target.model, ledger)
+    _add_config(fields, own.pop("output_config", {}))
+    _add_config(fields, data.pop("output_config", {}))
+    fields |= data | own
+    if system:
+        fields["system"] = system
+    _fit_sampling(fields, ledger)
+    fields["max_tokens"] = fit_thinking(fields, limit, turns, ledger)
+    if target.caches:
+        cache_prompt(fields)
+    fields["stream"] = request.stream
+    return encoded(fields) if request.large else _encode(fields)
+
+
+def client_body(request: Request, target: BodyTarget, ledger: Warnings) -> bytes:
+    """Return the body as a client of the same API sent it, for the backend's model."""
+    sent = request.sent
+    assert sent and sent.fields
+    ledger.put(sent.notes)
+    fields: JsonObject = {**sent.fields, "model": target.model}
+    if cannot_think(fields):
+        ledger.add("unenforced", "thinking")
+        fields |= _without_thinking(fields)
+    limit, given = request.max_tokens, fields.get("max_tokens")
+    if limit and given:  # 0 only fills the cache
+        fields["max_tokens"] = limit
+        if limit < given:
+            fit_thinking(fields, limit, fields["messages"], ledger)
+    return encoded(fields) if request.large else _encode(fields)
+
+
+def _without_thinking(fields: JsonObject) -> JsonObject:
+    """Return the members that turn reasoning off; the API then refuses edits of it."""
+    edits = (fields.get("context_management") or {}).get("edits") or []
+    kept = [edit for edit in edits if not edit["type"].startswith("clear_thinking_")]
+    return {"thinking": {"type": "disabled"}, **({"context_management": {"edits": kept}} if edits else {})}
+
+
+def _add_config(fields: JsonObject, more: Mapping[str, Any]) -> None:
+    """Add members of `output_config`; later ones win."""
+    if more:
+        fields["output_config"] = {**fields.get("output_config", {}), **more}
+
+
+def _format(format: Any, system: list[JsonObject], ledger: Warnings) -> JsonObject:  # noqa: ANN401 - decoded JSON
+    """Return the format for `output_config`; without a schema the instructions demand an object."""
+    match format:
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            fitting = fitting_schema(schema)
+            if fitting != schema:
+                ledger.add("translated", "response_format")
+            return {"format": {"type": "json_schema", "schema": fitting}}
+        case {"type": type} if type in _JSON:
+            ledger.add("translated", "response_format")
+            system.append({"type": "text", "text": _AN_OBJECT})
+        case {"type": type} if type != "text":
+            ledger.add("dropped", "response_format")
+    return {}
+
+
+def _stops(given: Any, ledger: Warnings) -> JsonObject:  # noqa: ANN401 - decoded JSON
+    """Return the stop sequences, without those that are white space, which the API refuses."""
+    items = [given] if isinstance(given, str) else given or []
+    stops = [text for text in items if text.strip()]
+    if len(stops) < len(items):
+        ledger.add("dropped", "stop")
+    return {"stop_sequences": stops} if stops else {}
+
+
+def _fit_sampling(fields: JsonObject, ledger: Warnings) -> None:
+    """Keep the temperature within the API's range, and without a top_p, as newer models refuse both together."""
+    temperature = fields.get("temperature")
+    if temperature is None:
+        return
+    if temperature > 1:
+        fields["temperature"] = 1
+        ledger.add("translated", "temperature")
+    if "top_p" in fields:
+        del fields["top_p"]
+        ledger.add("dropped", "top_p")

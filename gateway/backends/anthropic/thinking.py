@@ -1,0 +1,107 @@
+"""Convert the effort of reasoning to `thinking` and `output_config`, within the rules of Anthropic's API.
+
+Newer models decide themselves how long they think, and take an effort.  Older ones, and other servers, take a budget.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.backends.anthropic.messages import JsonObject, is_signed
+from gateway.warnings import Warnings
+
+# Names of models that take a budget: Claude up to 4.5, and all that are not Claude.
+_BUDGETED = re.compile(
+    r"claude-(?:instant|[123]\b)|claude-(?:opus|sonnet|haiku)-4(?:-[0-5]\b|-20\d{6}|$)|^(?!.*claude)"
+)
+_BUDGETS: Mapping[str, int] = {
+    "minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 49152,
+}  # fmt: skip
+DEFAULT_LIMIT = 32_000  # tokens of a response without a limit, as the API wants one
+_LEAST = 1024  # tokens; the API takes no smaller budget
+_LEAST_TOP_P = 0.95
+_ON = ("enabled", "adaptive", "between_tools")
+
+
+def thinking_fields(data: JsonObject, model: str, ledger: Warnings) -> JsonObject:
+    """Take `thinking` and `reasoning_effort` out of the fields, and return what the model takes in their place."""
+    given, effort = data.pop("thinking", None), data.pop("reasoning_effort", None)
+    budgeted = bool(_BUDGETED.search(model.lower()))
+    if not isinstance(given, dict):
+        if given is not None:
+            ledger.add("dropped", "thinking")
+        if effort is None:
+            return {}
+        given = {"type": "disabled" if effort == "none" else "enabled"}
+    level = effort if effort in _BUDGETS else None
+    fields: JsonObject = {"thinking": given}
+    if given == {"type": "enabled"}:
+        adaptive = {"type": "adaptive", "display": "summarized"}
+        budget = {"type": "enabled", "budget_tokens": _BUDGETS[level or "medium"]}
+        fields["thinking"] = budget if budgeted else adaptive
+    if level and not budgeted:
+        fields["output_config"] = {"effort": "low" if level == "minimal" else level}
+    return fields
+
+
+def fit_thinking(fields: JsonObject, limit: int | None, turns: Sequence[JsonObject], ledger: Warnings) -> int:
+    """Make `thinking` fit the other fields; return the token limit.
+
+    limit: of the client; None: a large budget raises the default.
+    """
+    thinking = fields.get("thinking") or {}
+    if thinking.get("type") not in _ON:
+        return limit or DEFAULT_LIMIT
+    budget = thinking.get("budget_tokens")
+    fitting = _fitting_budget(budget, limit) if isinstance(budget, int) else None
+    too_short = isinstance(budget, int) and limit is not None and limit <= _LEAST
+    if too_short or _is_forced(fields) or (thinking["type"] == "enabled" and lacks_thought(turns)):
+        del fields["thinking"]
+        ledger.add("unenforced", "thinking")
+        return limit or DEFAULT_LIMIT
+    if fitting != budget:
+        fields["thinking"] = {**thinking, "budget_tokens": fitting}
+        ledger.add("translated", "thinking")
+    _drop_sampling(fields, ledger)
+    return limit or DEFAULT_LIMIT + (fitting or 0)
+
+
+def cannot_think(fields: Mapping[str, Any]) -> bool:
+    """Return True if the API refuses a client's own `thinking`: for its budget, or an open call without a thought."""
+    thinking = fields.get("thinking") or {}
+    too_small = thinking.get("budget_tokens", _LEAST) < _LEAST  # opencode asks for its titles with -1
+    return thinking.get("type") == "enabled" and (too_small or lacks_thought(fields["messages"]))
+
+
+def _fitting_budget(budget: int, limit: int | None) -> int:
+    """Return a budget within the limits of the API: below the token limit, and not too small."""
+    return max(budget if limit is None or budget < limit else limit // 2, _LEAST)
+
+
+def _is_forced(fields: Mapping[str, Any]) -> bool:
+    return (fields.get("tool_choice") or {}).get("type") in ("any", "tool")
+
+
+def lacks_thought(turns: Sequence[JsonObject]) -> bool:
+    """Return True if the open tool calls began without signed reasoning, as after a model of another backend."""
+    last = next((turn for turn in reversed(turns) if not _has_only_results(turn)), None)
+    content = last["content"] if last and last["role"] == "assistant" else []
+    blocks: list[JsonObject] = content if isinstance(content, list) else []
+    return any(block["type"] == "tool_use" for block in blocks) and not is_signed(blocks[0])
+
+
+def _has_only_results(turn: JsonObject) -> bool:
+    content = turn["content"]
+    return not isinstance(content, str) and all(block["type"] == "tool_result" for block in content)
+
+
+def _drop_sampling(fields: JsonObject, ledger: Warnings) -> None:
+    """Remove sampling parameters that the API refuses beside reasoning."""
+    for name, refused in (
+        ("temperature", fields.get("temperature") not in (None, 1)),
+        ("top_k", "top_k" in fields),
+        ("top_p", (fields.get("top_p") or 1) < _LEAST_TOP_P),
+    ):
+        if refused:
+            del fields[name]
+            ledger.add("dropped", name)

@@ -1,0 +1,68 @@
+"""Describe Anthropic's Messages API, version 2023-06-01, from the types of its SDK 2.14.
+
+backends/anthropic/ puts the fields in their places in the body.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gateway.backends.field_rules import DROPPED, LOCAL, ONE_CHOICE, PASSED, WITHOUT_EFFECT, RenamedRule, TranslatedRule
+from gateway.backends.kind import Kind, TokenCounter, parts_passed
+from gateway.request import Request
+
+
+def _switched(on: object, _: Request) -> Mapping[str, Any]:
+    return {"thinking": {"type": "enabled" if on else "disabled"}}
+
+
+def _budgeted(tokens: object, _: Request) -> Mapping[str, Any]:
+    return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+
+
+KIND = Kind(
+    fields=MappingProxyType(
+        {
+            **LOCAL,
+            **dict.fromkeys(
+                ("frequency_penalty", "logit_bias", "logprobs", "presence_penalty", "seed", "top_logprobs"), DROPPED
+            ),
+            "add_generation_prompt": WITHOUT_EFFECT,
+            "chat_template_kwargs.enable_thinking": TranslatedRule("`thinking`", _switched),
+            "continue_final_message": PASSED,
+            "enable_thinking": TranslatedRule("`thinking`", _switched),
+            "max_completion_tokens": RenamedRule("max_tokens"),
+            "messages": TranslatedRule("blocks; names and unsigned past reasoning are dropped"),
+            "n": ONE_CHOICE,
+            "parallel_tool_calls": TranslatedRule("`tool_choice.disable_parallel_tool_use`"),
+            "reasoning_effort": TranslatedRule("`thinking`, `output_config.effort`"),
+            "response_format": TranslatedRule("`output_config.format`; `json_object` as an instruction"),
+            "stop": TranslatedRule("`stop_sequences`"),
+            "stream_options": WITHOUT_EFFECT,  # the API always counts
+            "temperature": TranslatedRule("at most 1; without `top_p`; omitted beside `thinking`"),
+            "thinking_token_budget": TranslatedRule("`thinking.budget_tokens`", _budgeted),
+            "tool_choice": TranslatedRule("`auto`, `any`, `tool`, `none`"),
+            "tools": TranslatedRule("as `input_schema`; custom tools as functions"),
+        }
+    ),
+    extensions=frozenset(
+        ("cache_control", "container", "context_management", "inference_geo", "mcp_servers", "output_config", "speed",
+         "thinking", "top_k")
+    ),
+    forwards="none",
+    dialect="anthropic",
+    names=False,
+    parses=True,
+    counter=TokenCounter(
+        "/v1/messages/count_tokens",
+        "input_tokens",
+        frozenset(
+            ("cache_control", "context_management", "mcp_servers", "messages", "model", "output_config", "speed",
+             "system", "thinking", "tool_choice", "tools")
+        ),
+    ),
+    parts=parts_passed("image_url"),
+    lists=True,
+    fetches=True,
+    program="a server of the Messages API",
+)  # fmt: skip

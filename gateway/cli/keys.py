@@ -1,0 +1,177 @@
+"""The commands `gateway keys`: make, list, replace and revoke the API keys of a store."""
+# ruff: noqa: PLC0415 - each command imports its modules when it runs
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from gateway.cli.options import AsJson, ConfigFile
+from gateway.cli.store_command import exit_on_store_error, read_settings, run_writing, text_table
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from gateway.config import Config
+    from gateway.config.stored_keys import StoredApiKey
+
+_T = TypeVar("_T")
+_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_DURATION = "should be a number and a unit (m, h, d, w), like 90d"
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Manage the API keys of the store.")
+
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key: the owner of what is stored.")]
+
+
+@app.command()
+def add(  # noqa: PLR0913, PLR0917 - its options
+    name: KeyName,
+    config: ConfigFile = None,
+    owner: Annotated[str, typer.Option(metavar="TEXT", help="Person or team that has the key.")] = "",
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Note for operators.")] = "",
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Allow this model; may be repeated; default: all.")
+    ] = None,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Allow this path and those below; may be repeated; default: all."),
+    ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option(metavar="SCOPE", help="inference (default) or admin; may be repeated.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=N", help="A limit of auth.keys[].limits, like tokens_per_day=100000."),
+    ] = None,
+    priority: Annotated[str, typer.Option(metavar="NAME", help="high, normal or low.")] = "normal",
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End of validity: 90d, 12h, or a date (UTC); default: never.")
+    ] = None,
+) -> None:
+    """Add a key, and print it.  It cannot be shown again: the store has its digest only.
+
+    Gateways with `auth.stored_keys` that share the store accept it within a second.
+    """
+    fields: dict[str, Any] = {"name": name, "owner": owner, "note": note, "priority": priority}
+    chosen = {"models": model, "endpoints": endpoint, "scopes": scope}
+    with _usage():
+        fields |= {field: values for field, values in chosen.items() if values}
+        fields |= {"limits": dict(map(_limit, limit or ()))}
+        fields |= {"expires_at": parse_time(expires, time.time())} if expires else {}
+    with _store(config) as (settings, change):
+        from gateway.store import api_keys
+
+        taken = {key.name for key in settings.auth.keys}
+        _, secret = change(lambda db: api_keys.add(db, fields, int(time.time()), taken))
+    _print_secret(name, secret)
+
+
+@app.command(name="list")
+def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """List the keys of the store, also expired and revoked ones."""
+    with _store(config) as (_, change):
+        from gateway.store import api_keys
+
+        keys = [api_keys.parse(row.body) for row in change(api_keys.read)]
+    if as_json:
+        from msgspec import json
+
+        typer.echo(json.format(json.encode([key.shown() for key in keys])))
+    else:
+        typer.echo(key_table(keys, time.time()))
+
+
+@app.command()
+def revoke(name: KeyName, config: ConfigFile = None) -> None:
+    """Revoke a key for good.  Its name stays in use: it owns what is stored."""
+    with _store(config) as (_, change):
+        from gateway.store import api_keys
+
+        change(lambda db: api_keys.revoke(db, name, int(time.time())))
+    typer.echo(f"key '{name}' is revoked")
+
+
+@app.command()
+def rotate(
+    name: KeyName,
+    config: ConfigFile = None,
+    grace: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the old key stays valid, like 24h; default: not at all.")
+    ] = "0m",
+) -> None:
+    """Replace a key by a new one, and print it."""
+    with _usage():
+        seconds = parse_duration(grace)
+    with _store(config) as (_, change):
+        from gateway.store import api_keys
+
+        _, secret = change(lambda db: api_keys.rotate(db, name, seconds, int(time.time())))
+    _print_secret(name, secret)
+
+
+def parse_duration(text: str) -> int:
+    """Return the seconds of a duration like 90d.  Raises ValueError."""
+    if not (found := re.fullmatch(r"(\d{1,6})([mhdw])", text)):
+        raise ValueError(f"'{text}' {_DURATION}")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def parse_time(text: str, now: float) -> int:
+    """Return the Unix time of a duration from now, or of a date.  Raises ValueError."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return int(now) + parse_duration(text)
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+
+
+def key_table(keys: "Sequence[StoredApiKey]", now: float) -> str:
+    """Return a table of keys, a line each."""
+    head = ("NAME", "STATE", "EXPIRES", "OWNER", "MODELS", "SCOPES")
+    return text_table([head, *(_row(key, now) for key in keys)])
+
+
+def _row(key: "StoredApiKey", now: float) -> tuple[str, ...]:
+    expired = key.expires_at is not None and now >= key.expires_at
+    state = "revoked" if key.revoked_at is not None else "expired" if expired else "valid"
+    expires = "never" if key.expires_at is None else f"{datetime.fromtimestamp(key.expires_at, UTC):%Y-%m-%d %H:%M}"
+    models = "all" if key.models is None else ",".join(key.models)
+    return key.name, state, expires, key.owner or "-", models, ",".join(key.scopes)
+
+
+def _limit(text: str) -> tuple[str, int]:
+    name, _, amount = text.partition("=")
+    if not amount.isdecimal():
+        raise ValueError(f"'{text}' should be NAME=N, like tokens_per_day=100000")
+    return name, int(amount)
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
+
+
+@contextmanager
+def _store(
+    file: Path | None,
+) -> "Iterator[tuple[Config, Callable[[Callable[[AsyncConnection], Awaitable[_T]]], _T]]]":
+    """Yield the configuration, and a function that runs another in a transaction of its store."""
+    settings = read_settings(file)
+    if not settings.auth.stored_keys:
+        typer.echo("No gateway accepts these keys: auth.stored_keys is not true in the configuration.", err=True)
+    with exit_on_store_error():
+        yield settings, lambda do: run_writing(settings, do)
+
+
+def _print_secret(name: str, secret: str) -> None:
+    typer.echo(f"Key '{name}': give it to the client.  It is not stored anywhere and cannot be shown again.", err=True)
+    typer.echo(secret)

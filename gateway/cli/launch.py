@@ -1,0 +1,215 @@
+"""The command `gateway launch`: print, write or use the settings that a client needs."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+import httpx
+import typer
+from msgspec import MsgspecError, Struct
+
+from gateway.cli.client_file import LaunchError, SettingsFile
+from gateway.launch import CLIENTS, Client, LaunchTarget, OfferedModel, choose_model
+from gateway.launch.client import KEY_VARIABLE
+from gateway.launch.model_choice import read_models
+from gateway.launch.rendering import render_list, render_settings, shell_lines
+from gateway.server.process.config_source import reachable_root, read_config
+
+_DEFAULT_ROOT = "http://127.0.0.1:8900"
+_SECONDS = 10.0  # for the list of models, for which the gateway may ask slow backends
+
+
+class LaunchOptions(Struct, frozen=True, kw_only=True):
+    """The options of the command.
+
+    url: the root URL of the gateway; None: that of the configuration, else port 8900 of this machine.
+    config: the gateway's configuration file.
+    model: None: one of the gateway's models that fits.
+    file: the client's configuration file; None: the usual one.
+    write: merge the settings into that file.
+    start: start the client, with the `arguments`.
+    """
+
+    client: str
+    url: str | None = None
+    config: Path | None = None
+    model: str | None = None
+    file: Path | None = None
+    write: bool = False
+    start: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+class ClientRunner:
+    """Run the commands of clients."""
+
+    def run(self, command: list[str], environment: Mapping[str, str]) -> int:
+        """Run a command to its end and return its status."""
+        return subprocess.run(command, env=environment, check=False).returncode
+
+    def replace(self, command: list[str], environment: Mapping[str, str]) -> None:
+        """Replace this process by the command."""
+        os.execvpe(command[0], command, environment)
+
+
+def print_clients() -> None:
+    """Print the list of all clients."""
+    typer.echo(render_list(CLIENTS))
+
+
+def launch(
+    options: LaunchOptions,
+    environment: Mapping[str, str],
+    runner: ClientRunner,
+    transport: httpx.BaseTransport | None = None,
+) -> None:
+    """Print the settings of a client, or write them, or start the client with them.
+
+    environment: the environment variables.  transport: for requests to the gateway; None: a real one.
+
+    Raises LaunchError or ConfigError.
+    """
+    client = _client(options)
+    key = environment.get(KEY_VARIABLE, "").strip()
+    target = _target(client, options, _find_gateway(options, key, transport))
+    file = _settings_file(client, options, target, environment)
+    if options.write:
+        if file is None:
+            raise LaunchError(f"{client.title} takes its settings from variables and options: use --exec.")
+        file.write()
+    if options.start:
+        if file and not (options.write or _optional(client) or file.complete()):
+            raise LaunchError(f"{file.path} lacks entries for {target.root} and {target.model!r}: add --write.")
+        _start(client, target, key, [*client.command_for(target), *options.arguments], environment, runner)
+    elif options.write:
+        typer.echo("\n".join(["Start it:\n", *shell_lines(client, target)]))
+    else:
+        typer.echo("\n\n".join(render_settings(options.client, client, target, str(file.path) if file else "")))
+
+
+def _client(options: LaunchOptions) -> Client:
+    name = options.client
+    if name not in CLIENTS:
+        near = get_close_matches(name, CLIENTS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`gateway launch --list` lists all clients."
+        raise LaunchError(f"Unknown client {name!r}; {hint}")
+    client = CLIENTS[name]
+    if (options.write or options.start) and not client.command:
+        raise LaunchError(f"{client.title} is no program: paste the code that `gateway launch {name}` prints.")
+    return client
+
+
+def _settings_file(
+    client: Client, options: LaunchOptions, target: LaunchTarget, environment: Mapping[str, str]
+) -> SettingsFile | None:
+    """Return the client's configuration file: the wanted one, or that at the usual place."""
+    if (file := client.file) is None:
+        return None
+    folder = environment.get(file.variable) or file.folder
+    path = options.file or Path(folder).expanduser() / file.name
+    return SettingsFile(path, file.format, client.entries_for(target))
+
+
+def _optional(client: Client) -> bool:
+    return client.file is not None and client.file.optional
+
+
+class _Gateway(Struct, frozen=True):
+    """The gateway, as far as it is known.
+
+    keyed: it needs an API key.
+    models: those that it lists.  configured: the first model of its configuration.
+    problem: why it lists no models.
+    """
+
+    root: str
+    keyed: bool
+    configured: str | None = None
+    models: Sequence[OfferedModel] = ()
+    problem: str = ""
+
+
+def _find_gateway(options: LaunchOptions, key: str, transport: httpx.BaseTransport | None) -> _Gateway:
+    """Return the gateway of the options, with its models if it responds.  Raises LaunchError or ConfigError."""
+    known = _configured(options, key)
+    root = known.root
+    try:
+        response = _ask(root, key, transport)
+        if response.is_success:
+            return _Gateway(root, known.keyed, models=read_models(response.content))
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+        raise LaunchError(f"{root!r} is not the URL of a gateway, like {_DEFAULT_ROOT}.") from None
+    except httpx.LocalProtocolError:
+        raise LaunchError(f"The API key in {KEY_VARIABLE} contains control characters.") from None
+    except httpx.HTTPError as error:
+        problem = f"No gateway responds at {root}: {str(error) or type(error).__name__}. Start it: gateway serve."
+        return _Gateway(root, known.keyed, known.configured, problem=problem)
+    except MsgspecError:
+        raise LaunchError(f"The server at {root} is no gateway: GET /v1/models returns no list of models.") from None
+    refused = response.status_code in (401, 403)
+    problem = f"The gateway at {root} does not list its models: HTTP {response.status_code}."
+    advice = f" Set {KEY_VARIABLE} to an API key that it accepts." if refused else ""
+    return _Gateway(root, known.keyed or refused, known.configured, problem=problem + advice)
+
+
+def _configured(options: LaunchOptions, key: str) -> _Gateway:
+    """Return what the options and the configuration say about the gateway."""
+    if options.config is None:
+        return _Gateway(_root(options.url or _DEFAULT_ROOT), bool(key))
+    config = read_config(options.config)
+    server = config.server
+    root = options.url or reachable_root(server.host, server.port, "https" if server.tls else "http")
+    return _Gateway(_root(root), bool(key or config.auth.needs_key), next(iter(config.models), None))
+
+
+def _root(url: str) -> str:
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _ask(root: str, key: str, transport: httpx.BaseTransport | None) -> httpx.Response:
+    headers = {b"authorization": f"Bearer {key}".encode()} if key else {}
+    with httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False, transport=transport) as http:
+        return http.get(f"{root}/v1/models")
+
+
+def _target(client: Client, options: LaunchOptions, gateway: _Gateway) -> LaunchTarget:
+    """Choose the model, and report on standard error what may be wrong.  Raises LaunchError if there is no model."""
+    choice = choose_model(client, gateway.models, options.model or gateway.configured)
+    if choice is None:
+        problem = gateway.problem or f"The gateway at {gateway.root} has no model that chats."
+        raise LaunchError(f"{problem} Or name a model with --model.", code=1)
+    for problem in (*_doubts(gateway, choice.model), *choice.problems):
+        typer.echo(f"warning: {problem}", err=True)
+    model = choice.model
+    return LaunchTarget(root=gateway.root, model=model.id, window=model.context_length, keyed=gateway.keyed)
+
+
+def _doubts(gateway: _Gateway, model: OfferedModel) -> Iterator[str]:
+    """Yield why the gateway may not have the model."""
+    if gateway.problem:
+        yield gateway.problem
+    elif model not in gateway.models:
+        names = ", ".join(one.id for one in gateway.models)
+        yield f"The gateway lists no model {model.id!r}, but it may be an alias. It lists: {names or 'none'}."
+
+
+def _start(
+    client: Client,
+    target: LaunchTarget,
+    key: str,
+    command: list[str],
+    environment: Mapping[str, str],
+    runner: ClientRunner,
+) -> None:
+    """Run the set-up and start the client.  Raises LaunchError."""
+    if target.keyed and not key:
+        raise LaunchError(f"The gateway at {target.root} needs an API key: set {KEY_VARIABLE}.")
+    if not shutil.which(command[0], path=environment.get("PATH")):
+        raise LaunchError(f"{client.title} is not installed: the PATH has no program {command[0]!r}.", code=1)
+    variables = {**environment, **client.environment_for(target, key)}
+    if (setup := client.setup_for(target, key)) and (status := runner.run(setup, variables)):
+        raise LaunchError(f"`{setup[0]} {setup[1]}` failed with status {status}.", code=1)
+    runner.replace(command, variables)

@@ -1,0 +1,186 @@
+"""Show all that is known of one request: its times, warnings and failure; its conversation; likely formats."""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from gateway.formats.parser import ParseContext
+from gateway.pipeline.format_mismatch import FormatGuess, likely_formats
+from gateway.recording import (
+    ExchangeSummary,
+    PreparedEntry,
+    RecordedResponse,
+    Recording,
+    RequestEntry,
+    RoundEndEntry,
+    UpstreamDataEntry,
+    UpstreamRequestEntry,
+    end_entry,
+    recorded_response,
+    redact,
+    summarize,
+)
+from gateway.server.admin.conversation import RequestView, ToolView, read_request
+from gateway.server.admin.exchange_failure import FailureView, failure_view
+from gateway.server.admin.exchange_times import ExchangeTimes, exchange_times
+from gateway.server.admin.inspector import markers
+from gateway.server.observability.minute_counts import MinuteCounts
+
+_PRODUCT = re.compile(r"[^\s/]+(?:/[^\s/]+)?")
+_TO_BACKEND = ("renamed", "translated", "forwarded", "emulated")  # what the gateway did is seen in the upstream request
+_TOKEN_WARNINGS = ("usage", "input_tokens", "usage.reasoning_tokens")
+
+
+class ExchangeLink(Struct, frozen=True):
+    """The id and the start of another request."""
+
+    id: str
+    started: str
+
+
+class TokenCounts(Struct, frozen=True):
+    """Tokens of all rounds; None if none are known.  text: output without reasoning.
+
+    estimated: the counts that the gateway estimated.
+    """
+
+    input: int | None = None
+    cached: int | None = None
+    output: int | None = None
+    reasoning: int | None = None
+    text: int | None = None
+    estimated: list[str] = []
+
+
+class ExchangeDetail(ExchangeSummary, frozen=True):
+    """A summary with more details.
+
+    reason: of the format's choice; message: of the error; line: the fields of the access log.
+    markers: the tags that models write, for highlighting.
+    upstream_model: the model's name at the backend; client: the product of the user agent.
+    warning_entries: the number of the entry that a warning belongs to.
+    newer, older: the requests around this one; None at the end of the list.
+    """
+
+    reason: str = ""
+    message: str | None = None
+    line: dict[str, Any] = field(default_factory=dict)
+    markers: list[str] = field(default_factory=list)
+    upstream_model: str = ""
+    client: str = ""
+    times: ExchangeTimes = ExchangeTimes()
+    tokens: TokenCounts = TokenCounts()
+    warning_entries: dict[str, int] = field(default_factory=dict)
+    failure: FailureView | None = None
+    newer: ExchangeLink | None = None
+    older: ExchangeLink | None = None
+
+
+class ConversationView(Struct, frozen=True):
+    """The conversation of a request.
+
+    received: the request as the model received it, None if no backend was called; sent: as the client sent it.
+    looks_like: formats whose markup the text has, if tools were offered and none was called.
+    """
+
+    received: RequestView | None
+    sent: RequestView | None
+    response: RecordedResponse
+    looks_like: list[FormatGuess]
+
+
+def exchange_detail(
+    recording: Recording, recent: Sequence[Recording], minutes: Iterable[MinuteCounts], secrets: Collection[bytes]
+) -> ExchangeDetail:
+    """Return the details of an exchange.
+
+    recent: all exchanges, the oldest first; minutes: the counts of the last hour of all workers.
+    """
+    summary, over = summarize(recording, secrets), end_entry(recording)
+    prepared = next((entry for entry in recording.entries[::-1] if isinstance(entry, PreparedEntry)), None)
+    place = recent.index(recording)
+    return ExchangeDetail(
+        **{name: getattr(summary, name) for name in summary.__struct_fields__},
+        reason=prepared.reason if prepared else "",
+        message=over.problem.message if over and over.problem else None,
+        line=over.line if over else {},
+        markers=markers(),
+        upstream_model=prepared.upstream_model if prepared else "",
+        client=_client(recording),
+        times=exchange_times(recording),
+        tokens=_tokens(over.line if over else {}, summary.ledger),
+        warning_entries={entry: n for entry in summary.ledger if (n := _place(recording, entry)) is not None},
+        failure=failure_view(recording, over, minutes, secrets) if over and over.status >= 400 else None,
+        newer=_link(recent[place + 1 :]),
+        older=_link(recent[:place][::-1]),
+    )
+
+
+def conversation_view(recording: Recording, secrets: Collection[bytes]) -> ConversationView:
+    """Return the conversation without the secrets."""
+    shown = redact(recording, secrets, contents=False)
+    bodies = [entry.body for entry in shown.entries if isinstance(entry, UpstreamRequestEntry)]
+    request, response = shown.request_entry, recorded_response(shown)
+    sent = read_request(request.body) if request else None
+    received = read_request(bodies[-1]) if bodies else None
+    prepared = next((entry.format for entry in shown.entries if isinstance(entry, PreparedEntry)), "")
+    tools = [*(received.tools if received else ()), *(sent.tools if sent else ())]
+    return ConversationView(received, sent, response, _looks_like(response, tools, prepared))
+
+
+def _looks_like(response: RecordedResponse, tools: Sequence[ToolView], format: str) -> list[FormatGuess]:
+    """Return the likely formats of the first text without a tool call."""
+    if not tools:
+        return []
+    context = ParseContext({tool.name: tool.parameters for tool in tools})
+    texts = [choice.text or choice.reasoning for choice in response.choices if not choice.tool_calls]
+    return likely_formats(texts[0], format, context) if texts else []
+
+
+def _client(recording: Recording) -> str:
+    """Return the first product of the user agent: `openai-python 3.52.0`."""
+    request = recording.request_entry
+    agent = request.headers.get("user-agent", "") if request else ""
+    found = _PRODUCT.match(agent)
+    return found[0].replace("/", " ") if found else ""
+
+
+def _tokens(line: dict[str, Any], warnings: Sequence[str]) -> TokenCounts:
+    output, reasoning = line.get("output_tokens"), line.get("reasoning_tokens")
+    subjects = [entry.partition(":")[2] for entry in warnings if entry.startswith("estimated:")]
+    return TokenCounts(
+        input=line.get("input_tokens"),
+        cached=line.get("cached_tokens"),
+        output=output,
+        reasoning=reasoning,
+        text=None if output is None or reasoning is None else max(0, output - reasoning),
+        estimated=[subject for subject in subjects if subject in _TOKEN_WARNINGS],
+    )
+
+
+def _place(recording: Recording, warning: str) -> int | None:
+    """Return the entry that a warning belongs to: of the output, of the upstream request, or of the client's."""
+    code, _, subject = warning.partition(":")
+    if code == "unread":
+        return _last_with(recording, b'"Text"')
+    if subject.startswith("tool_calls"):
+        return _last_with(recording, b'"ToolArgs"')
+    if subject.startswith("usage") or subject == "empty":
+        return _last_with(recording, b'"Usage"') or _last_with(recording, b'"Finish"')
+    kind = UpstreamRequestEntry if code in _TO_BACKEND else RequestEntry
+    return next((n for n, entry in enumerate(recording.entries) if isinstance(entry, kind)), None)
+
+
+def _last_with(recording: Recording, mark: bytes) -> int | None:
+    """Return the last entry whose events have a mark."""
+    for n in range(len(recording.entries) - 1, -1, -1):
+        entry = recording.entries[n]
+        if isinstance(entry, UpstreamDataEntry | RoundEndEntry) and mark in entry.events:
+            return n
+    return None
+
+
+def _link(others: Sequence[Recording]) -> ExchangeLink | None:
+    return next((ExchangeLink(one.id, one.started) for one in others if one.entries), None)

@@ -1,0 +1,110 @@
+"""Make, change and revoke the API keys of the store over HTTP, for keys of the scope admin.
+
+A change applies in this process before its response, and in others within a second.
+"""
+
+import time
+from typing import Any
+
+from fastapi import FastAPI, Request
+from msgspec import DecodeError, Struct, ValidationError, json
+from starlette.responses import Response
+
+from gateway.config import Config
+from gateway.config.stored_keys import StoredApiKey
+from gateway.errors import BadRequest
+from gateway.server.middleware.auth import Authenticator
+from gateway.store import api_keys
+
+_LIST, _ONE = "/admin/keys", "/admin/keys/{name}"
+_MAX_GRACE = 366 * 86_400  # seconds
+
+
+class RotationOrder(Struct):
+    """The body of a rotation.  grace_seconds: how long the old key stays valid."""
+
+    grace_seconds: int = 0
+
+
+def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
+    """Add the routes, if the store has keys."""
+    if config.auth.stored_keys:
+        _add_list(app, config, auth)
+        _add_changes(app, auth)
+
+
+def _add_list(app: FastAPI, config: Config, auth: Authenticator) -> None:
+    written = {key.name: key for key in config.auth.keys}
+
+    @app.get(_LIST, include_in_schema=False)
+    async def list_keys(request: Request) -> Response:
+        """List the keys of the configuration, then those of the store, also expired and revoked ones."""
+        await auth.authenticate(request, "admin")
+        async with app.state.store.reading() as db:
+            stored = await api_keys.read(db)
+        shown = [{"object": "key", **key.model_dump(mode="json", exclude={"key"})} for key in written.values()]
+        data = [{**key, "source": "configuration"} for key in shown] + [
+            _shown(api_keys.parse(row.body)) for row in stored
+        ]
+        return _answer({"object": "list", "data": data})
+
+    @app.post(_LIST, include_in_schema=False)
+    async def add_key(request: Request) -> Response:
+        """Add a key; the response alone has the key itself."""
+        await auth.authenticate(request, "admin")
+        fields = _decoded(await request.body(), dict[str, Any])
+        async with app.state.store.writing() as db:
+            key, secret = await api_keys.add(db, fields, int(time.time()), written)
+        return await _applied(auth, key, secret)
+
+
+def _add_changes(app: FastAPI, auth: Authenticator) -> None:
+    @app.patch(_ONE, include_in_schema=False)
+    async def change_key(request: Request, name: str) -> Response:
+        """Change fields of a key; null sets the default."""
+        await auth.authenticate(request, "admin")
+        fields = _decoded(await request.body(), dict[str, Any])
+        async with app.state.store.writing() as db:
+            key = await api_keys.change(db, name, fields, int(time.time()))
+        return await _applied(auth, key)
+
+    @app.delete(_ONE, include_in_schema=False)
+    async def revoke_key(request: Request, name: str) -> Response:
+        """Revoke a key for good; its name stays in use."""
+        await auth.authenticate(request, "admin")
+        async with app.state.store.writing() as db:
+            key = await api_keys.revoke(db, name, int(time.time()))
+        return await _applied(auth, key)
+
+    @app.post(f"{_ONE}/rotate", include_in_schema=False)
+    async def rotate_key(request: Request, name: str) -> Response:
+        """Replace a key; the response alone has the new key itself."""
+        await auth.authenticate(request, "admin")
+        order = _decoded(await request.body() or b"{}", RotationOrder)
+        if not 0 <= order.grace_seconds <= _MAX_GRACE:
+            raise BadRequest(f"'grace_seconds' must be from 0 to {_MAX_GRACE}.", param="grace_seconds")
+        async with app.state.store.writing() as db:
+            key, secret = await api_keys.rotate(db, name, order.grace_seconds, int(time.time()))
+        return await _applied(auth, key, secret)
+
+
+def _decoded(body: bytes, type: Any) -> Any:  # noqa: ANN401 - of the type
+    try:
+        return json.decode(body, type=type)
+    except (DecodeError, ValidationError, UnicodeDecodeError) as error:
+        raise BadRequest(f"The body must be a JSON object with fields of a key ({error}).") from None
+
+
+async def _applied(auth: Authenticator, key: StoredApiKey, secret: str | None = None) -> Response:
+    """Return the response to a change that applies in this process."""
+    assert auth.stored
+    await auth.stored.refresh()
+    return _answer(_shown(key) | ({"key": secret} if secret else {}))
+
+
+def _shown(key: StoredApiKey) -> dict[str, Any]:
+    return {**key.shown(), "source": "store"}
+
+
+def _answer(data: dict[str, Any]) -> Response:
+    return Response(json.encode(data), media_type="application/json", headers={"cache-control": "no-store"})

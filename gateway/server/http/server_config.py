@@ -1,0 +1,67 @@
+"""Configure uvicorn for one process that serves an application."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp
+
+from gateway.config import Config
+from gateway.server.http.slow_client import ConnectionSettings
+from gateway.server.http.uvicorn_protocol import HttpProtocol, WebSocketProtocol
+
+if TYPE_CHECKING:
+    from gateway.server.http.tls import Certificates
+
+_PONG = 60.0  # seconds for a pong; a client sends it when it has read all before the ping
+_LAST_WORDS = 5  # seconds, beyond the drain, for the last messages to clients
+
+
+class ServerConfig(ConnectionSettings):
+    """Settings of one process that serves an application; `follow` applies those that may change meanwhile.
+
+    drain_delay_seconds: `server.drain_delay_seconds`; during that delay `leaving` is True.
+    """
+
+    drain_delay_seconds: float
+
+    def __init__(self, app: ASGIApp, config: Config) -> None:
+        certificates = self._certificates = _certificates(config)
+        super().__init__(
+            app,
+            workers=1,
+            loop="uvloop" if sys.platform != "win32" else "asyncio",
+            http=HttpProtocol,
+            ws=WebSocketProtocol,
+            ws_ping_timeout=_PONG,
+            ws_per_message_deflate=False,
+            lifespan="on",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=round(config.server.drain_seconds) + _LAST_WORDS,
+            ssl_context_factory=(lambda *_: certificates.context) if certificates else None,
+        )
+        self.follow(config)
+
+    def set_certificate(self, config: Config) -> None:
+        """Use a new certificate from the next connection on.  Raise OSError, and keep the old one, if that fails."""
+        if self._certificates and config.server.tls:
+            self._certificates.renew(config.server.tls)
+
+    def follow(self, config: Config) -> None:
+        """Apply new settings from the next connection on; the write timeout applies at once."""
+        self.ws_max_size = config.limits.body_bytes
+        self.ws_ping_interval = config.stream.keepalive_seconds or None
+        self.client_seconds = config.stream.client_seconds
+        self.drain_delay_seconds = config.server.drain_delay_seconds
+
+
+def _certificates(config: Config) -> "Certificates | None":
+    if not config.server.tls:
+        return None
+    from gateway.server.http.tls import Certificates  # noqa: PLC0415 - a heavy import, rarely needed
+
+    return Certificates(config.server.tls)

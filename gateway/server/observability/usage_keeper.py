@@ -1,0 +1,134 @@
+"""Sum the usage of finished requests by key, model and day, and add the sums to the store once a second.
+
+A request costs one update of a dict.  After a failed write, the sums wait for the next one.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from gateway.errors import StoreFailed
+from gateway.server.observability.request_record import RequestRecord
+from gateway.store import daily_usage
+from gateway.store.database import Database
+from gateway.store.records import UsagePlace, UsageSums
+
+_EVERY, _AGAIN = 1.0, 5.0  # seconds between two writes, and before a failed one is repeated
+_LAST = 5.0  # seconds for the last write
+_MAX = 10_000  # sums that wait for a write
+_DAY = 86_400
+_log = logging.getLogger("gateway")
+
+
+class UsageKeeper:
+    """The usage of a process that the store does not have yet.  clock: Unix seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._open: list[Database | None] = []  # of each generation of the application, the newest last
+        self._store: Database | None = None  # of the newest one
+        self._sums: dict[UsagePlace, UsageSums] = {}
+        self._pending, self._writing = asyncio.Event(), asyncio.Lock()
+        self._failed = self._full = False
+
+    def count(self, record: RequestRecord) -> None:
+        """Count a finished request, unless no backend got it."""
+        if not self._store or not record.backend:
+            return
+        place = int(self._clock()) // _DAY, record.key, record.model
+        sums = self._sums.get(place) or self._added(place)
+        used = record.usage()
+        sums.requests += 1
+        sums.input_tokens += used.prompt
+        sums.cached_tokens += used.cached
+        sums.output_tokens += used.completion
+        sums.milliseconds += round(1000 * (record.ended - record.arrived))
+
+    @asynccontextmanager
+    async def writing_to(self, store: Database | None) -> AsyncIterator[None]:
+        """Add usage to this store within the block, and the rest at its end; None: no usage is kept.
+
+        The block that began last decides for all requests of the process.
+        """
+        self._open.append(store)
+        self._store = store
+        task = asyncio.create_task(self._write_for_ever(store)) if store else None
+        try:
+            yield
+        finally:
+            self._open.remove(store)
+            self._store = self._open[-1] if self._open else None
+            if store and task:
+                await self._end(store, task)
+
+    async def flush(self) -> None:
+        """Write the sums now."""
+        if self._store:
+            await self._write(self._store)
+
+    def _added(self, place: UsagePlace) -> UsageSums:
+        """Return new sums for a place; if too many wait, they are not kept."""
+        sums = UsageSums()
+        if len(self._sums) < _MAX:
+            self._sums[place] = sums
+            self._pending.set()
+        elif not self._full:
+            self._full = True
+            _log.error("usage is lost: %d sums of keys, models and days wait for the store", _MAX)
+        return sums
+
+    async def _write_for_ever(self, store: Database) -> None:
+        while True:
+            await self._pending.wait()
+            await asyncio.sleep(_AGAIN if self._failed else _EVERY)
+            if self._store is store:
+                await self._write(store)
+
+    async def _write(self, store: Database) -> None:
+        async with self._writing:
+            sums, self._sums = self._sums, {}
+            self._pending.clear()
+            if not sums:
+                return
+            try:
+                async with store.writing() as db:
+                    await daily_usage.add(db, sums)
+            except StoreFailed as error:
+                self._restore(sums)
+                self._report(error)
+            except asyncio.CancelledError:
+                self._restore(sums)
+                raise
+            except Exception:  # noqa: BLE001 - a repetition would fail as well
+                _log.exception("usage is lost: the store refuses it")
+            else:
+                self._failed = self._full = False
+
+    def _restore(self, sums: dict[UsagePlace, UsageSums]) -> None:
+        """Keep sums that were not written, with those that came meanwhile."""
+        newer, self._sums = self._sums, sums
+        for place, more in newer.items():
+            sums.setdefault(place, UsageSums()).add(more)
+        self._pending.set()
+
+    def _report(self, error: StoreFailed) -> None:
+        if not self._failed:
+            _log.warning("usage cannot be written, it waits for the store: %s", error.__cause__ or error)
+        self._failed = True
+
+    async def _end(self, store: Database, task: asyncio.Task[None]) -> None:
+        """End the task of a store between two writes, and write the rest unless a newer store gets it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST):
+                async with self._writing:
+                    task.cancel()
+                if not self._store:
+                    await self._write(store)
+        task.cancel()
+        await asyncio.wait([task])
+        if self._sums and not self._store:
+            requests = sum(sums.requests for sums in self._sums.values())
+            _log.error("the usage of %d requests is lost: the store failed until the end", requests)
+            self._sums.clear()

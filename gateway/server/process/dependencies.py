@@ -1,0 +1,92 @@
+"""Check what a configuration depends on: backends, the store, Redis, extras and the certificate.
+
+The lines at the start and those of `gateway check --probe` come from here.  All checks block.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+from pydantic import SecretStr
+
+from gateway.config import BackendSettings, Config
+from gateway.installation import missing_extras
+
+_AGAIN = 10.0  # seconds between two checks of a store that fails
+
+
+class Dependency(Struct, frozen=True):
+    """A server or database that the gateway uses.
+
+    key: its place in the configuration, like backends.gpu or store.
+    settings: a backend's settings, or the URL of the store or of Redis.
+    shown: the URL without its password.
+    """
+
+    key: str
+    settings: BackendSettings | SecretStr
+    shown: str
+
+    @property
+    def probe_seconds(self) -> float:
+        """Seconds between two checks while it fails; 0: none."""
+        return self.settings.probe_seconds if isinstance(self.settings, BackendSettings) else _AGAIN
+
+
+class DependencyCheck(Struct, frozen=True):
+    """The result of a check.
+
+    line: what to log; fails: the dependency has a problem; warns: the line is a warning.
+    may_recover: a later check may succeed without a change of the configuration.
+    """
+
+    line: str
+    fails: bool
+    warns: bool
+    may_recover: bool
+
+
+def dependencies(config: Config) -> Iterator[Dependency]:
+    """Yield the backends, the store, and Redis if it counts usage."""
+    for name, settings in config.backends.items():
+        yield Dependency(f"backends.{name}", settings, settings.url)
+    yield Dependency("store", config.store.url, _shown(config.store, "url"))
+    if config.limits.url:
+        yield Dependency("limits", config.limits.url, _shown(config.limits, "url"))
+
+
+def check_dependency(one: Dependency) -> DependencyCheck:
+    """Check a dependency.  Each check imports what it needs, so that serving starts at once."""
+    if isinstance(one.settings, BackendSettings):
+        from gateway.server.upstream.backend_check import check_backend  # noqa: PLC0415 - see above
+
+        found = check_backend(one.key.partition(".")[2], one.settings)
+        return DependencyCheck(found.line, bool(found.problem), bool(found.problem or found.short), found.may_recover)
+    problem = _url_problem(one.key, one.settings.get_secret_value())
+    return DependencyCheck(f"{one.key}: {one.shown}: {problem or 'ok'}", *[bool(problem)] * 3)
+
+
+def _url_problem(key: str, url: str) -> str:
+    if key == "store":
+        from gateway.server.process.store_check import store_problem  # noqa: PLC0415 - see above
+
+        return store_problem(url)
+    from gateway.server.process.redis_check import redis_problem  # noqa: PLC0415 - see above
+
+    return redis_problem(url)
+
+
+def static_checks(config: Config) -> Iterator[DependencyCheck]:
+    """Check what has no server: the certificate, and the packages of extras."""
+    if config.server.tls:
+        from gateway.server.http.tls import certificate_validity  # noqa: PLC0415 - most gateways have no certificate
+
+        valid, dates = certificate_validity(config.server.tls)
+        yield DependencyCheck(f"server.tls.certificate: {dates}", not valid, not valid, may_recover=False)
+    for key, command in missing_extras(config):
+        line = f"{key}: needs packages that are not installed; run: {command}"
+        yield DependencyCheck(line, fails=True, warns=True, may_recover=False)
+
+
+def _shown(section: Any, key: str) -> str:  # noqa: ANN401 - each section
+    return str(section.model_dump(mode="json")[key])

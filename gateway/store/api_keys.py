@@ -1,0 +1,133 @@
+"""API keys that operators make while the gateway runs.  The store has their digests only.
+
+Each change has a number, so that a process reads only what changed since it last asked.  Keys are never deleted: the
+name of a revoked key stays the tenant that owns stored data.
+"""
+
+import secrets
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import bindparam, func, insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.config import key_digest
+from gateway.config.stored_keys import SETTABLE, StoredApiKey, key_fault
+from gateway.errors import BadRequest, NotFound
+from gateway.store.jobs import notify
+from gateway.store.records import ApiKeyRow
+from gateway.store.tables import api_keys, decode, encode
+
+CHANNEL = "gateway_api_keys"  # processes are notified here of a change
+_LOCK = text("LOCK TABLE api_keys IN SHARE ROW EXCLUSIVE MODE")  # PostgreSQL; SQLite has one writer
+_VERSION = select(func.coalesce(func.max(api_keys.c.version), 0))
+_CHANGED = select(api_keys).where(api_keys.c.version > bindparam("after")).order_by(api_keys.c.name)
+_FIND = select(api_keys.c.body).where(api_keys.c.name == bindparam("this"))
+_ADD = insert(api_keys)
+_CHANGE = update(api_keys).where(api_keys.c.name == bindparam("this"))
+
+
+def new_key() -> str:
+    """Return a new key, for a client."""
+    return f"gw-{secrets.token_urlsafe(32)}"
+
+
+async def version(db: AsyncConnection) -> int:
+    """Return the number of the last change; 0 without keys."""
+    return int(await db.scalar(_VERSION) or 0)
+
+
+async def read(db: AsyncConnection, after: int = 0) -> list[ApiKeyRow]:
+    """Return the keys that changed after the change with this number, in the order of their names."""
+    return [ApiKeyRow(*row) for row in await db.execute(_CHANGED, {"after": after})]
+
+
+def parse(body: bytes) -> StoredApiKey:
+    """Return the key that a row has.  Raises ValidationError for a row of a newer release."""
+    return StoredApiKey.model_validate(decode(body))
+
+
+async def add(
+    db: AsyncConnection, fields: Mapping[str, Any], now: int, taken: Collection[str] = ()
+) -> tuple[StoredApiKey, str]:
+    """Add a key with these fields; return it, and the key for the client.  Raises BadRequest.
+
+    taken: names of keys of the configuration.
+    """
+    secret = new_key()
+    key = _validated({"key": key_digest(secret), "created_at": now}, fields, now)
+    change = await _begin(db)
+    if key.name in taken or await db.scalar(_FIND, {"this": key.name}) is not None:
+        message = f"The name '{key.name}' is in use, perhaps by a revoked key. Choose another name."
+        raise BadRequest(message, code="key_exists", param="name")
+    await db.execute(_ADD, {"name": key.name, "version": change, "body": encode(key.body())})
+    await notify(db, CHANNEL, [str(change)])
+    return key, secret
+
+
+async def change(db: AsyncConnection, name: str, fields: Mapping[str, Any], now: int) -> StoredApiKey:
+    """Change fields of a key; None sets a default.  Raises BadRequest or NotFound."""
+    if "name" in fields:
+        raise BadRequest("The name of a key cannot change. Add another key, and revoke this one.", param="name")
+    number, key = await _begin(db), await _active(db, name)
+    changed = _validated(key.body(), fields, now)
+    await _save(db, changed, number)
+    return changed
+
+
+async def rotate(db: AsyncConnection, name: str, grace_seconds: int, now: int) -> tuple[StoredApiKey, str]:
+    """Replace a key; return it, and the new key for the client.  The old one is valid for some seconds more."""
+    number, key, secret = await _begin(db), await _active(db, name), new_key()
+    digests = [key_digest(secret), key.key[0].get_secret_value()]
+    changed = StoredApiKey.model_validate({**key.body(), "key": digests, "former_until": now + grace_seconds})
+    await _save(db, changed, number)
+    return changed, secret
+
+
+async def revoke(db: AsyncConnection, name: str, now: int) -> StoredApiKey:
+    """End the validity of a key for good.  Raises NotFound."""
+    number, key = await _begin(db), await _active(db, name)
+    changed = StoredApiKey.model_validate({**key.body(), "revoked_at": now})
+    await _save(db, changed, number)
+    return changed
+
+
+async def _begin(db: AsyncConnection) -> int:
+    """Let changes take turns, and return the number of this one."""
+    if db.dialect.name == "postgresql":
+        await db.execute(_LOCK)
+    return await version(db) + 1
+
+
+async def _active(db: AsyncConnection, name: str) -> StoredApiKey:
+    body = await db.scalar(_FIND, {"this": name})
+    if body is None:
+        raise NotFound(f"The store has no key of the name '{name}'.", code="key_not_found")
+    key = parse(body)
+    if key.revoked_at is not None:
+        raise BadRequest(f"Key '{name}' is revoked. Add a key of another name.", code="key_revoked")
+    return key
+
+
+async def _save(db: AsyncConnection, key: StoredApiKey, number: int) -> None:
+    await db.execute(_CHANGE, {"this": key.name, "version": number, "body": encode(key.body())})
+    await notify(db, CHANNEL, [str(number)])
+
+
+def _validated(known: Mapping[str, Any], fields: Mapping[str, Any], now: int) -> StoredApiKey:
+    """Return a key with changed fields.  Raises BadRequest."""
+    if strange := [name for name in fields if name not in SETTABLE]:
+        raise BadRequest(
+            f"'{strange[0]}' is no field of a key. Fields: {', '.join(SETTABLE)}.",
+            code="unknown_parameter",
+            param=strange[0],
+        )
+    try:
+        key = StoredApiKey.model_validate({**known, **fields})
+    except ValidationError as error:
+        field, fault = key_fault(error)
+        raise BadRequest(f"{field}: {fault}.", code="invalid_value", param=field) from None
+    if "expires_at" in fields and key.expires_at is not None and key.expires_at <= now:
+        raise BadRequest("'expires_at' is in the past.", code="invalid_value", param="expires_at")
+    return key

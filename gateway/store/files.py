@@ -1,0 +1,69 @@
+"""Files of tenants: their rows.  `blobs` has the rows of their bytes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, insert, or_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store.records import FileFilter, StoredFile
+from gateway.store.tables import files
+
+_AGE = (files.c.created_at, files.c.id)
+
+
+async def save(db: AsyncConnection, tenant: str, file: StoredFile) -> None:
+    """Store a new file; the caller gives it its blobs in the same transaction."""
+    values = {
+        "id": file.id,
+        "tenant": tenant,
+        "created_at": file.created_at,
+        "expires_at": file.expires_at,
+        "purpose": file.purpose,
+        "bytes": file.bytes,
+        "name": file.filename.encode(),
+    }
+    await db.execute(insert(files), values)
+
+
+async def find(db: AsyncConnection, tenant: str, id: str, now: int) -> StoredFile | None:
+    """Return the file of a tenant; None if it has expired."""
+    row = (await db.execute(select(files).where(files.c.id == id, *_visible(tenant, FileFilter(now))))).one_or_none()
+    return _file(row) if row else None
+
+
+async def page(
+    db: AsyncConnection,
+    tenant: str,
+    wanted: FileFilter,
+    limit: int,
+    *,
+    newest_first: bool = False,
+    behind: StoredFile | None = None,
+) -> list[StoredFile]:
+    """Return a page of matching files, ordered by creation time.
+
+    behind: the last file of the page before.
+    """
+    query = select(files).where(*_visible(tenant, wanted))
+    if behind:
+        here, last = tuple_(*_AGE), tuple_(behind.created_at, behind.id)
+        query = query.where(here < last if newest_first else here > last)
+    order = [column.desc() for column in _AGE] if newest_first else _AGE
+    return [*map(_file, await db.execute(query.order_by(*order).limit(limit)))]
+
+
+async def remove(db: AsyncConnection, id: str) -> None:
+    """Delete a file and its blobs."""
+    await db.execute(delete(files).where(files.c.id == id))
+
+
+def _visible(tenant: str, wanted: FileFilter) -> Iterator[ColumnElement[bool]]:
+    yield files.c.tenant == tenant
+    yield or_(files.c.expires_at.is_(None), files.c.expires_at > wanted.now)
+    if wanted.purpose is not None:
+        yield files.c.purpose == wanted.purpose
+
+
+def _file(row: Any) -> StoredFile:  # noqa: ANN401 - of `files`
+    return StoredFile(row.id, row.created_at, row.expires_at, row.purpose, row.bytes, row.name.decode())

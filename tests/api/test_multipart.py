@@ -1,0 +1,65 @@
+"""Test the search for the model in a multipart body, in pieces of all sizes."""
+
+import pytest
+
+from gateway.api.multipart import FieldFinder, boundary_of
+from gateway.errors import BadRequest, UnsupportedMediaType
+
+FILE = b'--XX\r\nContent-Disposition: form-data; name="file"; filename="model"\r\n\r\n\r\n--X\r\n--\r\n'
+EMPTY = b'--XX\r\ncontent-disposition: form-data; name="prompt"\r\n\r\n\r\n'
+MODEL = b'--XX\r\nContent-Type: text/plain\r\ncontent-disposition: form-data; name="model"\r\n\r\nwhisper\r\n'
+BARE = b"--XX\r\nContent-Disposition: form-data; name=model\r\n\r\nwhisper\r\n"
+OTHER = b'--XX\r\nContent-Disposition: form-data; name="my_model"\r\n\r\nno\r\n'
+END = b"--XX--\r\n"
+
+
+def found(body, size):
+    finder = FieldFinder(b"XX", "model")
+    for start in range(0, len(body), size):
+        finder.feed(body[start : start + size])
+    return finder
+
+
+@pytest.mark.parametrize("parts", [(MODEL,), (FILE, MODEL), (MODEL, FILE), (OTHER, EMPTY, BARE, FILE), (EMPTY, MODEL)])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 5000])
+def test_multipart_field_is_found_with_its_place(parts, size):
+    body = b"".join((*parts, FILE, b"x" * 3000, END))
+    finder = found(body, size)
+    assert (finder.value, body[finder.begin : finder.end]) == (b"whisper", b"whisper")
+
+
+@pytest.mark.parametrize("size", [1, 5000])
+@pytest.mark.parametrize("body", [END, FILE + OTHER + END])
+def test_multipart_body_without_the_field_ends(body, size):
+    finder = found(body, size)
+    assert finder.ended and finder.value is None
+
+
+@pytest.mark.parametrize("size", [100, 50_000])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (MODEL.replace(b"whisper", b"w" * 2000) + END, "Invalid 'model': longer than 1024 bytes."),
+        (MODEL.replace(b"whisper", b"w" * 2000), "Invalid 'model': longer than 1024 bytes."),
+        (b"--XX\r\nx: " + b"x" * 20_000, "The headers of a part are longer than 16384 bytes."),
+    ],
+)
+def test_multipart_field_or_headers_that_are_too_long_are_refused(body, said, size):
+    with pytest.raises(BadRequest, match=said):
+        found(body, size)
+
+
+def test_multipart_file_is_not_kept_by_the_search():
+    finder = found(FILE + b"x" * 100_000, 1000)
+    assert len(finder._buffer) < 10 and finder.value is None
+
+
+def test_multipart_boundary_is_read_from_the_content_type():
+    assert boundary_of("multipart/form-data; boundary=XX") == b"XX"
+    assert boundary_of('multipart/form-data; charset=utf-8; boundary="X X"') == b"X X"
+
+
+@pytest.mark.parametrize("type", ["application/json", "multipart/form-data", "", "multipart/mixed; boundary=x"])
+def test_multipart_boundary_is_required(type):
+    with pytest.raises(UnsupportedMediaType, match="Send multipart/form-data with a boundary"):
+        boundary_of(type)

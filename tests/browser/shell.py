@@ -1,0 +1,107 @@
+"""What all pages share: the theme, copying, accessibility and a layout that does not move."""
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+
+from browser.chromium import DESKTOP, PHONE, chromium, page_of
+from browser.overview import KEYS, MORE, ON, busy, url_of
+from support.app import listening
+from support.upstream import HELLO
+
+PAGES = ["/", "/inspector", "/playground", "/docs"]
+# All that moves after the first paint, in layout-shift units.
+SHIFTS = """window.shifts = [];
+new PerformanceObserver((list) => window.shifts.push(...list.getEntries().map((one) => one.value)))
+    .observe({ type: "layout-shift", buffered: true });"""
+TARGETS = {"rules": {"target-size": {"enabled": True}}}
+
+
+async def faults(page):
+    """Return what axe-core finds: rules with the elements that break them."""
+    found = await Axe().run(page, options=TARGETS)
+    return {one["id"]: [node["html"] for node in one["nodes"]] for one in found.response["violations"]}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_has_no_fault_of_accessibility_and_stands_still(path, size, scheme):
+    async with chromium() as browser, listening(HELLO, HELLO, HELLO, **MORE, **ON) as site:
+        await busy(site)
+        async with page_of(browser, size, color_scheme=scheme, has_touch=size is PHONE) as page:
+            await page.add_init_script(SHIFTS)
+            await page.goto(url_of(site) + path)
+            await page.wait_for_load_state("networkidle")
+            assert await faults(page) == {}
+            assert await page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+            assert round(sum(await page.evaluate("window.shifts")), 3) == 0
+            assert await page.locator("nav [aria-current=page]").get_attribute("href") == path
+            assert page.complaints == []
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+async def test_the_first_run_page_has_no_fault_of_accessibility_and_stands_still(size):
+    async with chromium() as browser, listening(HELLO) as site, page_of(browser, size) as page:
+        await page.add_init_script(SHIFTS)
+        await page.goto(url_of(site))
+        await page.get_by_text("as of").wait_for()
+        assert await faults(page) == {}
+        assert await page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        assert round(sum(await page.evaluate("window.shifts")), 3) == 0
+
+
+async def test_the_first_run_page_has_texts_to_copy_and_becomes_the_overview():
+    more = {"other": {"backends": ["up"]}}
+    async with chromium() as browser, listening(HELLO, more_models=more) as site, page_of(browser) as page:
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await page.goto(url_of(site))
+        await page.get_by_role("tab", name="curl").focus()
+        for name in ("Python", "Codex"):
+            await page.keyboard.press("ArrowRight")
+            assert await page.get_by_role("tab", name=name).get_attribute("aria-selected") == "true"
+        await page.get_by_label("Model").select_option("other")
+        shown = page.get_by_role("tabpanel", name="Codex")
+        await shown.get_by_text('model = "other"').wait_for()
+        await shown.get_by_role("button", name="Copy").first.click()
+        await page.locator("#toast", has_text="Copied.").wait_for()
+        assert 'model = "other"' in await page.evaluate("navigator.clipboard.readText()")
+        await page.reload()
+        await shown.get_by_text('model = "other"').wait_for()
+        await site.chat()
+        await page.get_by_role("heading", name="Overview").wait_for()
+        assert page.complaints == []
+
+
+async def test_the_key_prompt_has_no_fault_of_accessibility():
+    async with chromium() as browser, listening(HELLO, auth={"keys": KEYS}, **ON) as site, page_of(browser) as page:
+        for path in ("/", "/inspector"):
+            await page.goto(url_of(site) + path)
+            await page.locator("#key").wait_for()
+            assert await faults(page) == {}
+
+
+async def test_the_theme_is_chosen_and_kept():
+    async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser, color_scheme="light") as page:
+        await page.goto(url_of(site))
+        ground = "getComputedStyle(document.body).backgroundColor"
+        light = await page.evaluate(ground)
+        for name in ("Theme: auto. Switch to light.", "Theme: light. Switch to dark."):
+            await page.get_by_role("button", name=name).click()
+        dark = await page.evaluate(ground)
+        assert dark != light
+        await page.goto(f"{url_of(site)}/inspector")
+        assert await page.evaluate(ground) == dark
+        await page.get_by_role("button", name="Theme: dark. Switch to auto.").click()
+        assert await page.evaluate(ground) == light
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_styles_scripts_and_icons_of_a_page_are_small(path):
+    async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser) as page:
+        await page.goto(url_of(site) + path)
+        await page.wait_for_load_state("networkidle")
+        loaded = await page.evaluate(
+            "performance.getEntriesByType('resource').map((one) => [one.name, one.decodedBodySize])"
+        )
+        sizes = [size for address, size in loaded if "/assets/" in address]
+        assert 0 < sum(sizes) <= 64_000

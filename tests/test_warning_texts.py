@@ -1,0 +1,46 @@
+"""Test that warnings are described in words: each code, frequent subjects, and entries that are not known."""
+
+from typing import get_args
+
+import pytest
+
+from gateway.warning_texts import CODES, ENTRIES, WarningDetail, code_title, describe
+from gateway.warnings import WarningCode
+
+
+def test_warning_texts_describe_each_code():
+    assert [*CODES] == [*get_args(WarningCode)]
+    assert {entry.partition(":")[0] for entry in ENTRIES} <= {*CODES}
+    for code, text in CODES.items():
+        assert text.title.count("{}") == 1 and text.severity in ("warn", "info")
+        assert text.meaning.endswith(".") and text.action.endswith(".")
+        assert "{" not in code_title(code)
+
+
+@pytest.mark.parametrize(
+    ("entry", "title", "severity"),
+    [
+        ("dropped:tools.strict", "tools.strict left out", "warn"),
+        ("unread:tool_calls=pythonic", "tool call not read", "warn"),
+        ("repaired:tool_calls.function.arguments", "arguments repaired", "warn"),
+        ("repaired:connection", "connection opened again", "info"),
+        ("estimated:usage.reasoning_tokens", "reasoning tokens estimated", "info"),
+        ("forwarded:+40", "40 more passed on", "info"),
+        ("dropped:{0.x}", "{0.x} left out", "warn"),
+    ],
+)
+def test_warning_is_described_in_words(entry, title, severity):
+    found = describe(entry)
+    assert (found.entry, found.title, found.severity) == (entry, title, severity)
+    assert found.link == f"/docs/warnings#{found.code}" and entry.startswith(f"{found.code}:")
+
+
+def test_warning_of_an_unknown_code_is_described_by_itself():
+    assert describe("moved:stop") == WarningDetail(
+        "moved:stop", "moved", "moved:stop", "warn", "This version of the gateway does not know the code.", "",
+        "/docs/warnings",
+    )  # fmt: skip
+
+
+def test_warning_title_of_a_code_names_no_subject():
+    assert code_title("dropped") == "Parts left out"

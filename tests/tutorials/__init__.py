@@ -1,0 +1,1 @@
+"""The tutorials as a reader follows them: in an empty clone, with the real programs.  `make tutorials`."""
