@@ -11,3 +11,7 @@ find . -depth \( -type d -name tests -o -type d -name sboms -o -name 'mypy*' -o 
 # The image is read-only, so Python compiles all modules here, without docstrings.
 python3 -m compileall -q -b -o 2 .
 find . -name '*.py' -delete
+# The list of all packages that are left.
+printf '#!/bin/sh\nPYTHONPATH=%s exec python3 -S "$@"\n' "$PWD" >/python
+chmod +x /python
+PYTHONPATH=/sbom python3 -m cyclonedx_py environment --output-reproducible --output-file sbom.cdx.json /python

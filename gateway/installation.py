@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.config import Config
 
-IMAGE = "docker build --target all --tag gateway:all ."
+IMAGE = "docker build --tag gateway ."
 
 
 def install_command(*arguments: str, image: str = IMAGE) -> str:

@@ -12,7 +12,7 @@ import pytest
 from compose_spec import PyCompose
 from packaging.requirements import Requirement
 
-from gateway import installation
+from gateway import __version__, installation
 from gateway.cli import main
 from gateway.cli.healthcheck import HERE
 from gateway.config import build_config, read_document
@@ -62,15 +62,23 @@ def test_container_image_copies_exactly_the_files_not_ignored():
     assert kept == copied and all((ROOT / path).exists() for path in kept)
 
 
-def test_container_image_has_a_target_with_all_extras_and_is_without_them_by_default():
+def test_container_image_has_all_extras_and_a_slim_target_without_them():
     built = stages()
-    assert [*built][-2:] == ["all", ""]
-    for name, folder in ("all", "build-all"), ("", "build"):
+    assert [*built][-2:] == ["slim", ""]
+    for name, folder, lock in ("slim", "build-slim", "requirements.lock"), ("", "build", "requirements-all.lock"):
         assert built[name] == [
             ("FROM", f"runtime AS {name}".removesuffix(" AS ")),
             ("COPY", f"--from={folder} /app/lib /app/lib"),
         ]
-    assert installation.IMAGE.startswith("docker build --target all ")
+        assert ("RUN", f"sh /install_packages.sh /{lock}") in built[folder]
+    assert "--target" not in installation.IMAGE and installation.IMAGE.startswith("docker build ")
+
+
+def test_container_image_labels_have_the_version_and_the_description_of_the_project():
+    labels = dict(re.findall(r'image\.(\w+)=("[^"]+"|\S+)', dict(stages()["runtime"])["LABEL"]))
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    assert labels["version"] == __version__
+    assert labels["title"] == project["name"] and project["description"].startswith(labels["description"].strip('"'))
 
 
 @pytest.mark.parametrize(
