@@ -1,23 +1,12 @@
 """Test that migrations only add, so that the previous release can use a newer database."""
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
 from gateway.store import Database, migrations
 from gateway.store.tables import metadata
 
-
-def config_of(connection=None):
-    config = Config()
-    config.set_main_option("script_location", migrations.__path__[0])
-    config.attributes["connection"] = connection
-    return config
-
-
-STEPS = [step.revision for step in ScriptDirectory.from_config(config_of()).walk_revisions()][::-1]
+STEPS = [step.revision for step in migrations.revisions().walk_revisions()][::-1]
 
 
 def described(connection):
@@ -51,7 +40,7 @@ def goes_on(old, new):
 def changed(*statements):
     """Return the present schema before and after these statements."""
     with create_engine("sqlite://").connect() as connection:
-        command.upgrade(config_of(connection), "head")
+        migrations.upgrade(connection)
         before = described(connection)
         for statement in statements:
             connection.execute(text(statement))
@@ -62,7 +51,7 @@ def test_migration_steps_only_add():
     with create_engine("sqlite://").connect() as connection:
         before = described(connection)
         for step in STEPS:
-            command.upgrade(config_of(connection), step)
+            migrations.upgrade(connection, step)
             after = described(connection)
             assert goes_on(before, after), step
             before = after

@@ -5,8 +5,6 @@ import itertools
 from contextlib import asynccontextmanager
 
 import pytest
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import func, select, text
 
 from gateway.store import Database, conversations, event_logs, item_lists, jobs, migrations, responses
@@ -455,10 +453,7 @@ async def test_store_exists_once_something_is_stored(store_url):
 
 def as_it_was(connection):
     """Create the schema of the first release."""
-    config = Config()
-    config.set_main_option("script_location", str(migrations.Path(migrations.__file__).parent))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "0001")
+    migrations.upgrade(connection, "0001")
 
 
 async def test_migration_upgrades_a_database_of_the_first_release(store_url):
