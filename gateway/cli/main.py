@@ -8,14 +8,13 @@ import gc
 import os
 import secrets
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gateway import __version__
-from gateway.cli import keys, usage
+from gateway.cli import completion, keys, usage
 from gateway.cli.errors import exit_on_bad_input, exit_on_error
 from gateway.cli.options import (
     LOCAL_FILE,
@@ -57,21 +56,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-_COMPLETE = "_GATEWAY_COMPLETE"  # set by the script of a shell
-
 
 def main() -> None:
     """Run the command line, or complete it for a script of `gateway completion`."""
-    if _COMPLETE in os.environ:
-        _register_shells()
+    completion.register_shells_if_completing()
     app(prog_name="gateway")
-
-
-def _register_shells() -> None:
-    """Register the shells that typer completes for, as it does for an app with its own options for that."""
-    from typer.completion import get_completion_inspect_parameters
-
-    get_completion_inspect_parameters()
 
 
 def _version(wanted: bool) -> None:
@@ -388,27 +377,4 @@ def key(
 
 app.add_typer(keys.app, name="keys")
 app.command(name="usage")(usage.print_usage)
-
-
-class Shell(StrEnum):
-    """A shell with completion."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-@app.command()
-def completion(shell: Annotated[Shell, typer.Argument(help="Shell that reads the script.")]) -> None:
-    """Print the script that completes the words of `gateway` in a shell.
-
-    bash: add `source <(gateway completion bash)` to ~/.bashrc.
-
-    zsh: add `source <(gateway completion zsh)` to ~/.zshrc, after compinit.
-
-    fish: `gateway completion fish > ~/.config/fish/completions/gateway.fish`.
-    """
-    from typer.completion import shell_complete
-
-    _register_shells()
-    shell_complete(typer.main.get_command(app), {}, "gateway", _COMPLETE, f"source_{shell}")
+app.command(name="completion")(completion.print_completion)
