@@ -14,7 +14,8 @@ from typing import Any
 
 from gateway.formats.argument_types import ANY, argument_types, begun, escape_json_string, to_json
 from gateway.formats.markers import Markers
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
+from gateway.formats.text_buffer import Malformed
 
 MARKS = ('<|"|>', "<escape>")  # marks around a string without escapes
 QUOTES = ('"""', "'''", '"', "'")

@@ -26,8 +26,9 @@ from gateway.formats.grammars import bare_json, fenced_json
 from gateway.formats.grammars.json_calls import FENCE
 from gateway.formats.markers import ENDS, EndTokens, Markers
 from gateway.formats.parser import CallInReasoning, CallParser, Format, ParseContext, ParserOutput, recover_call
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
 from gateway.formats.reasoning_calls import HeldOutput
+from gateway.formats.text_buffer import Malformed
 
 _BLANKS = re.compile(r"[ \t]*")
 _INFO = re.compile(r"\w*")

@@ -5,8 +5,9 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
 from gateway.formats.schema_types import Shape, of_tool
+from gateway.formats.text_buffer import Malformed
 from gateway.formats.tool_names import resolve
 
 CallInReasoning = Literal["end", "text", "last"]

@@ -11,8 +11,9 @@ from types import MappingProxyType
 
 from gateway.formats import lenient_json
 from gateway.formats.argument_types import ANY, STRING, escape_json_string
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
 from gateway.formats.string_ends import PREFIXES, Tail
+from gateway.formats.text_buffer import Malformed
 
 _DEPTH = 100  # levels of nested values
 _BARE = re.compile(r"""[^,:={}\[\]()"'<>\n]*""")

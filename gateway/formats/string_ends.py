@@ -11,7 +11,8 @@ import re
 
 from gateway.formats import lenient_json
 from gateway.formats.markers import Markers
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
+from gateway.formats.text_buffer import Malformed
 
 PREFIXES = {"r", "f", "b", "u", "rb", "br", "rf", "fr"}  # string prefixes in lower case
 _SPACE, _WORD, _SIGNS = re.compile(r"\s*"), re.compile(r"\w*"), re.compile(r"[-+*/%@&|^<>=!~]*")

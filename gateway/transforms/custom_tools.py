@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from gateway.events import Event, ToolArgsDelta, ToolCallEnd, ToolCallStart, ToolInputDelta
 from gateway.formats.parser import FormatParser
-from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.reader import ReadStep, TextReader
+from gateway.formats.text_buffer import Malformed
 from gateway.request import Request, Tool
 from gateway.transforms import past_tool_calls
 from gateway.warnings import Warnings

@@ -6,7 +6,8 @@ import pytest
 
 from gateway.formats import lenient_json
 from gateway.formats.parser import FormatParser
-from gateway.formats.reader import Malformed, TextReader
+from gateway.formats.reader import TextReader
+from gateway.formats.text_buffer import Malformed
 
 DEPTH = 100
 

@@ -8,8 +8,9 @@ from gateway.formats.grammars.tagged import TaggedCall
 from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import CITATIONS, THINK, Markup
 from gateway.formats.parser import ParseContext, ParserOutput, by_next_token
-from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.reader import ReadStep, TextReader
 from gateway.formats.spec import FormatSpec
+from gateway.formats.text_buffer import Malformed
 
 # Fine-tunes of a family may use the tags of its next generation.
 _TOOL_CALL = Markup(

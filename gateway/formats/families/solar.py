@@ -7,8 +7,9 @@ from gateway.formats.grammars.json_calls import read_arguments
 from gateway.formats.grammars.tagged import TaggedCall
 from gateway.formats.markup import Markup
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
-from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.reader import ReadStep, TextReader
 from gateway.formats.spec import FormatSpec
+from gateway.formats.text_buffer import Malformed
 
 _BEGIN, _NAME, _ARGS, _END = (f"<|tool_call:{part}|>" for part in ("begin", "name", "args", "end"))
 _ID = re.compile(r"[\w.:-]*")

@@ -8,8 +8,9 @@ from gateway.formats.grammars.channels import code
 from gateway.formats.markers import END_TOKENS, EndTokens, Markers
 from gateway.formats.markup import CITATIONS, THINK, Markup
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
-from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.reader import ReadStep, TextReader
 from gateway.formats.spec import FormatSpec
+from gateway.formats.text_buffer import Malformed
 
 _COHERE = Markup(
     thoughts={"<|START_THINKING|>": ("<|END_THINKING|>",)},

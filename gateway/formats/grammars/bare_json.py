@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from gateway.formats.grammars.json_calls import FENCE, JsonCall, several
 from gateway.formats.parser import CallParser, ParseContext, ParserOutput, start_call
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
+from gateway.formats.text_buffer import Malformed
 
 # Members of a schema, with the beginnings of their values.
 _SCHEMA = {"type": '"object"', "properties": "{", "required": "[", "$schema": '"http', "$defs": "{"}

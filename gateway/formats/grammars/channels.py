@@ -24,7 +24,8 @@ from gateway.formats.grammars.tagged import TaggedCall
 from gateway.formats.markers import ENDS, Markers
 from gateway.formats.markup import Markup
 from gateway.formats.parser import ParseContext, ParserOutput, start_call, try_call
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
+from gateway.formats.text_buffer import Malformed
 
 _NAME, _MORE = re.compile(r"[\w.:/-]*"), re.compile(r">*")
 _CODE = ("python", "code_interpreter")  # tools that the model knows without a definition

@@ -5,7 +5,8 @@ import re
 from gateway.formats.grammars.bare_json import named
 from gateway.formats.grammars.json_calls import FENCE
 from gateway.formats.parser import ParseContext, ParserOutput
-from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.reader import ReadStep, TextReader
+from gateway.formats.text_buffer import Malformed
 
 _LANGUAGE = re.compile(r"\w*")
 _LANGUAGES = {"", "json", "JSON", "tool_call", "tool_calls"}

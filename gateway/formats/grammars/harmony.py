@@ -14,7 +14,8 @@ from gateway.formats.grammars.channels import CHANNEL, START, ChannelFormat, cod
 from gateway.formats.grammars.json_calls import read_arguments
 from gateway.formats.markers import Markers
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
+from gateway.formats.text_buffer import Malformed
 
 _CHANNELS, _TO = ("analysis", "commentary", "final"), " to="
 _HEADERS = tuple(f"assistant{word}" for word in (*_CHANNELS, _TO))

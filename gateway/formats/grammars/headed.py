@@ -15,7 +15,8 @@ from msgspec import Struct
 from gateway.formats.grammars.json_calls import read_arguments, surplus
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
 from gateway.formats.plain_text import PassThrough
-from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.reader import ReadStep, TextReader
+from gateway.formats.text_buffer import Malformed
 
 _FENCE, _KIND = "```", re.compile(r"\w*")
 _FIRST = ("{", '"', "'", "null", "None")  # beginnings of arguments

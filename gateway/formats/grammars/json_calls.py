@@ -14,11 +14,13 @@ import re
 from collections.abc import Collection
 
 from gateway.formats import lenient_json
-from gateway.formats.arguments import encoded, fitted, whole
+from gateway.formats.argument_values import fitted
+from gateway.formats.arguments import encoded, whole
 from gateway.formats.parser import ParseContext, ParserOutput, emit_as_text, start_call
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
 from gateway.formats.schema_types import ANYTHING, Shape
 from gateway.formats.string_ends import Nesting
+from gateway.formats.text_buffer import Malformed
 
 _NAME = {"name", "tool_name", "function"}
 _ID = {"id", "tool_call_id"}

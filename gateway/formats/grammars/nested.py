@@ -28,7 +28,8 @@ from gateway.formats.argument_types import (
 from gateway.formats.grammars.tag_parameters import Parameters
 from gateway.formats.markers import Markers
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
+from gateway.formats.text_buffer import Malformed
 
 _SPACE, _INSIDE_TAG = re.compile(r"\s*"), re.compile(r"[^<>\n]*")
 _ITEM, _TEXT = "item", "$text"

@@ -20,8 +20,9 @@ from gateway.formats import python_literals
 from gateway.formats.argument_types import ANY, argument_types, escape_json_string
 from gateway.formats.grammars import json_calls
 from gateway.formats.parser import CallParser, ParseContext, ParserOutput, emit_as_text, start_call
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
 from gateway.formats.string_ends import Nesting
+from gateway.formats.text_buffer import Malformed
 
 _FENCE = "```"
 _KEY, _SPACE = re.compile(r"\w*"), re.compile(r"\s*")

@@ -29,14 +29,15 @@ from gateway.formats.argument_types import (
     to_json,
     type_named,
 )
-from gateway.formats.arguments import from_text
+from gateway.formats.argument_values import from_text
 from gateway.formats.grammars.json_calls import read_arguments, surplus
 from gateway.formats.grammars.tag_parameters import Parameters
 from gateway.formats.markers import Markers
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
 from gateway.formats.plain_text import PassThrough
-from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
+from gateway.formats.reader import ReadStep, TextReader, TextSink
 from gateway.formats.schema_types import of_tool
+from gateway.formats.text_buffer import Malformed
 
 _KEYS = {"": re.compile(r"""[^<>"'\n]*"""), '"': re.compile(r'[^"<>\n]*'), "'": re.compile(r"[^'<>\n]*")}
 _ASSIGNED = re.compile(r"""[^<>"'\n=]*""")

@@ -13,10 +13,11 @@ from gateway.formats.lenient_json import MARKS
 from gateway.formats.markers import END_TOKENS
 from gateway.formats.parser import CallParser, ParseContext, ParserOutput, start_call
 from gateway.formats.plain_text import PassThrough
-from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.reader import ReadStep, TextReader
 from gateway.formats.response_template.node import TemplateNode
 from gateway.formats.response_template.pattern import PatternPart, PatternPiece, PatternTexts
 from gateway.formats.schema_types import Shape
+from gateway.formats.text_buffer import Malformed
 
 _GAP = 256  # most characters to skip for an unnamed part
 _JSON_ARGS = ("unquoted_keys", "string_delims", "allow_non_json", "strip")
