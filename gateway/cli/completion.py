@@ -1,5 +1,5 @@
 """`gateway completion`: complete the words of the command line in a shell."""
-# ruff: noqa: PLC0415 - typer's completion takes time to import
+# ruff: noqa: PLC0415 - completion and clients take time to import
 
 import os
 from enum import StrEnum
@@ -46,3 +46,10 @@ def print_completion(
 
     _register_shells()
     shell_complete(context.find_root().command, {}, "gateway", _COMPLETE, f"source_{shell}")
+
+
+def clients_beginning(incomplete: str) -> list[str]:
+    """Return the clients of `gateway launch` whose names begin so."""
+    from gateway.launch import CLIENTS
+
+    return [name for name in CLIENTS if name.startswith(incomplete)]

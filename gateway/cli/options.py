@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.completion import clients_beginning
+
 LOCAL_FILE = Path("gateway.yaml")
 
 
@@ -71,7 +73,12 @@ AsJsonLines = Annotated[
 
 # launch
 
-ClientName = Annotated[str | None, typer.Argument(metavar="CLIENT", help="The client; without it, list all clients.")]
+ClientName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="CLIENT", help="The client; without it, list all clients.", autocompletion=clients_beginning
+    ),
+]
 ClientArguments = Annotated[
     list[str] | None, typer.Argument(metavar="-- ARGUMENT", help="Arguments for the client, with --exec.")
 ]

@@ -31,7 +31,12 @@ def test_completion_command_names_the_shells_that_it_knows():
 
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [("ch", ["check"]), ("serve --de", ["--demo"]), ("completion ", ["bash", "zsh", "fish"])],
+    [
+        ("ch", ["check"]),
+        ("serve --de", ["--demo"]),
+        ("completion ", ["bash", "zsh", "fish"]),
+        ("launch co", ["codex", "continue"]),
+    ],
 )
 def test_completion_completes_commands_options_and_values(words, completed, monkeypatch, capsys):
     monkeypatch.setenv("_GATEWAY_COMPLETE", "complete_bash")
