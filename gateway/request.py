@@ -58,11 +58,21 @@ def _characters(message: Message) -> int:
     content = message.get("content")
     size = len(content) if type(content) is str else 0
     if type(content) is list:
-        size = sum(len(text) for part in content for text in part.values() if type(text) is str)
+        size = sum(map(_part_characters, content))
     if "tool_calls" in message:
         items = [inner for call in message["tool_calls"] or () for inner in call.values() if type(inner) is dict]
         size += sum(len(text) for inner in items for text in inner.values() if type(text) is str)
     return size
+
+
+def _part_characters(part: Mapping[str, Any]) -> int:
+    """Return the number of characters in a part's texts, an image's data included."""
+    return sum(
+        len(text)
+        for value in part.values()
+        for text in (value.values() if type(value) is dict else (value,))
+        if type(text) is str
+    )
 
 
 def insert_after_system(messages: Sequence[Message], message: Message) -> tuple[Message, ...]:

@@ -22,6 +22,8 @@ from gateway.config.types import (
 class FetchSettings(SettingsSection):
     """Limits for URLs in requests.  max_bytes, seconds: for all URLs of a request together.
 
+    max_bytes also limits the stored files of a request.
+
     ports: allowed ports of public addresses.
     networks: further allowed networks, such as private ones, at any port.
     """

@@ -19,6 +19,7 @@ from gateway.server import routes
 from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.expiry import expire_forever
 from gateway.server.conversations.past_cache import PastCache
+from gateway.server.fetch.stored_files import StoredFileReader
 from gateway.server.handler import GatewayApp, ModelEndpoint, ModelRequestHandler
 from gateway.server.http.request_reader import counts_of
 from gateway.server.http.uvicorn_protocol import STOPPING
@@ -98,7 +99,15 @@ async def _living(
     limits = RateLimiter(config, store)
     joined = partial(concurrency.acquire, config.limits.concurrent or inf)
     tool_registry = ToolRegistry(config.tools)
-    reader = RequestParser(store, state.keyring, config, tool_registry, counts_of(config), PastCache())
+    reader = RequestParser(
+        store,
+        state.keyring,
+        config,
+        tool_registry,
+        counts_of(config),
+        PastCache(),
+        StoredFileReader(store, config, concurrency.buffers),
+    )
     handler = ModelRequestHandler(reader, directory, limits, joined, telemetry, state.authenticator.key_named)
     state.store, state.files, state.directory, state.limits = store, FileStore(store), directory, limits
     state.handler, state.tool_registry = handler, tool_registry

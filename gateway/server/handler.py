@@ -102,6 +102,7 @@ class ModelRequestHandler:
                 record.model = targets.served.model
                 estimate = partial(estimate_tokens, request.request) if responder is Responder else int
                 send = await self._limit(request, targets, incoming, estimate, held, send)
+                await self._read_files(request, incoming.tenant, held)
                 if isinstance(request, ResponsesRequest) and request.can_outlive_client:
                     job = await self._start_job(request, targets, incoming, held)
                     if job:
@@ -110,6 +111,12 @@ class ModelRequestHandler:
             except GatewayError as error:
                 error.problem = request.localize_problem(error.problem)
                 raise
+
+    async def _read_files(self, request: ModelRequest, tenant: str, held: Held) -> None:
+        """Put the stored files that a request names into its messages.  Raise BadRequest for too much content."""
+        if not request.request.is_text_only:
+            read = self._parser.files.inline
+            request.request = await read(request.request, tenant, request.ledger, lambda: held.stack)
 
     async def _route(self, request: ModelRequest, key: ApiKey | None, *, faithful: bool = False) -> RetryPolicy:
         """Return the targets of a request.  Raise NotFound, or PermissionDenied for a model that the key excludes.
@@ -157,7 +164,9 @@ class ModelRequestHandler:
         """Return the request of a job that is repeated, and its targets; raise as `handle` does."""
         stored = StoredContext(self.store, job.tenant, self._parser.pasts)
         key = await self._key_named(job.tenant)
-        request = await self._parser.response_in_context(stored, job.request, Held(held), identity)
+        resources = Held(held)
+        request = await self._parser.response_in_context(stored, job.request, resources, identity)
+        await self._read_files(request, job.tenant, resources)
         return request, await self._route(request, key)
 
 

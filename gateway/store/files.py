@@ -1,11 +1,12 @@
 """Files of tenants: their rows.  `blobs` has the rows of their bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, insert, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.store.engines import chunked
 from gateway.store.records import FileFilter, StoredFile
 from gateway.store.tables import files
 
@@ -28,8 +29,17 @@ async def save(db: AsyncConnection, tenant: str, file: StoredFile) -> None:
 
 async def find(db: AsyncConnection, tenant: str, id: str, now: int) -> StoredFile | None:
     """Return the file of a tenant; None if it has expired."""
-    row = (await db.execute(select(files).where(files.c.id == id, *_visible(tenant, FileFilter(now))))).one_or_none()
-    return _file(row) if row else None
+    return (await find_all(db, tenant, [id], now)).get(id)
+
+
+async def find_all(db: AsyncConnection, tenant: str, ids: Collection[str], now: int) -> dict[str, StoredFile]:
+    """Return those files of a tenant that have not expired, by id."""
+    visible = [*_visible(tenant, FileFilter(now))]
+    return {
+        row.id: _file(row)
+        for some in chunked(ids)
+        for row in await db.execute(select(files).where(files.c.id.in_(some), *visible))
+    }
 
 
 async def page(

@@ -1,9 +1,9 @@
 """Convert attached files to text and images to base64.
 
 A part `{"type": "file", "file": {"file_data": …, "filename": …}}`, in any message, becomes a text part `<file
-name="…">…</file>`.  A file with `file_url` instead of `file_data` has to be fetched first.  A part `{"type":
-"image_url", "image_url": {"url": …}}` has a data URL or the URL of the image.  The type of a file or an image follows
-from its first bytes, not from its name.
+name="…">…</file>`.  A stored file has bytes as `file_data`.  A file with `file_url` instead of `file_data` has to be
+fetched first.  A part `{"type": "image_url", "image_url": {"url": …}}` has a data URL or the URL of the image.  The
+type of a file or an image follows from its first bytes, not from its name.
 """
 
 import re
@@ -22,6 +22,7 @@ from gateway.request import Message, Request, are_large
 FileOutcome = Literal["translated", "truncated", "dropped"]
 Pdf = Callable[[bytes], tuple[str, bool]]  # returns the text of a PDF, and True if the text is complete
 
+_SLICE = 3 << 20  # bytes or characters of a file that take some 10 ms; other threads wait meanwhile
 _NOTHING = "[no text could be read from this file]"
 _CUT = "\n[the rest of this file was left out]"
 _MAX_NAME = 255
@@ -59,11 +60,11 @@ class _AttachedFile(Struct, frozen=True):
 
 
 def has_files(request: Request) -> bool:
-    """Return True if a message has a file."""
+    """Return True if a message has a file, or an image that is a stored file."""
     if request.is_text_only:
         return False
     contents = [content for message in request.messages if isinstance(content := message.get("content"), list)]
-    return any([_is_file(part) for content in contents for part in content])
+    return any([_is_file(part) or _is_stored_image(part) for content in contents for part in content])
 
 
 def file_urls(request: Request) -> dict[str, str]:
@@ -107,7 +108,7 @@ def data_uri(content_type: str, data: bytes) -> str:
     """Return the data URI of a fetched file, with the server's media type and charset if it gave them."""
     text = "".join(content_type.split())
     type, charset = _MEDIA_TYPE.match(text), _CHARSET.search(text)
-    return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{b64encode(data).decode()}"
+    return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{_base64(data)}"
 
 
 def text_of_file(content_type: str, data: bytes) -> str:
@@ -171,6 +172,10 @@ def _is_file(part: Any) -> bool:  # noqa: ANN401 - decoded JSON
     return isinstance(part, dict) and part.get("type") == "file"
 
 
+def _is_stored_image(part: Any) -> bool:  # noqa: ANN401 - decoded JSON
+    return isinstance(part, dict) and part.get("type") == "image_url" and "url" not in part["image_url"]
+
+
 def _elsewhere(data: dict[str, Any]) -> str | None:
     """Return the URL of a file that was not sent along."""
     return data.get("file_url") if data.get("file_data") is None else None
@@ -178,13 +183,12 @@ def _elsewhere(data: dict[str, Any]) -> str | None:
 
 def _file(body: dict[str, Any], param: str) -> _AttachedFile:
     encoded = body.get("file_data")
-    if encoded is None and body.get("file_id") is not None:
-        message = "The gateway stores no files. Send the file itself as 'file_data' instead of a 'file_id'."
-        raise BadRequest(message, code="unsupported_value", param=f"{param}.file_id")
     if encoded is None:
         message = f"Missing required parameter: '{param}.file_data'."
         raise BadRequest(message, code="missing_required_parameter", param=f"{param}.file_data")
     name = " ".join(str(body.get("filename") or "file").split())[:_MAX_NAME]
+    if isinstance(encoded, bytes):
+        return _AttachedFile(name, "", "", encoded)
     uri = _DATA_URI.match(encoded)
     type, more = uri.groups() if uri else ("", ";base64")
     data = encoded[uri.end() :] if uri else encoded
@@ -205,7 +209,7 @@ def _plain(file: _AttachedFile) -> str:
             text = file.data.decode(encoding)
         except (ValueError, LookupError):
             continue
-        if text.strip() and not _BINARY.search(text):
+        if text.strip() and not any(_BINARY.search(text, i, i + _SLICE) for i in range(0, len(text), _SLICE)):
             return text
     return ""
 
@@ -265,7 +269,7 @@ def image_type(data: bytes) -> str | None:
 
 def image_data_url(image: bytes) -> str:
     """Return the data URL of an image."""
-    return f"data:{image_type(image)};base64,{b64encode(image).decode()}"
+    return f"data:{image_type(image)};base64,{_base64(image)}"
 
 
 def _images(message: Message) -> Iterator[tuple[int, Part]]:
@@ -277,12 +281,23 @@ def _images(message: Message) -> Iterator[tuple[int, Part]]:
 
 def _check_data(url: str, param: str) -> None:
     head, _, data = url.partition(",")
+    if not (head.lower().endswith(";base64") and _is_base64(data)):
+        raise BadRequest(f"Invalid '{param}': expected an image in base64.", code="invalid_base64_image", param=param)
+
+
+def _is_base64(data: str) -> bool:
+    """Return True for the base64 of some bytes."""
+    starts = range(0, len(data), _SLICE)
+    if not starts or data.find("=", 0, starts[-1]) >= 0:  # only the last slice may have padding
+        return False
     try:
-        if head.lower().endswith(";base64") and b64decode(data, validate=True):
-            return
+        return all([b64decode(data[i : i + _SLICE], validate=True) for i in starts])
     except ValueError:
-        pass
-    raise BadRequest(f"Invalid '{param}': expected an image in base64.", code="invalid_base64_image", param=param)
+        return False
+
+
+def _base64(data: bytes) -> str:
+    return "".join([b64encode(data[i : i + _SLICE]).decode() for i in range(0, len(data), _SLICE)])
 
 
 def _inlined(message: Message, data: Mapping[str, str]) -> Message:

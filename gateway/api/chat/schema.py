@@ -40,7 +40,7 @@ _FILE = object_of({}, {"file_data": string, "file_url": string, "file_id": strin
 
 def _file(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     _FILE(value, param)
-    check_exclusive(value, param, ("file_data", "file_url"))
+    check_exclusive(value, param, ("file_data", "file_url", "file_id"))
 
 
 _ANY_PART = object_of({"type": string})

@@ -124,22 +124,20 @@ def _source(block: Block, param: str, among: Mapping[str, ParamCheck]) -> Block:
     return source
 
 
-def _image(block: Block, param: str, ledger: Warnings) -> list[Part]:
+def _image(block: Block, param: str, _: Warnings) -> list[Part]:
     source = _source(block, param, _IMAGE_SOURCES)
-    if source["type"] == "file":
-        return _missing_file("image", source, ledger)
-    url = source["url"] if source["type"] == "url" else _data_url(source)
-    return [{"type": "image_url", "image_url": {"url": url}}]
+    match source["type"]:
+        case "file":
+            image = {"file_id": source["file_id"]}
+        case "url":
+            image = {"url": source["url"]}
+        case _:
+            image = {"url": _data_url(source)}
+    return [{"type": "image_url", "image_url": image}]
 
 
 def _data_url(source: Block) -> str:
     return f"data:{source['media_type']};base64,{source['data']}"
-
-
-def _missing_file(what: str, source: Block, ledger: Warnings) -> list[Part]:
-    """Tell the model about a file that was uploaded to another service."""
-    ledger.add("dropped", f"{what}.source.file_id")
-    return [text_part(f"[{what} {source['file_id']}: not available]")]
 
 
 def _document(block: Block, param: str, ledger: Warnings) -> list[Part]:
@@ -148,7 +146,7 @@ def _document(block: Block, param: str, ledger: Warnings) -> list[Part]:
     name = {"filename": block["title"]} if block.get("title") else {}
     match source["type"]:
         case "file":
-            return _missing_file("document", source, ledger)
+            return [{"type": "file", "file": {"file_id": source["file_id"], **name}}]
         case "base64":
             return [{"type": "file", "file": {"file_data": _data_url(source), **name}}]
         case "url":

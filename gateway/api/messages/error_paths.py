@@ -29,7 +29,7 @@ def block_path(body: Mapping[str, Any], messages: Sequence[Message], param: str)
 
 
 def _part_value(part: Mapping[str, Any]) -> str:
-    """Return the text, the URL or the data of a part; "" for another one."""
+    """Return the text, the URL, the file id or the data of a part; "" for another one."""
     match part:
         case {"type": "image_url", "image_url": {"url": str(url)}}:
             return _data(url)
@@ -37,6 +37,8 @@ def _part_value(part: Mapping[str, Any]) -> str:
             return _data(data)
         case {"type": "file", "file": {"file_url": str(url)}}:
             return url
+        case {"type": "file", "file": {"file_id": str(id)}} | {"type": "image_url", "image_url": {"file_id": str(id)}}:
+            return id
         case {"type": "text", "text": str(text)}:
             return text
     return ""

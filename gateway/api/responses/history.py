@@ -30,9 +30,10 @@ _FEW = 16  # members: a part with no more of them needs no count
 long = string_of(_LONGEST)
 _url = string_of(20_971_520)
 _ANY_PART = object_of({"type": string})
-_IMAGE = object_of({}, {"detail": one_of("low", "high", "auto", "original")})
+_IMAGE = object_of({}, {"detail": one_of("low", "high", "auto", "original"), "file_id": string})
 _AUDIO = object_of({"input_audio": object_of({"data": string, "format": string})})
-_FILE: Mapping[str, ParamCheck] = {"file_data": string_of(33_554_432), "file_url": _url}
+_FILE: Mapping[str, ParamCheck] = {"file_data": string_of(33_554_432), "file_url": _url, "file_id": string}
+_IMAGE_SOURCES = ("image_url", "file_id")
 Item = dict[str, Any]
 _NO_OUTPUT = "[no output]"
 _UNDECIDED = "This call was not made: the user has not approved it."
@@ -89,9 +90,10 @@ def _text(name: str) -> PartConverter:
 
 
 def _image(part: ContentPart, param: str) -> ContentPart:
-    _refuse(part, param, "file_id", instead="image_url")
+    check_exclusive(part, param, _IMAGE_SOURCES)
     _IMAGE(part, param)
-    image = {"url": _flat(part, param, "image_url")}
+    stored = part.get("file_id") is not None
+    image = {"file_id": part["file_id"]} if stored else {"url": _flat(part, param, "image_url")}
     if detail := part.get("detail"):
         image["detail"] = "high" if detail == "original" else detail
     return {"type": "image_url", "image_url": image}
@@ -107,7 +109,6 @@ def _audio(part: ContentPart, param: str) -> ContentPart:
 
 
 def _file(part: ContentPart, param: str) -> ContentPart:
-    _refuse(part, param, "file_id", instead="file_data")
     check_exclusive(part, param, _FILE)
     where = next((name for name in _FILE if part.get(name) is not None), "file_data")
     object_of({where: _FILE[where]}, {"filename": string})(part, param)
@@ -122,13 +123,6 @@ def _flat(part: ContentPart, param: str, name: str) -> str:
     object_of({name: check})(part, param)
     url: str = part[name]["url"] if nested else part[name]
     return url
-
-
-def _refuse(part: ContentPart, param: str, name: str, instead: str) -> None:
-    """Raise BadRequest for a file id, because the gateway stores no files."""
-    if part.get(name) is not None:
-        message = f"'{param}.{name}' is not supported. Send the content itself as '{instead}'."
-        raise BadRequest(message, code="unsupported_value", param=f"{param}.{name}")
 
 
 # The types of parts that are only a text.

@@ -10,6 +10,7 @@ from gateway.request import Request
 from gateway.server.fetch.fetcher import FetchedContent, Fetcher, FetchKind
 from gateway.server.fetch.pdf_reader import Pdfs
 from gateway.transforms import attachments
+from gateway.transforms.stored_files import file_references, missing_file
 from gateway.warnings import Warnings
 
 FILE = FetchKind("file", accept="*/*", too_large="file_too_large")
@@ -26,9 +27,14 @@ async def inline_request_files(
     tenant: str = "",
     seconds: float = _SECONDS,
 ) -> Request:
-    """Return the request with the text of its files instead of them; raise BadRequest for an invalid file."""
+    """Return the request with the text of its files instead of them.
+
+    Raise BadRequest for an invalid file, and NotFound for a part that still names a stored file.
+    """
     if not attachments.has_files(request):
         return request
+    if missing := file_references(request):
+        raise missing_file(missing[0])
     whole = await _fetched(request, settings, ledger)
     found = await asyncio.to_thread(attachments.pdfs, whole)
     texts = await asyncio.gather(*(pdfs.text(data, tenant, seconds) for data in found))
@@ -67,7 +73,11 @@ async def inline_request_images(
 
     Raises BadRequest if the gateway may not fetch images, or for an image that cannot be used.
     """
-    if kind.fetches or not (wanted := attachments.image_urls(request)):
+    if kind.fetches:
+        return request
+    find = attachments.image_urls
+    wanted = await asyncio.to_thread(find, request) if request.large else find(request)
+    if not wanted:
         return request
     if not settings.fetch:
         message = (

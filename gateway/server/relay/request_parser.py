@@ -12,6 +12,7 @@ from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.past_cache import PastCache
 from gateway.server.conversations.reasoning_memory import NoReasoningMemory, ReasoningMemory
 from gateway.server.conversations.stored_context import Held, ReadOnlyContext, StoredContext
+from gateway.server.fetch.stored_files import StoredFileReader
 from gateway.server.relay.compaction_request import CompactionRequest, parse_compaction_request
 from gateway.server.relay.completion_requests import (
     ChatRequest,
@@ -35,7 +36,7 @@ from gateway.store.database import Database
 class RequestParser(Struct, frozen=True):
     """Parsers of the model endpoints: each takes a body and a tenant.  All raise BadRequest or NotFound.
 
-    held: takes resources that live as long as the response.
+    held: takes resources that live as long as the response; files: reads the stored files that a parsed request names.
     """
 
     store: Database
@@ -44,6 +45,7 @@ class RequestParser(Struct, frozen=True):
     tools: ToolRegistry
     counts: Counts
     pasts: PastCache
+    files: StoredFileReader
 
     def chat_completion(self, raw: bytes, tenant: str, _: Held) -> Awaitable[ChatRequest]:
         """Parse POST /v1/chat/completions."""

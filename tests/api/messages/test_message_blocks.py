@@ -58,10 +58,10 @@ USER = {
         [{"type": "image_url", "image_url": {"url": "http://a/b.png"}}],
         [],
     ),
-    "image in the store of another service": (
-        [{"type": "image", "source": {"type": "file", "file_id": "file_1"}}],
-        "[image file_1: not available]",
-        ["dropped:image.source.file_id"],
+    "stored image": (
+        [{"type": "image", "source": {"type": "file", "file_id": "file-1"}}],
+        [{"type": "image_url", "image_url": {"file_id": "file-1"}}],
+        [],
     ),
     "PDF": (
         [{**document(type="base64", media_type="application/pdf", data="JVBERg=="), "title": "a.pdf"}],
@@ -69,8 +69,8 @@ USER = {
         [],
     ),
     "document by URL": ([document(type="url", url="http://a/b.pdf")], [file(file_url="http://a/b.pdf")], []),
-    "document elsewhere": (
-        [document(type="file", file_id="file_1")], "[document file_1: not available]", ["dropped:document.source.file_id"],
+    "stored document": (
+        [{**document(type="file", file_id="file-1"), "title": "a"}], [file(file_id="file-1", filename="a")], [],
     ),
     "text document": (
         [{**document(type="text", media_type="text/plain", data="said"), "title": 'a "b"', "context": "c"}],

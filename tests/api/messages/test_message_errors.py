@@ -90,6 +90,12 @@ PATHS = {
         "messages[1].content[0]",
     ),
     "file by URL": ([user(document(type="url", url="http://a"))], "messages[0].content[0].file", "messages[0].content[0]"),
+    "stored file": ([user(document(type="file", file_id="f"))], "messages[0].content[0].file.file_id", "messages[0].content[0]"),
+    "stored image": (
+        [user(text("a"), {"type": "image", "source": {"type": "file", "file_id": "f"}})],
+        "messages[0].content[1].image_url.file_id",
+        "messages[0].content[1]",
+    ),
     "text": ([user(text("a"), text("b"))], "messages[0].content[1].text", "messages[0].content[1]"),
     "text that was made": ([user(text("a"), document(type="text", data="b"))], "messages[0].content[1].text", None),
     "message": ([QUESTION], "messages[0].role", None),

@@ -169,7 +169,6 @@ WRONG = {
     "no base64": ({"file_data": "Hello!"}, "file_data", "invalid_value"),
     "half a base64": ({"file_data": "data:text/plain;base64,SGVsb"}, "file_data", "invalid_value"),
     "no ASCII": ({"file_data": "data:;base64,ü"}, "file_data", "invalid_value"),
-    "a stored file": ({"file_id": "file-1"}, "file_id", "unsupported_value"),
     "nothing": ({"filename": "a"}, "file_data", "missing_required_parameter"),
 }
 
@@ -188,8 +187,12 @@ def test_file_part_with_an_error_is_refused_with_its_path(case):
     assert "Hello" not in found.message
 
 
-def test_file_with_data_and_an_id_is_read():
-    assert read(file(uri(b"Hello"), file_id="file-1")) == ("Hello", "translated")
+def test_file_with_bytes_is_read():
+    assert read(file(b"Hello")) == ("Hello", "translated")
+
+
+def test_file_with_a_control_character_behind_its_first_slice_is_no_text():
+    assert read(file(b"x" * attachments._SLICE + b"\0")) == (NOTHING, "dropped")
 
 
 # PDF
@@ -371,7 +374,8 @@ async def test_file_in_a_tool_result_is_read_for_a_stream():
 
 REFUSED = [
     ({"file_data": "?"}, "invalid_value", ".file_data"),
-    ({"file_id": "file-1"}, "unsupported_value", ".file_id"),
+    ({"file_id": 5}, "invalid_type", ".file_id"),
+    ({"file_id": "file-1", "file_url": "http://a/b"}, "mutually_exclusive_parameters", ""),
     ({"file_data": 5}, "invalid_type", ".file_data"),
     ("x", "invalid_type", ""),
     (None, "missing_required_parameter", ""),

@@ -446,9 +446,9 @@ def soon(monkeypatch):
     monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 0.05)
 
 
-async def orphan(site, store, *, streamed=False, **values):
+async def orphan(site, store, *, streamed=False, input="Hello", **values):
     """Start a job at this gateway, stop it as if the process had died, and return its id."""
-    id = await (left_alone(site) if streamed else accepted(site))
+    id = await (left_alone(site) if streamed else accepted(site, input=input))
     await site.upstream.arrived.wait()
     await abandon(site, store, id, **values)
     return id
@@ -465,6 +465,25 @@ async def test_job_without_output_is_restarted_after_a_crash(streamed, store_url
             assert checked((await get(site, f"{id}?stream=true")).content) == response
     left = {"events": 1} if streamed else {}
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1, **left}
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_job_that_is_restarted_reads_its_stored_file_again(deleted, store_url, store, soon):
+    async with gateway([HANG], **where(store_url)) as site:
+        form = {"files": {"file": ("a.txt", b"Hello")}, "data": {"purpose": "user_data"}}
+        file = (await site.client.post("/v1/files", **form)).json()["id"]
+        parts = [{"type": "input_file", "file_id": file}]
+        id = await orphan(site, store, input=[{"role": "user", "content": parts}])
+        if deleted:
+            await site.client.delete(f"/v1/files/{file}")
+    async with gateway(HELLO, **where(store_url)) as site:
+        response = await ended(site, id)
+        if deleted:
+            assert response["status"] == "failed" and file in response["error"]["message"]
+        else:
+            assert response["status"] == "completed"
+            assert site.asked["messages"] == [{"role": "user", "content": '<file name="a.txt">Hello</file>'}]
+        assert site.app.state.buffers.taken == 0
 
 
 @pytest.mark.parametrize(("attempts", "status"), [(2, "completed"), (3, "failed")])

@@ -47,8 +47,9 @@ The gateway stores responses unless the request has `store: false`, and chat com
 
 Files stay until they are deleted or expire (`expires_after`); the input of a batch expires after 30 days. `limits.file_bytes` and
 `limits.tenant_file_bytes` limit them, and a key may have limits of its own. With SQLite the bytes are in a folder beside the database (`gateway.db.files`),
-with PostgreSQL in its rows. A backup needs both the database and the folder. A request has the content of its files (`file_data`): a `file_id` is not
-read. Clients of Anthropic's Files API, which send `anthropic-version`, get a 404.
+with PostgreSQL in its rows. A backup needs both the database and the folder. Clients of Anthropic's Files API, which send `anthropic-version`, get a 404.
+
+A request may name a stored file by its `file_id`, in each API: [Files](../how-to/files.md).
 """
 _GROUPS = """\
 ## Methods of the OpenAI SDK

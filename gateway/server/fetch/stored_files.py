@@ -1,0 +1,76 @@
+"""Read the files of /v1/files that a request names by id, within limits for all of them together."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack, aclosing
+
+from gateway.config import Config
+from gateway.errors import BadRequest
+from gateway.request import Request
+from gateway.server.http.memory import Buffers, Room
+from gateway.store import files
+from gateway.store.database import Database
+from gateway.store.file_store import FileStore
+from gateway.store.records import StoredFile
+from gateway.transforms.stored_files import FileReference, StoredContent, file_references, inline_stored_files
+from gateway.warnings import Warnings
+
+_ID = re.compile(r"file-[0-9A-Za-z]{1,64}")  # other ids are those of other services
+
+
+class StoredFileReader:
+    """Read the stored files of requests.
+
+    buffers: counts the memory of all requests in this process, to which the files add.
+    """
+
+    def __init__(self, database: Database, config: Config, buffers: Buffers) -> None:
+        self._database, self._store, self._buffers = database, FileStore(database), buffers
+        self._limits = {
+            "file": (config.files.max_bytes, "files", "file_too_large"),
+            "image_url": (config.images.max_bytes, "images", "image_file_too_large"),
+        }
+        self._memory = config.limits.memory_bytes
+
+    async def inline(
+        self, request: Request, tenant: str, ledger: Warnings, stack: Callable[[], AsyncExitStack]
+    ) -> Request:
+        """Return the request with the content of the tenant's files; parts that name other files stay.
+
+        Raise BadRequest for too much content, or for a file that is not an image.
+
+        stack: returns the stack that ends with the response; until then the memory is counted.
+        """
+        references = [one for one in file_references(request) if _ID.fullmatch(one.id)]
+        if not references:
+            return request
+        async with self._database.reading() as db:
+            found = await files.find_all(db, tenant, {one.id for one in references}, int(time.time()))
+        if not found:
+            return request
+        self._check_size(references, found)
+        size = sum(found[one.id].bytes for one in references if one.id in found)
+        await stack().enter_context(Room(self._buffers, self._memory)).grow(size)
+        contents = {id: StoredContent(file.filename, await self._read(file)) for id, file in found.items()}
+        ledger.add("translated", "file_id")
+        return await asyncio.to_thread(inline_stored_files, request, references, contents)
+
+    def _check_size(self, references: Iterable[FileReference], found: dict[str, StoredFile]) -> None:
+        """Raise BadRequest if the files take too much; a file counts each time that the request names it."""
+        taken = dict.fromkeys(self._limits, 0)
+        for one in references:
+            taken[one.type] += found[one.id].bytes if one.id in found else 0
+            limit, section, code = self._limits[one.type]
+            if taken[one.type] > limit:
+                message = (
+                    f"Invalid '{one.param}': the {section} that the request names by file_id exceed the limit of "
+                    f"{limit} bytes in total ({section}.max_bytes). Send fewer or smaller ones."
+                )
+                raise BadRequest(message, code=code, param=one.param)
+
+    async def _read(self, file: StoredFile) -> bytes:
+        """Return the bytes of a file.  Raise StoreFailed if they are not all there."""
+        async with aclosing(self._store.read(file)) as chunks:
+            return b"".join([chunk async for chunk in chunks])
