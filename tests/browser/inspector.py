@@ -182,7 +182,7 @@ async def test_a_silence_is_shown():
                 return timeline(document.getElementById("timeline"), known, { duration: 4, line: {} });
             }"""
         )
-        assert said == "first byte after 0.10 s · 2 pieces · silent 1 ×, for 2.30 s at most · 4.00 s in all"
+        assert said == "first byte after 0.10 s · 2 pieces · silent 1 ×, for 2.30 s at most · duration 4.00 s"
         assert await page.locator("#timeline .stall").count() == 1
 
 
@@ -193,7 +193,7 @@ async def test_ten_thousand_chunks_are_a_few_rows():
         await open_one(page, site, "long")
         events = page.locator("#events")
         await events.focus()
-        for key, text in (("End", "Usage"), ("Home", "format")):
+        for key, text in (("End", "Finish"), ("Home", "format")):
             await page.keyboard.press(key)
             assert text in await page.locator("#events .row.chosen").inner_text()
             assert await page.locator(".row").count() < 200
@@ -294,17 +294,19 @@ async def test_a_complete_request_shows_its_conversation_and_times():
         assert page.complaints == []
 
 
-@pytest.mark.parametrize("endpoint", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
-async def test_the_playground_shows_what_becomes_of_its_request(endpoint):
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
+async def test_a_request_of_the_playground_is_one_click_from_its_page(api):
     async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser) as page:
-        await page.goto(f"{url_of(site)}/inspector")
-        await page.get_by_text("Playground").click()
-        await page.get_by_label("Endpoint").select_option(endpoint)
-        await page.locator("#model").fill("m")
-        await page.get_by_label("Prompt").fill("Hello?")
-        await page.get_by_role("button", name="Send").click()
-        await page.locator("#summary", has_text=f"200 {endpoint}").wait_for()
-        assert "Hello?" in await row(page, "sent", "asked").inner_text()
+        await page.goto(f"{url_of(site)}/playground")
+        await expect(page.get_by_label("Model")).to_have_value("m")
+        await page.get_by_label("API", exact=True).select_option(api)
+        await page.locator("#message").fill("Hello?")
+        await page.keyboard.press("Control+Enter")
+        await page.get_by_role("link", name="Inspect", exact=True).click()
+        await page.get_by_role("heading", name="Hello?").wait_for()
+        await page.get_by_role("status").get_by_text("complete").wait_for()
+        assert "Hello?" in await row(page, "sent", "request").inner_text()
+        assert page.complaints == []
 
 
 # Nobody's words run
@@ -322,12 +324,12 @@ async def test_nobodys_words_are_run():
         await page.get_by_role("link", name=id).click()
         await page.locator("#which", has_text=id).wait_for()
         await page.get_by_role("status").get_by_text("complete").wait_for()
-        for column, text in (("sent", "asked"), ("reads", "onerror"), ("events", "ToolArgs")):
+        for column, text in (("sent", "request"), ("reads", "onerror"), ("events", "ToolArgs")):
             await row(page, column, text).click()
             await page.locator("#chosen", has_text="onerror").wait_for()
         await page.get_by_role("button", name="Copy as curl").click()
         assert EVIL in await page.locator("#calls h4").inner_text()
-        assert await page.locator("main img, main script, main svg:not(#timeline, .icon)").count() == 0
+        assert await page.locator("main img, main script, main svg:not(#timeline, #axis, #phases svg, .icon)").count() == 0
         assert page.complaints == []
 
 

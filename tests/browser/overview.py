@@ -72,7 +72,7 @@ async def test_a_key_that_holds_no_more_is_asked_for_anew():
         await page.reload()
         await until_shown(page, "Backends")
         await page.evaluate("sessionStorage.setItem('gateway-key', 'old-key')")
-        await until_shown(page, "API key required")
+        await page.get_by_role("heading", name="API key required").wait_for()
         assert await page.evaluate("sessionStorage.length") == 0
 
 

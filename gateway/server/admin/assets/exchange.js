@@ -3,6 +3,7 @@
 
 const COLUMNS = { put: "reads", answered: "reads", refused: "reads", read: "reads", ended: "reads", prepared: "events" };
 const KINDS = { ToolStart: "call", ToolArgs: "call", ToolInput: "call", ToolEnd: "call", Failure: "bad" };
+const REQUESTS = { asked: "request", put: "request sent" };
 const PIECES = new Set(["Text", "Reasoning", "Refusal", "ToolArgs", "ToolInput"]);
 
 export class Exchange {
@@ -62,14 +63,14 @@ function face(entry) {
     const said = text(entry.body ?? entry.data), why = entry.problem?.message ?? "";
     switch (entry.kind) {
         case "prepared": return { label: "format", look: "quiet", text: `${entry.format}: ${entry.reason}` };
-        case "answered": return { label: "answered", look: "quiet", text: entry.content_type ?? "" };
+        case "answered": return { label: "response started", look: "quiet", text: entry.content_type ?? "" };
         case "refused": return { label: `${entry.status}`, look: "bad", text: said };
-        case "read": return said ? { label: "", look: "", text: said } : { label: "end", look: "quiet", text: "" };
-        case "ended": return { label: "over", look: entry.problem ? "bad" : "quiet", text: why };
+        case "read": return said ? { label: "", look: "", text: said } : { label: "last byte", look: "quiet", text: "" };
+        case "ended": return { label: "end", look: entry.problem ? "bad" : "quiet", text: why };
         case "began": return { label: `${entry.status}`, look: entry.status < 400 ? "quiet" : "bad", text: type(entry) };
         case "wrote": return { label: "", look: said.startsWith(": gateway-warnings") ? "made" : "", text: said };
-        case "over": return { label: "over", look: entry.problem ? "bad" : "quiet", text: `${entry.status} ${why}` };
-        default: return { label: entry.kind, look: "quiet", text: `${entry.path} ${said}` };
+        case "over": return { label: "end", look: entry.problem ? "bad" : "quiet", text: `${entry.status} ${why}` };
+        default: return { label: REQUESTS[entry.kind] ?? entry.kind, look: "quiet", text: `${entry.path} ${said}` };
     }
 }
 

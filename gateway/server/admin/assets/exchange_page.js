@@ -6,6 +6,7 @@ import { curl, text } from "./exchange.js";
 import { fold, pretty, showConversation, showResponse } from "./conversation.js";
 import { state } from "./list.js";
 import { live } from "./live.js";
+import { restoreScroll } from "./scroll.js";
 import { Stream } from "./stream.js";
 import { timeline } from "./timeline.js";
 import { showTiming } from "./timing.js";
@@ -235,6 +236,8 @@ function begin() {
     const wanted = address().get("compare");
     if (wanted && !head.live) replay(wanted);
     else if (location.hash) find(location.hash.slice(1))?.scrollIntoView();
+    stream.choosePlace(address().get("row"));
+    restoreScroll();
 }
 
 // Actions

@@ -1,6 +1,7 @@
 // The list of requests: filters that the address holds, rows that stay while their values change, and pages.
 
 import { badge, find, icon, made } from "./elements.js";
+import { restoreScroll } from "./scroll.js";
 
 const FIELDS = ["q", "status", "model", "key", "warning"];
 const OTHERS = ["backend", "endpoint", "since", "before"]; // set by links; each has a button that removes it
@@ -9,7 +10,7 @@ const TYPING = 200; // milliseconds
 
 const address = () => new URLSearchParams(location.search);
 const name = (one) => `${one.id} ${one.started}`;
-let shown = [], waiting = null, oldest = "", restored = false, timer = 0;
+let shown = [], waiting = null, oldest = "", timer = 0;
 
 // The filters of the address, as /admin/exchanges takes them.
 export function query() {
@@ -42,7 +43,6 @@ export function startList(load) {
         top();
         showList(waiting, true);
     });
-    addEventListener("pagehide", () => history.replaceState({ ...history.state, scroll: scrollY }, ""));
     showFields();
 }
 
@@ -95,8 +95,7 @@ export function showList(answer, all = false) {
     shown = held ? shown.map((one) => now.get(name(one)) ?? one) : answer.exchanges;
     showRows(find("exchanges"), shown);
     showCount(answer);
-    if (!restored && history.state?.scroll) scrollTo(0, history.state.scroll);
-    restored = true;
+    restoreScroll();
 }
 
 // True while the reader is somewhere in the list, which must not move then.

@@ -36,8 +36,16 @@ export class Stream {
         if (name) this.choose(name, this.seen[name].findIndex((item) => item.entry.n === n));
     }
 
+    // The row of an address: "reads-9" is the tenth of the first column.
+    choosePlace(row) {
+        const [name, place] = row?.split("-") ?? [];
+        if (this.columns[name]?.items[place]) this.choose(name, Number(place));
+    }
+
     choose(name, place) {
-        const item = this.columns[name].items[place];
+        const item = this.columns[name].items[place], address = new URL(location);
+        address.searchParams.set("row", `${name}-${place}`);
+        history.replaceState(history.state, "", address);
         for (const other of COLUMNS) {
             const rows = this.columns[other];
             rows.chosen = -1;

@@ -32,7 +32,7 @@ function words(times, pieces, head, stalls) {
     else if (pieces.length) said.push(`${pieces.length} pieces`);
     const longest = Math.max(...stalls.map(([from, to]) => to - from));
     if (stalls.length) said.push(`silent ${stalls.length} ×, for ${seconds(longest)} at most`);
-    return [...said, `${seconds(head.duration)} in all`].join(" · ");
+    return [...said, `duration ${seconds(head.duration)}`].join(" · ");
 }
 
 // share: of the height, from the bottom.

@@ -46,6 +46,6 @@ function complete({ warnings, ledger, cut }) {
     const count = ledger.length === 1 ? "1 warning" : `${ledger.length} warnings`;
     if (told) return { look: "warn", title: `The response is complete, with ${count}: ${told.title}.`, support: told.meaning, link: "#warnings" };
     if (cut) return { look: "info", title: "The response is complete, and its recording is not.", support: "It exceeds recording.exchange_bytes." };
-    if (ledger.length) return { look: "ok", title: "The response is complete.", support: `${count} name what the gateway did.`, link: "#warnings" };
+    if (ledger.length) return { look: "ok", title: "The response is complete.", support: `The gateway reports ${count}.`, link: "#warnings" };
     return { look: "ok", title: "The response is complete, and the gateway passed all parts on unchanged.", support: "" };
 }
