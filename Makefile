@@ -146,7 +146,7 @@ test-pg: $(VENV)/test
 	$(BIN)/python -m pytest tests/replicas/behind_haproxy.py tests/replicas/backups.py $(ARGS)
 
 test-browser: $(VENV)/browser
-	$(BIN)/python -m pytest tests/browser/overview.py tests/browser/inspector.py tests/browser/inspector_list.py tests/browser/shell.py tests/browser/playground.py $(ARGS)
+	$(BIN)/python -m pytest tests/browser/overview.py tests/browser/inspector.py tests/browser/inspector_list.py tests/browser/shell.py tests/browser/playground.py tests/browser/tasks.py tests/browser/large.py $(ARGS)
 
 screenshots: $(VENV)/browser
 	$(TOOL) browser.screenshots $(ARGS)

@@ -329,7 +329,9 @@ async def test_nobodys_words_are_run():
             await page.locator("#chosen", has_text="onerror").wait_for()
         await page.get_by_role("button", name="Copy as curl").click()
         assert EVIL in await page.locator("#calls h4").inner_text()
-        assert await page.locator("main img, main script, main svg:not(#timeline, #axis, #phases svg, .icon)").count() == 0
+        assert (
+            await page.locator("main img, main script, main svg:not(#timeline, #axis, #phases svg, .icon)").count() == 0
+        )
         assert page.complaints == []
 
 

@@ -63,26 +63,36 @@ async function load() {
     if (more && !buttons.paused && !document.hidden) timer = setTimeout(load, SECONDS * 1000);
 }
 
-// Fetch and show what is new; return true if more will come.
+// Fetch and show what is new; return true if more will come.  The rest of a long stream follows the first rows.
 async function look() {
     const [where, query] = path();
     const known = await get(where, query);
     if (!known) return false;
-    let page;
-    do {
-        query.set("after", stream.seen.last);
-        page = await get(`${where}/entries`, query);
-        if (!page) return false;
-        for (const entry of page.entries) stream.seen.add(entry);
-    } while (page.more);
     const first = !head;
+    let more = await loadEntries(where, query);
+    if (more === null) return false;
     head = known;
     talk = await get(...path("/conversation")) ?? talk;
     show("one");
     showAll();
+    while (more) {
+        tell(`${(stream.seen.last + 1).toLocaleString()} of ${head.entries.toLocaleString()} entries`);
+        more = await loadEntries(where, query);
+        if (more === null) return false;
+        if (more) stream.shown(head.markers, false);
+        else showAll();
+    }
     if (first) begin();
     tell(head.live ? "running" : "complete");
     return head.live;
+}
+
+// Add the next entries to the stream; return true if there are more, null if the gateway refuses.
+async function loadEntries(where, query) {
+    query.set("after", stream.seen.last);
+    const page = await get(`${where}/entries`, query);
+    for (const entry of page?.entries ?? []) stream.seen.add(entry);
+    return page && page.more;
 }
 
 function showAll() {
@@ -211,10 +221,10 @@ function usage() {
 }
 
 function details() {
-    const { format, reason: why, backend, upstream_model: model, client, bytes, entries, cut, line } = head;
+    const { id, format, reason: why, backend, upstream_model: model, client, bytes, entries, cut, line } = head;
     const pairs = [["Format", why ? `${format}: ${why}` : format], ["Backend", backend], ["Model at the backend", model], ["Client", client]];
     if (line.received_bytes !== undefined) pairs.push(["Bytes", `${line.received_bytes.toLocaleString()} in, ${line.sent_bytes.toLocaleString()} out`]);
-    return [...pairs, ["Recording", `${entries.toLocaleString()} entries, ${bytes.toLocaleString()} bytes${cut ? ", incomplete" : ""}`]];
+    return [["Request", id], ...pairs, ["Recording", `${entries.toLocaleString()} entries, ${bytes.toLocaleString()} bytes${cut ? ", incomplete" : ""}`]];
 }
 
 function showPairs(list, pairs) {

@@ -1,7 +1,7 @@
 // The list of requests: filters that the address holds, rows that stay while their values change, and pages.
 
 import { badge, find, icon, made } from "./elements.js";
-import { restoreScroll } from "./scroll.js";
+import { restoreScroll, saveScroll } from "./scroll.js";
 
 const FIELDS = ["q", "status", "model", "key", "warning"];
 const OTHERS = ["backend", "endpoint", "since", "before"]; // set by links; each has a button that removes it
@@ -67,8 +67,12 @@ function go(changes, push = false) {
         else next.delete(field);
     }
     const target = `${location.pathname}${next.size ? `?${next}` : ""}`;
-    if (push) history.pushState(null, "", target);
-    else history.replaceState(history.state, "", target);
+    if (push) {
+        saveScroll();
+        history.pushState(null, "", target);
+    } else {
+        history.replaceState(history.state, "", target);
+    }
     waiting = null;
     shown = [];
 }
