@@ -40,7 +40,7 @@ help:
 	@echo 'make test-vllm     vLLM and transformers on the CPU, in an environment of their own (3.5 GB); ARGS="-k raw"'
 	@echo 'make test-pg       two gateways, one PostgreSQL and a real HAProxy in front (apt-get install haproxy); ARGS="-k killed"'
 	@echo 'make test-browser  the pages in a real Chromium (apt-get install chromium); ARGS="-k keyboard"'
-	@echo 'make screenshots   pictures of the pages in both themes and widths, in build/screenshots; ARGS=FOLDER'
+	@echo 'make screenshots   pictures of the pages in both themes and widths, in build/screenshots; ARGS=FOLDER, ARGS=--docs for docs/images'
 	@echo 'make conformance   run the tests behind docs/reference/conformance.md, and write it; ARGS="wire clients"'
 	@echo 'make audit         report advisories, licences and an SBOM of the installed packages, in build/audit'
 	@echo 'make lock          write deploy/requirements.lock and requirements-all.lock: the newest packages of the images, with hashes'

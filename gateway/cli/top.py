@@ -27,8 +27,9 @@ from gateway.server.upstream.failure_text import cause_text, end_sentence
 _ERRORS = 5
 _REQUESTS = 20
 _NUMBERS = frozenset(
-    ("running", "queued", "tokens/s", "requests/s", "context", "age", "first token", "duration", "in", "out")
+    ("running", "queued", "tokens/s", "requests/s", "context", "began", "first token", "duration", "in", "out")
 )
+_STATES = {"healthy": "green", "degraded": "yellow", "unreachable": "red"}
 TableRow = Sequence[str | Text]
 _PATH = "/admin/overview"
 _SECONDS = 10.0  # for a response
@@ -39,18 +40,18 @@ _FORBIDDEN = "The gateway at {} requires an API key with the scope admin (--key 
 
 def render_tables(seen: Overview, root: str, problem: str = "") -> RenderableType:
     """Return the overview as tables.  problem: why the overview is out of date."""
-    requests = "Recent requests" if seen.workers.heard == seen.workers.configured else "Recent requests of some workers"
+    requests = "Last requests" if seen.workers.heard == seen.workers.configured else "Last requests of some workers"
     return Group(
         _head(seen, root),
         *([Text(strip_control_characters(problem), "bold red")] if problem else []),
-        _table("Backends", ("name", "kind", "state", "running", "queued", "tokens/s", "requests/s", "last failure"),
+        _table("Backends", ("backend", "kind", "state", "running", "queued", "tokens/s", "requests/s", "last failure"),
                (_server(seen, one) for one in seen.backends)),
-        _table("Models", ("name", "context", "running", "tokens/s", "requests/s", "backend: format"),
+        _table("Models", ("model", "context", "running", "tokens/s", "requests/s", "backend: format"),
                map(_model, seen.models)),
-        _table("Recent errors", ("age", "status", "error", "model", "backend", "request"),
+        _table("Last errors", ("began", "status", "error", "model", "backend", "request"),
                (_error(seen, one) for one in seen.errors[:_ERRORS])),
         _table(requests,
-               ("age", "status", "model", "backend", "format", "first token", "duration", "in", "out", "request"),
+               ("began", "status", "model", "backend", "format", "first token", "duration", "in", "out", "request"),
                (_request(seen, one) for one in seen.requests[:_REQUESTS])),
     )  # fmt: skip
 
@@ -91,12 +92,8 @@ def _server(seen: Overview, one: BackendView) -> TableRow:
 
 
 def _state(one: BackendView) -> Text:
-    if one.problem:
-        return Text(strip_control_characters(one.problem), "red")
-    if one.healthy:
-        return Text("healthy", "green")
-    when = f"in {format_duration(one.back_in_seconds)}" if one.back_in_seconds > 0 else "now"
-    return Text(f"degraded, retrying {when}", "yellow")
+    text = f"{one.state}: {one.cause}" if one.cause else one.state
+    return Text(strip_control_characters(text), _STATES.get(one.state, ""))
 
 
 def _model(one: ModelView) -> TableRow:
@@ -125,7 +122,7 @@ def _status(one: RequestSnapshot) -> Text:
 
 
 def _ago(seen: Overview, one: RequestSnapshot) -> str:
-    return format_duration(max(0.0, seen.time - one.arrived))
+    return f"{format_duration(max(0.0, seen.time - one.arrived))} ago"
 
 
 class OverviewUnavailable(Exception):

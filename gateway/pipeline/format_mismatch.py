@@ -28,9 +28,10 @@ class FormatGuess(Struct, frozen=True):
 def format_of(text: str, read_in: Format | None, context: ParseContext) -> str:
     """Return the name of the format in which a text calls an offered tool; "" if it calls none.
 
-    read_in: the format that has found no tool call.
+    Of several, it is the one whose sign is first in the text.  read_in: the format that has found no tool call.
     """
-    return next((name for name, parse in _begun(text) if parse is not read_in and calls(text, parse, context)), "")
+    begun = sorted(_begun(text), key=lambda one: _place(text, one[0]))
+    return next((name for name, parse in begun if parse is not read_in and calls(text, parse, context)), "")
 
 
 def likely_formats(text: str, read_in: str, context: ParseContext) -> list[FormatGuess]:

@@ -169,7 +169,7 @@ async def test_repairs_and_times_are_shown():
         assert await page.locator("#events .made").count() > 0
         shown = await page.locator("#timeline").get_attribute("aria-label")
         assert "first byte after" in shown and "24 tokens" in shown
-        assert await page.locator("#timeline .bar").count() > 0
+        assert await page.locator("#timeline .piece").count() > 0
 
 
 async def test_a_silence_is_shown():

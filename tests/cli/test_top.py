@@ -59,10 +59,10 @@ SEEN = Overview(
     models_left_out=0,
     backends=[
         SERVER,
-        structs.replace(SERVER, name="gone", problem="It is gone.", concurrent=0),
-        structs.replace(SERVER, name="ill", healthy=False, circuit="open", back_in_seconds=3.0,
+        structs.replace(SERVER, name="gone", state="unreachable", cause="It is gone.", concurrent=0),
+        structs.replace(SERVER, name="ill", state="degraded", cause="2 attempts failed.",
                         last_failure=FailureInfo(990.0, 502, "upstream_lost", None)),
-        structs.replace(SERVER, name="tried", healthy=False, circuit="half_open"),
+        structs.replace(SERVER, name="tried", state="resting"),
         structs.replace(SERVER, name="odd", last_failure=FailureInfo(990.0, 502, None, None)),
     ],
     errors=[seen(arrived=900.0, status=502, error="upstream_lost", id="broken"), seen(status=500, model="", backend="")],
@@ -113,9 +113,9 @@ def test_top_shows_everything_once():
     assert (str(asked.url), asked.headers["authorization"]) == (ROOT + PATH, "Bearer secret")
     text = text_of(console)
     for told in (
-        "gateway 1.2.3 at http://gateway:8900", "1 running, 2.0 requests/s, 30 tokens/s", "1 of 4", "It is gone.",
-        "degraded, retrying in 3.00 s", "degraded, retrying now", "502 upstream_lost 10 s ago", "up: hermes_json", "4096", "broken", "alive", "running", "native", "0.25 s",
-        "Recent requests of some workers",
+        "gateway 1.2.3 at http://gateway:8900", "1 running, 2.0 requests/s, 30 tokens/s", "1 of 4", "unreachable: It is", "gone.",
+        "degraded: 2", "healthy", "resting", "502 upstream_lost 10 s ago", "up: hermes_json", "4096", "broken", "alive", "running", "native", "0.25 s",
+        "Last requests of some workers", "Last errors", "1.00 s ago",
     ):  # fmt: skip
         assert told in text, told
     assert "\x1b" not in text

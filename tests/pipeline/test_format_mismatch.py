@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.events import Finish, Logprob, ReasoningDelta, RefusalDelta, TextDelta
 from gateway.formats.parser import ParseContext
-from gateway.pipeline.format_mismatch import likely_formats
+from gateway.pipeline.format_mismatch import format_of, likely_formats
 from gateway.pipeline.normalizer import Normalizer
 from gateway.warnings import Warnings
 from support.app import gateway
@@ -182,6 +182,11 @@ def test_likely_formats_begin_with_those_that_read_a_call(text, read_in, first, 
     found = {guess.format: guess.calls for guess in likely_formats(text, read_in, ParseContext(TOOLS))}
     assert found[first] is calls and read_in not in found
     assert [*found.values()] == sorted(found.values(), reverse=True)
+
+
+def test_the_warning_and_the_page_name_the_same_format():
+    text, context = '[TOOL_CALLS][{"name": "f", "arguments": {"a": "x"}}]', ParseContext(TOOLS)
+    assert format_of(text, None, context) == likely_formats(text, "hermes_json", context)[0].format == "mistral"
 
 
 def test_likely_formats_of_plain_text_are_none():

@@ -13,7 +13,7 @@ export function timeline(svg, { times, pieces }, head) {
     const stalls = gaps(times);
     svg.replaceChildren(
         ...stalls.map(([from, to]) => bar("stall", at(from), at(to) - at(from))),
-        ...counts.flatMap((n, place) => n ? [bar("bar", (place * WIDTH) / BARS, WIDTH / BARS - 1, n / most)] : []),
+        ...counts.flatMap((n, place) => n ? [bar("piece", (place * WIDTH) / BARS, WIDTH / BARS - 1, n / most)] : []),
         ...times.slice(0, 1).map((time) => bar("first", Math.min(WIDTH - 2, at(time)), 2)),
     );
     return words(times, pieces, head, stalls);
@@ -25,7 +25,7 @@ function gaps(times) {
 
 function words(times, pieces, head, stalls) {
     const seconds = (time) => `${time.toFixed(time < 10 ? 2 : 0)} s`;
-    const said = [times.length ? `first byte after ${seconds(times[0])}` : "no byte yet"];
+    const said = [times.length ? `first byte after ${seconds(times[0])}` : head.live ? "no byte yet" : "no byte"];
     const { first_content: first, output_tokens: tokens } = head.line;
     const pace = tokens / (head.duration - first);
     if (tokens && head.duration > first) said.push(`${tokens} tokens, ${pace.toFixed(0)} a second`);

@@ -8,7 +8,7 @@ const STEPS = [.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60,
 const NAMES = { reasoning: "Reasoning", text: "Text", tool_call: "Tool call" };
 const LOOKS = { reasoning: "reasoning", text: "text", tool_call: "call" };
 
-export const seconds = (time) => time < 1 ? `${Math.round(time * 1000)} ms` : `${time.toFixed(time < 10 ? 2 : 1)} s`;
+export const seconds = (time) => time > 0 && time < .001 ? "< 1 ms" : time < 1 ? `${Math.round(time * 1000)} ms` : `${time.toFixed(time < 10 ? 2 : 1)} s`;
 
 export function showTiming(axis, body, { times, duration, live }) {
     const end = Math.max(times.end ?? duration, .001), rows = [...phases(times, end, live)];
