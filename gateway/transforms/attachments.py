@@ -191,12 +191,12 @@ def _file(body: dict[str, Any], param: str) -> _AttachedFile:
         return _AttachedFile(name, "", "", encoded)
     uri = _DATA_URI.match(encoded)
     type, more = uri.groups() if uri else ("", ";base64")
-    data = encoded[uri.end() :] if uri else encoded
-    charset = _CHARSET.search(more)
+    start, charset = uri.end() if uri else 0, _CHARSET.search(more)
     if not more.lower().endswith(";base64"):
-        return _AttachedFile(name, type, charset[1] if charset else "", unquote_to_bytes(data))
+        return _AttachedFile(name, type, charset[1] if charset else "", unquote_to_bytes(encoded[start:]))
+    data = "".join(encoded[start:].split())
     try:
-        return _AttachedFile(name, type, charset[1] if charset else "", b64decode("".join(data.split()), validate=True))
+        return _AttachedFile(name, type, charset[1] if charset else "", b"".join(_decoded(data)))
     except ValueError:
         message = f"Invalid '{param}.file_data': expected a data URI or base64."
         raise BadRequest(message, code="invalid_value", param=f"{param}.file_data") from None
@@ -287,13 +287,19 @@ def _check_data(url: str, param: str) -> None:
 
 def _is_base64(data: str) -> bool:
     """Return True for the base64 of some bytes."""
-    starts = range(0, len(data), _SLICE)
-    if not starts or data.find("=", 0, starts[-1]) >= 0:  # only the last slice may have padding
-        return False
     try:
-        return all([b64decode(data[i : i + _SLICE], validate=True) for i in starts])
+        return any([*_decoded(data)])
     except ValueError:
         return False
+
+
+def _decoded(data: str) -> Iterator[bytes]:
+    """Yield the bytes of base64 in slices; raise ValueError for other text."""
+    starts = range(0, len(data), _SLICE)
+    if starts and data.find("=", 0, starts[-1]) >= 0:
+        raise ValueError("Only the last slice may have padding.")
+    for i in starts:
+        yield b64decode(data[i : i + _SLICE], validate=True)
 
 
 def _base64(data: bytes) -> str:

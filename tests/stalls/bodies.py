@@ -60,6 +60,18 @@ def _input(items, count):
     return lambda: b'{"model":"m","store":false,"input":[' + _joined(count, items) + b"]}"
 
 
+def _part(part):
+    return b'{"model":"m","messages":[{"role":"user","content":[' + part + b"]}]}"
+
+
+def _file(data):
+    return _part(b'{"type":"file","file":{"filename":"a.txt","file_data":"' + b64encode(data) + b'"}}')
+
+
+def _image(data):
+    return _part(b'{"type":"image_url","image_url":{"url":"data:image/png;base64,' + b64encode(data) + b'"}}')
+
+
 def _pairs(count):
     call = b'{"type":"function_call","call_id":"c%d","name":"f","arguments":"{}"}'
     output = b'{"type":"function_call_output","call_id":"c%d","output":"ok"}'
@@ -179,6 +191,9 @@ ROWS = [
     Row("15 million tokens", COMPLETIONS, lambda: b'{"model":"m","prompt":[' + _joined(15_000_000, b"1") + b"]}"),
     Row("1 million documents", RERANK, lambda: b'{"model":"m","query":"a","documents":[' + _joined(1_000_000, b'"a"') + b"]}"),
     Row("a PDF that takes its reader many seconds", CHAT, _pdf),
+    Row("a file of 20 MB of text", CHAT, lambda: _file(b"text in a file\n" * 1_400_000)),
+    Row("a file of 20 MB of Latin-1", CHAT, lambda: _file("voilà, du texte\n".encode("latin-1") * 1_300_000)),
+    Row("an image of 20 MB", CHAT, lambda: _image(b"\x89PNG\r\n\x1a\n" + bytes(20_000_000))),
     Row("30 million opened lists", CHAT, lambda: b"[" * 30_000_000),
     Row("30 million spaces", CHAT, lambda: b" " * 30_000_000 + b"{}"),
     Row("30 million backslashes", CHAT, lambda: b'{"model":"m","messages":[{"role":"user","content":"' + b"\\\\" * 15_000_000 + b'"}]}'),
