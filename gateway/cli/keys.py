@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gateway.config import Config
     from gateway.config.stored_keys import StoredApiKey
+    from gateway.store.api_keys import KeyEdit
 
 _T = TypeVar("_T")
 _UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -49,6 +50,9 @@ def add(  # noqa: PLR0913, PLR0917 - its options
         list[str] | None,
         typer.Option(metavar="NAME=N", help="A limit of auth.keys[].limits, like tokens_per_day=100000."),
     ] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A group of auth.groups, whose budgets apply as well.")
+    ] = None,
     priority: Annotated[str, typer.Option(metavar="NAME", help="high, normal or low.")] = "normal",
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="End of validity: 90d, 12h, or a date (UTC); default: never.")
@@ -62,13 +66,12 @@ def add(  # noqa: PLR0913, PLR0917 - its options
     chosen = {"models": model, "endpoints": endpoint, "scopes": scope}
     with _usage():
         fields |= {field: values for field, values in chosen.items() if values}
-        fields |= {"limits": dict(map(_limit, limit or ()))}
+        fields |= {"limits": dict(map(_limit, limit or ())), "group": group}
         fields |= {"expires_at": parse_time(expires, time.time())} if expires else {}
     with _store(config) as (settings, change):
         from gateway.store import api_keys
 
-        taken = {key.name for key in settings.auth.keys}
-        _, secret = change(lambda db: api_keys.add(db, fields, int(time.time()), taken))
+        _, secret = change(lambda db: api_keys.add(db, fields, _edit(settings)))
     _print_secret(name, secret)
 
 
@@ -90,10 +93,10 @@ def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
 @app.command()
 def revoke(name: KeyName, config: ConfigFile = None) -> None:
     """Revoke a key for good.  Its name stays in use: it owns what is stored."""
-    with _store(config) as (_, change):
+    with _store(config) as (settings, change):
         from gateway.store import api_keys
 
-        change(lambda db: api_keys.revoke(db, name, int(time.time())))
+        change(lambda db: api_keys.revoke(db, name, _edit(settings)))
     typer.echo(f"key '{name}' is revoked")
 
 
@@ -108,10 +111,10 @@ def rotate(
     """Replace a key by a new one, and print it."""
     with _usage():
         seconds = parse_duration(grace)
-    with _store(config) as (_, change):
+    with _store(config) as (settings, change):
         from gateway.store import api_keys
 
-        _, secret = change(lambda db: api_keys.rotate(db, name, seconds, int(time.time())))
+        _, secret = change(lambda db: api_keys.rotate(db, name, seconds, _edit(settings)))
     _print_secret(name, secret)
 
 
@@ -133,7 +136,7 @@ def parse_time(text: str, now: float) -> int:
 
 def key_table(keys: "Sequence[StoredApiKey]", now: float) -> str:
     """Return a table of keys, a line each."""
-    head = ("NAME", "STATE", "EXPIRES", "OWNER", "MODELS", "SCOPES")
+    head = ("NAME", "STATE", "EXPIRES", "OWNER", "GROUP", "MODELS", "SCOPES")
     return text_table([head, *(_row(key, now) for key in keys)])
 
 
@@ -142,7 +145,7 @@ def _row(key: "StoredApiKey", now: float) -> tuple[str, ...]:
     state = "revoked" if key.revoked_at is not None else "expired" if expired else "valid"
     expires = "never" if key.expires_at is None else f"{datetime.fromtimestamp(key.expires_at, UTC):%Y-%m-%d %H:%M}"
     models = "all" if key.models is None else ",".join(key.models)
-    return key.name, state, expires, key.owner or "-", models, ",".join(key.scopes)
+    return key.name, state, expires, key.owner or "-", key.group or "-", models, ",".join(key.scopes)
 
 
 def _limit(text: str) -> tuple[str, int]:
@@ -150,6 +153,12 @@ def _limit(text: str) -> tuple[str, int]:
     if not amount.isdecimal():
         raise ValueError(f"'{text}' should be NAME=N, like tokens_per_day=100000")
     return name, int(amount)
+
+
+def _edit(settings: "Config") -> "KeyEdit":
+    from gateway.store.api_keys import KeyEdit
+
+    return KeyEdit(int(time.time()), settings.auth)
 
 
 @contextmanager

@@ -44,6 +44,8 @@ _EXAMPLES = MappingProxyType(
     {
         "": "backends: {gpu: {url: http://127.0.0.1:8000}}",
         "auth": 'auth: {keys: [{name: ci, key: "${CI_KEY}"}]}',
+        "auth.groups": "groups: {team-a: {tokens_per_month: 5000000}}",
+        "auth.groups.*": "{tokens_per_month: 5000000}",
         "auth.header": "{scopes: {admins: [admin]}}",
         "auth.header.scopes": "scopes: {admins: [admin]}",
         "auth.keys[]": '{name: ci, key: "${CI_KEY}"}',
@@ -72,6 +74,7 @@ _NAMED = (
     "servers",
     "headers",
     "env",
+    "groups",
     "defaults",
     "overrides",
     "scopes",

@@ -211,8 +211,18 @@ class EnforceSettings(SettingsSection):
     arguments: Literal["warn", "retry"] = "warn"
 
 
+_TokensPerDay = Annotated[
+    WholeNumber,
+    Field(ge=0, description="Maximum number of tokens of prompts and responses in a UTC day; 0: no limit."),
+]
+_TokensPerMonth = Annotated[
+    WholeNumber,
+    Field(ge=0, description="Maximum number of tokens of prompts and responses in a UTC month; 0: no limit."),
+]
+
+
 class RateLimitSettings(SettingsSection):
-    """Limits on usage; 0: no limit.  A day begins at midnight UTC."""
+    """Limits on usage; 0: no limit.  A day and a month begin at midnight UTC."""
 
     requests_per_minute: Annotated[WholeNumber, Field(ge=0)] = Field(
         default=0, description="Maximum number of requests in a minute; 0: no limit."
@@ -220,9 +230,8 @@ class RateLimitSettings(SettingsSection):
     tokens_per_minute: Annotated[WholeNumber, Field(ge=0)] = Field(
         default=0, description="Maximum number of tokens of prompts and responses in a minute; 0: no limit."
     )
-    tokens_per_day: Annotated[WholeNumber, Field(ge=0)] = Field(
-        default=0, description="Maximum number of tokens of prompts and responses in a UTC day; 0: no limit."
-    )
+    tokens_per_day: _TokensPerDay = 0
+    tokens_per_month: _TokensPerMonth = 0
     concurrent: Annotated[WholeNumber, Field(ge=0)] = Field(
         default=0, description="Maximum number of requests at the same time, counted by each gateway; 0: no limit."
     )
@@ -237,6 +246,13 @@ class KeyLimitSettings(RateLimitSettings):
     tenant_file_bytes: Annotated[WholeNumber, Field(ge=0)] = Field(
         default=0, description="Maximum bytes of all files of the key; 0: limits.tenant_file_bytes applies."
     )
+
+
+class GroupSettings(SettingsSection):
+    """Budgets that all keys of a group share; 0: none."""
+
+    tokens_per_day: _TokensPerDay = 0
+    tokens_per_month: _TokensPerMonth = 0
 
 
 class FallbackSettings(SettingsSection):
@@ -297,6 +313,7 @@ class ApiKey(SettingsSection):
 
     key: the digests of all accepted keys; a plain key in the file is converted to its digest.
     endpoints: paths, each with all paths below it.
+    group: a name of `auth.groups`, whose budgets apply as well.
     priority: the order in which requests that wait for a backend proceed.
     """
 
@@ -306,6 +323,7 @@ class ApiKey(SettingsSection):
     endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1)] | None = None
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1)] = ("inference",)
     limits: KeyLimitSettings = KeyLimitSettings()
+    group: Name | None = None
     priority: Literal["high", "normal", "low"] = "normal"
 
 
@@ -325,11 +343,13 @@ class AuthSettings(SettingsSection):
     """The API keys.  Without keys any client has access, and a host that is no loopback address needs `open`.
 
     A bare string is a key with both scopes; its name comes from its position, `key1` for the first.
+    groups: budgets by the names of groups.
     stored_keys: the store has keys as well; each request needs a key, even before the first one exists.
     header: users of a proxy need no key.
     """
 
     keys: tuple[ApiKey, ...] = ()
+    groups: dict[Name, GroupSettings] = Field(default_factory=dict)
     stored_keys: bool = False
     header: HeaderSettings | None = None
     open: bool = False

@@ -168,6 +168,7 @@ def _links(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     yield from _aliases(models)
     yield from _exposure(data)
     yield from _stored_keys(data)
+    yield from _groups(data)
     yield from _header(data)
     yield from _ready(data)
     yield from _own_address(_mapping(data, "server"), backends)
@@ -276,6 +277,16 @@ def _stored_keys(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     """Yield an error for stored keys without a named database: the default one depends on the working directory."""
     if _mapping(data, "auth").get("stored_keys") is True and not _mapping(data, "store").get("url"):
         yield ("auth", "stored_keys"), "requires store.url, the database with the keys"
+
+
+def _groups(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield an error for each key of a group without budgets, which would have no limit."""
+    auth = _mapping(data, "auth")
+    groups = _mapping(auth, "groups")
+    for index, key in enumerate(_list(auth, "keys")):
+        group = key.get("group") if isinstance(key, dict) else None
+        if isinstance(group, str) and group not in groups:
+            yield ("auth", "keys", index, "group"), f"unknown group {group!r}; {nearest_name(group, groups)}"
 
 
 def _header(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:

@@ -23,7 +23,7 @@ from gateway.server.fetch.stored_files import StoredFileReader
 from gateway.server.handler import GatewayApp, ModelEndpoint, ModelRequestHandler
 from gateway.server.http.request_reader import counts_of
 from gateway.server.http.uvicorn_protocol import STOPPING
-from gateway.server.limits import ANTHROPIC_HEADERS, HEADERS, RateLimiter
+from gateway.server.limits import ANTHROPIC_HEADERS, BUDGETS_HEADER, HEADERS, RateLimiter
 from gateway.server.middleware import error_responses
 from gateway.server.middleware.auth import Authenticator, AuthThrottle
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
@@ -159,6 +159,7 @@ def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASG
                 "retry-after",
                 *HEADERS,
                 *ANTHROPIC_HEADERS,
+                BUDGETS_HEADER,
             ],
         )
     if proxies := config.server.forwarded_allow_ips:

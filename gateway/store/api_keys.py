@@ -5,14 +5,16 @@ name of a revoked key stays the tenant that owns stored data.
 """
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 from sqlalchemy import bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.config import key_digest
+from gateway.config import AuthSettings, key_digest
+from gateway.config.explanation import nearest_name
 from gateway.config.stored_keys import SETTABLE, StoredApiKey, key_fault
 from gateway.errors import BadRequest, NotFound
 from gateway.store.jobs import notify
@@ -26,6 +28,17 @@ _CHANGED = select(api_keys).where(api_keys.c.version > bindparam("after")).order
 _FIND = select(api_keys.c.body).where(api_keys.c.name == bindparam("this"))
 _ADD = insert(api_keys)
 _CHANGE = update(api_keys).where(api_keys.c.name == bindparam("this"))
+
+
+class KeyEdit(Struct, frozen=True):
+    """The circumstances of a change.
+
+    now: Unix seconds.
+    auth: the settings whose keys hide stored ones, and whose groups a key may have.
+    """
+
+    now: int
+    auth: AuthSettings = AuthSettings()
 
 
 def new_key() -> str:
@@ -48,16 +61,12 @@ def parse(body: bytes) -> StoredApiKey:
     return StoredApiKey.model_validate(decode(body))
 
 
-async def add(
-    db: AsyncConnection, fields: Mapping[str, Any], now: int, taken: Collection[str] = ()
-) -> tuple[StoredApiKey, str]:
-    """Add a key with these fields; return it, and the key for the client.  Raises BadRequest.
-
-    taken: names of keys of the configuration.
-    """
+async def add(db: AsyncConnection, fields: Mapping[str, Any], edit: KeyEdit) -> tuple[StoredApiKey, str]:
+    """Add a key with these fields; return it, and the key for the client.  Raises BadRequest."""
     secret = new_key()
-    key = _validated({"key": key_digest(secret), "created_at": now}, fields, now)
+    key = _validated({"key": key_digest(secret), "created_at": edit.now}, fields, edit)
     change = await _begin(db)
+    taken = {written.name for written in edit.auth.keys}
     if key.name in taken or await db.scalar(_FIND, {"this": key.name}) is not None:
         message = f"The name '{key.name}' is in use, perhaps by a revoked key. Choose another name."
         raise BadRequest(message, code="key_exists", param="name")
@@ -66,29 +75,29 @@ async def add(
     return key, secret
 
 
-async def change(db: AsyncConnection, name: str, fields: Mapping[str, Any], now: int) -> StoredApiKey:
+async def change(db: AsyncConnection, name: str, fields: Mapping[str, Any], edit: KeyEdit) -> StoredApiKey:
     """Change fields of a key; None sets a default.  Raises BadRequest or NotFound."""
     if "name" in fields:
         raise BadRequest("The name of a key cannot change. Add another key, and revoke this one.", param="name")
     number, key = await _begin(db), await _active(db, name)
-    changed = _validated(key.body(), fields, now)
+    changed = _validated(key.body(), fields, edit)
     await _save(db, changed, number)
     return changed
 
 
-async def rotate(db: AsyncConnection, name: str, grace_seconds: int, now: int) -> tuple[StoredApiKey, str]:
+async def rotate(db: AsyncConnection, name: str, grace_seconds: int, edit: KeyEdit) -> tuple[StoredApiKey, str]:
     """Replace a key; return it, and the new key for the client.  The old one is valid for some seconds more."""
     number, key, secret = await _begin(db), await _active(db, name), new_key()
     digests = [key_digest(secret), key.key[0].get_secret_value()]
-    changed = StoredApiKey.model_validate({**key.body(), "key": digests, "former_until": now + grace_seconds})
+    changed = StoredApiKey.model_validate({**key.body(), "key": digests, "former_until": edit.now + grace_seconds})
     await _save(db, changed, number)
     return changed, secret
 
 
-async def revoke(db: AsyncConnection, name: str, now: int) -> StoredApiKey:
+async def revoke(db: AsyncConnection, name: str, edit: KeyEdit) -> StoredApiKey:
     """End the validity of a key for good.  Raises NotFound."""
     number, key = await _begin(db), await _active(db, name)
-    changed = StoredApiKey.model_validate({**key.body(), "revoked_at": now})
+    changed = StoredApiKey.model_validate({**key.body(), "revoked_at": edit.now})
     await _save(db, changed, number)
     return changed
 
@@ -115,7 +124,7 @@ async def _save(db: AsyncConnection, key: StoredApiKey, number: int) -> None:
     await notify(db, CHANNEL, [str(number)])
 
 
-def _validated(known: Mapping[str, Any], fields: Mapping[str, Any], now: int) -> StoredApiKey:
+def _validated(known: Mapping[str, Any], fields: Mapping[str, Any], edit: KeyEdit) -> StoredApiKey:
     """Return a key with changed fields.  Raises BadRequest."""
     if strange := [name for name in fields if name not in SETTABLE]:
         raise BadRequest(
@@ -128,6 +137,14 @@ def _validated(known: Mapping[str, Any], fields: Mapping[str, Any], now: int) ->
     except ValidationError as error:
         field, fault = key_fault(error)
         raise BadRequest(f"{field}: {fault}.", code="invalid_value", param=field) from None
-    if "expires_at" in fields and key.expires_at is not None and key.expires_at <= now:
+    _check_group(fields.get("group"), edit.auth)
+    if "expires_at" in fields and key.expires_at is not None and key.expires_at <= edit.now:
         raise BadRequest("'expires_at' is in the past.", code="invalid_value", param="expires_at")
     return key
+
+
+def _check_group(group: str | None, auth: AuthSettings) -> None:
+    """Raise BadRequest for a group without budgets, whose keys would have no limit."""
+    if group is not None and group not in auth.groups:
+        text = f"group: unknown group '{group}' in auth.groups; {nearest_name(group, auth.groups)}."
+        raise BadRequest(text, code="invalid_value", param="group")

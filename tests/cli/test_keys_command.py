@@ -12,7 +12,7 @@ from support.wait import now
 
 CONFIG = """
 store: {{url: "sqlite:///{folder}/gateway.db"}}
-auth: {{stored_keys: {stored}, keys: [{{name: ops, key: ops}}]}}
+auth: {{stored_keys: {stored}, keys: [{{name: ops, key: ops}}], groups: {{team-a: {{tokens_per_day: 5}}}}}}
 """
 
 
@@ -32,7 +32,7 @@ def test_keys_command_adds_a_key_and_prints_it_once(keys):
     before = int(now())
     code, out, err = keys(
         "add", "ci", "--owner", "Ann", "--note", "pipeline", "--model", "m", "--model", "n", "--endpoint", "/v1/chat",
-        "--scope", "admin", "--limit", "tokens_per_day=1000", "--priority", "low", "--expires", "90d",
+        "--scope", "admin", "--limit", "tokens_per_day=1000", "--priority", "low", "--group", "team-a", "--expires", "90d",
     )  # fmt: skip
     assert (code, err) == (
         0,
@@ -41,7 +41,7 @@ def test_keys_command_adds_a_key_and_prints_it_once(keys):
     assert re.fullmatch(r"gw-[A-Za-z0-9_-]{43}\n", out)
     key = listed(keys)["ci"]
     fields = {"owner": "Ann", "note": "pipeline", "models": ["m", "n"], "endpoints": ["/v1/chat"], "scopes": ["admin"]}
-    assert key.items() >= {**fields, "priority": "low"}.items()
+    assert key.items() >= {**fields, "priority": "low", "group": "team-a"}.items()
     assert key["limits"]["tokens_per_day"] == 1000
     assert before <= key["expires_at"] - 90 * 86_400 <= now()
     assert out.strip() not in keys("list", "--json")[1]
@@ -63,6 +63,10 @@ def test_keys_command_replaces_and_revokes_a_key(keys):
     [
         (("add", "ops"), "The name 'ops' is in use, perhaps by a revoked key. Choose another name.\n"),
         (("add", "a b"), "name: a name should consist of letters, digits, dots, dashes and underscores.\n"),
+        (
+            ("add", "ci", "--group", "team-b"),
+            "group: unknown group 'team-b' in auth.groups; did you mean 'team-a'? one of: team-a.\n",
+        ),
         (("revoke", "ci"), "The store has no key of the name 'ci'.\n"),
         (("rotate", "ci", "--grace", "1"), "'1' should be a number and a unit (m, h, d, w), like 90d."),
         (("add", "ci", "--limit", "tokens_per_day"), "'tokens_per_day' should be NAME=N"),
@@ -95,7 +99,7 @@ def test_keys_command_needs_a_configuration(monkeypatch, tmp_path):
 def test_keys_command_says_that_no_gateway_reads_the_keys(tmp_path):
     file = config_writer(tmp_path)(CONFIG.format(folder=tmp_path, stored="false"))
     code, out, err = run("keys", "list", "--config", file)
-    assert (code, out) == (0, "NAME  STATE  EXPIRES  OWNER  MODELS  SCOPES\n")
+    assert (code, out) == (0, "NAME  STATE  EXPIRES  OWNER  GROUP  MODELS  SCOPES\n")
     assert err == "No gateway accepts these keys: auth.stored_keys is not true in the configuration.\n"
 
 
@@ -104,14 +108,14 @@ def test_keys_table_shows_what_a_key_may_do():
         return StoredApiKey.model_validate({"name": name, "key": "x", **more})
 
     table = key_table(
-        [key("ci", owner="Ann", models=["m", "n"], expires_at=86_400), key("old", expires_at=50), key("ops", scopes=["admin"])],
+        [key("ci", owner="Ann", group="team-a", models=["m", "n"], expires_at=86_400), key("old", expires_at=50), key("ops", scopes=["admin"])],
         now=100,
     )  # fmt: skip
     assert table.splitlines() == [
-        "NAME  STATE    EXPIRES           OWNER  MODELS  SCOPES",
-        "ci    valid    1970-01-02 00:00  Ann    m,n     inference",
-        "old   expired  1970-01-01 00:00  -      all     inference",
-        "ops   valid    never             -      all     admin",
+        "NAME  STATE    EXPIRES           OWNER  GROUP   MODELS  SCOPES",
+        "ci    valid    1970-01-02 00:00  Ann    team-a  m,n     inference",
+        "old   expired  1970-01-01 00:00  -      -       all     inference",
+        "ops   valid    never             -      -       all     admin",
     ]
 
 

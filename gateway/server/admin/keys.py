@@ -30,7 +30,7 @@ def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
     """Add the routes, if the store has keys."""
     if config.auth.stored_keys:
         _add_list(app, config, auth)
-        _add_changes(app, auth)
+        _add_changes(app, config, auth)
 
 
 def _add_list(app: FastAPI, config: Config, auth: Authenticator) -> None:
@@ -54,18 +54,18 @@ def _add_list(app: FastAPI, config: Config, auth: Authenticator) -> None:
         await auth.authenticate(request, "admin")
         fields = _decoded(await request.body(), dict[str, Any])
         async with app.state.store.writing() as db:
-            key, secret = await api_keys.add(db, fields, int(time.time()), written)
+            key, secret = await api_keys.add(db, fields, _edit(config))
         return await _applied(auth, key, secret)
 
 
-def _add_changes(app: FastAPI, auth: Authenticator) -> None:
+def _add_changes(app: FastAPI, config: Config, auth: Authenticator) -> None:
     @app.patch(_ONE, include_in_schema=False)
     async def change_key(request: Request, name: str) -> Response:
         """Change fields of a key; null sets the default."""
         await auth.authenticate(request, "admin")
         fields = _decoded(await request.body(), dict[str, Any])
         async with app.state.store.writing() as db:
-            key = await api_keys.change(db, name, fields, int(time.time()))
+            key = await api_keys.change(db, name, fields, _edit(config))
         return await _applied(auth, key)
 
     @app.delete(_ONE, include_in_schema=False)
@@ -73,7 +73,7 @@ def _add_changes(app: FastAPI, auth: Authenticator) -> None:
         """Revoke a key for good; its name stays in use."""
         await auth.authenticate(request, "admin")
         async with app.state.store.writing() as db:
-            key = await api_keys.revoke(db, name, int(time.time()))
+            key = await api_keys.revoke(db, name, _edit(config))
         return await _applied(auth, key)
 
     @app.post(f"{_ONE}/rotate", include_in_schema=False)
@@ -84,8 +84,12 @@ def _add_changes(app: FastAPI, auth: Authenticator) -> None:
         if not 0 <= order.grace_seconds <= _MAX_GRACE:
             raise BadRequest(f"'grace_seconds' must be from 0 to {_MAX_GRACE}.", param="grace_seconds")
         async with app.state.store.writing() as db:
-            key, secret = await api_keys.rotate(db, name, order.grace_seconds, int(time.time()))
+            key, secret = await api_keys.rotate(db, name, order.grace_seconds, _edit(config))
         return await _applied(auth, key, secret)
+
+
+def _edit(config: Config) -> api_keys.KeyEdit:
+    return api_keys.KeyEdit(int(time.time()), config.auth)
 
 
 def _decoded(body: bytes, type: Any) -> Any:  # noqa: ANN401 - of the type

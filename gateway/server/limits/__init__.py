@@ -10,10 +10,17 @@ Reading order:
 """
 
 from gateway.server.limits.anthropic_headers import ANTHROPIC_HEADERS, with_anthropic_headers
-from gateway.server.limits.rate_limiter import HEADERS, RateLimiter, RateLimitPermit, estimate_tokens
+from gateway.server.limits.rate_limiter import (
+    BUDGETS_HEADER,
+    HEADERS,
+    RateLimiter,
+    RateLimitPermit,
+    estimate_tokens,
+)
 
 __all__ = [
     "ANTHROPIC_HEADERS",
+    "BUDGETS_HEADER",
     "HEADERS",
     "RateLimitPermit",
     "RateLimiter",

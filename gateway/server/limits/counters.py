@@ -30,7 +30,7 @@ _TOLD = 60.0  # seconds between two log messages about that
 SlotCounts = dict[UsageSlot, int]
 _T = TypeVar("_T")
 _LONGEST = 5.0  # seconds for a transaction, and for closing
-_MAX = 50  # requests in a transaction; each has at most ten slots
+_MAX = 50  # requests in a transaction; each has at most fourteen slots
 
 
 class UsageCounter(Protocol):

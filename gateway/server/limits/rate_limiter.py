@@ -1,4 +1,4 @@
-"""Admit requests by the limits of keys and models, and count their tokens at the end.
+"""Admit requests by the limits of keys, groups and models, and count their tokens at the end.
 
 Before a model has counted the tokens of a request, they are estimated.
 """
@@ -6,6 +6,7 @@ Before a model has counted the tokens of a request, they are estimated.
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from math import ceil, inf
 from types import TracebackType
@@ -32,6 +33,7 @@ _MAX = 1 << 40  # upper bound for the tokens that a backend reports for one requ
 _UNITS: tuple[LimitUnit, ...] = get_args(LimitUnit)
 _FIELDS = ("limit", "remaining", "reset")
 HEADERS = tuple(f"x-ratelimit-{field}-{unit}" for unit in _UNITS for field in _FIELDS)
+BUDGETS_HEADER = "x-gateway-budgets"
 _Rules = tuple[list[RateLimit], list[tuple[str, int]]]  # rate limits, and per owner the number of concurrent requests
 _NO_RULES: _Rules = [], []
 
@@ -39,7 +41,7 @@ _NO_RULES: _Rules = [], []
 class RateLimitPermit:
     """The admission of a request; the end of the `async with` block ends it.
 
-    headers: the `x-ratelimit-…` headers of the response.
+    headers: the `x-ratelimit-…` headers of the response, and its budgets.
     used: returns the tokens used, called at the end of the block.  Without it, the tokens are 0 after a GatewayError,
     and the estimate otherwise.
     end: called at the end of the block with the tokens used, or with None to keep the estimate.
@@ -126,6 +128,7 @@ class RateLimiter:
         self._places = ConcurrentRequests(config.server.workers)
         self._full: dict[str, _ExhaustedLimit] = {}
         self._known: dict[str, dict[str, tuple[RateLimitSettings, _Rules]]] = {"model": {}, "key": {}}
+        self._of_group = {name: rate_limits("group", name, group) for name, group in config.auth.groups.items()}
         self._clock = clock
 
     async def acquire(
@@ -137,9 +140,10 @@ class RateLimiter:
         """
         of_model = self._rules("model", model, settings.limits)
         of_key = self._rules("key", key.name, key.limits) if key else _NO_RULES
-        if of_model is of_key is _NO_RULES:
+        of_group = self._of_group.get(key.group, []) if key and key.group else []
+        if of_model is of_key is _NO_RULES and not of_group:
             return None
-        limits, places = of_model[0] + of_key[0], of_model[1] + of_key[1]
+        limits, places = of_model[0] + of_key[0] + of_group, of_model[1] + of_key[1]
         let_go = self._places.take(places)
         try:
             taken = await self._take(limits, estimate)
@@ -235,15 +239,16 @@ def _refused(standings: Sequence[RateLimitState]) -> RateLimited:
             f" {limit.unit_name}. Send a smaller request."
         )
         return RateLimited(message, inf, {})
+    end = f" The {limit.period} ends at {datetime.fromtimestamp(worst.end, UTC):%Y-%m-%dT%H:%M:%SZ}."
     message = (
         f"Rate limit reached for {limit.owner}: {limit.amount} {limit.unit_name}, used {worst.used},"
-        f" requested {worst.cost}. Try again in {ceil(worst.wait)} s."
+        f" requested {worst.cost}.{end if limit.budget else ''} Try again in {ceil(worst.wait)} s."
     )
     return RateLimited(message, worst.wait, _headers(standings))
 
 
 def _headers(standings: Sequence[RateLimitState]) -> dict[str, str]:
-    """Return the headers: for each unit, of the limit with the least remaining."""
+    """Return the headers: for each unit, of the limit with the least remaining; and what is left of all budgets."""
     fields: dict[str, str] = {}
     for unit in _UNITS:
         those = [one for one in standings if one.limit.unit == unit]
@@ -251,6 +256,8 @@ def _headers(standings: Sequence[RateLimitState]) -> dict[str, str]:
             least = min(those, key=lambda one: one.left)
             values = least.limit.amount, least.left, f"{ceil(least.reset)}s"
             fields |= {f"x-ratelimit-{field}-{unit}": str(value) for field, value in zip(_FIELDS, values, strict=True)}
+    if budgets := [f"{one.limit.budget}={one.left}/{one.limit.amount}" for one in standings if one.limit.budget]:
+        fields[BUDGETS_HEADER] = ", ".join(budgets)
     return fields
 
 

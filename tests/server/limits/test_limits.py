@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from math import inf
 
 import pytest
@@ -31,8 +32,8 @@ def model(**limits):
     return ModelSettings(limits=RateLimitSettings(**limits))
 
 
-def key(name="k", **limits):
-    return ApiKey(name=name, key="secret-secret-secret", limits=KeyLimitSettings(**limits))
+def key(name="k", group=None, **limits):
+    return ApiKey(name=name, key="secret-secret-secret", group=group, limits=KeyLimitSettings(**limits))
 
 
 class Clock:
@@ -95,7 +96,12 @@ def counts(grant):
 
 NUMBERS = st.integers(0, 1000)
 LIMITS = st.builds(
-    RateLimit, st.just("it"), st.just("it"), st.just("tokens"), st.integers(1, 1000), st.sampled_from([60, DAY])
+    RateLimit,
+    st.just("it"),
+    st.just("it"),
+    st.just("tokens"),
+    st.integers(1, 1000),
+    st.sampled_from(["minute", "day", "month"]),
 )
 
 
@@ -110,7 +116,7 @@ def test_limit_admits_a_request_after_its_wait(limit, taken, before, cost, after
     if standing.is_within:
         assert standing.left == limit.amount - standing.used - cost
         return
-    assert 0 < standing.wait <= 2 * limit.seconds
+    assert 0 < standing.wait <= 2 * (limit.slot(now).until - limit.window(now)[1])
     later = now + standing.wait + 1e-3
     slots = limit.slots(later)
     counted[slots[0]] = counted.get(slots[0], cost) if slots[0] != limit.slot(now) else taken + cost
@@ -129,11 +135,30 @@ def test_limit_is_unused_after_its_reset(limit, taken, before, after):
 
 
 def test_limit_per_day_counts_days_in_utc():
-    day = RateLimit("it", "it", "tokens", 10, DAY)
+    day = RateLimit("it", "it", "tokens", 10, "day")
     midnight = time.strptime("2026-11-22 UTC", "%Y-%m-%d %Z")
     assert time.gmtime(day.slot(NOON).start)[3:6] == (0, 0, 0)
     assert midnight[3:6] == (0, 0, 0) and day.slots(NOON) == [day.slot(NOON)]
     assert day.state_at({day.slot(NOON): 11}, 1, NOON).wait == DAY / 2
+
+
+@pytest.mark.parametrize(
+    ("day", "first", "end"),
+    [
+        ("2026-11-27T13:05:59", "2026-11-01", "2026-12-01"),
+        ("2026-12-31T23:59:59", "2026-12-01", "2027-01-01"),
+        ("2028-02-01T00:00:00", "2028-02-01", "2028-03-01"),
+    ],
+)
+def test_limit_per_month_counts_calendar_months_in_utc(day, first, end):
+    def unix(text):
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+    month = RateLimit("it", "it", "tokens", 10, "month")
+    at = unix(day)
+    assert month.window(at) == (unix(first), unix(end)) and month.slots(at) == [month.slot(at)]
+    assert month.slot(at).until > unix(end), "Redis and the sweep keep it until the month is over"
+    assert month.state_at({month.slot(at): 11}, 1, at).wait == unix(end) - at
 
 
 def test_limit_estimate_is_the_prompt_and_max_tokens_per_choice():
@@ -229,6 +254,57 @@ async def test_limit_per_day_resets_at_midnight(limits, clock):
     clock.now += 1
     grant = await ask(limits, who, tokens=1)
     assert counts(grant) == {"tokens": 99} and grant.headers["x-ratelimit-reset-tokens"] == f"{DAY}s"
+
+
+# Budgets
+
+TEAM = {"auth": {"groups": {"team": {"tokens_per_day": 100, "tokens_per_month": 150}}}}
+MONTH_END = "2027-02-01T00:00:00Z"
+
+
+async def test_budget_of_a_month_ends_with_the_month(limits, clock):
+    who = key(tokens_per_month=100)
+    assert (await ask(limits, who, tokens=60)).headers["x-gateway-budgets"] == "month=40/100"
+    clock.now += 2 * DAY
+    error = await refusal_of(limits, who, tokens=50)
+    assert error.problem.message == (
+        "Rate limit reached for the key 'k': 100 tokens per month, used 60, requested 50."
+        f" The month ends at {MONTH_END}. Try again in {error.retry_after} s."
+    )
+    assert error.headers["x-gateway-budgets"] == "month=40/100" and error.problem.code == "rate_limit_exceeded"
+    clock.now += int(error.retry_after) - 1
+    await refusal_of(limits, who, tokens=50)
+    clock.now += 1
+    assert (await ask(limits, who, tokens=50)).headers["x-gateway-budgets"] == "month=50/100"
+
+
+async def test_budget_of_a_group_is_shared_by_its_keys(counted, clock):
+    async with limits_of({**counted, **TEAM}, clock) as one:
+        ann, bob = key("ann", "team", tokens_per_day=80), key("bob", "team")
+        first = await ask(one, ann, tokens=50)
+        assert first.headers["x-gateway-budgets"] == "day=30/80, group-day=50/100, group-month=100/150"
+        assert first.headers["x-ratelimit-remaining-tokens"] == "30"
+        await end(first, used=10)
+        assert (await ask(one, bob, tokens=70)).headers["x-gateway-budgets"] == "group-day=20/100, group-month=70/150"
+        error = await refusal_of(one, ann, tokens=30)
+        assert "the group 'team': 100 tokens per day, used 80, requested 30. The day ends at" in error.problem.message
+        clock.now += DAY
+        await ask(one, bob, tokens=70)
+        assert "the group 'team': 150 tokens per month" in (await refusal_of(one, bob, tokens=20)).problem.message
+        assert await ask(one, key("eve"), tokens=1000) is None
+
+
+async def test_budget_of_a_group_that_was_removed_does_not_apply(limits):
+    assert await ask(limits, key("ann", "gone"), tokens=1000) is None
+    grant = await ask(limits, key("ann", "gone", requests_per_minute=5), model(tokens_per_day=10), tokens=4)
+    assert grant.headers["x-gateway-budgets"] == "model-day=6/10"
+
+
+async def test_budget_header_is_left_out_without_a_budget(limits):
+    assert "x-gateway-budgets" not in (await ask(limits, key(tokens_per_minute=5), tokens=4)).headers
+
+
+# Several limits
 
 
 async def test_limit_that_refuses_a_request_leaves_other_limits_unused(limits):

@@ -98,6 +98,42 @@ async def test_limit_applies_to_every_endpoint(way):
         assert await used(site, "requests_per_minute") == 1
 
 
+def team(budget):
+    """Return a configuration of two keys that share a budget of a month."""
+    ann = {"name": "ann", "key": SECRET, "group": "team", "limits": {"tokens_per_day": 1000}}
+    keys = [ann, {"name": "bob", "key": BOB_SECRET, "group": "team"}]
+    return {"auth": {"groups": {"team": {"tokens_per_month": budget}}, "keys": keys}}
+
+
+@pytest.mark.parametrize("way", [way for way, (_, _, tokens) in WAYS.items() if tokens] + ["messages"])
+async def test_budget_is_reported_by_every_endpoint(way):
+    body, script, _ = WAYS.get(way, ({"messages": HELLO_MESSAGES, "max_tokens": 5}, ANSWER, 9))
+    if way == "completions":
+        script = whole({"choices": [{"index": 0, "text": "Hi", "finish_reason": "stop"}], "usage": COUNTS})
+    async with gateway(script, backend={"kind": "vllm"}, **team(500)) as site:
+        freeze_clock(site)
+        answer = await post(site, way, ANN, **body)
+        assert answer.status_code == 200, answer.text
+        day, month = answer.headers["x-gateway-budgets"].split(", ")
+        assert day.startswith("day=") and day.endswith("/1000")
+        assert month.startswith("group-month=") and month.endswith("/500")
+
+
+async def test_budget_of_a_group_ends_for_all_its_keys():
+    async with gateway(ANSWER, **team(40)) as site:
+        freeze_clock(site)
+        answer = await site.chat(headers=ANN, max_tokens=30)
+        assert answer.headers["x-gateway-budgets"] == "day=967/1000, group-month=7/40"
+        assert await used(site, "tokens_per_month", "group/team") == 9
+        answer = await site.chat(headers=BOB, max_tokens=29)
+        assert problem(answer) == LIMITED and "the group 'team': 40 tokens per month, used 9" in answer.text
+        assert (
+            answer.headers["x-gateway-budgets"] == "group-month=31/40" and int(answer.headers["retry-after"]) > 86_400
+        )
+        answer = await site.chat(headers=BOB, max_tokens=20, stream=True)
+        assert answer.headers["x-gateway-budgets"] == "group-month=8/40"
+
+
 async def test_limit_of_a_model_includes_its_aliases():
     async with gateway(ANSWER, model={"limits": {"requests_per_minute": 1}, "aliases": ["a"]}) as site:
         freeze_clock(site)
@@ -299,4 +335,4 @@ async def test_limit_headers_are_exposed_by_cors():
     async with gateway(ANSWER, server={"cors": ["*"]}, **limited(requests_per_minute=1)) as site:
         answer = await site.chat(headers={"origin": "https://a.example"})
         shown = answer.headers["access-control-expose-headers"]
-    assert "x-ratelimit-remaining-tokens" in shown and "retry-after" in shown
+    assert "x-ratelimit-remaining-tokens" in shown and "x-gateway-budgets" in shown and "retry-after" in shown

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from support.gateway_process import process
-from support.limits import KEYS, check_all
+from support.limits import KEYS, TEAM, check_all, check_group_budget
 from support.serve_process import workers_of
 from support.upstream import Upstream, said, whole
 from support.wait import until
 
 
 @asynccontextmanager
-async def serving(upstream, store, folder, *, workers=1, **sections):
+async def serving(upstream, store, folder, *, workers=1, auth=KEYS, **sections):
     """Start a gateway as a process; yield the process and its URL."""
-    said = {"auth": KEYS, "server": {"workers": workers}, **sections}
+    said = {"auth": auth, "server": {"workers": workers}, **sections}
     async with process(upstream.url, store, folder, **said) as (child, client):
         try:
             yield child, client.base_url
@@ -52,3 +52,20 @@ async def test_limit_holds_across_two_gateways(upstream, tmp_path, counted):
         serving(upstream, store, tmp_path, **more) as (_, other),
     ):
         await check_all(one, other)
+
+
+async def test_budget_of_a_group_holds_across_two_workers(upstream, tmp_path):
+    store = f"sqlite:///{tmp_path}/gateway.db"
+    async with serving(upstream, store, tmp_path, workers=2, auth=TEAM) as (child, root):
+        await until(lambda: len(workers_of(child.pid)), 2)
+        await check_group_budget(root)
+
+
+@pytest.mark.parametrize("counted", ["postgresql", "redis"], indirect=True)
+async def test_budget_of_a_group_holds_across_two_gateways(upstream, tmp_path, counted):
+    store, more = counted["store"]["url"], {"limits": counted.get("limits", {}), "auth": TEAM}
+    async with (
+        serving(upstream, store, tmp_path, **more) as (_, one),
+        serving(upstream, store, tmp_path, **more) as (_, other),
+    ):
+        await check_group_budget(one, other)

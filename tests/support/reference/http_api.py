@@ -31,6 +31,7 @@ The gateway serves OpenAI's and Anthropic's APIs; their own documentation has th
 | `Idempotency-Key` | request | Sent again within ten minutes, it gets the same response, and the model is not asked again. |
 | `retry-after`, `x-should-retry` | response | When, and whether, another attempt can succeed: [Errors](errors.md). |
 | `x-ratelimit-…` | response | The rest of the key's limits. |
+| `x-gateway-budgets` | response | The tokens that are left of each budget, and the budget: [Budgets](../how-to/keys-and-limits.md#budgets). |
 
 ## Streams
 
