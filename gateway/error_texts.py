@@ -56,6 +56,7 @@ CLIENT_ERRORS: tuple[ErrorRow, ...] = (
     (404, "endpoint_not_supported", "The gateway refuses the path; the message says why, and what to use."),
     (404, "file_not_found", "The key has no file with the `file_id` of the request: upload it again."),
     (404, "key_not_found", "The store has no key of this name; keys of the configuration change in its file."),
+    (404, "log_not_kept", "The store keeps no log of changes: set `store.url`."),
     (404, "usage_not_kept", "The store keeps no usage: set `store.url`, and leave `store.usage` at true."),
     (404, "model_not_found", "No backend has the model: `GET /v1/models` lists those there are."),
     (405, "method_not_supported", "The path does not have the method."),

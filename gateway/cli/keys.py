@@ -1,9 +1,11 @@
 """The commands `gateway keys`: make, list, replace and revoke the API keys of a store."""
 # ruff: noqa: PLC0415 - each command imports its modules when it runs
 
+import getpass
+import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -12,7 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from gateway.cli.options import AsJson, ConfigFile
-from gateway.cli.store_command import exit_on_store_error, read_settings, run_writing, text_table
+from gateway.cli.store_command import (
+    exit_on_store_error,
+    read_settings,
+    run_reading,
+    run_writing,
+    text_table,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -118,6 +126,44 @@ def rotate(
     _print_secret(name, secret)
 
 
+@app.command()
+def log(
+    config: ConfigFile = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Maximum number of entries; default: 100.")
+    ] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Print who changed which key, and which settings reloads changed; the newest entries first.
+
+    Entries have no secrets.  The store keeps the newest 10,000.
+    """
+    settings = read_settings(config)
+    with exit_on_store_error():
+        from gateway.store import audit_log
+
+        entries = run_reading(settings, lambda db: audit_log.read(db, limit)) or []
+    if as_json:
+        from msgspec import json
+
+        typer.echo(json.format(json.encode([entry.shown() for entry in entries])))
+    else:
+        typer.echo(log_table([entry.shown() for entry in entries]))
+
+
+def log_table(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of the audit log, a line for each entry."""
+    return text_table([("TIME", "ACTOR", "ACTION", "KEY", "CHANGES"), *map(_entry_row, entries)])
+
+
+def _entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    from gateway.config.difference import change_text
+
+    at = f"{datetime.fromtimestamp(entry['created_at'], UTC):%Y-%m-%d %H:%M:%S}"
+    changes = ", ".join(map(change_text, entry["changes"]))
+    return at, entry["actor"], entry["action"], entry["key"] or "-", changes
+
+
 def parse_duration(text: str) -> int:
     """Return the seconds of a duration like 90d.  Raises ValueError."""
     if not (found := re.fullmatch(r"(\d{1,6})([mhdw])", text)):
@@ -158,7 +204,15 @@ def _limit(text: str) -> tuple[str, int]:
 def _edit(settings: "Config") -> "KeyEdit":
     from gateway.store.api_keys import KeyEdit
 
-    return KeyEdit(int(time.time()), settings.auth)
+    return KeyEdit(int(time.time()), f"cli:{user_name()}", settings.auth)
+
+
+def user_name(find: Callable[[], str] = getpass.getuser) -> str:
+    """Return the name of the user who runs the command, or its number in a container without names."""
+    try:
+        return find()
+    except (OSError, KeyError):
+        return str(os.getuid())
 
 
 @contextmanager

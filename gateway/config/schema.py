@@ -399,9 +399,14 @@ class StoreSettings(SettingsSection):
     sealing_keys: tuple[Secret, ...] = ()
 
     @property
+    def is_named(self) -> bool:
+        """True if the configuration names the database; the default one depends on the working directory."""
+        return "url" in self.model_fields_set
+
+    @property
     def keeps_usage(self) -> bool:
-        """True if the store keeps usage; the default url depends on the working directory, so it keeps none."""
-        return self.usage and "url" in self.model_fields_set
+        """True if the store keeps usage; a default database keeps none."""
+        return self.usage and self.is_named
 
 
 class ResponsesSettings(SettingsSection):

@@ -20,6 +20,7 @@ Reading order:
     usage_counts        usage of keys and models, for limits
     daily_usage         usage by key, model and day, for operators
     api_keys            API keys that commands and /admin/keys make
+    audit_log           changes of these keys, and reloads
     files               files of tenants
     uploads             files that arrive in parts
     blobs               their bytes: owners, limits and leases
@@ -45,7 +46,7 @@ __all__ = ["Database"]
 # Loaded at first use: without stored data the gateway needs no SQLAlchemy (22 MB, 0.2 s).
 _WITH_SQL = (
     "chat_completions", "conversations", "jobs", "idempotency_keys", "event_logs", "responses", "expiry",
-    "reasoning_memory", "item_lists", "usage_counts", "daily_usage", "api_keys",
+    "reasoning_memory", "item_lists", "usage_counts", "daily_usage", "api_keys", "audit_log",
     "files", "uploads", "blobs",
 )  # fmt: skip
 

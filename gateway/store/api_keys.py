@@ -1,7 +1,7 @@
 """API keys that operators make while the gateway runs.  The store has their digests only.
 
-Each change has a number, so that a process reads only what changed since it last asked.  Keys are never deleted: the
-name of a revoked key stays the tenant that owns stored data.
+Each change is in the audit log.  It has a number, so that a process reads only what changed since it last asked.  Keys
+are never deleted: the name of a revoked key stays the tenant that owns stored data.
 """
 
 import secrets
@@ -14,9 +14,12 @@ from sqlalchemy import bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.config import AuthSettings, key_digest
+from gateway.config.difference import differences
 from gateway.config.explanation import nearest_name
 from gateway.config.stored_keys import SETTABLE, StoredApiKey, key_fault
 from gateway.errors import BadRequest, NotFound
+from gateway.store import audit_log
+from gateway.store.audit_log import AuditAction, AuditEntry
 from gateway.store.jobs import notify
 from gateway.store.records import ApiKeyRow
 from gateway.store.tables import api_keys, decode, encode
@@ -34,10 +37,12 @@ class KeyEdit(Struct, frozen=True):
     """The circumstances of a change.
 
     now: Unix seconds.
+    actor: the author for the audit log: `key:NAME`, `sso:NAME` or `cli:USER`.
     auth: the settings whose keys hide stored ones, and whose groups a key may have.
     """
 
     now: int
+    actor: str
     auth: AuthSettings = AuthSettings()
 
 
@@ -64,7 +69,8 @@ def parse(body: bytes) -> StoredApiKey:
 async def add(db: AsyncConnection, fields: Mapping[str, Any], edit: KeyEdit) -> tuple[StoredApiKey, str]:
     """Add a key with these fields; return it, and the key for the client.  Raises BadRequest."""
     secret = new_key()
-    key = _validated({"key": key_digest(secret), "created_at": edit.now}, fields, edit)
+    fresh = {"key": key_digest(secret), "created_at": edit.now}
+    key = _validated(fresh, fields, edit)
     change = await _begin(db)
     taken = {written.name for written in edit.auth.keys}
     if key.name in taken or await db.scalar(_FIND, {"this": key.name}) is not None:
@@ -72,6 +78,7 @@ async def add(db: AsyncConnection, fields: Mapping[str, Any], edit: KeyEdit) -> 
         raise BadRequest(message, code="key_exists", param="name")
     await db.execute(_ADD, {"name": key.name, "version": change, "body": encode(key.body())})
     await notify(db, CHANNEL, [str(change)])
+    await _log(db, "key.added", StoredApiKey.model_validate({"name": key.name, **fresh}), key, edit)
     return key, secret
 
 
@@ -82,6 +89,7 @@ async def change(db: AsyncConnection, name: str, fields: Mapping[str, Any], edit
     number, key = await _begin(db), await _active(db, name)
     changed = _validated(key.body(), fields, edit)
     await _save(db, changed, number)
+    await _log(db, "key.changed", key, changed, edit)
     return changed
 
 
@@ -91,6 +99,7 @@ async def rotate(db: AsyncConnection, name: str, grace_seconds: int, edit: KeyEd
     digests = [key_digest(secret), key.key[0].get_secret_value()]
     changed = StoredApiKey.model_validate({**key.body(), "key": digests, "former_until": edit.now + grace_seconds})
     await _save(db, changed, number)
+    await _log(db, "key.rotated", key, changed, edit)
     return changed, secret
 
 
@@ -99,6 +108,7 @@ async def revoke(db: AsyncConnection, name: str, edit: KeyEdit) -> StoredApiKey:
     number, key = await _begin(db), await _active(db, name)
     changed = StoredApiKey.model_validate({**key.body(), "revoked_at": edit.now})
     await _save(db, changed, number)
+    await _log(db, "key.revoked", key, changed, edit)
     return changed
 
 
@@ -122,6 +132,13 @@ async def _active(db: AsyncConnection, name: str) -> StoredApiKey:
 async def _save(db: AsyncConnection, key: StoredApiKey, number: int) -> None:
     await db.execute(_CHANGE, {"this": key.name, "version": number, "body": encode(key.body())})
     await notify(db, CHANNEL, [str(number)])
+
+
+async def _log(
+    db: AsyncConnection, action: AuditAction, before: StoredApiKey, after: StoredApiKey, edit: KeyEdit
+) -> None:
+    entry = AuditEntry(edit.now, edit.actor, action, after.name, differences(before, after))
+    await audit_log.add(db, entry)
 
 
 def _validated(known: Mapping[str, Any], fields: Mapping[str, Any], edit: KeyEdit) -> StoredApiKey:

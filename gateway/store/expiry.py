@@ -7,9 +7,10 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Table, delete, exists, func, literal, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.store.audit_log import MAX_ENTRIES
 from gateway.store.database import Database
 from gateway.store.reasoning_memory import MAX
-from gateway.store.tables import blobs, events, files, jobs, keys, thoughts, threads, uploads, uses
+from gateway.store.tables import audit_log, blobs, events, files, jobs, keys, thoughts, threads, uploads, uses
 
 _CHUNK = 1 << 20  # bytes of a file in a row
 _ROWS = 1000  # rows deleted in a transaction, or one larger thread
@@ -49,6 +50,7 @@ _EVENTS = _ExpiringTable(events, events.c.valid_until, literal(1))
 _FILES = _ExpiringTable(files, files.c.expires_at, literal(1), files.c.bytes // _CHUNK + 1)
 _UPLOADS = _ExpiringTable(uploads, uploads.c.expires_at, literal(1), uploads.c.bytes // _CHUNK + 1)
 _BLOBS = _ExpiringTable(blobs, blobs.c.valid_until, literal(1), blobs.c.bytes // _CHUNK + 1)
+_AUDIT_LOG = _ExpiringTable(audit_log, audit_log.c.created_at, literal(1))
 _USES = _ExpiringTable(uses, uses.c.valid_until, literal(1))
 
 
@@ -58,11 +60,13 @@ async def expire(database: Database, now: int, ttl_seconds: int, max_bytes: int)
     ttl_seconds: time without use until a row expires; 0: never.
     max_bytes: the size limit; 0: none.
 
+    The audit log keeps its newest entries.
+
     A thread is deleted with all its rows, but only if no other thread continues it and it has no job.  Several
     processes may do this at the same time.
     """
     await _delete(database, [_KEYS, _EVENTS, _USES, _FILES, _UPLOADS, _BLOBS], now)
-    for kind, surplus in await _crowds(database):
+    for kind, surplus in [(_AUDIT_LOG, await _surplus_entries(database)), *await _crowds(database)]:
         await _delete(database, [kind], now, surplus)
     if ttl_seconds:
         await _delete(database, [_THREADS, _THOUGHTS], now - ttl_seconds)
@@ -79,6 +83,12 @@ async def _crowds(database: Database) -> list[tuple[_ExpiringTable, int]]:
         (_ExpiringTable(thoughts, thoughts.c.used_at, literal(1), only=(thoughts.c.tenant == tenant,)), count - MAX)
         for tenant, count in rows
     ]
+
+
+async def _surplus_entries(database: Database) -> int:
+    """Return how many entries the audit log has beyond its limit."""
+    async with database.reading() as db:
+        return (await db.scalar(select(func.count()).select_from(audit_log)) or 0) - MAX_ENTRIES
 
 
 async def _size(database: Database) -> int:

@@ -218,6 +218,14 @@ daily_usage = Table(  # sums of finished requests
     Column("output_tokens", BigInteger, nullable=False),
     Column("milliseconds", BigInteger, nullable=False),
 )
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),  # the database counts
+    Column("created_at", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),  # JSON
+    Index("audit_log_by_age", "created_at"),
+)
 files = Table(
     "files",
     metadata,

@@ -1,11 +1,12 @@
 """Test `gateway keys`, which works on the store directly."""
 
 import json
+import os
 import re
 
 import pytest
 
-from gateway.cli.keys import key_table, parse_duration, parse_time
+from gateway.cli.keys import key_table, log_table, parse_duration, parse_time, user_name
 from gateway.config.stored_keys import StoredApiKey
 from support.cli import config_writer, run
 from support.wait import now
@@ -56,6 +57,38 @@ def test_keys_command_replaces_and_revokes_a_key(keys):
     assert now() < former <= now() + 86_400
     assert keys("revoke", "ci") == (0, "key 'ci' is revoked\n", "")
     assert keys("list")[1].splitlines()[1].split()[:2] == ["ci", "revoked"]
+
+
+@pytest.mark.edge
+def test_keys_command_logs_the_user_of_each_change(keys, monkeypatch):
+    assert keys("log") == (0, "TIME  ACTOR  ACTION  KEY  CHANGES\n", "")
+    monkeypatch.setenv("LOGNAME", "root")
+    keys("add", "ci", "--owner", "Ann")
+    keys("revoke", "ci")
+    found = json.loads(keys("log", "--json")[1])
+    assert [(entry["actor"], entry["action"], entry["key"]) for entry in found] == [
+        ("cli:root", "key.revoked", "ci"),
+        ("cli:root", "key.added", "ci"),
+    ]
+    head, line = keys("log", "--limit", "1")[1].splitlines()
+    assert head.split() == ["TIME", "ACTOR", "ACTION", "KEY", "CHANGES"]
+    assert re.fullmatch(r"[\d-]{10} [\d:]{8}  cli:root  key.revoked  ci   revoked_at: null → \d+", line)
+
+
+def test_keys_command_names_a_user_without_a_name_by_its_number():
+    def nobody():
+        raise KeyError("getpwuid(): uid not found: 5")
+
+    assert user_name(nobody) == str(os.getuid())
+
+
+def test_keys_log_has_a_line_for_each_entry():
+    reload = {"created_at": 0, "actor": "gateway:a", "action": "configuration.reloaded", "key": None}
+    changes = [{"path": "stream.keepalive_seconds", "from": 15, "to": 5}, {"path": "store.url", "secret": "changed"}]
+    assert log_table([{**reload, "changes": changes}]).splitlines() == [
+        "TIME                 ACTOR      ACTION                  KEY  CHANGES",
+        "1970-01-01 00:00:00  gateway:a  configuration.reloaded  -    stream.keepalive_seconds: 15 → 5, store.url changed",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from gateway.store import api_keys
 from gateway.store.tables import encode
 
 NOW = 1000
-NOW_EDIT = api_keys.KeyEdit(NOW)
+NOW_EDIT = api_keys.KeyEdit(NOW, "cli:me")
 WRITTEN = AuthSettings(keys=(ApiKey(name="taken", key="x"),), groups={"team-a": {}})
 
 
@@ -60,7 +60,7 @@ async def test_stored_key_is_read_as_it_was_added(store):
 async def test_stored_key_with_a_wrong_field_is_refused(store, fields, param, said):
     async with store.writing() as db:
         with pytest.raises(BadRequest) as caught:
-            await api_keys.add(db, fields, api_keys.KeyEdit(NOW, WRITTEN))
+            await api_keys.add(db, fields, api_keys.KeyEdit(NOW, "cli:me", WRITTEN))
         assert await stored(db) == {}
     assert caught.value.problem.param == param and caught.value.problem.message.startswith(said)
 
@@ -68,7 +68,7 @@ async def test_stored_key_with_a_wrong_field_is_refused(store, fields, param, sa
 async def test_stored_key_has_a_name_of_its_own_for_ever(store):
     async with store.writing() as db:
         await add(db)
-        await api_keys.revoke(db, "ci", api_keys.KeyEdit(NOW + 1))
+        await api_keys.revoke(db, "ci", api_keys.KeyEdit(NOW + 1, "cli:me"))
         with pytest.raises(BadRequest, match="in use, perhaps by a revoked key"):
             await add(db)
 
@@ -85,7 +85,7 @@ async def test_stored_key_changes_field_by_field(store):
 
 
 async def test_stored_key_has_a_group_of_the_configuration(store):
-    edit = api_keys.KeyEdit(NOW, WRITTEN)
+    edit = api_keys.KeyEdit(NOW, "cli:me", WRITTEN)
     async with store.writing() as db:
         key, _ = await api_keys.add(db, {"name": "ci", "group": "team-a"}, edit)
         assert key.group == "team-a" and await stored(db) == {"ci": key}
@@ -103,7 +103,7 @@ async def test_stored_key_is_valid_until_it_expires_or_is_replaced_or_revoked(st
         assert changed.invalidity(key_digest(second), 5000) == "has expired"
         changed, third = await api_keys.rotate(db, "ci", 0, NOW_EDIT)
         assert changed.lifetimes() == {key_digest(third): 5000, key_digest(second): NOW}
-        revoked = await api_keys.revoke(db, "ci", api_keys.KeyEdit(NOW + 5))
+        revoked = await api_keys.revoke(db, "ci", api_keys.KeyEdit(NOW + 5, "cli:me"))
         assert {*revoked.lifetimes().values()} == {NOW, NOW + 5}
         assert revoked.invalidity(key_digest(third), NOW + 5) == "was revoked"
 

@@ -4,7 +4,7 @@ A change applies in this process before its response, and in others within a sec
 """
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from msgspec import DecodeError, Struct, ValidationError, json
@@ -14,7 +14,11 @@ from gateway.config import Config
 from gateway.config.stored_keys import StoredApiKey
 from gateway.errors import BadRequest
 from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.proxy_users import PREFIX
 from gateway.store import api_keys
+
+if TYPE_CHECKING:
+    from gateway.store.api_keys import KeyEdit
 
 _LIST, _ONE = "/admin/keys", "/admin/keys/{name}"
 _MAX_GRACE = 366 * 86_400  # seconds
@@ -51,10 +55,10 @@ def _add_list(app: FastAPI, config: Config, auth: Authenticator) -> None:
     @app.post(_LIST, include_in_schema=False)
     async def add_key(request: Request) -> Response:
         """Add a key; the response alone has the key itself."""
-        await auth.authenticate(request, "admin")
+        actor = await _actor(auth, request)
         fields = _decoded(await request.body(), dict[str, Any])
         async with app.state.store.writing() as db:
-            key, secret = await api_keys.add(db, fields, _edit(config))
+            key, secret = await api_keys.add(db, fields, _edit(config, actor))
         return await _applied(auth, key, secret)
 
 
@@ -62,34 +66,41 @@ def _add_changes(app: FastAPI, config: Config, auth: Authenticator) -> None:
     @app.patch(_ONE, include_in_schema=False)
     async def change_key(request: Request, name: str) -> Response:
         """Change fields of a key; null sets the default."""
-        await auth.authenticate(request, "admin")
+        actor = await _actor(auth, request)
         fields = _decoded(await request.body(), dict[str, Any])
         async with app.state.store.writing() as db:
-            key = await api_keys.change(db, name, fields, _edit(config))
+            key = await api_keys.change(db, name, fields, _edit(config, actor))
         return await _applied(auth, key)
 
     @app.delete(_ONE, include_in_schema=False)
     async def revoke_key(request: Request, name: str) -> Response:
         """Revoke a key for good; its name stays in use."""
-        await auth.authenticate(request, "admin")
+        actor = await _actor(auth, request)
         async with app.state.store.writing() as db:
-            key = await api_keys.revoke(db, name, _edit(config))
+            key = await api_keys.revoke(db, name, _edit(config, actor))
         return await _applied(auth, key)
 
     @app.post(f"{_ONE}/rotate", include_in_schema=False)
     async def rotate_key(request: Request, name: str) -> Response:
         """Replace a key; the response alone has the new key itself."""
-        await auth.authenticate(request, "admin")
+        actor = await _actor(auth, request)
         order = _decoded(await request.body() or b"{}", RotationOrder)
         if not 0 <= order.grace_seconds <= _MAX_GRACE:
             raise BadRequest(f"'grace_seconds' must be from 0 to {_MAX_GRACE}.", param="grace_seconds")
         async with app.state.store.writing() as db:
-            key, secret = await api_keys.rotate(db, name, order.grace_seconds, _edit(config))
+            key, secret = await api_keys.rotate(db, name, order.grace_seconds, _edit(config, actor))
         return await _applied(auth, key, secret)
 
 
-def _edit(config: Config) -> api_keys.KeyEdit:
-    return api_keys.KeyEdit(int(time.time()), config.auth)
+async def _actor(auth: Authenticator, request: Request) -> str:
+    """Return the author of a change for the audit log."""
+    key = await auth.authenticate(request, "admin")
+    assert key, "with stored keys, each request has one"
+    return key.name if key.name.startswith(PREFIX) else f"key:{key.name}"
+
+
+def _edit(config: Config, actor: str) -> "KeyEdit":
+    return api_keys.KeyEdit(int(time.time()), actor, config.auth)
 
 
 def _decoded(body: bytes, type: Any) -> Any:  # noqa: ANN401 - of the type

@@ -62,7 +62,7 @@ class Supervisor:
 
     def _worker(self, place: int) -> "WorkerProcess":
         file = metrics_file(self._shared, place, next(self._numbers))
-        return WorkerProcess(self._watch.config, self._sock, file)
+        return WorkerProcess(self._watch.config, self._sock, file, logs_reloads=place == 0)
 
     def _stop(self, *_: object) -> None:
         self._stops += 1
@@ -85,12 +85,15 @@ class Supervisor:
 
 
 class WorkerProcess:
-    """One worker process.  file: for its metrics, None if workers share none."""
+    """One worker process.
 
-    def __init__(self, config: Config, sock: socket.socket, file: Path | None) -> None:
+    file: for its metrics, None if workers share none; logs_reloads: it writes reloads to the audit log.
+    """
+
+    def __init__(self, config: Config, sock: socket.socket, file: Path | None, *, logs_reloads: bool) -> None:
         self.file = file
         self._pipe, theirs = _spawn.Pipe()
-        self.process = _spawn.Process(target=run_worker, args=(config, sock, theirs, file))
+        self.process = _spawn.Process(target=run_worker, args=(config, sock, theirs, file, logs_reloads))
         self.process.start()
         theirs.close()
 
@@ -110,7 +113,7 @@ def _wait_for_end(workers: Iterable[WorkerProcess]) -> None:
 
 
 @logs.logged_failure()
-def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path | None) -> None:
+def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path | None, logs_reloads: bool) -> None:
     """Run a worker process until its pipe closes or a signal stops it."""
     # A terminal sends these signals to all processes, but only the supervisor handles them.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
@@ -125,7 +128,7 @@ def run_worker(config: Config, sock: socket.socket, pipe: Connection, file: Path
             return queue.get_nowait()
         return None
 
-    server = make_server(config, news, SharedFolder(file) if file else None)
+    server = make_server(config, news, SharedFolder(file) if file else None, logs_reloads=logs_reloads)
 
     def listen() -> None:
         with suppress(EOFError, OSError):

@@ -7,6 +7,7 @@ from gateway.server.admin import keys, usage
 from gateway.server.admin import routes as admin
 from gateway.server.middleware.auth import Authenticator
 from gateway.server.routes import (
+    audit_log,
     chat_completions,
     conversations,
     files,
@@ -29,6 +30,7 @@ _RESOURCES = (
     health,
     metrics,
     admin,
+    audit_log,
     keys,
     usage,
 )

@@ -23,12 +23,12 @@ STORED = {"stored_keys": True}
 async def add(store, name="ci", **fields):
     """Add a key, and return the secret."""
     async with store.writing() as db:
-        return (await api_keys.add(db, {"name": name, **fields}, api_keys.KeyEdit(NOW)))[1]
+        return (await api_keys.add(db, {"name": name, **fields}, api_keys.KeyEdit(NOW, "cli:me")))[1]
 
 
 async def revoke(store, name="ci"):
     async with store.writing() as db:
-        await api_keys.revoke(db, name, api_keys.KeyEdit(NOW))
+        await api_keys.revoke(db, name, api_keys.KeyEdit(NOW, "cli:me"))
 
 
 def keys_of(store, hidden=(), now=NOW):
@@ -115,7 +115,7 @@ async def test_stored_keys_follow_changes_of_other_processes(store_url, monkeypa
 
         async def note():
             async with there.writing() as db:
-                await api_keys.change(db, "ci", {"note": "new"}, api_keys.KeyEdit(NOW))
+                await api_keys.change(db, "ci", {"note": "new"}, api_keys.KeyEdit(NOW, "cli:me"))
             return (await keys.named("ci")).note
 
         await until(note, "new")

@@ -18,6 +18,7 @@ from gateway.server.process.app_reloader import AppReloader
 from gateway.server.process.config_source import ConfigSource
 from gateway.server.process.config_watcher import ConfigWatcher
 from gateway.server.process.worker import WorkerServer
+from gateway.store import Database, audit_log
 from support.app import HELLO_MESSAGES, bearer, on_both_loops, running, settings
 from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming, until_refused
 from support.sse import text_of
@@ -83,6 +84,26 @@ async def test_config_reload_happens_when_the_file_changes(workers, tmp_path):
         gateway.write(config_of(other.url, tmp_path, server=server))
         await until_moved(gateway)
         assert gateway.heard.count("the changes apply") == 1
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_config_reload_is_in_the_audit_log_once(workers, tmp_path):
+    async with (
+        two_upstreams(HELLO) as (one, other),
+        living(tmp_path, config_of(one.url, tmp_path), "--workers", workers) as gateway,
+    ):
+        store, found = Database(f"sqlite:///{tmp_path}/gateway.db"), []
+
+        async def last_changes():
+            async with store.reading() as db:
+                found[:] = await audit_log.read(db, 9, newest_first=False)
+            return found[-1].body["changes"] if found else None
+
+        for url, before in ((other.url, one.url), (one.url, other.url)):
+            await gateway.renew(config_of(url, tmp_path))
+            await until(last_changes, [{"path": "backends.up.url", "from": before, "to": url}])
+        assert len(found) == 2
+        await store.close()
 
 
 async def test_config_reload_keeps_websockets_and_jobs(tmp_path):

@@ -74,6 +74,7 @@ _TAIL = """\
 | `GET /docs/warnings` | what warnings mean, as a page: [Warnings](warnings.md) |
 | `GET /metrics` | [Metrics](metrics.md) |
 | `GET`, `POST /admin/keys`, `PATCH`, `DELETE /admin/keys/{name}`, `POST /admin/keys/{name}/rotate` | [keys of the store](../how-to/keys-and-limits.md#keys-in-the-store), for a key of the scope `admin` |
+| `GET /admin/keys/log` | [the log of changes](#log-of-changes), for a key of the scope `admin` |
 | `GET /admin/usage` | [usage](#usage) of keys, models and days, for a key of the scope `admin` |
 | `GET /admin/overview`, `GET /admin/exchanges`, … | the data behind both pages; they need a key of the scope `admin` |
 
@@ -116,6 +117,24 @@ _TAIL = """\
 | `total` | the sums of all rows |
 
 Without `store.url`, and with `store.usage: false`, the gateway answers 404 `usage_not_kept`.
+
+## Log of changes
+
+`GET /admin/keys/log` lists [changes of stored keys, and reloads](../how-to/keys-and-limits.md#see-who-changed-what), the newest first. It needs a key of the
+scope `admin`. `limit` (20; at most 100), `after` (an `id`) and `order` (`desc` or `asc`) choose the page, as for other lists.
+
+| member of `data[]` | meaning |
+|---|---|
+| `object`, `id`, `created_at` | `audit_entry`, the number of the entry as a text, and Unix seconds |
+| `actor` | `key:NAME`, `sso:NAME` (a user of a proxy), `cli:USER`, or `gateway:HOST` for a reload |
+| `action` | `key.added`, `key.changed`, `key.rotated`, `key.revoked` or `configuration.reloaded` |
+| `key` | the name of the key; null for a reload |
+| `changes[].path` | the setting, like `auth.keys[ci].limits.concurrent`, or the field of the key |
+| `changes[].from`, `.to` | its values; null without the setting; texts of more than 300 characters are cut |
+| `changes[].secret` | instead of the values of a secret: `changed`, `added` or `removed` |
+| `changes[].more` | the number of further changes, behind 100 |
+
+Without `store.url`, the gateway answers 404 `log_not_kept`.
 
 ## Requests in the inspector
 
