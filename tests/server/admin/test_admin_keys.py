@@ -116,6 +116,16 @@ async def test_admin_keys_may_be_stored_themselves():
         assert (await admin.ask("GET", key=key)).status_code == 200
 
 
+async def test_admin_keys_share_the_budget_of_their_group():
+    async with administered({**AUTH, "groups": {"team": {"tokens_per_month": 1000}}}) as admin:
+        for name, left in (("ann", 993), ("bob", 984)):
+            key = (await admin.done("POST", body={"name": name, "group": "team"}))["key"]
+            answer = await admin.site.chat(headers=bearer(key), max_tokens=4)
+            assert answer.headers["x-gateway-budgets"] == f"group-month={left}/1000"
+        wrong = await admin.ask("PATCH", "/ann", {"group": "teem"})
+        assert problem(wrong)[0::2] == (400, "invalid_value") and "did you mean 'team'?" in wrong.text
+
+
 async def test_admin_keys_do_not_exist_without_stored_keys():
     async with administered({"keys": AUTH["keys"]}) as admin:
         assert (await admin.ask("GET")).status_code == 404
