@@ -101,7 +101,8 @@ async def test_styles_scripts_and_icons_of_a_page_are_small(path):
         await page.goto(url_of(site) + path)
         await page.wait_for_load_state("networkidle")
         loaded = await page.evaluate(
-            "performance.getEntriesByType('resource').map((one) => [one.name, one.decodedBodySize])"
+            "performance.getEntriesByType('resource').map((one) => [one.name, one.decodedBodySize, one.encodedBodySize])"
         )
-        sizes = [size for address, size in loaded if "/assets/" in address]
-        assert 0 < sum(sizes) <= 64_000
+        sizes = [sizes for address, *sizes in loaded if "/assets/" in address]
+        whole, sent = map(sum, zip(*sizes, strict=True))
+        assert 0 < whole <= 64_000 and 0 < sent <= 20_000

@@ -5,6 +5,7 @@ the first page, as most gateways serve none.
 """
 
 import asyncio
+import gzip
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -60,9 +61,9 @@ HEADERS: Mapping[str, str] = MappingProxyType(
         "cache-control": "no-store",
     }
 )
-_ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "no-cache"})
+_ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "no-cache", "vary": "accept-encoding"})
 _KEPT_HEADERS: Mapping[str, str] = MappingProxyType(
-    {**_SAFE, "cache-control": "public, max-age=31536000, immutable"}  # seconds: a year
+    {**_ASSET_HEADERS, "cache-control": "public, max-age=31536000, immutable"}  # seconds: a year
 )
 _KEYS = ("authorization", "api-key", "x-api-key")  # names of headers
 _LIST = "/admin/exchanges"
@@ -118,6 +119,11 @@ def render_warnings() -> str:
 def assets() -> Mapping[str, tuple[bytes, str]]:
     """Return the content and the media type of each asset by its name."""
     return {file.name: (file.read_bytes(), _TYPES[file.suffix]) for file in (_HERE / "assets").iterdir()}
+
+
+@cache
+def _gzipped(name: str) -> bytes:
+    return gzip.compress(assets()[name][0], mtime=0)
 
 
 @cache
@@ -205,15 +211,17 @@ def _add_docs(app: FastAPI, *, keyed: bool) -> None:
         return await _page(render_warnings)
 
     @app.get("/assets/{digest}/{name}", include_in_schema=False)
-    async def asset(digest: str, name: str) -> Response:
+    async def asset(request: Request, digest: str, name: str) -> Response:
         """Serve an asset of the pages; none is secret.  A page of another version gets it too, but may not keep it."""
         path = f"/assets/{digest}"
         found = assets().get(name)
         if not found:
             raise NotFound(f"Invalid URL (GET {path}/{name}).")
         data, type = found
-        headers = _KEPT_HEADERS if path == assets_url() else _ASSET_HEADERS
-        return Response(data, headers={**headers, "content-type": type})
+        headers = {**(_KEPT_HEADERS if path == assets_url() else _ASSET_HEADERS), "content-type": type}
+        if "gzip" in map(str.strip, request.headers.get("accept-encoding", "").split(",")):
+            return Response(_gzipped(name), headers={**headers, "content-encoding": "gzip"})
+        return Response(data, headers=headers)
 
 
 def _root(request: Request) -> str:

@@ -303,6 +303,18 @@ async def test_admin_page_assets_need_no_key(name, type):
             assert (await site.client.get(f"/assets/-/{other}")).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("accepted", "encoding"), [("br, gzip", "gzip"), ("identity", None), ("gzip;q=0", None), ("", None)]
+)
+async def test_admin_page_assets_are_compressed_for_browsers_that_read_it(accepted, encoding):
+    async with gateway(HELLO, **ON) as site:
+        path = f"{routes.assets_url()}/base.css"
+        answer = await site.client.get(path, headers={"accept-encoding": accepted})
+    assert answer.headers.get("content-encoding") == encoding and answer.headers["vary"] == "accept-encoding"
+    assert answer.content == (HERE / "assets/base.css").read_bytes()
+    assert (int(answer.headers["content-length"]) < len(answer.content) / 2) == (encoding == "gzip")
+
+
 async def test_admin_page_assets_are_kept_by_browsers_until_one_changes():
     async with gateway(HELLO, **ON) as site:
         page = (await site.client.get("/")).text
