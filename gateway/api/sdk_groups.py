@@ -65,9 +65,26 @@ _REFUSED = (
         "The gateway does not pass these on. Use the address of the model server.",
     ),
     MethodGroup(
-        ("realtime", "beta.realtime", "live"),
-        ("/realtime", "/live"),
-        "The gateway has no speech sessions. Use `/v1/audio/transcriptions` and `/v1/audio/speech`.",
+        (
+            "realtime.calls",
+            "realtime.client_secrets",
+            "realtime.translations",
+            "beta.realtime.sessions",
+            "beta.realtime.transcription_sessions",
+        ),
+        (
+            "/realtime/calls",
+            "/realtime/client_secrets",
+            "/realtime/translations",
+            "/realtime/sessions",
+            "/realtime/transcription_sessions",
+        ),
+        "The gateway issues no short-lived keys and makes no calls. Open a WebSocket at `/v1/realtime`.",
+    ),
+    MethodGroup(
+        ("live",),
+        ("/live",),
+        "The gateway does not pass these sessions on. Open a WebSocket at `/v1/realtime`.",
     ),
     MethodGroup(
         ("audio.voices", "audio.voice_consents"),
@@ -115,6 +132,7 @@ SDK_GROUPS = (
     ),
     MethodGroup(("images",), ("/images",), treatment="passed on"),
     MethodGroup(("moderations",), ("/moderations",), treatment="passed on"),
+    MethodGroup(("realtime", "beta.realtime"), ("/realtime",), "The WebSocket of `connect`.", "passed on"),
     *_REFUSED,
 )
 

@@ -30,21 +30,21 @@ class PassThroughRow(Struct, frozen=True, kw_only=True):
 
     path: of the gateway; clients may leave out `/v1`.  summary: for the documentation, in the imperative.
     place: where the model's name stands; multipart bodies are streamed.  example: the fields of a request.
-    answers: the media types of a response.
     kinds: the endpoint of each kind that has it.
     faithful: a fallback model does not do, as the result means nothing for another model.
     scope: the scope of keys that may use it.
+    websocket: the endpoint is a WebSocket, whose messages are passed on in both directions.
     """
 
     path: str
     summary: str
     place: ModelPlace
-    answers: tuple[str, ...]
     kinds: Mapping[str, KindEndpoint]
     method: Literal["GET", "POST"] = "POST"
     example: Mapping[str, str | list[str]] = {}
     faithful: bool = False
     scope: Scope = "inference"
+    websocket: bool = False
 
     @property
     def name(self) -> str:
@@ -54,7 +54,6 @@ class PassThroughRow(Struct, frozen=True, kw_only=True):
 
 # Other paths of endpoints; requests to them are requests to the endpoint.
 ALIASES: Mapping[str, str] = MappingProxyType({"/v2/rerank": "/v1/rerank"})
-_JSON, _EVENTS, _BYTES = "application/json", "text/event-stream", "application/octet-stream"
 
 
 def _at(path: str, *kinds: str, **others: KindEndpoint) -> Mapping[str, KindEndpoint]:
@@ -70,21 +69,18 @@ PASS_THROUGH: tuple[PassThroughRow, ...] = (
         path="/v1/audio/transcriptions",
         summary="Transcribe audio; `stream` true gives events.",
         place="multipart",
-        answers=(_JSON, "text/plain", _EVENTS),
         kinds=_at("/v1/audio/transcriptions", "openai", "vllm", "llamacpp", "sglang", "transformers"),
     ),
     PassThroughRow(
         path="/v1/audio/translations",
         summary="Translate audio into English text; `stream` true gives events.",
         place="multipart",
-        answers=(_JSON, "text/plain", _EVENTS),
         kinds=_at("/v1/audio/translations", "openai", "vllm"),
     ),
     PassThroughRow(
         path="/v1/audio/speech",
         summary="Speak a text: audio, or events if `stream_format` is `sse`.",
         place="json",
-        answers=(_BYTES, _EVENTS),
         kinds=_at("/v1/audio/speech", "openai", "vllm", "sglang"),
         example={"model": "kokoro", "input": "Hello!", "voice": "af_heart"},
     ),
@@ -92,7 +88,6 @@ PASS_THROUGH: tuple[PassThroughRow, ...] = (
         path="/v1/images/generations",
         summary="Generate images; `stream` true gives events.",
         place="json",
-        answers=(_JSON, _EVENTS),
         kinds=_at("/v1/images/generations", "openai", "vllm", "sglang", "ollama"),
         example={"model": "flux", "prompt": "A lighthouse."},
     ),
@@ -100,21 +95,18 @@ PASS_THROUGH: tuple[PassThroughRow, ...] = (
         path="/v1/images/edits",
         summary="Edit images by a prompt, of a form or a JSON object; `stream` true gives events.",
         place="multipart or json",
-        answers=(_JSON, _EVENTS),
         kinds=_at("/v1/images/edits", "openai", "vllm", "sglang"),
     ),
     PassThroughRow(
         path="/v1/images/variations",
         summary="Make variations of an image.",
         place="multipart",
-        answers=(_JSON,),
         kinds=_at("/v1/images/variations", "openai"),
     ),
     PassThroughRow(
         path="/v1/moderations",
         summary="Classify texts and images by harm.",
         place="json",
-        answers=(_JSON,),
         kinds=_at("/v1/moderations", "openai"),
         example={"model": "llama-guard", "input": "Hello!"},
         faithful=True,
@@ -123,7 +115,6 @@ PASS_THROUGH: tuple[PassThroughRow, ...] = (
         path="/v1/score",
         summary="Score pairs of texts.",
         place="json",
-        answers=(_JSON,),
         kinds=_at(
             "/v1/score",
             "openai",
@@ -139,7 +130,6 @@ PASS_THROUGH: tuple[PassThroughRow, ...] = (
         path="/v1/classify",
         summary="Classify texts.",
         place="json",
-        answers=(_JSON,),
         kinds=_at("/v1/classify", "openai", "sglang", vllm=KindEndpoint("/classify")),
         example={"model": "classifier", "input": ["Hello!"]},
         faithful=True,
@@ -148,16 +138,22 @@ PASS_THROUGH: tuple[PassThroughRow, ...] = (
         path="/v1/pooling",
         summary="Return the pooled hidden states of texts.",
         place="json",
-        answers=(_JSON, _BYTES),
         kinds=_at("/pooling", "vllm"),
         example={"model": "bge-m3", "input": "Hello!"},
         faithful=True,
     ),
     PassThroughRow(
+        path="/v1/realtime",
+        summary="Open a speech session as a WebSocket, by `?model=`.",
+        method="GET",
+        place="query",
+        kinds=_at("/v1/realtime", "openai", "vllm"),
+        websocket=True,
+    ),
+    PassThroughRow(
         path="/v1/infill",
         summary="Fill in code between a prefix and a suffix, as llama.cpp does.",
         place="json",
-        answers=(_JSON, _EVENTS),
         kinds=_at("/infill", "llamacpp"),
         example={"model": "qwen-coder", "input_prefix": "def f(", "input_suffix": "): pass"},
     ),
@@ -166,7 +162,6 @@ PASS_THROUGH: tuple[PassThroughRow, ...] = (
         summary="Return the slots of a llama.cpp server, by `?model=`; a key needs the scope `admin`.",
         method="GET",
         place="query",
-        answers=(_JSON,),
         kinds=_at("/slots", "llamacpp"),
         faithful=True,
         scope="admin",
@@ -176,7 +171,6 @@ PASS_THROUGH: tuple[PassThroughRow, ...] = (
         summary="Return the properties of a llama.cpp server, by `?model=`.",
         method="GET",
         place="query",
-        answers=(_JSON,),
         kinds=_at("/props", "llamacpp"),
         faithful=True,
     ),

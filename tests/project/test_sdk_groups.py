@@ -64,6 +64,7 @@ def requests():
                 with suppress(Exception):
                     method(**arguments(method))
             found[name] = {*made}
+    found["realtime"] = found["beta.realtime"] = {("GET", "/v1/realtime")}  # `connect` opens a WebSocket
     return found
 
 

@@ -1,13 +1,17 @@
-"""Declare the endpoints that are passed on, and serve those with GET; POST requests go past FastAPI."""
+"""Declare the endpoints that are passed on, and serve GET requests and WebSockets; POST requests go past FastAPI."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
+from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.backends.pass_through import PASS_THROUGH, PassThroughRow
+from gateway.errors import UpgradeRequired
+from gateway.server.middleware.request_context import RequestContextMiddleware
+from gateway.server.websocket.as_request import WebSocketAsRequest
 
 _JSON, _FORM = "application/json", "multipart/form-data"
 _MEDIA = {"json": (_JSON,), "multipart": (_FORM,), "multipart or json": (_FORM, _JSON)}
@@ -27,9 +31,12 @@ class _PassedResponse(Response):
 def declare(app: FastAPI, build: Callable[[PassThroughRow], ASGIApp]) -> None:
     """Add a route for each row.  build: returns its endpoint."""
     for row in PASS_THROUGH:
+        if row.websocket:
+            session = RequestContextMiddleware(build(row), app.state.telemetry)
+            app.router.routes.append(WebSocketRoute(row.path, WebSocketAsRequest(session)))
         app.add_api_route(
             row.path,
-            _route(build(row)),
+            _upgrade_required if row.websocket else _route(build(row)),
             methods=[row.method],
             name=row.name,
             description=row.summary,
@@ -42,6 +49,11 @@ def _route(endpoint: ASGIApp) -> Callable[[], Awaitable[Response]]:
         return _PassedResponse(endpoint)
 
     return passed
+
+
+async def _upgrade_required() -> None:
+    """Refuse a request that opens no WebSocket."""
+    raise UpgradeRequired("This endpoint is a WebSocket. Open it with a ws:// or wss:// URL.")
 
 
 def _described(row: PassThroughRow) -> dict[str, Any]:

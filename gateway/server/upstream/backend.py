@@ -78,7 +78,7 @@ class Backend:
         self._pool = ConnectionPool(
             settings.url, connect=times.connect, idle_connections=idle, reused=times.reused, headers=self._headers
         )
-        self.post, self.upload = self._pool.post, self._pool.upload
+        self.post, self.upload, self.tls = self._pool.post, self._pool.upload, self._pool.tls
         self._http: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()
         self.learner = MetadataCache(self._opened, settings.kind)

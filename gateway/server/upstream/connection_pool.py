@@ -78,7 +78,7 @@ class ConnectionPool:
         headers: Mapping[str, str] = {},
         ssl: tls.SSLContext | None = None,
     ) -> None:
-        """Set up the pool without connecting.
+        """Set up the pool without connecting; `tls` is the context of its connections, None without TLS.
 
         url: the root of the server, which may have a path.
         connect: seconds for a connection, TLS included; 0: no limit.
@@ -93,7 +93,7 @@ class ConnectionPool:
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path.rstrip("/")
-        self._tls = (ssl or tls.create_default_context()) if parts.scheme == "https" else None
+        self.tls = (ssl or tls.create_default_context()) if parts.scheme == "https" else None
         self._connect, self._reused = connect, reused
         self._idle = IdleConnections(idle_connections)
         common = {"accept-encoding": "identity", "content-type": "application/json", **headers}
@@ -149,8 +149,8 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(self._connect or None):
                 await connection.loop.create_connection(lambda: connection, self._host, self._port)
-                if self._tls is not None:
-                    await connection.start_tls(self._tls, self._host)
+                if self.tls is not None:
+                    await connection.start_tls(self.tls, self._host)
         except TimeoutError:
             return UpstreamTimeout(
                 f"The backend did not accept a connection within {self._connect:g} s (timeouts.connect)."

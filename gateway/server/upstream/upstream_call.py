@@ -230,21 +230,26 @@ class HttpUpstreamCall:
         with closing(answer), suppress(UpstreamError):  # the status is known; a partial body is enough
             while len(body) < _REFUSAL_LIMIT and await answer.ready(until - self._clock()) and (data := answer.take()):
                 body += data
-        headers = answer.headers
+        raise self._refused(answer.status, answer.headers, body, self._since_connected(answer))
+
+    def _refused(
+        self, status: int, headers: Mapping[str, str], body: bytes, since_connected: float | None
+    ) -> UpstreamFailed:
+        """Record an error response, and return its error."""
         if self._line:
-            self._line.record_error(answer.status, headers, body, self._since_connected(answer))
+            self._line.record_error(status, headers, body, since_connected)
         body = self._backend.mask_key(body)
-        problem = self._unsupported_path_problem(answer.status, error_mapping.problem_from_status(answer.status, body))
+        problem = self._unsupported_path_problem(status, error_mapping.problem_from_status(status, body))
         retry_after = headers.get("retry-after")
         self._backend.failed(problem)
         if self._step:
             self._step.error = problem.code
-        self._place.record_status(answer.status, retry_after, clients_fault=problem.status < 500)
+        self._place.record_status(status, retry_after, clients_fault=problem.status < 500)
         if problem.status >= 500:
             name, id = self._backend.name, self._record.id if self._record else ""
-            _log.warning("backend %s returned HTTP %d", name, answer.status, extra={"request_id": id})
+            _log.warning("backend %s returned HTTP %d", name, status, extra={"request_id": id})
             logs.content.info("backend %s: %r", self._backend.name, body[:_EXCERPT])
-        raise UpstreamFailed(problem, retry_after)
+        return UpstreamFailed(problem, retry_after)
 
     def _unsupported_path_problem(self, status: int, problem: Problem) -> Problem:
         """Return the problem for an API that the server lacks, which is no failure of the server; else `problem`."""

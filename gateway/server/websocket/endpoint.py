@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Protocol
 
 from fastapi import FastAPI
 from starlette.requests import HTTPConnection
@@ -11,7 +12,7 @@ from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from gateway.config import Config
-from gateway.errors import GatewayError, UpgradeRequired, UpstreamUnavailable
+from gateway.errors import GatewayError, Problem, UpgradeRequired, UpstreamUnavailable
 from gateway.server.handler import ModelRequestHandler
 from gateway.server.middleware import error_responses
 from gateway.server.middleware.auth import Authenticator
@@ -23,15 +24,22 @@ _STOPPING = "The gateway is stopping."
 _NOT_HERE = "WebSocket is not supported here. Send the request by POST, with 'stream': true for events."
 
 
+class OpenConnection(Protocol):
+    """A connection that the registry can close."""
+
+    async def end(self, problem: Problem, code: int) -> None:
+        """Admit nothing new, and close the connection with this code and the problem's message."""
+
+
 class ConnectionRegistry:
     """The open connections of a process."""
 
     def __init__(self) -> None:
-        self._open: set[WebSocketConnection] = set()
+        self._open: set[OpenConnection] = set()
         self._closing = False
 
     @contextmanager
-    def registered(self, connection: WebSocketConnection) -> Iterator[None]:
+    def registered(self, connection: OpenConnection) -> Iterator[None]:
         """Register a connection within the block."""
         self._open.add(connection)
         try:

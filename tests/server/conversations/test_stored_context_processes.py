@@ -213,7 +213,7 @@ STATELESS = {
     *(("POST", f"/v1/{path}") for path in (*SERVICES, "messages", "messages/count_tokens", "files", "uploads")),
     *((row.method, row.path) for row in PASS_THROUGH),
 }  # routes that cannot refer to a stored object
-SOCKETS = {("CONNECT", "/v1/responses")}  # see test_websocket_state.py
+SOCKETS = {("CONNECT", "/v1/responses"), ("CONNECT", "/v1/realtime")}  # see test_websocket_state.py
 
 
 def test_tenant_route_tables_cover_every_route():
