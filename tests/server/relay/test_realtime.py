@@ -6,6 +6,7 @@ import json
 import ssl
 
 import pytest
+from openai import AsyncOpenAI
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.server.upstream import passed_socket
@@ -75,6 +76,23 @@ async def test_realtime_session_passes_messages_in_both_directions(path):
     assert request.headers["authorization"].startswith("Bearer ")
     assert request.headers["sec-websocket-protocol"] == socket.subprotocol == "realtime"
     assert socket.response.headers["x-gateway-backend"] == "b0" and socket.response.headers["x-request-id"]
+
+
+async def test_realtime_session_of_the_openai_sdk():
+    async def speak(socket):
+        await socket.send(json.dumps({"type": "session.created", "event_id": "e1", "session": {"type": "realtime"}}))
+        asked = json.loads(await socket.recv())
+        await socket.send(json.dumps({"type": "session.updated", "event_id": "e2", "session": asked["session"]}))
+
+    async with (
+        speaking(speak) as site,
+        AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none") as client,
+        client.realtime.connect(model="m") as connection,
+    ):
+        assert (await connection.recv()).type == "session.created"
+        await connection.session.update(session={"type": "realtime", "instructions": "Be brief."})
+        updated = await connection.recv()
+    assert (updated.type, updated.session.instructions) == ("session.updated", "Be brief.")
 
 
 async def test_realtime_session_with_a_backend_behind_tls():
@@ -351,6 +369,16 @@ async def test_realtime_session_is_counted_with_the_tokens_of_its_responses():
         metrics = await scrape(site)
     assert metrics.sum("gateway_requests_total", endpoint=PATH, status="101", model="m", backend="b0") == 1
     assert metrics.sum("gateway_tokens_total", model="m", kind="output") == 8
+
+
+async def test_realtime_session_is_refused_once_its_tokens_are_used():
+    used = json.dumps({"type": "response.done", "response": {"usage": {"input_tokens": 8, "output_tokens": 2}}})
+    async with speaking(echo, model={"limits": {"tokens_per_day": 10}}) as site:
+        async with session(site) as socket:
+            await socket.send(used)
+            await socket.recv()
+        await until(lambda: site.app.state.directory.backends["b0"].gate.turns.inside, 0)
+        assert (await refusal(site))[0] == 429
 
 
 async def test_realtime_session_is_traced_and_recorded_by_lengths(tmp_path):
