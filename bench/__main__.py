@@ -14,14 +14,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench import core, document, formats, growth, instructions, paths, recorded, store
+from bench import core, document, formats, growth, instructions, passed, paths, recorded, store
 from bench.figures import Figure, table
 from bench.processes import NotReady, machine, raise_file_limit
 from bench.rounds import GATEWAY, Track, Wrong, measure
 from bench.scenarios import scenarios
 
 _GROUPS = ("whole", "burst", "paced", "first", "streams", "responses", "arguments", "core", "formats", "store")
-_GROWTH, _INSTRUCTIONS, _PATHS = "growth", "instructions", "paths"  # run only on request
+_GROWTH, _INSTRUCTIONS, _PATHS, _PASSED = "growth", "instructions", "paths", "passed"  # run only on request
 
 
 class Found(Struct):
@@ -55,7 +55,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    names = (*_GROUPS, _GROWTH, _INSTRUCTIONS, _PATHS)
+    names = (*_GROUPS, _GROWTH, _INSTRUCTIONS, _PATHS, _PASSED)
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--only", action="append", metavar="NAME", choices=names, help=", ".join(names))
     parser.add_argument("--json", action="store_true", help="all values instead of the table")
@@ -79,15 +79,14 @@ def _measure(groups: Sequence[str], options: argparse.Namespace) -> Found:
                 found.figures += result.figures()
                 found.problems += result.problems()
                 found.doubts += result.doubts()
-        if _GROWTH in groups:
-            found.growths += growth.growths(options.quick, track)
+        found.growths += growth.growths(options.quick, track) if _GROWTH in groups else ()
+        found.figures += passed.figures(options.quick, track) if _PASSED in groups else ()
     for name, module in (("core", core), ("core", recorded), ("formats", formats), ("store", store)):
         if name in groups:
             found.figures += module.figures(options.quick)
-    if _INSTRUCTIONS in groups:
-        found.figures += instructions.figures()
-    if _PATHS in groups:
-        found.figures += paths.figures()
+    for name, figures in ((_INSTRUCTIONS, instructions.figures), (_PATHS, paths.figures)):
+        if name in groups:
+            found.figures += figures()
     return found
 
 
