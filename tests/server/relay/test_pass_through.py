@@ -49,12 +49,18 @@ async def transcribe(site, body, **headers):
 
 
 @asynccontextmanager
-async def served_by(handle, **said):
-    """Yield a client of a gateway whose backend is this function of a reader and a writer."""
+async def served_by(handle, request_seconds=60, **said):
+    """Yield a client of a gateway whose backend is this function of a reader and a writer.
+
+    request_seconds: as `running` has it.
+    """
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     config = settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", **said)
     try:
-        async with running(create_app(config), config) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+        async with (
+            running(create_app(config), config, request_seconds) as url,
+            httpx.AsyncClient(base_url=url, timeout=20) as client,
+        ):
             yield client
     finally:
         server.close()
@@ -305,7 +311,8 @@ async def test_passed_response_ends_with_its_client():
         await until(lambda: gate.turns.inside, 0)
 
 
-async def test_passed_upload_ends_with_its_client():
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_passed_upload_ends_with_a_client_that_leaves_or_stops(leaves):
     gone, begun = asyncio.Event(), asyncio.Event()
 
     async def backend(reader, writer):
@@ -317,12 +324,15 @@ async def test_passed_upload_ends_with_its_client():
         writer.close()
 
     head = f"POST {TRANSCRIPTS} HTTP/1.1\r\nhost: x\r\ncontent-type: {BOUNDARY['content-type']}\r\ncontent-length: {2 * LARGE}"
-    async with served_by(backend) as client:
-        _, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    async with served_by(backend, request_seconds=60 if leaves else 0.1) as client:
+        reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
         writer.write(head.encode() + b"\r\n\r\n" + form(LARGE))
         await begun.wait()
-        writer.close()
+        if leaves:
+            writer.close()
         await gone.wait()
+        assert await reader.read() == b""
+        writer.close()
 
 
 # Failures
