@@ -13,26 +13,18 @@ from io import StringIO
 
 from ruamel.yaml import YAML
 
+from gateway.config.auth import ApiKey, AuthSettings, Scope
+from gateway.config.backends import BackendSettings, KindName, QueueSettings, TimeoutSettings
 from gateway.config.document import ConfigDocument, read_document
 from gateway.config.errors import ConfigError, ConfigFault, UnreadableFile
+from gateway.config.models import ModelSettings, ReasoningSettings, RoleSettings, TargetSettings
 from gateway.config.schema import (
-    ApiKey,
-    AuthSettings,
-    BackendSettings,
     Config,
-    KindName,
     LogSettings,
-    ModelSettings,
-    QueueSettings,
-    ReasoningSettings,
     RecordingSettings,
     ResponsesSettings,
-    RoleSettings,
-    Scope,
     ServerSettings,
     StoreSettings,
-    TargetSettings,
-    TimeoutSettings,
     TlsSettings,
     TracingSettings,
 )

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from gateway.config.auth import ApiKey
 from gateway.config.errors import dotted_path
 from gateway.config.explanation import explain_schema_error
-from gateway.config.schema import ApiKey
 from gateway.config.types import Name, WholeNumber, pattern_validator
 
 _IN_CONFIG = ("auth", "keys", 0)  # the path of a key in a configuration, whose errors have explanations

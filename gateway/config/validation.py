@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from gateway.config.auth import AuthSettings
+from gateway.config.backends import KindName
 from gateway.config.document import ConfigDocument
 from gateway.config.errors import ConfigError, KeyPath, dotted_path
 from gateway.config.explanation import (
@@ -20,7 +22,7 @@ from gateway.config.explanation import (
     mapping_error,
     nearest_name,
 )
-from gateway.config.schema import AuthSettings, Config, KindName, ServerSettings
+from gateway.config.schema import Config, ServerSettings
 
 BROUGHT = ("response_template", "hf", "beam")  # the names of the format that the model's own template describes
 _SECTIONS = Config.known_keys()

@@ -10,7 +10,7 @@ from gateway.backends import KINDS
 from gateway.backends.ignored_fields import IGNORED, is_known_to_ignore, with_ignored_fields
 from gateway.backends.services import SERVICES
 from gateway.config import ConfigError, parse
-from gateway.config.schema import IgnorableField
+from gateway.config.backends import IgnorableField
 from gateway.server.upstream.backend import Backend
 from support.app import gateway
 from support.sse import payloads, text_of

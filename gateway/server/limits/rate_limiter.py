@@ -18,7 +18,7 @@ from starlette.types import Message, Send
 
 from gateway.backends.openai.usage import CHARACTERS_PER_TOKEN, estimate_tokens_from_characters
 from gateway.config import ApiKey, Config, ModelSettings
-from gateway.config.schema import RateLimitSettings
+from gateway.config.limits import RateLimitSettings
 from gateway.errors import GatewayError, RateLimited
 from gateway.request import Request
 from gateway.server.limits.counters import LenientCounter, SlotCounts, StoreCounter, UsageCounter

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gateway.config.schema import GroupSettings, RateLimitSettings
+from gateway.config.limits import GroupSettings, RateLimitSettings
 from gateway.store.records import UsageSlot
 
 LimitUnit = Literal["requests", "tokens"]

@@ -11,7 +11,8 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.config import ApiKey
-from gateway.config.schema import HeaderSettings, RateLimitSettings
+from gateway.config.auth import HeaderSettings
+from gateway.config.limits import RateLimitSettings
 from gateway.errors import BadRequest
 
 PREFIX = "sso:"  # of the tenant; no API key has a name with a colon

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from gateway.config import ApiKey, ModelSettings
-from gateway.config.schema import KeyLimitSettings, RateLimitSettings
+from gateway.config.limits import KeyLimitSettings, RateLimitSettings
 from gateway.errors import RateLimited, StoreFailed
 from gateway.request import Request, Tool
 from gateway.server.limits import RateLimiter, counters, estimate_tokens

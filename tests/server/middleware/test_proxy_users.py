@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from gateway.config.schema import HeaderSettings
+from gateway.config.auth import HeaderSettings
 from gateway.errors import BadRequest
 from gateway.server.middleware.proxy_users import ProxyUsers, TrustedProxyMiddleware
 from support.app import bearer, gateway, listening
