@@ -130,7 +130,7 @@ class Asked:
 
 
 class Upstream:
-    """A scripted server; `posts`: the requests; `gone`: set when the other side disconnected during HANG."""
+    """A scripted server; `posts`: the requests; `gone`: set when the other side disconnected during a script."""
 
     def __init__(self, scripts, models):
         self._scripts = [*scripts]
@@ -191,7 +191,11 @@ class Upstream:
             self.posts.append(asked)
             self.arrived.set()
             script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
-        return await self._play(script, reader, writer)
+        try:
+            return await self._play(script, reader, writer)
+        except ConnectionError:
+            self.gone.set()
+            raise
 
     async def _play(self, script, reader, writer):
         chunked = False

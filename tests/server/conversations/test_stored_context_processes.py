@@ -174,6 +174,7 @@ UNOWNED = {
             "/v1/models",
             "/v1/models/{id:path}",
             "/v1/responses",
+            "/admin/keys/log",
             "/admin/overview",
             "/admin/usage",
         )

@@ -30,6 +30,7 @@ from support.wait import until
 
 RIGHT, WRONG = "gw-right-and-long-enough", "gw-wrong-and-long-enough"
 DIGEST = f"sha256:{sha256(RIGHT.encode()).hexdigest()}"
+SOCKETS = ("/v1/responses", "/v1/realtime")
 KEYLESS = {
     *("/health", "/ready", "/docs", "/docs/warnings", "/inspector", "/playground", "/assets/{digest}/{name}")
 }  # they have no data
@@ -443,11 +444,12 @@ async def test_api_key_delay_covers_every_endpoint():
             for route in app.routes
             if isinstance(route, APIRoute) and route.path not in KEYLESS
             for method in sorted(route.methods)
-            if (method, route.path) not in (("GET", "/v1/responses"), ("HEAD", "/v1/responses"))
+            if method not in {"GET", "HEAD"} or route.path not in SOCKETS
         ]
         assert len(ways) > 20
         headers = [("authorization", f"Bearer {WRONG}")]
-        for count, scope in enumerate([*ways, scope_of("/v1/responses", kind="websocket")], 1):
+        sockets = [scope_of(path, kind="websocket") for path in SOCKETS]
+        for count, scope in enumerate([*ways, *sockets], 1):
             raw = [(name.encode(), value.encode()) for name, value in headers]
             status, code = await status_and_code(app, {**scope, "headers": raw})
             assert status == 401 and code in ("invalid_api_key", "authentication_error"), scope["path"]
