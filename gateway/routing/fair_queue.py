@@ -2,6 +2,8 @@
 
 Self-clocked fair queueing (Golestani, INFOCOM 1994): each tenant's queue has a tag, 1/weight above the tag of the entry
 that started last.  The queue with the least tag is next.  A tenant without waiting entries needs no state.
+
+A spare entry gets a slot only if no other entry waits.
 """
 
 from collections import OrderedDict
@@ -40,7 +42,7 @@ class FairQueue:
     limit: entries with a slot at a time; 0: no limit.  It may be changed.
     length: the maximum of waiting entries.  It may be changed.
     inside: entries with a slot.
-    waiting: entries without one.
+    waiting: entries without one; spare entries do not count.
     """
 
     def __init__(self, limit: int, length: int) -> None:
@@ -49,6 +51,7 @@ class FairQueue:
         self.inside = 0
         self.waiting = 0
         self._lines: dict[str, _TenantQueue] = {}
+        self._spare: OrderedDict[QueueEntry, None] = OrderedDict()  # waiting spare entries
         self._order: list[tuple[float, int, _TenantQueue]] = []  # a heap; it may have entries of ended queues
         self._numbers = count()
         self._tag = 0.0  # of the entry that started last
@@ -74,19 +77,25 @@ class FairQueue:
         """True if the next entry would have to wait."""
         return 0 < self._limit <= self.inside
 
-    def acquire(self, tenant: str, weight: float, on_turn: Callable[[], object]) -> QueueEntry | None:
+    def acquire(
+        self, tenant: str, weight: float, on_turn: Callable[[], object], *, spare: bool = False
+    ) -> QueueEntry | None:
         """Return an entry with a slot or a waiting one; None if the queue is full.
 
         weight: the tenant's share of the slots, above 0; the first waiting entry sets it for all that wait.
         on_turn: called once when a waiting entry gets its slot.  It must not raise.
+        spare: wait until no other entry waits, in a queue without a maximum.
         """
         if not self.waiting and not self.is_full:
             self.inside += 1
             return QueueEntry(tenant, on_turn, True)
-        if self.waiting >= self.length:
+        if self.waiting >= self.length and not spare:
             return None
         ticket = QueueEntry(tenant, on_turn, False)
-        self._wait(ticket, weight)
+        if spare:
+            self._spare[ticket] = None
+        else:
+            self._wait(ticket, weight)
         return ticket
 
     def release(self, ticket: QueueEntry) -> None:
@@ -94,8 +103,10 @@ class FairQueue:
         if ticket.inside:
             ticket.inside = False
             self.inside -= 1
-            if self.waiting:
+            if self.waiting or self._spare:
                 self._fill()
+        elif ticket in self._spare:
+            del self._spare[ticket]
         elif (line := self._lines.get(ticket.tenant)) and ticket in line.tickets:
             self._take(line, ticket)
             self._clear()
@@ -113,8 +124,14 @@ class FairQueue:
 
     def _fill(self) -> None:
         """Start waiting entries.  The callback may release and acquire, so the state is consistent before each call."""
-        while self.waiting and not self.is_full:
-            self._next().on_turn()
+        while (self.waiting or self._spare) and not self.is_full:
+            (self._next() if self.waiting else self._next_spare()).on_turn()
+
+    def _next_spare(self) -> QueueEntry:
+        ticket, _ = self._spare.popitem(last=False)
+        ticket.inside = True
+        self.inside += 1
+        return ticket
 
     def _next(self) -> QueueEntry:
         tag, _, line = heappop(self._order)

@@ -22,11 +22,13 @@ class QueueIdentity(Struct, frozen=True):
     """The tenant of a request in a queue.
 
     weight: its share of the slots while other tenants wait; only_target: no other backend can serve the request.
+    spare: the request takes only slots that other requests leave free, and waits for one without a limit.
     """
 
     tenant: str = ""
     weight: float = 2
     only_target: bool = False
+    spare: bool = False
 
 
 class BackendLimiter:
@@ -76,9 +78,9 @@ class Slot:
         self._gate, self._alone = gate, identity.only_target
         self._attempt = gate.health.begin(now)
         self._open = True  # the outcome is not reported yet
-        self._ticket = ticket = gate.turns.acquire(identity.tenant, identity.weight, _unheard)
+        self._ticket = ticket = gate.turns.acquire(identity.tenant, identity.weight, _unheard, spare=identity.spare)
         self.is_acquired = ticket is not None and ticket.inside
-        self._until = now + gate.queue_timeout
+        self._until = inf if identity.spare else now + gate.queue_timeout
 
     async def wait(self, seconds: float) -> bool:
         """Return True once the slot is acquired, False after `seconds`.
