@@ -51,6 +51,7 @@ CLIENT_ERRORS: tuple[ErrorRow, ...] = (
     (403, "endpoint_not_allowed", "The key may not use the path: `auth.keys[].endpoints`."),
     (403, "model_not_allowed", "The key may not use the model: `auth.keys[].models`."),
     (403, "scope_not_allowed", "The key or user lacks the scope: `auth.keys[].scopes`, `auth.header.scopes`."),
+    (403, "api_key_required", "A user without an API key cannot create a batch."),
     (403, "host_not_allowed", "A gateway without keys was asked by a public name: set keys, or `auth.open: true`."),
     (403, "origin_not_allowed", "A web page asks whose origin is not in `server.cors`."),
     (404, "endpoint_not_supported", "The gateway refuses the path; the message says why, and what to use."),

@@ -24,11 +24,6 @@ class MethodGroup(Struct, frozen=True):
 
 _REFUSED = (
     MethodGroup(
-        ("batches",),
-        ("/batches",),
-        "The gateway runs no batches. Send each request to `/v1/responses` with `background`.",
-    ),
-    MethodGroup(
         ("vector_stores",),
         ("/vector_stores",),
         "The gateway stores no vectors. Use the tool `file_search` with a server of `tools.file_search`.",
@@ -125,6 +120,7 @@ SDK_GROUPS = (
     MethodGroup(("models",), ("/models",), "The configuration has the models, so `delete` gets a 405.", "own"),
     MethodGroup(("conversations",), ("/conversations",), treatment="own"),
     MethodGroup(("files", "uploads"), ("/files", "/uploads"), treatment="own"),
+    MethodGroup(("batches",), ("/batches",), "They run on slots that other requests leave free.", "own"),
     MethodGroup(
         ("audio.transcriptions", "audio.translations", "audio.speech"),
         ("/audio/transcriptions", "/audio/translations", "/audio/speech"),

@@ -60,6 +60,7 @@ class LimitSettings(SettingsSection):
     """Limits of requests.
 
     file_bytes: bytes of a stored file; tenant_file_bytes: of all files of a key.
+    batch_lines: lines of a batch.
     memory_bytes: memory for all request bodies and stored files in one process; requests beyond it wait or are refused.
     items: messages or items of a request, and an eighth of all values in it.
     parts: parts of one message or item.
@@ -71,6 +72,7 @@ class LimitSettings(SettingsSection):
     upload_bytes: Annotated[WholeNumber, Field(ge=1)] = 2 << 30
     file_bytes: Annotated[WholeNumber, Field(ge=1)] = 2 << 30
     tenant_file_bytes: Annotated[WholeNumber, Field(ge=1)] = 10 << 30
+    batch_lines: Annotated[WholeNumber, Field(ge=1)] = 50_000
     frame_bytes: Annotated[WholeNumber, Field(ge=1)] = 8 << 20
     items: Annotated[WholeNumber, Field(ge=1)] = 20_000
     parts: Annotated[WholeNumber, Field(ge=1)] = 2_000

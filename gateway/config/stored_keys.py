@@ -36,6 +36,10 @@ class StoredApiKey(ApiKey):
         end = min(_time(self.expires_at), _time(self.revoked_at))
         return {current: end} | {digest: min(end, _time(self.former_until)) for digest in former}
 
+    def is_valid(self, now: float) -> bool:
+        """Return True unless the key has expired or is revoked."""
+        return now < min(_time(self.expires_at), _time(self.revoked_at))
+
     def invalidity(self, digest: str, now: float) -> str:
         """Return why a digest of the key is invalid by now."""
         if self.revoked_at is not None:

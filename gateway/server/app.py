@@ -16,6 +16,7 @@ from gateway import __version__
 from gateway.backends.pass_through import PASS_THROUGH
 from gateway.config import Config
 from gateway.server import routes
+from gateway.server.batches.batch_manager import BatchManager
 from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.expiry import expire_forever
 from gateway.server.conversations.past_cache import PastCache
@@ -111,7 +112,10 @@ async def _living(
     handler = ModelRequestHandler(reader, directory, limits, joined, telemetry, state.authenticator.key_named)
     state.store, state.files, state.directory, state.limits = store, FileStore(store), directory, limits
     state.handler, state.tool_registry = handler, tool_registry
-    state.readiness = Readiness(config, directory.backends, store, limits)
+    state.readiness, state.batches = (
+        Readiness(config, directory.backends, store, limits),
+        BatchManager(app, store, state.files, config),
+    )
     beside = [asyncio.create_task(expire_forever(store, state.files, config.store))]
     try:
         async with (
@@ -120,6 +124,7 @@ async def _living(
             directory.run_probes(),
             state.authenticator.following(store),
             handler.jobs.running() as state.stopping,
+            state.batches.running(state.stopping),
         ):
             beside.append(asyncio.create_task(state.sockets.close_when(state.stopping)))
             yield {STOPPING: state.stopping.set}

@@ -29,7 +29,7 @@ from gateway.server.jobs.job_manager import JobManager
 from gateway.server.jobs.job_responses import JobResponder
 from gateway.server.limits import RateLimiter, estimate_tokens, with_anthropic_headers
 from gateway.server.middleware import error_responses, idempotency
-from gateway.server.middleware.auth import Authenticator, may_use_model, require_model
+from gateway.server.middleware.auth import BATCH_TENANT, Authenticator, may_use_model, require_model
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit, overloaded_error
 from gateway.server.observability.request_record import record_of
 from gateway.server.observability.telemetry import Telemetry
@@ -98,7 +98,8 @@ class ModelRequestHandler:
             record.ledger, record.usage, request.request_id = request.ledger, request.usage, record.id
             request.sticky = request.sticky or incoming.session
             try:
-                targets = await self._route(request, incoming.key, faithful=responder is TokenCounting)
+                counts, spare = responder is TokenCounting, BATCH_TENANT in incoming.http.scope
+                targets = await self._route(request, incoming.key, faithful=counts, spare=spare)
                 record.model = targets.served.model
                 estimate = partial(estimate_tokens, request.request) if responder is Responder else int
                 send = await self._limit(request, targets, incoming, estimate, held, send)
@@ -118,15 +119,17 @@ class ModelRequestHandler:
             read = self._parser.files.inline
             request.request = await read(request.request, tenant, request.ledger, lambda: held.stack)
 
-    async def _route(self, request: ModelRequest, key: ApiKey | None, *, faithful: bool = False) -> RetryPolicy:
+    async def _route(
+        self, request: ModelRequest, key: ApiKey | None, *, faithful: bool = False, spare: bool = False
+    ) -> RetryPolicy:
         """Return the targets of a request.  Raise NotFound, or PermissionDenied for a model that the key excludes.
 
-        faithful: no fallback model will do.
+        faithful: no fallback model will do; spare: only slots that other requests leave free.
         """
         name = request.request.model
         served = await self._models.get(name, partial(may_use_model, key))
         require_model(key, name, served.model)
-        return RetryPolicy(served, key, affinity_key(request.request, request.sticky, served), faithful)
+        return RetryPolicy(served, key, affinity_key(request.request, request.sticky, served), faithful, spare)
 
     async def _limit(
         self,

@@ -24,6 +24,7 @@ Reading order:
     files               files of tenants
     uploads             files that arrive in parts
     blobs               their bytes: owners, limits and leases
+    batches             batches: their leases, and the results of their lines
     file_store          their bytes, in a folder or in rows
     expiry              deletes old and surplus rows
 
@@ -47,7 +48,7 @@ __all__ = ["Database"]
 _WITH_SQL = (
     "chat_completions", "conversations", "jobs", "idempotency_keys", "event_logs", "responses", "expiry",
     "reasoning_memory", "item_lists", "usage_counts", "daily_usage", "api_keys", "audit_log",
-    "files", "uploads", "blobs",
+    "files", "uploads", "blobs", "batches",
 )  # fmt: skip
 
 

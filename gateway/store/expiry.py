@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.store.audit_log import MAX_ENTRIES
 from gateway.store.database import Database
 from gateway.store.reasoning_memory import MAX
-from gateway.store.tables import audit_log, blobs, events, files, jobs, keys, thoughts, threads, uploads, uses
+from gateway.store.tables import audit_log, batches, blobs, events, files, jobs, keys, thoughts, threads, uploads, uses
 
 _CHUNK = 1 << 20  # bytes of a file in a row
 _ROWS = 1000  # rows deleted in a transaction, or one larger thread
@@ -51,6 +51,7 @@ _FILES = _ExpiringTable(files, files.c.expires_at, literal(1), files.c.bytes // 
 _UPLOADS = _ExpiringTable(uploads, uploads.c.expires_at, literal(1), uploads.c.bytes // _CHUNK + 1)
 _BLOBS = _ExpiringTable(blobs, blobs.c.valid_until, literal(1), blobs.c.bytes // _CHUNK + 1)
 _AUDIT_LOG = _ExpiringTable(audit_log, audit_log.c.created_at, literal(1))
+_BATCHES = _ExpiringTable(batches, batches.c.valid_until, literal(1))
 _USES = _ExpiringTable(uses, uses.c.valid_until, literal(1))
 
 
@@ -65,7 +66,7 @@ async def expire(database: Database, now: int, ttl_seconds: int, max_bytes: int)
     A thread is deleted with all its rows, but only if no other thread continues it and it has no job.  Several
     processes may do this at the same time.
     """
-    await _delete(database, [_KEYS, _EVENTS, _USES, _FILES, _UPLOADS, _BLOBS], now)
+    await _delete(database, [_KEYS, _EVENTS, _USES, _FILES, _UPLOADS, _BLOBS, _BATCHES], now)
     for kind, surplus in [(_AUDIT_LOG, await _surplus_entries(database)), *await _crowds(database)]:
         await _delete(database, [kind], now, surplus)
     if ttl_seconds:

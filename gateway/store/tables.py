@@ -12,6 +12,8 @@ The bytes of a *file* are *blobs*: one, or a blob for each part of the *upload* 
 either is being written, until its lease ends.  With SQLite its bytes are in a folder beside the database, else in
 *chunks*.
 
+A *batch* has a lease like a job.  Its *results* are the lines of its output files, until these files are made.
+
 A body is JSON in UTF-8, as bytes: its length is its size, and PostgreSQL accepts a NUL in it.
 """
 
@@ -271,5 +273,29 @@ chunks = Table(
     metadata,
     Column("blob", IdType, ForeignKey("blobs.id", ondelete="CASCADE"), primary_key=True),
     Column("place", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", IdType, primary_key=True),
+    Column("tenant", IdType, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("holder", IdType),  # the process that works on it
+    Column("held_until", BigInteger),  # end of its lease, Unix milliseconds; null: the batch has ended
+    Column("valid_until", BigInteger),  # null: the batch has not ended
+    Column("completed", Integer, nullable=False),  # lines
+    Column("failed", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),  # the Batch without its counts of finished lines, as JSON
+    Index("batches_by_age", "tenant", "created_at", "id"),
+    Index("batches_by_lease", "held_until"),
+    Index("batches_by_validity", "valid_until"),
+)
+results = Table(
+    "results",
+    metadata,
+    Column("batch", IdType, ForeignKey("batches.id", ondelete="CASCADE"), primary_key=True),
+    Column("place", Integer, primary_key=True),  # of the line in the input file
+    Column("ok", Boolean, nullable=False),  # the response has a status of 2xx
     Column("data", LargeBinary, nullable=False),
 )

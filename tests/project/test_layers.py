@@ -31,6 +31,7 @@ ROWS = [
     ["server/tools", "server/middleware"],
     ["server/relay"],
     ["server/jobs"],
+    ["server/batches"],
     ["server/handler"],
     ["server/websocket", "server/admin"],
     ["server/routes"],

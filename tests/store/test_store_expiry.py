@@ -68,7 +68,7 @@ async def test_store_sweep_deletes_unused_rows_with_all_that_depend_on_them(stor
     assert await rows(store) == {
         "threads": 2, "items": 3, "responses": 3, "conversations": 0, "completions": 0, "labels": 0, "keys": 0, "thoughts": 1,
         "jobs": 0, "requests": 0, "events": 0, "uses": 0, "api_keys": 0, "daily_usage": 0, "audit_log": 0,
-        "files": 0, "uploads": 0, "blobs": 0, "chunks": 0,
+        "files": 0, "uploads": 0, "blobs": 0, "chunks": 0, "batches": 0, "results": 0,
     }  # fmt: skip
 
 

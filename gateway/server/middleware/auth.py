@@ -16,6 +16,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from gateway.config import ApiKey, Config, Scope, key_digest
+from gateway.config.stored_keys import StoredApiKey
 from gateway.errors import BadRequest, Forbidden, RateLimited, Unauthorized
 from gateway.server.http.request_reader import get_header
 from gateway.server.middleware.origin_check import OriginCheck
@@ -24,6 +25,7 @@ from gateway.server.middleware.stored_keys import StoredKeys
 from gateway.server.observability.request_record import set_key_name
 from gateway.store.database import Database
 
+BATCH_TENANT = "gateway.batch_tenant"  # in the scope of a request of a batch: its owner; no client can set it
 LONGEST = 5.0  # seconds that a response is delayed at most
 _FREE = 5  # failures without delay
 _SHORTEST = 0.1  # seconds of the first delay, which doubles with each further failure
@@ -39,6 +41,7 @@ _TOO_MANY = f"Too many requests with a wrong API key from your address are pendi
 _NO_KEY = (
     "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY' or 'x-api-key: YOUR_KEY'."
 )
+_KEY_GONE = "The API key '{}' of the batch is no longer valid. Create the batch with another key."
 _NO_SCOPE = "API key '{}' lacks the scope '{}', which this endpoint requires."
 _NO_USER_SCOPE = "User '{}' lacks the scope '{}': no group of the user has it in 'auth.header.scopes'."
 _NO_ENDPOINT = "API key '{}' is not allowed to use the endpoint '{}'."
@@ -185,12 +188,16 @@ class Authenticator:
 
         Raises Unauthorized, after a delay for repeated failures; or BadRequest, RateLimited or Forbidden.
         """
+        if not self._needs_key and BATCH_TENANT in http.scope:
+            return None
         if not self._needs_key:
             self._pages.check_origin(http)
             self._pages.check_host(http)
             return None
         key = self.signed_in(http) if self._users else None
-        if key:
+        if BATCH_TENANT in http.scope:
+            key = await self._owner(http.scope[BATCH_TENANT])
+        elif key:
             self._pages.check_own_origin(http)
         else:
             key = await self._key_of(http)
@@ -215,6 +222,13 @@ class Authenticator:
         if not key:
             await self._strangers.delay_failure(http)
             raise Unauthorized(f"Incorrect API key provided: {_masked(shown)}.")
+        return key
+
+    async def _owner(self, tenant: str) -> ApiKey:
+        """Return the key of a batch's owner; raise Unauthorized if it is no longer valid."""
+        key = await self.key_named(tenant)
+        if not key or (isinstance(key, StoredApiKey) and not key.is_valid(time.time())):
+            raise Unauthorized(_KEY_GONE.format(tenant))
         return key
 
     async def key_named(self, name: str) -> ApiKey | None:

@@ -36,6 +36,7 @@ _STORED = {  # with all paths below them
     "/v1/conversations": "/v1/conversations",
     "/v1/files": "/v1/files",
     "/v1/uploads": "/v1/uploads",
+    "/v1/batches": "/v1/batches",
     "/v1/models": "/v1/models",
 }
 _PASSED = frozenset(row.path for row in PASS_THROUGH)

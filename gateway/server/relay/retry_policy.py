@@ -32,17 +32,25 @@ class RetryPolicy:
 
     sticky: the name of requests that should reach the same backend.
     faithful: no fallback model will do, as counts of tokens and vectors hold for one model alone.
+    spare: only slots that other requests leave free will do.
     served: the model that is called; identity: the tenant in the queues.
     """
 
     def __init__(
-        self, served: ModelEntry, key: ApiKey | None, sticky: str | None = None, faithful: bool = False
+        self,
+        served: ModelEntry,
+        key: ApiKey | None,
+        sticky: str | None = None,
+        faithful: bool = False,
+        spare: bool = False,
     ) -> None:
         self.served, self._asked, self._key, self._sticky = served, served, key, sticky
         self._fallbacks = [] if faithful else served.fallbacks
         alone = len(served.routes) == 1 and not self._fallbacks
         self.identity = (
-            QueueIdentity(key.name, _WEIGHTS[key.priority], alone) if key else QueueIdentity(only_target=alone)
+            QueueIdentity(key.name, _WEIGHTS[key.priority], alone, spare)
+            if key
+            else QueueIdentity(only_target=alone, spare=spare)
         )
         self._budget, self._left = served.budget, served.settings.retries
         self._tried: list[str] = []

@@ -8,6 +8,7 @@ from gateway.server.admin import routes as admin
 from gateway.server.middleware.auth import Authenticator
 from gateway.server.routes import (
     audit_log,
+    batches,
     chat_completions,
     conversations,
     files,
@@ -26,6 +27,7 @@ _RESOURCES = (
     chat_completions,
     files,
     uploads,
+    batches,
     model_services,
     health,
     metrics,

@@ -26,7 +26,7 @@ from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import counts_of, read_body, room_of
 from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.limits import RateLimiter, RateLimitPermit
-from gateway.server.middleware.auth import Authenticator, may_use_model, require_model
+from gateway.server.middleware.auth import BATCH_TENANT, Authenticator, may_use_model, require_model
 from gateway.server.observability.request_record import record_of
 from gateway.server.relay import response_headers
 from gateway.server.relay.retry_policy import RetryPolicy
@@ -105,8 +105,9 @@ class ServiceEndpoint:
         )
         async with grant:
             try:
+                ways = RetryPolicy(served, key, faithful=True, spare=BATCH_TENANT in http.scope)
                 with CancelOnDisconnect(http.scope, http.receive), _placed(put.problem_param):
-                    return await self._first_answer(http, put, RetryPolicy(served, key, faithful=True), grant)
+                    return await self._first_answer(http, put, ways, grant)
             except ClientDisconnect:
                 return Response()
 

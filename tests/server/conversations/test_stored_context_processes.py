@@ -9,6 +9,7 @@ import pytest
 from gateway.backends.pass_through import PASS_THROUGH
 from gateway.server.app import create_app
 from support.app import gateway, overheard, problem, settings
+from support.batches import begin, ended
 from support.gateway_process import process
 from support.stored import ANN, BOB, TENANTS, get_json, item_texts
 from support.upstream import HELLO, Upstream, said, whole
@@ -180,10 +181,15 @@ UNOWNED = {
         )
     ),
     ("POST", "/v1/conversations"),
+    ("POST", "/v1/batches"),
 }  # routes without the id of a stored object
-LISTS = {("GET", "/v1/chat/completions"), ("GET", "/v1/files")}  # lists of all objects of a tenant
+LISTS = {
+    ("GET", "/v1/chat/completions"),
+    ("GET", "/v1/files"),
+    ("GET", "/v1/batches"),
+}  # lists of all objects of a tenant
 RESPONSE, COMPLETION, CONVERSATION = "/v1/responses/{id}", "/v1/chat/completions/{id}", "/v1/conversations/{id}"
-FILE, UPLOAD = "/v1/files/{id}", "/v1/uploads/{id}"
+FILE, UPLOAD, BATCH = "/v1/files/{id}", "/v1/uploads/{id}", "/v1/batches/{id}"
 ITEM = {"role": "user", "content": "mine now"}
 FOREIGN = {
     ("GET", RESPONSE): None,
@@ -207,6 +213,8 @@ FOREIGN = {
     ("POST", f"{UPLOAD}/parts"): None,
     ("POST", f"{UPLOAD}/complete"): {"part_ids": ["part_1"]},
     ("POST", f"{UPLOAD}/cancel"): None,
+    ("GET", BATCH): None,
+    ("POST", f"{BATCH}/cancel"): None,
 }  # the body for each route with an id
 QUESTIONS = {("POST", f"/v1/{path}") for path in ("responses", "responses/compact", "responses/input_tokens")}
 SERVICES = ("chat/completions", "completions", "embeddings", "rerank", "tokenize", "detokenize")
@@ -241,16 +249,18 @@ class AnnsObjects:
         self.file = (await self._client.post("/v1/files", **form, headers=ANN)).json()
         described = {"bytes": 1, "filename": "a", "mime_type": "text/plain", "purpose": "user_data"}
         self.upload = await self._made("uploads", **described)
+        self.batch = await ended(self._client, await begin(self._client, [b"{}"], ANN), ANN)
         self.item = (await self._get(f"/v1/conversations/{self.conversation['id']}/items"))["data"][0]
 
     def path(self, path):
         kinds = {RESPONSE: self.response, COMPLETION: self.completion, CONVERSATION: self.conversation}
-        kinds |= {FILE: self.file, UPLOAD: self.upload}
+        kinds |= {FILE: self.file, UPLOAD: self.upload, BATCH: self.batch}
         one = next(one for start, one in kinds.items() if path.startswith(start))
         return path.format(id=one["id"], item_id=self.item["id"])
 
     def unnamed(self, text):
-        for one in (self.response, self.completion, self.conversation, self.item, self.file, self.upload):
+        objects = self.response, self.completion, self.conversation, self.item, self.file, self.upload, self.batch
+        for one in objects:
             text = text.replace(one["id"], "nothing")
         return text
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from sqlalchemy import Engine, event
 
 from gateway.cli import main
+from gateway.server.batches import batch_manager
 from gateway.server.jobs import job_manager, remote_log
 from gateway.server.jobs.log_writer import SECONDS, Lease
 
@@ -31,7 +32,8 @@ def executing(_, __, statement, *___):
 
 if "statements" in options:
     event.listen(Engine, "before_cursor_execute", executing)
-job_manager._HELD, job_manager._ORPHANS = 0.1, 1
-job_manager.Lease = partial(Lease, seconds=options.get("lease", SECONDS))
+for manager in (job_manager, batch_manager):
+    manager._HELD, manager._ORPHANS = 0.1, 1
+    manager.Lease = partial(Lease, seconds=options.get("lease", SECONDS))
 remote_log._SELDOM = options.get("looks", 600)
 main.main()

@@ -51,6 +51,8 @@ Files stay until they are deleted or expire (`expires_after`); the input of a ba
 with PostgreSQL in its rows. A backup needs both the database and the folder. Clients of Anthropic's Files API, which send `anthropic-version`, get a 404.
 
 A request may name a stored file by its `file_id`, in each API: [Files](../how-to/files.md).
+
+A batch runs the requests of a file with the purpose `batch`: [Run batches](../how-to/batches.md). It is deleted 30 days after its end.
 """
 _GROUPS = """\
 ## Methods of the OpenAI SDK
@@ -208,7 +210,7 @@ A replay returns `same`, `differences` as lines, and the new `response` in the s
 _TITLES = {
     "/v1/chat": "Chat completions", "/v1/completions": "Completions", "/v1/responses": "Responses",
     "/v1/messages": "Messages", "/v1/models": "Models", "/v1/conversations": "Conversations",
-    "/v1/files": "Files", "/v1/uploads": "Files",
+    "/v1/files": "Files", "/v1/uploads": "Files", "/v1/batches": "Batches",
     "/v1/embeddings": "Embeddings and ranks", "/v1/rerank": "Embeddings and ranks", "/v1/tokenize": "Tokens",
     "/v1/detokenize": "Tokens",
     **{row.path: "Passed on" for row in PASS_THROUGH}, "/health": "Health", "/ready": "Health",

@@ -1,0 +1,8 @@
+"""Run batches: each line is a request to this gateway, for the owner of the batch.
+
+Reading order:
+
+    line_request        the request of one line                                  ← start here
+    batch_run           one batch in one process: check, send lines, write files
+    batch_manager       all batches of a process: claim, hold, stop
+"""
