@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from faults.memory import census, watched
 from faults.upstream import Backend
-from faults.ways import WAYS, Outcome, Responses
+from faults.ways import PASSED, WAYS, Outcome, Responses
 from gateway.server.app import create_app
 from support.app import STORES, Site, running, settings
 from support.upstream import HELLO, SOON, chunk, stream
@@ -126,7 +126,8 @@ def unbounded(row):
 
 
 def strayed(site):
-    return [f"asked {post.path}" for post in site.upstream.posts if post.path != "/v1/chat/completions"]
+    paths = {"/v1/chat/completions", *(way.path for way in PASSED)}
+    return [f"asked {post.path}" for post in site.upstream.posts if post.path not in paths]
 
 
 async def level():

@@ -3,7 +3,7 @@
 from functools import partial
 
 from faults import clients, life, matrix, rows, tools
-from faults.ways import MESSAGES, WAYS
+from faults.ways import MESSAGES, PASSED, WAYS
 from support.paths import ROOT
 
 FILE = ROOT / "docs/reference/faults.md"
@@ -31,6 +31,11 @@ SECTIONS = {
         partial(matrix.cells, ways=MESSAGES),
         "Errors of the Messages API have a type instead of a code.",
     ),
+    "The backend, for an endpoint that is passed on": (
+        rows.PASSED,
+        partial(matrix.cells, ways=PASSED),
+        "The request and the response are passed on in pieces. A stream of events ends in an event with the error.",
+    ),
     "The client": (
         clients.ROWS,
         clients.cells,
@@ -53,7 +58,7 @@ async def section(title, said=lambda _: None):
     """The lines of its table, each said as soon as it is there, and the names of the rows that are not as they have to be."""
     all, cells, about = SECTIONS[title]
     lines, wrong = [], []
-    ways = MESSAGES if all is rows.MESSAGES else WAYS
+    ways = {"message": MESSAGES, "passed on": PASSED}.get(all[0].name.partition(":")[0], WAYS)
     for row in all:
         found = await cells(row)
         lines.append(line(row.name, found, ways))

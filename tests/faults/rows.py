@@ -207,5 +207,15 @@ OF_MESSAGES = (  # those that a further API is tried with
     "503 with retry-after", "no length, and the end of the connection", "closes after 8 of 11 events",
     "closes after 9 of 11 events", "closes a kept connection when it is used",
 )  # fmt: skip
+OF_PASSED = (  # those that endpoints are tried with that are passed on
+    "refuses the connection", "accepts and closes", "closes when it has the request", "resets when it has the request",
+    "closes within the head", "hangs before the head", "hangs before the body", "hangs after content",
+    "breaks the framing of a chunk", "HTML with 502", "301 to another place",
+    "429 with retry-after", "503 with retry-after", "no HTTP at all", "1xx before the answer",
+    "a byte at a time", "closes after 8 of 11 events",
+    "resets after 2 of 11 events", "answers before it has read the request", "an endless head",
+    "closes a kept connection when it is used",
+)  # fmt: skip
 ROWS = [*NO_ANSWER, *breaks("closes", CLOSE), *breaks("resets", RESET), *CUT, *NO_API, *NO_HTTP, *ENDLESS, *RACES]
 MESSAGES = [replace(row, name=f"message: {row.name}") for row in ROWS if row.name in OF_MESSAGES]
+PASSED = [replace(row, name=f"passed on: {row.name}") for row in ROWS if row.name in OF_PASSED]

@@ -223,6 +223,40 @@ class Socket:
         return Outcome(last.get("status", 200), error and error["code"], said)
 
 
+class Speech:
+    """POST /v1/audio/speech, which is passed on, with events."""
+
+    path, name, streamed, headed, kept = "/v1/audio/speech", "speech, events", True, True, False
+    type = "application/json"
+
+    def body(self, text="Hello"):
+        return json.dumps({"model": "m", "input": text, "voice": "a", "stream_format": "sse"}).encode()
+
+    async def ask(self, site, text="Hello"):
+        return await post(self, site.client, self.body(text))
+
+    def stream(self, text):
+        """Return the text of the events and the code of the error, which comes last and once."""
+        came, _, error = text.partition("event: error\ndata: ")
+        return self.text_of(came), json.loads(error)["error"]["code"] if error else None
+
+    def text_of(self, text):
+        return Chat(streamed=True).text_of(text)
+
+
+class Transcription(Speech):
+    """POST /v1/audio/transcriptions with a form, whose file is passed on while it comes."""
+
+    path, name, type = "/v1/audio/transcriptions", "transcription, events", "multipart/form-data; boundary=x"
+
+    def body(self, text="Hello"):
+        fields = {"model": "m", "stream": "true", 'file"; filename="a.wav': text}
+        parts = (
+            f'--x\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()
+        )
+        return ("".join(parts) + "--x--\r\n").encode()
+
+
 def block_text(block):
     return block.get("thinking") or block.get("text") or (json.dumps(block["input"]) if "input" in block else "")
 
@@ -234,7 +268,7 @@ def item_text(item):
 
 async def post(way, client, body, hears=lambda _: None):
     """POST it, and read to the end, however the body ends; hears: is told of each piece."""
-    pieces, headers = [], {"content-type": "application/json"}
+    pieces, headers = [], {"content-type": getattr(way, "type", "application/json")}
     try:
         async with asyncio.timeout(PATIENCE), client.stream("POST", way.path, content=body, headers=headers) as answer:
             async for piece in answer.aiter_text():
@@ -258,3 +292,4 @@ def outcome(way, answer, text):
 HTTP = (Chat(streamed=False), Chat(streamed=True), Responses(streamed=False), Responses(streamed=True))
 WAYS = (*HTTP, Background(), Socket())
 MESSAGES = (Messages(streamed=False), Messages(streamed=True))
+PASSED = (Speech(), Transcription())
