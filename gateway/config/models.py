@@ -87,6 +87,19 @@ class FallbackSettings(SettingsSection):
         return {"model": data} if isinstance(data, str) else data
 
 
+class PriceSettings(SettingsSection):
+    """Prices of a million tokens, in a currency of the operator's choice; the page of usage applies them.
+
+    cached: input tokens that the server took from its cache; None: the price of input.
+    """
+
+    input: Seconds = Field(default=0, description="Price of a million input tokens.")
+    output: Seconds = Field(default=0, description="Price of a million output tokens.")
+    cached: Seconds | None = Field(
+        default=None, description="Price of a million cached input tokens; default: the price of input."
+    )
+
+
 class ModelSettings(SettingsSection):
     """A model.
 
@@ -119,3 +132,4 @@ class ModelSettings(SettingsSection):
     defaults: dict[str, Any] = Field(default_factory=dict)
     overrides: dict[str, Any] = Field(default_factory=dict)
     limits: RateLimitSettings = RateLimitSettings()
+    price: PriceSettings = PriceSettings()

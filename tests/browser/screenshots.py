@@ -32,6 +32,7 @@ PAGES = {
     "request": "/inspector?id=weather",
     "failed": "/inspector?id=failed",
     "unread": "/inspector?id=unread&compare=mistral",
+    "usage": "/usage",
     "docs": "/docs",
     "warnings": "/docs/warnings",
 }

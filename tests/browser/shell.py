@@ -8,7 +8,7 @@ from browser.overview import KEYS, MORE, ON, busy, url_of
 from support.app import listening
 from support.upstream import HELLO
 
-PAGES = ["/", "/inspector", "/playground", "/docs"]
+PAGES = ["/", "/inspector", "/usage", "/playground", "/docs"]
 # All that moves after the first paint, in layout-shift units.
 SHIFTS = """window.shifts = [];
 new PerformanceObserver((list) => window.shifts.push(...list.getEntries().map((one) => one.value)))

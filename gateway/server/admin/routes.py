@@ -36,6 +36,8 @@ from gateway.server.admin.inspector import (
 from gateway.server.admin.overview import build_overview
 from gateway.server.admin.overview_model import Overview, WorkersView, format_duration
 from gateway.server.admin.sparkline import area_path, bars_path, line_path
+from gateway.server.admin.usage import read_usage_table
+from gateway.server.admin.usage_page import UsageTable
 from gateway.server.middleware.auth import Authenticator
 from gateway.server.observability.recorder import SUMMARIES
 from gateway.warning_texts import CODES, ENTRIES, code_title
@@ -71,9 +73,9 @@ _ONE = "/admin/exchanges/{id:path}"
 _NOT_KEPT = {"cache-control": "no-store"}
 
 
-def render_key_prompt(*, keyed: bool) -> str:
-    """Return the page `/` for a client that may not see the overview.  keyed: a key of the scope admin opens it."""
-    return _templates().get_template("key.html").render(keyed=keyed)
+def render_key_prompt(path: str, *, keyed: bool) -> str:
+    """Return the page of a path for a client that may not see it.  keyed: a key of the scope admin opens it."""
+    return _templates().get_template("key.html").render(path=path, keyed=keyed)
 
 
 def render_home(root: str, overview: Overview, *, keyed: bool, model: str) -> str:
@@ -87,6 +89,13 @@ def render_home(root: str, overview: Overview, *, keyed: bool, model: str) -> st
         guide = build_first_run(overview, root, keyed=keyed, wanted=model)
         return _templates().get_template("first_run.html").render(guide=guide)
     return _templates().get_template("overview.html").render(root=root, overview=overview)
+
+
+def render_usage(table: UsageTable | None) -> str:
+    """Return the page `/usage`.  table: None if the store keeps no usage."""
+    if table is None:
+        return _templates().get_template("usage_off.html").render()
+    return _templates().get_template("usage.html").render(table=table)
 
 
 def render_inspector(*, enabled: bool, one: bool) -> str:
@@ -166,6 +175,7 @@ def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
         return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
 
     _add_pages(app, config, auth, read_overview)
+    _add_pages_without_data(app, config)
     _add_docs(app, keyed=config.auth.needs_key)
     if config.inspector.enabled:
         _add_inspector(app, config, auth)
@@ -177,20 +187,36 @@ def _add_pages(
     keyed = config.auth.needs_key
     open_to_all = not keyed and (is_loopback(config.server.host) or config.inspector.enabled)
 
+    async def key_prompt(request: Request) -> Response | None:
+        """Return the page for a client without a key; None if it has one or needs none.  Raise for a wrong one."""
+        has_key = keyed and any(name in request.headers for name in _KEYS)
+        if not (open_to_all or has_key or auth.signed_in(request)):
+            return await _page(render_key_prompt, request.url.path, keyed=keyed)
+        await auth.authenticate(request, "admin")
+        return None
+
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
         """Show the overview; to a client that may not see it, which key it needs."""
-        has_key = keyed and any(name in request.headers for name in _KEYS)
-        if not (open_to_all or has_key or auth.signed_in(request)):
-            return await _page(render_key_prompt, keyed=keyed)
-        await auth.authenticate(request, "admin")
+        if prompt := await key_prompt(request):
+            return prompt
         model = request.query_params.get("model", "")
         return await _page(render_home, _root(request), await read_overview(), keyed=keyed, model=model)
 
+    @app.get("/usage", include_in_schema=False)
+    async def usage(request: Request) -> Response:
+        """Show the usage of keys and models; to a client that may not see it, which key it needs."""
+        if prompt := await key_prompt(request):
+            return prompt
+        return await _page(render_usage, await read_usage_table(app, config, request.query_params))
+
+
+def _add_pages_without_data(app: FastAPI, config: Config) -> None:
     @app.get("/playground", include_in_schema=False)
     async def playground() -> Response:
         """Serve the page without data: its script sends all requests with the key that the user enters."""
-        return await _page(render_playground, keyed=keyed, inspector=config.inspector.enabled)
+        keyed, inspector = config.auth.needs_key, config.inspector.enabled
+        return await _page(render_playground, keyed=keyed, inspector=inspector)
 
     @app.get("/inspector", include_in_schema=False)
     async def inspector(request: Request) -> Response:

@@ -1,16 +1,21 @@
-"""Serve the usage of keys and models, for keys of the scope admin."""
+"""Serve the usage of keys and models, for keys of the scope admin, and read it for the page."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from fastapi import FastAPI, Request
 from msgspec import json
 from starlette.responses import Response
 
 from gateway.config import Config
+from gateway.config.models import PriceSettings
 from gateway.errors import NotFound
+from gateway.server.admin.usage_page import UsageTable, columns_of, parse_page_query, usage_table
 from gateway.server.middleware.auth import Authenticator
-from gateway.server.observability.usage_report import NOT_KEPT, parse_query, usage_report
+from gateway.server.observability.usage_report import NOT_KEPT, UsageQuery, parse_query, usage_report
 from gateway.store import daily_usage
+from gateway.store.records import UsageColumn, UsageSums
 
 
 def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
@@ -24,8 +29,27 @@ def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
             raise NotFound(NOT_KEPT, code="usage_not_kept")
         said = request.query_params
         query = parse_query(said.get("since"), said.get("until"), said.getlist("by"), datetime.now(UTC).date())
-        await app.state.telemetry.usage.flush()
-        async with app.state.store.reading() as db:
-            rows = await daily_usage.read(db, *query.days, query.by)
+        rows = await _read(app, query, query.by)
         data = json.encode(usage_report(query, rows))
         return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+async def read_usage_table(app: FastAPI, config: Config, given: Mapping[str, str]) -> UsageTable | None:
+    """Return the table of the page `/usage`; None if the store keeps no usage.  Raise BadRequest.
+
+    given: the parameters of the page.
+    """
+    if not config.store.keeps_usage:
+        return None
+    days, query = parse_page_query(given.get("days"), given.get("by"), datetime.now(UTC).date())
+    prices = {name: model.price for name, model in config.models.items() if model.price != PriceSettings()}
+    return usage_table(days, query, await _read(app, query, columns_of(query)), prices)
+
+
+async def _read(
+    app: FastAPI, query: UsageQuery, by: Sequence[UsageColumn]
+) -> Iterable[tuple[tuple[Any, ...], UsageSums]]:
+    """Return the sums of all requests that are over, those of this process too."""
+    await app.state.telemetry.usage.flush()
+    async with app.state.store.reading() as db:
+        return await daily_usage.read(db, *query.days, by)

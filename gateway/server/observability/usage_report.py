@@ -42,7 +42,8 @@ def usage_report(query: UsageQuery, rows: Iterable[tuple[Sequence[Any], UsageSum
     data, total = [], UsageSums()
     for values, sums in rows:
         total.add(sums)
-        data.append({name: _shown(name, value) for name, value in zip(query.by, values, strict=True)} | _amounts(sums))
+        shown = {name: shown_value(name, value) for name, value in zip(query.by, values, strict=True)}
+        data.append(shown | _amounts(sums))
     head = {"object": "usage", "since": str(query.since), "until": str(query.until), "by": query.by}
     return {**head, "data": data, "total": _amounts(total)}
 
@@ -62,10 +63,11 @@ def _column(text: str) -> UsageColumn:
     raise BadRequest(f"'by' should be day, key or model, not '{text}'.", code="invalid_value", param="by")
 
 
-def _shown(name: UsageColumn, value: Any) -> str | None:  # noqa: ANN401 - a number of a day, or a name
+def shown_value(name: UsageColumn, value: Any) -> str | None:  # noqa: ANN401 - a number of a day, or a name
+    """Return the value of a column for people: a date, or a name; None for a request without a key."""
     if name == "day":
         return str(date.fromordinal(value + _EPOCH))
-    return value or None  # a request without a key
+    return value or None
 
 
 def _amounts(sums: UsageSums) -> dict[str, float]:

@@ -164,7 +164,7 @@ UNOWNED = {
     *((method, "/openapi.json") for method in ("GET", "HEAD")),
     *(
         ("GET", path)
-        for path in ("/", "/docs", "/inspector", "/playground", "/docs/warnings", "/assets/{digest}/{name}")
+        for path in ("/", "/docs", "/inspector", "/playground", "/usage", "/docs/warnings", "/assets/{digest}/{name}")
     ),
     *(
         ("GET", path)

@@ -74,6 +74,7 @@ _TAIL = """\
 | path | what it is |
 |---|---|
 | `GET /` | the overview; before the first request, what to paste into clients; without a key, the key prompt |
+| `GET /usage` | a page with the usage of keys, models and days, for a key of the scope `admin` |
 | `GET /playground` | a page to try models, with the bytes of each response |
 | `GET /docs` | this API as a page, which loads nothing from another host |
 | `GET /inspector` | single requests, if `inspector.enabled` is set: [Observe](../how-to/observe.md#overview-and-inspector) |
