@@ -75,7 +75,7 @@ async def test_admin_page_of_a_gateway_that_is_open_to_others_is_closed_unless_t
     more = {"server": {"host": "0.0.0.0"}, "auth": {"open": True}, "inspector": {"enabled": inspector}}
     async with gateway(HELLO, **more) as site:
         shown = await read(site)
-    assert shown.view == view and ("The overview of this gateway is closed" in shown.text) is not inspector
+    assert shown.view == view and ("This page is closed" in shown.text) is not inspector
 
 
 async def test_admin_page_without_a_key_shows_only_public_facts():
