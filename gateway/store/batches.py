@@ -6,39 +6,19 @@ Leases are in Unix milliseconds, as those of jobs.  A process that holds a batch
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, json
+from msgspec import json
 from msgspec.structs import replace
 from sqlalchemy import delete, exists, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.api.batches import ENDED, LIFETIME, Batch
+from gateway.store.records import BatchLease, LineResult
 from gateway.store.tables import batches, lease_ended, results
 
 _SECOND = 1000  # in milliseconds
 _AGE = (batches.c.created_at, batches.c.id)
 _ROWS = 5000  # results that are deleted in a transaction
 _encode, _decode = json.Encoder().encode, json.Decoder(Batch).decode
-
-
-class BatchLease(Struct, frozen=True):
-    """The lease of a process on batches, from `now` on, in milliseconds."""
-
-    holder: str
-    now: int
-    length: int
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The values of the row of a batch."""
-        return {"holder": self.holder, "held_until": self.now + self.length}
-
-
-class LineResult(Struct, frozen=True):
-    """The result of a line: its place in the input file, and its line in an output file; ok: in that of successes."""
-
-    place: int
-    ok: bool
-    data: bytes
 
 
 async def create(db: AsyncConnection, tenant: str, batch: Batch) -> None:

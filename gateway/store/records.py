@@ -299,3 +299,24 @@ class StoredFile(Struct, frozen=True):
             "status": "processed",
             "status_details": None,
         }
+
+
+class BatchLease(Struct, frozen=True):
+    """The lease of a process on batches, from `now` on, in milliseconds."""
+
+    holder: str
+    now: int
+    length: int
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the row of a batch."""
+        return {"holder": self.holder, "held_until": self.now + self.length}
+
+
+class LineResult(Struct, frozen=True):
+    """The result of a line: its place in the input file, and its line in an output file; ok: in that of successes."""
+
+    place: int
+    ok: bool
+    data: bytes

@@ -33,10 +33,9 @@ from gateway.server.ids import new_id
 from gateway.server.jobs.log_writer import Lease
 from gateway.server.worker_thread import apart, parsed
 from gateway.store import batches, blobs, files
-from gateway.store.batches import BatchLease, LineResult
 from gateway.store.database import Database, GroupCommit
 from gateway.store.file_store import FileStore
-from gateway.store.records import FileQuota, StoredFile
+from gateway.store.records import BatchLease, FileQuota, LineResult, StoredFile
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
