@@ -84,8 +84,7 @@ class BatchManager:
     async def _hold(self, id: str, run: BatchRun) -> None:
         async with self._context.store.writing() as db:
             batch = await batches.renew(db, self._context.batch_lease(), id)
-        if id in self._runs:
-            run.update(batch)
+        run.update(batch)  # which means nothing to a run that has ended meanwhile
 
     async def _claim(self) -> None:
         store, lease, room = self._context.store, self._context.batch_lease(), _MAX - len(self._runs)

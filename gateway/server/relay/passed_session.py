@@ -6,9 +6,11 @@ The client's WebSocket is here a request whose body and response are its message
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from math import inf
 from typing import Any
 
 from starlette.types import Message, Send
+from websockets.exceptions import ConnectionClosed
 
 from gateway.backends.openai.usage import usage_at_end
 from gateway.errors import GatewayError, Problem, UpstreamTimeout
@@ -83,14 +85,14 @@ class PassedSession(PassThroughRelay):
         self._active = clock()
         last = self._active + times.total
         async with _running(self._to_backend(call), self._to_client(call, send)) as pumps:
-            while True:
-                limit = min(self._active + times.idle, last)
-                seconds = None if limit == float("inf") else max(limit - clock(), 0)
+            done: set[asyncio.Future[Close]] = set()
+            while not done:
+                limit, now = min(self._active + times.idle, last), clock()
+                if now >= limit:
+                    raise UpstreamTimeout(_timeout_text(now >= last, times.idle, times.total))
+                seconds = None if limit == inf else limit - now
                 done, _ = await asyncio.wait({*pumps, self._ended}, timeout=seconds, return_when="FIRST_COMPLETED")
-                if done:
-                    return done.pop().result()
-                if clock() >= min(self._active + times.idle, last):
-                    raise UpstreamTimeout(_timeout_text(clock() >= last, times.idle, times.total))
+            return done.pop().result()
 
     async def _to_backend(self, call: PassedSocket) -> Close:
         """Pass on the client's messages; return its close."""
@@ -106,9 +108,10 @@ class PassedSession(PassThroughRelay):
     async def _to_client(self, call: PassedSocket, send: Send) -> Close:
         """Pass on the backend's messages; return its close."""
         while True:
-            message = await call.receive()
-            if isinstance(message, Close):
-                return message
+            try:
+                message = await call.receive()
+            except ConnectionClosed as error:
+                return call.close_of(error)
             self._active = asyncio.get_running_loop().time()
             self._record.pace.chunk_received(begun=True)
             data = message.encode() if isinstance(message, str) else message

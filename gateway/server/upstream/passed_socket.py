@@ -107,15 +107,16 @@ class PassedSocket(HttpUpstreamCall):
         with suppress(ConnectionClosed):  # `receive` reports it
             await self._socket.send(data, text=text)
 
-    async def receive(self) -> str | bytes | Close:
-        """Return the next message, or the backend's close.  Raise UpstreamError if the connection breaks."""
+    async def receive(self) -> str | bytes:
+        """Return the next message.  Raise ConnectionClosed at the end of the connection."""
         assert self._socket
-        try:
-            return await self._socket.recv()
-        except ConnectionClosed as error:
-            if error.rcvd:
-                return Close(error.rcvd.code, error.rcvd.reason)
+        return await self._socket.recv()
+
+    def close_of(self, error: ConnectionClosed) -> Close:
+        """Return the backend's close.  Raise UpstreamError if the connection broke without one."""
+        if not error.rcvd:
             self._fail(error)
+        return Close(error.rcvd.code, error.rcvd.reason)
 
     async def end(self, close: Close) -> None:
         """Close the WebSocket."""

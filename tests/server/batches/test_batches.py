@@ -179,20 +179,21 @@ async def _change(site, made, **fields):
 
 
 @MEMORY
-async def test_expired_batch_names_unfinished_lines(store, monkeypatch):
-    monkeypatch.setattr(batch_run, "_EXPIRED", 1)
+@pytest.mark.parametrize("written_at_a_time", [1, 2])
+async def test_expired_batch_names_unfinished_lines(store, written_at_a_time, monkeypatch):
+    monkeypatch.setattr(batch_run, "_EXPIRED", written_at_a_time)
     gate = asyncio.Event()
     async with gateway(HELLO, [gate, *HELLO], store=store) as site:
-        made = await begin(site.client, [chat_line("a"), chat_line("b"), chat_line("c")])
+        made = await begin(site.client, [chat_line("a"), chat_line("b"), chat_line("c"), chat_line("d")])
         await until(lambda: _completed(site, made, 1))
         await _change(site, made, created_at=made["created_at"] - 86_400)
         batch = await ended(site.client, made)
         gate.set()
-        assert (batch["status"], batch["request_counts"]) == ("expired", {"total": 3, "completed": 1, "failed": 2})
+        assert (batch["status"], batch["request_counts"]) == ("expired", {"total": 4, "completed": 1, "failed": 3})
         assert batch["expired_at"] and len(await output(site.client, batch)) == 1
         errors = await output(site.client, batch, "error")
         assert {one["error"]["code"] for one in errors} == {"batch_expired"}
-        assert [one["response"] for one in errors] == [None, None]
+        assert [one["response"] for one in errors] == [None, None, None]
 
 
 async def test_batch_whose_input_is_deleted_fails():
