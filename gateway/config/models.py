@@ -9,6 +9,7 @@ from gateway.config.types import (
     Format,
     ModelName,
     Name,
+    Price,
     Seconds,
     SettingsSection,
     WholeNumber,
@@ -93,9 +94,9 @@ class PriceSettings(SettingsSection):
     cached: input tokens that the server took from its cache; None: the price of input.
     """
 
-    input: Seconds = Field(default=0, description="Price of a million input tokens.")
-    output: Seconds = Field(default=0, description="Price of a million output tokens.")
-    cached: Seconds | None = Field(
+    input: Price = Field(default=0, description="Price of a million input tokens.")
+    output: Price = Field(default=0, description="Price of a million output tokens.")
+    cached: Price | None = Field(
         default=None, description="Price of a million cached input tokens; default: the price of input."
     )
 

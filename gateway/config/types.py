@@ -180,12 +180,14 @@ def _format(value: str, info: ValidationInfo) -> str:
 
 WholeNumber = Annotated[int, BeforeValidator(_number)]
 Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
-Seconds = Annotated[
+_NotNegative = Annotated[
     float,
     BeforeValidator(_number),
     Field(ge=0, allow_inf_nan=False),
     PlainSerializer(lambda value: int(value) if float(value).is_integer() else value, return_type=int | float),
 ]
+Seconds = _NotNegative
+Price = _NotNegative
 Share = Annotated[Seconds, Field(le=1)]
 Name = Annotated[
     str, pattern_validator(r"[A-Za-z0-9._-]+", "a name should consist of letters, digits, dots, dashes and underscores")
