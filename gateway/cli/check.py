@@ -29,13 +29,13 @@ def effective_lines(config: Config) -> Iterator[str]:
 
 
 def certificate_line(config: Config) -> tuple[bool, str]:
-    """Return whether the certificate is valid, and a comment with its dates; "" without a certificate."""
+    """Return whether the certificate is valid for long, and a comment with its dates; "" without a certificate."""
     if not config.server.tls:
         return True, ""
     from gateway.server.http.tls import certificate_validity  # noqa: PLC0415 - most gateways have no certificate
 
-    valid, dates = certificate_validity(config.server.tls)
-    return valid, f"# server.tls.certificate: {dates}"
+    found = certificate_validity(config.server.tls)
+    return not found.warns, f"# server.tls.certificate: {found.text}"
 
 
 def probe(config: Config, say: Callable[[str], object]) -> bool:

@@ -2,8 +2,9 @@
 
 import logging
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -12,6 +13,7 @@ from cryptography.x509 import Certificate, load_pem_x509_certificates
 from gateway.config import TlsSettings
 
 _log = logging.getLogger("gateway")
+_SOON = timedelta(days=14)
 CertificateFault = tuple[tuple[str, ...], str]
 
 
@@ -29,20 +31,29 @@ class Certificates:
     def renew(self, tls: TlsSettings) -> None:
         """Use new files from the next connection on."""
         self._newest = _context(tls)
-        valid, days = certificate_validity(tls)
-        if not valid:
-            _log.warning("server.tls.certificate: %s", days)
+        validity = certificate_validity(tls)
+        if validity.warns:
+            _log.warning("server.tls.certificate: %s", validity.text)
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._newest
 
 
-def certificate_validity(tls: TlsSettings) -> tuple[bool, str]:
-    """Return whether the certificate is valid today, and its dates."""
-    leaf = _leaf(tls)
+class CertificateValidity(NamedTuple):
+    """The dates of a certificate in words.  valid: today; warns: it is not, or not for long."""
+
+    valid: bool
+    warns: bool
+    text: str
+
+
+def certificate_validity(tls: TlsSettings) -> CertificateValidity:
+    """Return the validity of the certificate today."""
+    leaf, now = _leaf(tls), datetime.now(UTC)
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
-    valid = begin <= datetime.now(UTC) <= end
-    return valid, f"{tls.certificate} is {'' if valid else 'not '}valid: from {begin:%Y-%m-%d} to {end:%Y-%m-%d}"
+    valid, ends_soon = begin <= now <= end, now <= end < now + _SOON
+    text = f"{tls.certificate} is {'' if valid else 'not '}valid: from {begin:%Y-%m-%d} to {end:%Y-%m-%d}"
+    return CertificateValidity(valid, ends_soon or not valid, f"{text}; renew it soon" if ends_soon else text)
 
 
 def certificate_errors(tls: TlsSettings) -> list[CertificateFault]:

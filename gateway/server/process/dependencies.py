@@ -81,8 +81,8 @@ def static_checks(config: Config) -> Iterator[DependencyCheck]:
     if config.server.tls:
         from gateway.server.http.tls import certificate_validity  # noqa: PLC0415 - most gateways have no certificate
 
-        valid, dates = certificate_validity(config.server.tls)
-        yield DependencyCheck(f"server.tls.certificate: {dates}", not valid, not valid, may_recover=False)
+        found = certificate_validity(config.server.tls)
+        yield DependencyCheck(f"server.tls.certificate: {found.text}", not found.valid, found.warns, may_recover=False)
     for key, command in missing_extras(config):
         line = f"{key}: needs packages that are not installed; run: {command}"
         yield DependencyCheck(line, fails=True, warns=True, may_recover=False)

@@ -87,5 +87,5 @@ def _certificate_state(tls: TlsSettings | None) -> str:
     from gateway.server.http.tls import certificate_validity  # noqa: PLC0415 - most gateways have no certificate
 
     with suppress(OSError):
-        return _OK if certificate_validity(tls)[0] else "invalid"
+        return _OK if certificate_validity(tls).valid else "invalid"
     return "invalid"

@@ -325,17 +325,21 @@ def test_config_tls_section_faults_name_their_line_and_key(tmp_path):
     assert [(fault.line, fault.key) for fault in caught.value.faults] == [(1, "prot"), (5, "server.tls.key")]
 
 
-@pytest.mark.parametrize(("days", "valid"), [(-1, False), (1, True)])
-def test_tls_certificate_that_expired_is_used_and_logged(days, valid, tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("days", "verb", "hint"),
+    [(-1, "is not", ""), (1, "is", "; renew it soon"), (13, "is", "; renew it soon"), (15, "is", "")],
+)
+def test_tls_certificate_that_ends_is_used_and_logged(days, verb, hint, tmp_path, caplog):
     until = datetime.now(UTC) + timedelta(days)  # steady: days
     file = str(write_config(tmp_path, issue(tmp_path, not_after=until)))
     code, out, err = run("check", "--verbose", "--config", file)
-    told = f"{tmp_path}/cert.pem is {'' if valid else 'not '}valid: from 2000-01-01 to {until:%Y-%m-%d}"
-    assert code == 0 and f"# server.tls.certificate: {told}\n" == (out.splitlines(keepends=True)[-1] if valid else err)
+    told = f"{tmp_path}/cert.pem {verb} valid: from 2000-01-01 to {until:%Y-%m-%d}{hint}"
+    warns = days != 15
+    assert code == 0 and f"# server.tls.certificate: {told}\n" == (err if warns else out.splitlines(keepends=True)[-1])
     assert "    certificate: " in out
     assert run("check", "--config", file)[1:] == ("ok: 0 backends, 0 models\n", err)
     Certificates(whole(tmp_path))
-    assert [one.getMessage() for one in caplog.records] == ([] if valid else [f"server.tls.certificate: {told}"])
+    assert [one.getMessage() for one in caplog.records] == ([f"server.tls.certificate: {told}"] if warns else [])
 
 
 def test_greeting_says_https_with_tls(tmp_path):
