@@ -94,36 +94,16 @@ async def _living(
     config: Config, concurrency: ConcurrencyLimit, app: FastAPI
 ) -> AsyncIterator[dict[str, Callable[[], None]]]:
     """Hold the resources of the application for its lifetime."""
+    _make_resources(config, concurrency, app)
     state, telemetry = app.state, app.state.telemetry
-    store = Database(config.store.url.get_secret_value(), telemetry.record_store_failure)
-    directory = ModelRegistry(config, telemetry.failed)
-    limits = RateLimiter(config, store)
-    joined = partial(concurrency.acquire, config.limits.concurrent or inf)
-    tool_registry = ToolRegistry(config.tools)
-    reader = RequestParser(
-        store,
-        state.keyring,
-        config,
-        tool_registry,
-        counts_of(config),
-        PastCache(),
-        StoredFileReader(store, config, concurrency.buffers),
-    )
-    handler = ModelRequestHandler(reader, directory, limits, joined, telemetry, state.authenticator.key_named)
-    state.store, state.files, state.directory, state.limits = store, FileStore(store), directory, limits
-    state.handler, state.tool_registry = handler, tool_registry
-    state.readiness, state.batches = (
-        Readiness(config, directory.backends, store, limits),
-        BatchManager(app, store, state.files, config),
-    )
-    beside = [asyncio.create_task(expire_forever(store, state.files, config.store))]
+    beside = [asyncio.create_task(expire_forever(state.store, state.files, config.store))]
     try:
         async with (
-            telemetry.usage.writing_to(store if config.store.keeps_usage else None),
-            telemetry.of(directory.backends),
-            directory.run_probes(),
-            state.authenticator.following(store),
-            handler.jobs.running() as state.stopping,
+            telemetry.usage.writing_to(state.store if config.store.keeps_usage else None),
+            telemetry.of(state.directory.backends),
+            state.directory.run_probes(),
+            state.authenticator.following(state.store),
+            state.handler.jobs.running() as state.stopping,
             state.batches.running(state.stopping),
         ):
             beside.append(asyncio.create_task(state.sockets.close_when(state.stopping)))
@@ -131,11 +111,27 @@ async def _living(
     finally:
         for task in beside:
             task.cancel()
-        await tool_registry.close()
-        await directory.close()
-        await limits.close()
-        await store.close()
+        await state.tool_registry.close()
+        await state.directory.close()
+        await state.limits.close()
+        await state.store.close()
         await telemetry.flush()
+
+
+def _make_resources(config: Config, concurrency: ConcurrencyLimit, app: FastAPI) -> None:
+    """Add the store, the backends and what uses them to the state of the application."""
+    state, telemetry = app.state, app.state.telemetry
+    store = Database(config.store.url.get_secret_value(), telemetry.record_store_failure)
+    directory, limits = ModelRegistry(config, telemetry.failed), RateLimiter(config, store)
+    tools, files = ToolRegistry(config.tools), FileStore(store)
+    stored = StoredFileReader(store, config, concurrency.buffers)
+    parser = RequestParser(store, state.keyring, config, tools, counts_of(config), PastCache(), stored)
+    joined = partial(concurrency.acquire, config.limits.concurrent or inf)
+    state.store, state.files, state.tool_registry = store, files, tools
+    state.directory, state.limits = directory, limits
+    state.handler = ModelRequestHandler(parser, directory, limits, joined, telemetry, state.authenticator.key_named)
+    state.readiness = Readiness(config, directory.backends, store, limits)
+    state.batches = BatchManager(app, store, files, config)
 
 
 def _add_layers(app: GatewayApp, config: Config, authenticator: Authenticator, concurrency: ConcurrencyLimit) -> None:
