@@ -174,6 +174,24 @@ PASS_THROUGH: tuple[PassThroughRow, ...] = (
         kinds=_at("/props", "llamacpp"),
         faithful=True,
     ),
+    PassThroughRow(
+        path="/v1/models/load",
+        summary="Load a model in a router of llama.cpp; a key needs the scope `admin`.",
+        place="json",
+        kinds=_at("/models/load", "llamacpp"),
+        example={"model": "qwen3"},
+        faithful=True,
+        scope="admin",
+    ),
+    PassThroughRow(
+        path="/v1/models/unload",
+        summary="Unload a model in a router of llama.cpp; a key needs the scope `admin`.",
+        place="json",
+        kinds=_at("/models/unload", "llamacpp"),
+        example={"model": "qwen3"},
+        faithful=True,
+        scope="admin",
+    ),
 )
 # The name of the operation by each path, the gateway's and the kinds'.
 OPERATIONS: Mapping[str, str] = MappingProxyType(

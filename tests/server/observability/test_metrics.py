@@ -470,7 +470,7 @@ async def test_metrics_endpoint_label_is_unique_for_each_route():
         for method in route.methods
         if route.path.startswith("/v1")
     }
-    assert OTHER not in found and len(found) == 32
+    assert OTHER not in found and len(found) == 34
     assert endpoint_label("GET", "/v1/modelsx") == endpoint_label("POST", "/v1") == OTHER
 
 

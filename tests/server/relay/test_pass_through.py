@@ -164,6 +164,22 @@ async def test_passed_query_has_the_model_of_the_backend():
         assert site.upstream.gets[-1].path == "/slots?model=a+b"
 
 
+async def test_passed_verbs_of_a_router_need_the_scope_admin():
+    keys = [{"name": "eve", "key": "eve-key", "scopes": ["admin"]}, {"name": "ann", "key": "ann-key"}]
+    loaded = whole({"success": True})
+    more = {"backend": {"kind": "llamacpp"}, "model": {"upstream_model": "a b"}, "auth": {"keys": keys}}
+    async with gateway(loaded, **more) as site:
+        for path in "/v1/models/load", "/models/unload":
+            answer = await site.client.post(path, json={"model": "m"}, headers=bearer("eve-key"))
+            assert answer.json() == {"success": True}
+            refused = await site.client.post(path, json={"model": "m"}, headers=bearer("ann-key"))
+            assert problem(refused)[::2] == (403, "scope_not_allowed")
+    assert [(post.path, post.json) for post in site.upstream.posts] == [
+        ("/models/load", {"model": "a b"}),
+        ("/models/unload", {"model": "a b"}),
+    ]
+
+
 @pytest.mark.parametrize(
     ("send", "said"),
     [
