@@ -260,13 +260,13 @@ async def test_all_can_be_reached_and_used_by_keyboard():
         assert await focused(page) == "Skip to the content"
         outline = "getComputedStyle(document.activeElement).outlineStyle"
         assert await page.evaluate(outline) == "solid"
-        for place in ("Overview", "Inspector", "Playground", "Docs", "theme", "live"):
+        for place in ("Overview", "Inspector", "Usage", "Playground", "Docs", "theme", "live"):
             await page.keyboard.press("Tab")
             assert await focused(page) == place
         assert await page.evaluate(outline) == "solid"
         await page.keyboard.press("Enter")
         await until_shown(page, "paused")
-        for _ in range(6):
+        for _ in range(7):
             await page.keyboard.press("Shift+Tab")
         await page.keyboard.press("Enter")
         assert await focused(page) == "content"
