@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from functools import partial, reduce
 from math import inf
 
-from fastapi import FastAPI, Request
-from starlette.exceptions import HTTPException
+from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -16,6 +15,7 @@ from gateway import __version__
 from gateway.backends.pass_through import PASS_THROUGH
 from gateway.config import Config
 from gateway.server import routes
+from gateway.server.admin.inspector import ReplayRunner
 from gateway.server.batches.batch_manager import BatchManager
 from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.expiry import expire_forever
@@ -35,20 +35,13 @@ from gateway.server.observability.telemetry import Telemetry
 from gateway.server.relay.pass_through import PassThroughEndpoint
 from gateway.server.relay.request_parser import RequestParser
 from gateway.server.relay.responder import Responder, TokenCounting
-from gateway.server.routes import openapi, pass_through
+from gateway.server.routes import model_endpoints, pass_through
 from gateway.server.routes.readiness import Readiness
 from gateway.server.tools import ToolRegistry
 from gateway.server.upstream.model_registry import ModelRegistry
-from gateway.server.websocket.endpoint import add_websocket, websocket_unsupported
+from gateway.server.websocket.endpoint import add_websocket
 from gateway.store.database import Database
 from gateway.store.file_store import FileStore
-
-_CHAT_PATH = "/v1/chat/completions"
-_TEXT_PATH = "/v1/completions"
-_RESPONSES_PATH = "/v1/responses"
-_COMPACT_PATH = "/v1/responses/compact"
-_COUNT_PATH = "/v1/responses/input_tokens"
-_MESSAGES_PATH, _MESSAGES_COUNT_PATH = "/v1/messages", "/v1/messages/count_tokens"
 
 
 def create_app(
@@ -74,15 +67,16 @@ def create_app(
     )
     app.router.redirect_slashes = False  # a redirected client would send its key along
     authenticator = Authenticator(config, throttle or AuthThrottle())
-    app.state.authenticator = authenticator
+    app.state.config, app.state.authenticator = config, authenticator
     app.state.keyring, app.state.leaving, app.state.buffers = EncryptionKeys(config.store), False, concurrency.buffers
     app.state.telemetry = telemetry or Telemetry()
     app.state.telemetry.follow(config)
-    _declare_model_endpoints(app)
-    _declare_messages(app)
-    add_websocket(app, _RESPONSES_PATH, config, authenticator)
-    routes.add_routes(app, config, authenticator)
-    pass_through.declare(app, partial(PassThroughEndpoint, app, config, authenticator, concurrency))
+    add_websocket(app, model_endpoints.RESPONSES_PATH, config, authenticator)
+    app.state.passed = {
+        row.path: PassThroughEndpoint(app, config, authenticator, concurrency, row) for row in PASS_THROUGH
+    }
+    routes.add_routes(app, config)
+    pass_through.add_sockets(app)
     app.add_head_routes()
     error_responses.add_handlers(app)
     _add_layers(app, config, authenticator, concurrency)
@@ -131,7 +125,7 @@ def _make_resources(config: Config, concurrency: ConcurrencyLimit, app: FastAPI)
     state.directory, state.limits = directory, limits
     state.handler = ModelRequestHandler(parser, directory, limits, joined, telemetry, state.authenticator.key_named)
     state.readiness = Readiness(config, directory.backends, store, limits)
-    state.batches = BatchManager(app, store, files, config)
+    state.batches, state.replays = BatchManager(app, store, files, config), ReplayRunner()
 
 
 def _add_layers(app: GatewayApp, config: Config, authenticator: Authenticator, concurrency: ConcurrencyLimit) -> None:
@@ -175,61 +169,13 @@ def _endpoints(
 ) -> dict[str, ASGIApp]:
     """Return the endpoints that request a model, by their paths."""
     post = partial(ModelEndpoint, app, config, authenticator, concurrency)
-    passed = partial(PassThroughEndpoint, app, config, authenticator, concurrency)
     return {
-        **{row.path: passed(row) for row in PASS_THROUGH if row.method == "POST"},
-        _CHAT_PATH: post(RequestParser.chat_completion, Responder),
-        _TEXT_PATH: post(RequestParser.completion, Responder),
-        _RESPONSES_PATH: post(RequestParser.response, Responder),
-        _COMPACT_PATH: post(RequestParser.compaction, Responder),
-        _COUNT_PATH: post(RequestParser.token_count_request, TokenCounting),
-        _MESSAGES_PATH: post(RequestParser.message, Responder),
-        _MESSAGES_COUNT_PATH: post(RequestParser.message_token_count, TokenCounting),
+        **{row.path: app.state.passed[row.path] for row in PASS_THROUGH if row.method == "POST"},
+        model_endpoints.CHAT_PATH: post(RequestParser.chat_completion, Responder),
+        model_endpoints.TEXT_PATH: post(RequestParser.completion, Responder),
+        model_endpoints.RESPONSES_PATH: post(RequestParser.response, Responder),
+        model_endpoints.COMPACT_PATH: post(RequestParser.compaction, Responder),
+        model_endpoints.COUNT_PATH: post(RequestParser.token_count_request, TokenCounting),
+        model_endpoints.MESSAGES_PATH: post(RequestParser.message, Responder),
+        model_endpoints.MESSAGES_COUNT_PATH: post(RequestParser.message_token_count, TokenCounting),
     }
-
-
-def _declare_model_endpoints(app: FastAPI) -> None:
-    """Declare the model endpoints for OpenAPI and the router; a ModelEndpoint serves their POST requests first."""
-
-    @app.post(_CHAT_PATH, openapi_extra=openapi.CHAT)
-    async def chat_completions() -> None:
-        """Respond to a conversation: one JSON body, or server-sent events if `stream` is true."""
-
-    @app.post(_TEXT_PATH, openapi_extra=openapi.COMPLETIONS)
-    async def completions() -> None:
-        """Complete a text: one JSON body, or server-sent events if `stream` is true."""
-
-    @app.post(_RESPONSES_PATH, openapi_extra=openapi.RESPONSES)
-    async def responses() -> None:
-        """Respond to a conversation of items: one Response, or its events if `stream` is true.
-
-        A GET with an upgrade opens a WebSocket for the same requests: send `response.create` with these fields; each
-        event is a message.
-        """
-
-    @app.post(_COMPACT_PATH, openapi_extra=openapi.RESPONSES)
-    async def compact() -> None:
-        """Compact a conversation of items to its user messages, and an item that represents the whole conversation."""
-
-    @app.post(_COUNT_PATH, openapi_extra=openapi.RESPONSES)
-    async def input_tokens() -> None:
-        """Count the tokens of the prompt that a model would get for a conversation of items."""
-
-    @app.get(_RESPONSES_PATH, include_in_schema=False)
-    async def responses_by_websocket(request: Request) -> None:
-        """Reject an upgrade that the server did not handle, and other GET requests."""
-        if request.headers.get("upgrade", "").lower() == "websocket":
-            raise websocket_unsupported()
-        raise HTTPException(405, headers={"allow": "POST"})
-
-
-def _declare_messages(app: FastAPI) -> None:
-    """Declare the endpoints of Anthropic's API likewise."""
-
-    @app.post(_MESSAGES_PATH, openapi_extra=openapi.MESSAGES)
-    async def messages() -> None:
-        """Respond to a conversation as Anthropic's API does: one message, or its events if `stream` is true."""
-
-    @app.post(_MESSAGES_COUNT_PATH, openapi_extra=openapi.MESSAGE_COUNT)
-    async def count_tokens() -> None:
-        """Count the tokens of the prompt that a model would get for a message."""

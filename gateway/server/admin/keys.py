@@ -6,14 +6,13 @@ A change applies in this process before its response, and in others within a sec
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from msgspec import DecodeError, Struct, ValidationError, json
 from starlette.responses import Response
 
-from gateway.config import Config
 from gateway.config.stored_keys import StoredApiKey
 from gateway.errors import BadRequest
-from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.auth import Authenticator, authenticate
 from gateway.server.middleware.proxy_users import PREFIX
 from gateway.store import api_keys
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 _LIST, _ONE = "/admin/keys", "/admin/keys/{name}"
 _MAX_GRACE = 366 * 86_400  # seconds
+router = APIRouter()
 
 
 class RotationOrder(Struct):
@@ -30,77 +30,68 @@ class RotationOrder(Struct):
     grace_seconds: int = 0
 
 
-def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    """Add the routes, if the store has keys."""
-    if config.auth.stored_keys:
-        _add_list(app, config, auth)
-        _add_changes(app, config, auth)
+@router.get(_LIST, include_in_schema=False)
+async def list_keys(request: Request) -> Response:
+    """List the keys of the configuration, then those of the store, also expired and revoked ones."""
+    await authenticate(request, "admin")
+    written = request.app.state.config.auth.keys
+    async with request.app.state.store.reading() as db:
+        stored = await api_keys.read(db)
+    shown = [{"object": "key", **key.model_dump(mode="json", exclude={"key"})} for key in written]
+    data = [{**key, "source": "configuration"} for key in shown] + [_shown(api_keys.parse(row.body)) for row in stored]
+    return _answer({"object": "list", "data": data})
 
 
-def _add_list(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    written = {key.name: key for key in config.auth.keys}
-
-    @app.get(_LIST, include_in_schema=False)
-    async def list_keys(request: Request) -> Response:
-        """List the keys of the configuration, then those of the store, also expired and revoked ones."""
-        await auth.authenticate(request, "admin")
-        async with app.state.store.reading() as db:
-            stored = await api_keys.read(db)
-        shown = [{"object": "key", **key.model_dump(mode="json", exclude={"key"})} for key in written.values()]
-        data = [{**key, "source": "configuration"} for key in shown] + [
-            _shown(api_keys.parse(row.body)) for row in stored
-        ]
-        return _answer({"object": "list", "data": data})
-
-    @app.post(_LIST, include_in_schema=False)
-    async def add_key(request: Request) -> Response:
-        """Add a key; the response alone has the key itself."""
-        actor = await _actor(auth, request)
-        fields = _decoded(await request.body(), dict[str, Any])
-        async with app.state.store.writing() as db:
-            key, secret = await api_keys.add(db, fields, _edit(config, actor))
-        return await _applied(auth, key, secret)
+@router.post(_LIST, include_in_schema=False)
+async def add_key(request: Request) -> Response:
+    """Add a key; the response alone has the key itself."""
+    actor = await _actor(request)
+    fields = _decoded(await request.body(), dict[str, Any])
+    async with request.app.state.store.writing() as db:
+        key, secret = await api_keys.add(db, fields, _edit(request, actor))
+    return await _applied(request, key, secret)
 
 
-def _add_changes(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    @app.patch(_ONE, include_in_schema=False)
-    async def change_key(request: Request, name: str) -> Response:
-        """Change fields of a key; null sets the default."""
-        actor = await _actor(auth, request)
-        fields = _decoded(await request.body(), dict[str, Any])
-        async with app.state.store.writing() as db:
-            key = await api_keys.change(db, name, fields, _edit(config, actor))
-        return await _applied(auth, key)
-
-    @app.delete(_ONE, include_in_schema=False)
-    async def revoke_key(request: Request, name: str) -> Response:
-        """Revoke a key for good; its name stays in use."""
-        actor = await _actor(auth, request)
-        async with app.state.store.writing() as db:
-            key = await api_keys.revoke(db, name, _edit(config, actor))
-        return await _applied(auth, key)
-
-    @app.post(f"{_ONE}/rotate", include_in_schema=False)
-    async def rotate_key(request: Request, name: str) -> Response:
-        """Replace a key; the response alone has the new key itself."""
-        actor = await _actor(auth, request)
-        order = _decoded(await request.body() or b"{}", RotationOrder)
-        if not 0 <= order.grace_seconds <= _MAX_GRACE:
-            raise BadRequest(f"'grace_seconds' must be from 0 to {_MAX_GRACE}.", param="grace_seconds")
-        async with app.state.store.writing() as db:
-            key, secret = await api_keys.rotate(db, name, order.grace_seconds, _edit(config, actor))
-        return await _applied(auth, key, secret)
+@router.patch(_ONE, include_in_schema=False)
+async def change_key(request: Request, name: str) -> Response:
+    """Change fields of a key; null sets the default."""
+    actor = await _actor(request)
+    fields = _decoded(await request.body(), dict[str, Any])
+    async with request.app.state.store.writing() as db:
+        key = await api_keys.change(db, name, fields, _edit(request, actor))
+    return await _applied(request, key)
 
 
-async def _actor(auth: Authenticator, request: Request) -> str:
+@router.delete(_ONE, include_in_schema=False)
+async def revoke_key(request: Request, name: str) -> Response:
+    """Revoke a key for good; its name stays in use."""
+    actor = await _actor(request)
+    async with request.app.state.store.writing() as db:
+        key = await api_keys.revoke(db, name, _edit(request, actor))
+    return await _applied(request, key)
+
+
+@router.post(f"{_ONE}/rotate", include_in_schema=False)
+async def rotate_key(request: Request, name: str) -> Response:
+    """Replace a key; the response alone has the new key itself."""
+    actor = await _actor(request)
+    order = _decoded(await request.body() or b"{}", RotationOrder)
+    if not 0 <= order.grace_seconds <= _MAX_GRACE:
+        raise BadRequest(f"'grace_seconds' must be from 0 to {_MAX_GRACE}.", param="grace_seconds")
+    async with request.app.state.store.writing() as db:
+        key, secret = await api_keys.rotate(db, name, order.grace_seconds, _edit(request, actor))
+    return await _applied(request, key, secret)
+
+
+async def _actor(request: Request) -> str:
     """Return the author of a change for the audit log."""
-    key = await auth.authenticate(request, "admin")
+    key = await authenticate(request, "admin")
     assert key, "with stored keys, each request has one"
     return key.name if key.name.startswith(PREFIX) else f"key:{key.name}"
 
 
-def _edit(config: Config, actor: str) -> "KeyEdit":
-    return api_keys.KeyEdit(int(time.time()), actor, config.auth)
+def _edit(request: Request, actor: str) -> "KeyEdit":
+    return api_keys.KeyEdit(int(time.time()), actor, request.app.state.config.auth)
 
 
 def _decoded(body: bytes, type: Any) -> Any:  # noqa: ANN401 - of the type
@@ -110,8 +101,9 @@ def _decoded(body: bytes, type: Any) -> Any:  # noqa: ANN401 - of the type
         raise BadRequest(f"The body must be a JSON object with fields of a key ({error}).") from None
 
 
-async def _applied(auth: Authenticator, key: StoredApiKey, secret: str | None = None) -> Response:
+async def _applied(request: Request, key: StoredApiKey, secret: str | None = None) -> Response:
     """Return the response to a change that applies in this process."""
+    auth: Authenticator = request.app.state.authenticator
     assert auth.stored
     await auth.stored.refresh()
     return _answer(_shown(key) | ({"key": secret} if secret else {}))

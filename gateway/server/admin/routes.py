@@ -6,7 +6,7 @@ the first page, as most gateways serve none.
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -14,12 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from msgspec import DecodeError, Struct, ValidationError, json
 from starlette.responses import HTMLResponse, Response
 
 from gateway import __version__
-from gateway.config import Config, is_loopback
+from gateway.config import is_loopback
 from gateway.errors import BadRequest, NotFound
 from gateway.formats import format_names
 from gateway.recording import Recording
@@ -28,7 +28,6 @@ from gateway.server.admin.exchange import conversation_view, exchange_detail
 from gateway.server.admin.exchange_failure import has_failed
 from gateway.server.admin.exchange_list import exchange_filter, exchange_page
 from gateway.server.admin.inspector import (
-    ReplayRunner,
     entries_page,
     find_exchange,
     recording_file,
@@ -38,7 +37,7 @@ from gateway.server.admin.overview_model import Overview, WorkersView, format_du
 from gateway.server.admin.sparkline import area_path, bars_path, line_path
 from gateway.server.admin.usage import read_usage_table
 from gateway.server.admin.usage_page import UsageTable
-from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.auth import authenticate
 from gateway.server.observability.recorder import SUMMARIES
 from gateway.warning_texts import CODES, ENTRIES, code_title
 
@@ -71,6 +70,8 @@ _KEYS = ("authorization", "api-key", "x-api-key")  # names of headers
 _LIST = "/admin/exchanges"
 _ONE = "/admin/exchanges/{id:path}"
 _NOT_KEPT = {"cache-control": "no-store"}
+router = APIRouter()
+inspector_router = APIRouter()
 
 
 def render_key_prompt(path: str, *, keyed: bool) -> str:
@@ -161,93 +162,86 @@ def _templates() -> "Environment":
     return made
 
 
-def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    """Add the pages and the data of the overview, and the data of the inspector if it is enabled."""
-
-    async def read_overview() -> Overview:
-        return await build_overview(config, app.state.directory, app.state.telemetry)
-
-    @app.get("/admin/overview", include_in_schema=False)
-    async def document(request: Request) -> Response:
-        """Return the overview, for a key of the scope admin."""
-        await auth.authenticate(request, "admin")
-        data = json.encode(await read_overview())
-        return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
-
-    _add_pages(app, config, auth, read_overview)
-    _add_pages_without_data(app, config)
-    _add_docs(app, keyed=config.auth.needs_key)
-    if config.inspector.enabled:
-        _add_inspector(app, config, auth)
+async def _read_overview(app: FastAPI) -> Overview:
+    return await build_overview(app.state.config, app.state.directory, app.state.telemetry)
 
 
-def _add_pages(
-    app: FastAPI, config: Config, auth: Authenticator, read_overview: Callable[[], Awaitable[Overview]]
-) -> None:
-    keyed = config.auth.needs_key
+@router.get("/admin/overview", include_in_schema=False)
+async def document(request: Request) -> Response:
+    """Return the overview, for a key of the scope admin."""
+    await authenticate(request, "admin")
+    data = json.encode(await _read_overview(request.app))
+    return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+async def _key_prompt(request: Request) -> Response | None:
+    """Return the page for a client without a key; None if it has one or needs none.  Raise for a wrong one."""
+    state = request.app.state
+    config, keyed = state.config, state.config.auth.needs_key
     open_to_all = not keyed and (is_loopback(config.server.host) or config.inspector.enabled)
-
-    async def key_prompt(request: Request) -> Response | None:
-        """Return the page for a client without a key; None if it has one or needs none.  Raise for a wrong one."""
-        has_key = keyed and any(name in request.headers for name in _KEYS)
-        if not (open_to_all or has_key or auth.signed_in(request)):
-            return await _page(render_key_prompt, request.url.path, keyed=keyed)
-        await auth.authenticate(request, "admin")
-        return None
-
-    @app.get("/", include_in_schema=False)
-    async def index(request: Request) -> Response:
-        """Show the overview; to a client that may not see it, which key it needs."""
-        if prompt := await key_prompt(request):
-            return prompt
-        model = request.query_params.get("model", "")
-        return await _page(render_home, _root(request), await read_overview(), keyed=keyed, model=model)
-
-    @app.get("/usage", include_in_schema=False)
-    async def usage(request: Request) -> Response:
-        """Show the usage of keys and models; to a client that may not see it, which key it needs."""
-        if prompt := await key_prompt(request):
-            return prompt
-        return await _page(render_usage, await read_usage_table(app, config, request.query_params))
+    has_key = keyed and any(name in request.headers for name in _KEYS)
+    if not (open_to_all or has_key or state.authenticator.signed_in(request)):
+        return await _page(render_key_prompt, request.url.path, keyed=keyed)
+    await authenticate(request, "admin")
+    return None
 
 
-def _add_pages_without_data(app: FastAPI, config: Config) -> None:
-    @app.get("/playground", include_in_schema=False)
-    async def playground() -> Response:
-        """Serve the page without data: its script sends all requests with the key that the user enters."""
-        keyed, inspector = config.auth.needs_key, config.inspector.enabled
-        return await _page(render_playground, keyed=keyed, inspector=inspector)
-
-    @app.get("/inspector", include_in_schema=False)
-    async def inspector(request: Request) -> Response:
-        """Serve the page without data: its script requests all data with the key that the user enters."""
-        one = "id" in request.query_params
-        return await _page(render_inspector, enabled=config.inspector.enabled, one=one)
+@router.get("/", include_in_schema=False)
+async def index(request: Request) -> Response:
+    """Show the overview; to a client that may not see it, which key it needs."""
+    if prompt := await _key_prompt(request):
+        return prompt
+    keyed, model = request.app.state.config.auth.needs_key, request.query_params.get("model", "")
+    return await _page(render_home, _root(request), await _read_overview(request.app), keyed=keyed, model=model)
 
 
-def _add_docs(app: FastAPI, *, keyed: bool) -> None:
-    @app.get("/docs", include_in_schema=False)
-    async def docs(request: Request) -> Response:
-        """Describe the API.  Neither the page nor the OpenAPI document has a secret."""
-        return await _page(render_api_docs, app.openapi(), _root(request), keyed=keyed)
+@router.get("/usage", include_in_schema=False)
+async def usage(request: Request) -> Response:
+    """Show the usage of keys and models; to a client that may not see it, which key it needs."""
+    if prompt := await _key_prompt(request):
+        return prompt
+    return await _page(render_usage, await read_usage_table(request.app, request.query_params))
 
-    @app.get("/docs/warnings", include_in_schema=False)
-    async def warnings() -> Response:
-        """Say what warnings mean."""
-        return await _page(render_warnings)
 
-    @app.get("/assets/{digest}/{name}", include_in_schema=False)
-    async def asset(request: Request, digest: str, name: str) -> Response:
-        """Serve an asset of the pages; none is secret.  A page of another version gets it too, but may not keep it."""
-        path = f"/assets/{digest}"
-        found = assets().get(name)
-        if not found:
-            raise NotFound(f"Invalid URL (GET {path}/{name}).")
-        data, type = found
-        headers = {**(_KEPT_HEADERS if path == assets_url() else _ASSET_HEADERS), "content-type": type}
-        if "gzip" in map(str.strip, request.headers.get("accept-encoding", "").split(",")):
-            return Response(_gzipped(name), headers={**headers, "content-encoding": "gzip"})
-        return Response(data, headers=headers)
+@router.get("/playground", include_in_schema=False)
+async def playground(request: Request) -> Response:
+    """Serve the page without data: its script sends all requests with the key that the user enters."""
+    config = request.app.state.config
+    return await _page(render_playground, keyed=config.auth.needs_key, inspector=config.inspector.enabled)
+
+
+@router.get("/inspector", include_in_schema=False)
+async def inspector(request: Request) -> Response:
+    """Serve the page without data: its script requests all data with the key that the user enters."""
+    one = "id" in request.query_params
+    return await _page(render_inspector, enabled=request.app.state.config.inspector.enabled, one=one)
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """Describe the API.  Neither the page nor the OpenAPI document has a secret."""
+    keyed = request.app.state.config.auth.needs_key
+    return await _page(render_api_docs, request.app.openapi(), _root(request), keyed=keyed)
+
+
+@router.get("/docs/warnings", include_in_schema=False)
+async def warnings() -> Response:
+    """Say what warnings mean."""
+    return await _page(render_warnings)
+
+
+@router.get("/assets/{digest}/{name}", include_in_schema=False)
+async def asset(request: Request, digest: str, name: str) -> Response:
+    """Serve an asset of the pages; none is secret.  A page of another version gets it too, but may not keep it."""
+    path = f"/assets/{digest}"
+    found = assets().get(name)
+    if not found:
+        raise NotFound(f"Invalid URL (GET {path}/{name}).")
+    data, type = found
+    headers = {**(_KEPT_HEADERS if path == assets_url() else _ASSET_HEADERS), "content-type": type}
+    if "gzip" in map(str.strip, request.headers.get("accept-encoding", "").split(",")):
+        return Response(_gzipped(name), headers={**headers, "content-encoding": "gzip"})
+    return Response(data, headers=headers)
 
 
 def _root(request: Request) -> str:
@@ -259,84 +253,80 @@ async def _page(render: Callable[..., str], *values: object, **more: object) -> 
     return HTMLResponse(await asyncio.to_thread(render, *values, **more), headers=HEADERS)
 
 
+@inspector_router.get(_LIST, include_in_schema=False)
+async def exchanges(request: Request) -> Response:
+    """List the exchanges of all workers, filtered as `ExchangeFilter` describes."""
+    await authenticate(request, "admin")
+    wanted, telemetry = exchange_filter(request.query_params), request.app.state.telemetry
+    sights = await telemetry.snapshots(request.app.state.directory.backends)
+    several = [one for sight in sights for one in sight.exchanges]
+    kept = {(one.id, one.started) for one in telemetry.recorder.recent}
+    workers = WorkersView(request.app.state.config.server.workers, len(sights))
+    return _answer(exchange_page(several, wanted, kept, workers))
+
+
+@inspector_router.get(f"{_ONE}/entries", include_in_schema=False)
+async def entries(request: Request, id: str) -> Response:
+    """Show the entries after number `after`, or from the beginning."""
+    found, after = await _asked_for(request, id), -1
+    with suppress(ValueError):
+        after = max(-1, int(request.query_params.get("after", "")))
+    secrets = request.app.state.telemetry.recorder.secrets
+    return _answer(await asyncio.to_thread(entries_page, found, after, secrets))
+
+
+@inspector_router.get(f"{_ONE}/conversation", include_in_schema=False)
+async def conversation(request: Request, id: str) -> Response:
+    """Show the messages, the tools and the response."""
+    found, secrets = await _asked_for(request, id), request.app.state.telemetry.recorder.secrets
+    return _answer(await asyncio.to_thread(conversation_view, found, secrets))
+
+
 class _ReplayOrder(Struct):
     format: str
 
 
-def _add_inspector(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    _add_reading(app, config, auth)
-    _add_recordings(app, config, auth)
-
-    @app.get(_ONE, include_in_schema=False)  # added last, as its path also matches those of the other routes
-    async def head(request: Request, id: str) -> Response:
-        """Show one request."""
-        found = await _asked_for(app, auth, request, id)
-        telemetry = app.state.telemetry
-        recent, secrets = [*telemetry.recorder.recent], telemetry.recorder.secrets
-        workers = await telemetry.snapshots(app.state.directory.backends) if has_failed(found) else ()
-        minutes = [minute for worker in workers for minute in worker.minutes]
-        return _answer(await asyncio.to_thread(exchange_detail, found, recent, minutes, secrets))
+async def _file(request: Request, found: Recording, *, contents: bool) -> bytes:
+    secrets = request.app.state.telemetry.recorder.secrets
+    return await asyncio.to_thread(recording_file, found, secrets, contents=contents)
 
 
-def _add_reading(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    @app.get(_LIST, include_in_schema=False)
-    async def exchanges(request: Request) -> Response:
-        """List the exchanges of all workers, filtered as `ExchangeFilter` describes."""
-        await auth.authenticate(request, "admin")
-        wanted, telemetry = exchange_filter(request.query_params), app.state.telemetry
-        sights = await telemetry.snapshots(app.state.directory.backends)
-        several = [one for sight in sights for one in sight.exchanges]
-        kept = {(one.id, one.started) for one in telemetry.recorder.recent}
-        workers = WorkersView(config.server.workers, len(sights))
-        return _answer(exchange_page(several, wanted, kept, workers))
-
-    @app.get(f"{_ONE}/entries", include_in_schema=False)
-    async def entries(request: Request, id: str) -> Response:
-        """Show the entries after number `after`, or from the beginning."""
-        found, after = await _asked_for(app, auth, request, id), -1
-        with suppress(ValueError):
-            after = max(-1, int(request.query_params.get("after", "")))
-        secrets = app.state.telemetry.recorder.secrets
-        return _answer(await asyncio.to_thread(entries_page, found, after, secrets))
-
-    @app.get(f"{_ONE}/conversation", include_in_schema=False)
-    async def conversation(request: Request, id: str) -> Response:
-        """Show the messages, the tools and the response."""
-        found, recorder = await _asked_for(app, auth, request, id), app.state.telemetry.recorder
-        return _answer(await asyncio.to_thread(conversation_view, found, recorder.secrets))
+@inspector_router.get(f"{_ONE}/recording", include_in_schema=False)
+async def recording(request: Request, id: str) -> Response:
+    """Return the recording as a file, with contents only if recording files may have them."""
+    found = await _asked_for(request, id)
+    headers = {**_NOT_KEPT, "content-disposition": 'attachment; filename="recording.jsonl"'}
+    data = await _file(request, found, contents=request.app.state.config.recording.content)
+    return Response(data, media_type="application/jsonl", headers=headers)
 
 
-def _add_recordings(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    replays = ReplayRunner()
-
-    async def file(found: Recording, *, contents: bool) -> bytes:
-        secrets = app.state.telemetry.recorder.secrets
-        return await asyncio.to_thread(recording_file, found, secrets, contents=contents)
-
-    @app.get(f"{_ONE}/recording", include_in_schema=False)
-    async def recording(request: Request, id: str) -> Response:
-        """Return the recording as a file, with contents only if recording files may have them."""
-        found = await _asked_for(app, auth, request, id)
-        headers = {**_NOT_KEPT, "content-disposition": 'attachment; filename="recording.jsonl"'}
-        data = await file(found, contents=config.recording.content)
-        return Response(data, media_type="application/jsonl", headers=headers)
-
-    @app.post(f"{_ONE}/replay", include_in_schema=False)
-    async def replay(request: Request, id: str) -> Response:
-        """Show the differences in another `format`."""
-        found = await _asked_for(app, auth, request, id)
-        try:
-            wish = json.decode(await request.body(), type=_ReplayOrder)
-        except (DecodeError, ValidationError, UnicodeDecodeError):
-            raise BadRequest("The body must be a JSON object with a 'format'.", param="format") from None
-        if not found.over:
-            raise BadRequest("The exchange is still running. Retry when it is complete.")
-        return _answer(await replays.replay(await file(found, contents=True), wish.format))
+@inspector_router.post(f"{_ONE}/replay", include_in_schema=False)
+async def replay(request: Request, id: str) -> Response:
+    """Show the differences in another `format`."""
+    found = await _asked_for(request, id)
+    try:
+        wish = json.decode(await request.body(), type=_ReplayOrder)
+    except (DecodeError, ValidationError, UnicodeDecodeError):
+        raise BadRequest("The body must be a JSON object with a 'format'.", param="format") from None
+    if not found.over:
+        raise BadRequest("The exchange is still running. Retry when it is complete.")
+    return _answer(await request.app.state.replays.replay(await _file(request, found, contents=True), wish.format))
 
 
-async def _asked_for(app: FastAPI, auth: Authenticator, request: Request, id: str) -> Recording:
-    await auth.authenticate(request, "admin")
-    return find_exchange(app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
+@inspector_router.get(_ONE, include_in_schema=False)  # added last, as its path also matches those of the other routes
+async def head(request: Request, id: str) -> Response:
+    """Show one request."""
+    found = await _asked_for(request, id)
+    telemetry = request.app.state.telemetry
+    recent, secrets = [*telemetry.recorder.recent], telemetry.recorder.secrets
+    workers = await telemetry.snapshots(request.app.state.directory.backends) if has_failed(found) else ()
+    minutes = [minute for worker in workers for minute in worker.minutes]
+    return _answer(await asyncio.to_thread(exchange_detail, found, recent, minutes, secrets))
+
+
+async def _asked_for(request: Request, id: str) -> Recording:
+    await authenticate(request, "admin")
+    return find_exchange(request.app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
 
 
 def _answer(data: Any) -> Response:  # noqa: ANN401 - any value that msgspec encodes

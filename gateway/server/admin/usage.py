@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from msgspec import json
 from starlette.responses import Response
 
@@ -12,33 +12,33 @@ from gateway.config import Config
 from gateway.config.models import PriceSettings
 from gateway.errors import NotFound
 from gateway.server.admin.usage_page import UsageTable, columns_of, parse_page_query, usage_table
-from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.auth import authenticate
 from gateway.server.observability.usage_report import NOT_KEPT, UsageQuery, parse_query, usage_report
 from gateway.store import daily_usage
 from gateway.store.records import UsageColumn, UsageSums
 
-
-def add(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    """Add the route."""
-
-    @app.get("/admin/usage", include_in_schema=False)
-    async def read_usage(request: Request) -> Response:
-        """Return the usage, with all requests of this process that are over."""
-        await auth.authenticate(request, "admin")
-        if not config.store.keeps_usage:
-            raise NotFound(NOT_KEPT, code="usage_not_kept")
-        said = request.query_params
-        query = parse_query(said.get("since"), said.get("until"), said.getlist("by"), datetime.now(UTC).date())
-        rows = await _read(app, query, query.by)
-        data = json.encode(usage_report(query, rows))
-        return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
+router = APIRouter()
 
 
-async def read_usage_table(app: FastAPI, config: Config, given: Mapping[str, str]) -> UsageTable | None:
+@router.get("/admin/usage", include_in_schema=False)
+async def read_usage(request: Request) -> Response:
+    """Return the usage, with all requests of this process that are over."""
+    await authenticate(request, "admin")
+    if not request.app.state.config.store.keeps_usage:
+        raise NotFound(NOT_KEPT, code="usage_not_kept")
+    said = request.query_params
+    query = parse_query(said.get("since"), said.get("until"), said.getlist("by"), datetime.now(UTC).date())
+    rows = await _read(request.app, query, query.by)
+    data = json.encode(usage_report(query, rows))
+    return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+async def read_usage_table(app: FastAPI, given: Mapping[str, str]) -> UsageTable | None:
     """Return the table of the page `/usage`; None if the store keeps no usage.  Raise BadRequest.
 
     given: the parameters of the page.
     """
+    config: Config = app.state.config
     if not config.store.keeps_usage:
         return None
     days, query = parse_page_query(given.get("days"), given.get("by"), datetime.now(UTC).date())

@@ -131,9 +131,10 @@ def header_dict(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
     return found
 
 
-async def read_fields(request: Request, config: Config, check: ParamCheck) -> dict[str, Any]:
+async def read_fields(request: Request, check: ParamCheck) -> dict[str, Any]:
     """Read the body as an object that passes a check; an empty body is an empty object."""
-    with room_of(request, config) as room:
+    config: Config = request.app.state.config
+    with room_of(request) as room:
         raw = await read_body(request, config.limits.body_bytes, room)
         body = await parsed(decode_body, raw or b"{}", counts_of(config))
     check(body, "")
@@ -145,9 +146,10 @@ def counts_of(config: Config) -> Counts:
     return Counts(config.limits.items, config.limits.parts)
 
 
-def room_of(request: Request, config: Config) -> Room:
+def room_of(request: Request) -> Room:
     """Return the memory that the body of a request may take."""
-    return Room(request.app.state.buffers, config.limits.memory_bytes)
+    state = request.app.state
+    return Room(state.buffers, state.config.limits.memory_bytes)
 
 
 async def read_body(request: Request, limit: int, room: Room) -> bytes:

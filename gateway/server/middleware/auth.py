@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from gateway.config import ApiKey, Config, Scope, key_digest
 from gateway.config.stored_keys import StoredApiKey
@@ -236,10 +236,17 @@ class Authenticator:
         key = self._names.get(name)
         return key or (await self.stored.named(name) if self.stored else None)
 
-    async def authenticate_tenant(self, http: HTTPConnection) -> str:
-        """Return the owner of the client's data: the name of its key, "" without keys."""
-        key = await self.authenticate(http)
-        return key.name if key else ""
+
+async def authenticate(request: Request, scope: Scope = "inference") -> ApiKey | None:
+    """Return the client's key, as the application's Authenticator does."""
+    authenticator: Authenticator = request.app.state.authenticator
+    return await authenticator.authenticate(request, scope)
+
+
+async def authenticate_tenant(request: Request) -> str:
+    """Return the owner of the client's data: the name of its key, "" without keys."""
+    key = await authenticate(request)
+    return key.name if key else ""
 
 
 def may_use_model(key: ApiKey | None, text: str, model: str) -> bool:

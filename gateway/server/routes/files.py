@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -18,7 +18,7 @@ from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.form import least_file_size, read_file_form
 from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.ids import new_id
-from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.auth import authenticate, authenticate_tenant
 from gateway.server.observability.request_recorder import tee_lengths
 from gateway.server.routes import openapi, pagination
 from gateway.store import blobs, files
@@ -41,13 +41,7 @@ async def refuse_anthropic_client(request: Request) -> None:
 
 
 _OF_OPENAI = [Depends(refuse_anthropic_client)]
-
-
-def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    """Add the routes of files."""
-    _add_create(app, config, authenticator)
-    _add_list(app, authenticator)
-    _add_one(app, authenticator)
+router = APIRouter()
 
 
 def file_limit(config: Config, key: ApiKey | None) -> int:
@@ -62,65 +56,64 @@ def quota_of(config: Config, key: ApiKey | None) -> FileQuota:
     return FileQuota(key.name, key.limits.tenant_file_bytes or config.limits.tenant_file_bytes)
 
 
-def _add_create(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    @app.post(_PATH, openapi_extra=openapi.FILE, dependencies=_OF_OPENAI)
-    async def create_file(request: Request) -> JsonBytesResponse:
-        """Store a file of a multipart body, which streams to the store."""
-        key = await authenticator.authenticate(request)
-        quota, store = quota_of(config, key), app.state.files
-        async with store.writing(quota, new_id("blob_"), least_file_size(request)) as blob:
-            form = await read_file_form(request, "file", file_limit(config, key), blob.write)
-            params, now = form_params(form.fields, form.filename), int(time.time())
-            params.check_size(blob.size)
-            expires_at = params.expires_at(now)
-            file = StoredFile(new_id("file-"), now, expires_at, params.purpose, blob.size, params.filename)
-            await store.seal(blob)
-            async with app.state.store.writing() as db:
-                await files.save(db, quota.tenant, file)
-                await blobs.keep(db, quota, blob.id, blob.size, file=file.id)
-        return JsonBytesResponse(file.shown())
+@router.post(_PATH, openapi_extra=openapi.FILE, dependencies=_OF_OPENAI)
+async def create_file(request: Request) -> JsonBytesResponse:
+    """Store a file of a multipart body, which streams to the store."""
+    key = await authenticate(request)
+    quota, store = quota_of(request.app.state.config, key), request.app.state.files
+    async with store.writing(quota, new_id("blob_"), least_file_size(request)) as blob:
+        form = await read_file_form(request, "file", file_limit(request.app.state.config, key), blob.write)
+        params, now = form_params(form.fields, form.filename), int(time.time())
+        params.check_size(blob.size)
+        expires_at = params.expires_at(now)
+        file = StoredFile(new_id("file-"), now, expires_at, params.purpose, blob.size, params.filename)
+        await store.seal(blob)
+        async with request.app.state.store.writing() as db:
+            await files.save(db, quota.tenant, file)
+            await blobs.keep(db, quota, blob.id, blob.size, file=file.id)
+    return JsonBytesResponse(file.shown())
 
 
-def _add_list(app: FastAPI, authenticator: Authenticator) -> None:
-    @app.get(_PATH, dependencies=_OF_OPENAI)
-    async def list_files(request: Request) -> JsonBytesResponse:
-        """List the files, filtered by `purpose`."""
-        tenant = await authenticator.authenticate_tenant(request)
-        page, now = pagination.page_params(request, most=_MOST, limit=_MOST), int(time.time())
-        async with app.state.store.reading() as db:
-            behind = None
-            if page.after is not None and not (behind := await files.find(db, tenant, page.after, now)):
-                raise page.not_found()
-            wanted, order = FileFilter(now, request.query_params.get("purpose")), page.newest_first
-            found = await files.page(db, tenant, wanted, page.limit + 1, newest_first=order, behind=behind)
-        return JsonBytesResponse(page.of([file.shown() for file in found]))
+@router.get(_PATH, dependencies=_OF_OPENAI)
+async def list_files(request: Request) -> JsonBytesResponse:
+    """List the files, filtered by `purpose`."""
+    tenant = await authenticate_tenant(request)
+    page, now = pagination.page_params(request, most=_MOST, limit=_MOST), int(time.time())
+    async with request.app.state.store.reading() as db:
+        behind = None
+        if page.after is not None and not (behind := await files.find(db, tenant, page.after, now)):
+            raise page.not_found()
+        wanted, order = FileFilter(now, request.query_params.get("purpose")), page.newest_first
+        found = await files.page(db, tenant, wanted, page.limit + 1, newest_first=order, behind=behind)
+    return JsonBytesResponse(page.of([file.shown() for file in found]))
 
 
-def _add_one(app: FastAPI, authenticator: Authenticator) -> None:
-    @app.get(_ONE, dependencies=_OF_OPENAI)
-    async def retrieve_file(request: Request, id: str) -> JsonBytesResponse:
-        """Retrieve a file without its content."""
-        tenant = await authenticator.authenticate_tenant(request)
-        async with app.state.store.reading() as db:
-            return JsonBytesResponse((await _found(db, tenant, id)).shown())
+@router.get(_ONE, dependencies=_OF_OPENAI)
+async def retrieve_file(request: Request, id: str) -> JsonBytesResponse:
+    """Retrieve a file without its content."""
+    tenant = await authenticate_tenant(request)
+    async with request.app.state.store.reading() as db:
+        return JsonBytesResponse((await _found(db, tenant, id)).shown())
 
-    @app.delete(_ONE, dependencies=_OF_OPENAI)
-    async def delete_file(request: Request, id: str) -> JsonBytesResponse:
-        """Delete a file."""
-        tenant = await authenticator.authenticate_tenant(request)
-        async with app.state.store.writing() as db:
-            await _found(db, tenant, id)
-            gone = await blobs.of_file(db, id)
-            await files.remove(db, id)
-        await app.state.files.remove(gone)
-        return JsonBytesResponse({"id": id, "object": "file", "deleted": True})
 
-    @app.get(f"{_ONE}/content", dependencies=_OF_OPENAI)
-    async def retrieve_file_content(request: Request, id: str) -> Response:
-        """Return the content of a file."""
-        tenant = await authenticator.authenticate_tenant(request)
-        async with app.state.store.reading() as db:
-            return _FileContent(app.state.files, await _found(db, tenant, id))
+@router.delete(_ONE, dependencies=_OF_OPENAI)
+async def delete_file(request: Request, id: str) -> JsonBytesResponse:
+    """Delete a file."""
+    tenant = await authenticate_tenant(request)
+    async with request.app.state.store.writing() as db:
+        await _found(db, tenant, id)
+        gone = await blobs.of_file(db, id)
+        await files.remove(db, id)
+    await request.app.state.files.remove(gone)
+    return JsonBytesResponse({"id": id, "object": "file", "deleted": True})
+
+
+@router.get(f"{_ONE}/content", dependencies=_OF_OPENAI)
+async def retrieve_file_content(request: Request, id: str) -> Response:
+    """Return the content of a file."""
+    tenant = await authenticate_tenant(request)
+    async with request.app.state.store.reading() as db:
+        return _FileContent(request.app.state.files, await _found(db, tenant, id))
 
 
 class _FileContent(Response):

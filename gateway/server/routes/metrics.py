@@ -9,17 +9,18 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from gateway.config import Config
-from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.auth import authenticate
 from gateway.server.observability.metrics import METRICS, PROCESS_METRICS, LabelValues, Metric
 from gateway.server.observability.metrics_store import SeriesByMetric
 from gateway.server.observability.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
+
+router = APIRouter()
 
 
 def prometheus_text(series: SeriesByMetric, processes: Mapping[str, int], accept: str) -> tuple[bytes, str]:
@@ -70,16 +71,13 @@ def _family(metric: Metric, series: Iterable[tuple[LabelValues, list[float]]]) -
     return family
 
 
-def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    """Add the route of the metrics."""
-
-    @app.get("/metrics", include_in_schema=False)
-    async def metrics(request: Request) -> Response:
-        """Return the metrics of all workers; needs a key of the scope admin unless `metrics.open` is set."""
-        if not config.metrics.open:
-            await authenticator.authenticate(request, "admin")
-        telemetry: Telemetry = app.state.telemetry
-        data, type = await asyncio.to_thread(
-            prometheus_text, await telemetry.series(), telemetry.processes(), request.headers.get("accept", "")
-        )
-        return Response(data, headers={"content-type": type})
+@router.get("/metrics", include_in_schema=False)
+async def metrics(request: Request) -> Response:
+    """Return the metrics of all workers; needs a key of the scope admin unless `metrics.open` is set."""
+    if not request.app.state.config.metrics.open:
+        await authenticate(request, "admin")
+    telemetry: Telemetry = request.app.state.telemetry
+    data, type = await asyncio.to_thread(
+        prometheus_text, await telemetry.series(), telemetry.processes(), request.headers.get("accept", "")
+    )
+    return Response(data, headers={"content-type": type})

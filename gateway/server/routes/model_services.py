@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from msgspec import DecodeError
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
@@ -18,7 +18,7 @@ from gateway.api.tokenize import parse_detokenize, parse_tokenize
 from gateway.backends.openai.error_mapping import problem_from_error_object
 from gateway.backends.openai.usage import estimate_tokens_from_characters
 from gateway.backends.services import BackendServices
-from gateway.config import ApiKey, Config
+from gateway.config import ApiKey
 from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInvalid
 from gateway.events import Usage
 from gateway.formats.selection import FormatChoice
@@ -26,7 +26,7 @@ from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import counts_of, read_body, room_of
 from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.limits import RateLimiter, RateLimitPermit
-from gateway.server.middleware.auth import BATCH_TENANT, Authenticator, may_use_model, require_model
+from gateway.server.middleware.auth import BATCH_TENANT, authenticate, may_use_model, require_model
 from gateway.server.observability.request_record import record_of
 from gateway.server.relay import response_headers
 from gateway.server.relay.retry_policy import RetryPolicy
@@ -42,6 +42,7 @@ from gateway.warnings import Warnings
 _MAX = 256 << 20  # bytes of a response: 2048 vectors of 4096 numbers as text
 _LARGE = 1 << 20  # bytes of a response (thousands of vectors) that blocks the event loop for more than a few ms
 _CHOSEN = FormatChoice("native", "there is no text to parse")
+router = APIRouter()
 
 
 class ServiceRequest(Protocol):
@@ -72,58 +73,42 @@ class ServiceRequest(Protocol):
         """Return the response for the client, and the tokens that the model read; raise UpstreamInvalid."""
 
 
-class ServiceEndpoint:
-    """Serve the POST requests of a service.  parse: parses a body."""
+async def serve(http: Request, parse: Callable[[bytes, Counts], ServiceRequest]) -> Response:
+    """Respond to a POST request of a service; raises GatewayError.  parse: parses its body."""
+    key, config = await authenticate(http), http.app.state.config
+    with room_of(http) as room:
+        body = await read_body(http, config.limits.body_bytes, room)
+        return await _put(http, key, await parsed(parse, body, counts_of(config)), len(body))
 
-    def __init__(
-        self,
-        app: FastAPI,
-        config: Config,
-        authenticator: Authenticator,
-        parse: Callable[[bytes, Counts], ServiceRequest],
-    ) -> None:
-        self._app, self._config, self._authenticator, self._parse = app, config, authenticator, parse
 
-    async def answer(self, http: Request) -> Response:
-        """Respond to a request; raises GatewayError."""
-        key = await self._authenticator.authenticate(http)
-        with room_of(http, self._config) as room:
-            return await self._put(http, key, await read_body(http, self._config.limits.body_bytes, room))
+async def _put(http: Request, key: ApiKey | None, put: ServiceRequest, size: int) -> Response:
+    """Route and respond within the limits of the key.  size: bytes of the body."""
+    directory: ModelRegistry = http.app.state.directory
+    served = await directory.get(put.model, partial(may_use_model, key))
+    record_of(http.scope).model = served.model
+    require_model(key, put.model, served.model)
+    limits: RateLimiter = http.app.state.limits
+    estimate = partial(estimate_tokens_from_characters, size)
+    async with await limits.acquire(key, served.model, served.settings, estimate) or RateLimitPermit() as grant:
+        try:
+            ways = RetryPolicy(served, key, faithful=True, spare=BATCH_TENANT in http.scope)
+            with CancelOnDisconnect(http.scope, http.receive), _placed(put.problem_param):
+                return await _first_answer(http, put, ways, grant)
+        except ClientDisconnect:
+            return Response()
 
-    async def _put(self, http: Request, key: ApiKey | None, body: bytes) -> Response:
-        put = await parsed(self._parse, body, counts_of(self._config))
-        directory: ModelRegistry = self._app.state.directory
-        served = await directory.get(put.model, partial(may_use_model, key))
-        record_of(http.scope).model = served.model
-        require_model(key, put.model, served.model)
-        limits: RateLimiter = self._app.state.limits
-        grant = (
-            await limits.acquire(
-                key, served.model, served.settings, partial(estimate_tokens_from_characters, len(body))
-            )
-            or RateLimitPermit()
-        )
-        async with grant:
-            try:
-                ways = RetryPolicy(served, key, faithful=True, spare=BATCH_TENANT in http.scope)
-                with CancelOnDisconnect(http.scope, http.receive), _placed(put.problem_param):
-                    return await self._first_answer(http, put, ways, grant)
-            except ClientDisconnect:
-                return Response()
 
-    async def _first_answer(
-        self, http: Request, put: ServiceRequest, ways: RetryPolicy, grant: RateLimitPermit
-    ) -> Response:
-        """Return the response of the first backend that succeeds; raise the error of the last one."""
-        way = ways.first()
-        while True:
-            await asyncio.sleep(way.pause)
-            try:
-                return await _answered(http, put, way.route, ways.identity, grant)
-            except GatewayError as error:
-                if not (another := ways.next(error.problem, error.retry_after)):
-                    raise
-                way = another
+async def _first_answer(http: Request, put: ServiceRequest, ways: RetryPolicy, grant: RateLimitPermit) -> Response:
+    """Return the response of the first backend that succeeds; raise the error of the last one."""
+    way = ways.first()
+    while True:
+        await asyncio.sleep(way.pause)
+        try:
+            return await _answered(http, put, way.route, ways.identity, grant)
+        except GatewayError as error:
+            if not (another := ways.next(error.problem, error.retry_after)):
+                raise
+            way = another
 
 
 async def _answered(
@@ -191,40 +176,25 @@ async def _read(call: HttpUpstreamCall) -> bytes:
     return whole.close()
 
 
-def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    """Add the routes of all services."""
-    for add_service in (_add_embeddings, _add_rerank, _add_tokenize):
-        add_service(app, config, authenticator)
+@router.post("/v1/embeddings", openapi_extra=openapi.EMBEDDINGS)
+async def create_embeddings(request: Request) -> Response:
+    """Return the embedding vectors of texts."""
+    return await serve(request, embeddings.parse_embeddings)
 
 
-def _add_embeddings(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    service = ServiceEndpoint(app, config, authenticator, embeddings.parse_embeddings)
-
-    @app.post("/v1/embeddings", openapi_extra=openapi.EMBEDDINGS)
-    async def create_embeddings(request: Request) -> Response:
-        """Return the embedding vectors of texts."""
-        return await service.answer(request)
+@router.post("/v1/rerank", openapi_extra=openapi.RERANK)
+async def rank_documents(request: Request) -> Response:
+    """Rank documents by their relevance to a query; with `texts`, in the shape of Text Embeddings Inference."""
+    return await serve(request, rerank.parse_rerank)
 
 
-def _add_rerank(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    service = ServiceEndpoint(app, config, authenticator, rerank.parse_rerank)
-
-    @app.post("/v1/rerank", openapi_extra=openapi.RERANK)
-    async def rank_documents(request: Request) -> Response:
-        """Rank documents by their relevance to a query; with `texts`, in the shape of Text Embeddings Inference."""
-        return await service.answer(request)
+@router.post("/v1/tokenize", openapi_extra=openapi.TOKENIZE)
+async def tokenize(request: Request) -> Response:
+    """Return the tokens of a text."""
+    return await serve(request, parse_tokenize)
 
 
-def _add_tokenize(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    encoding = ServiceEndpoint(app, config, authenticator, parse_tokenize)
-    decoding = ServiceEndpoint(app, config, authenticator, parse_detokenize)
-
-    @app.post("/v1/tokenize", openapi_extra=openapi.TOKENIZE)
-    async def tokenize(request: Request) -> Response:
-        """Return the tokens of a text."""
-        return await encoding.answer(request)
-
-    @app.post("/v1/detokenize", openapi_extra=openapi.DETOKENIZE)
-    async def detokenize(request: Request) -> Response:
-        """Return the text of tokens."""
-        return await decoding.answer(request)
+@router.post("/v1/detokenize", openapi_extra=openapi.DETOKENIZE)
+async def detokenize(request: Request) -> Response:
+    """Return the text of tokens."""
+    return await serve(request, parse_detokenize)

@@ -9,17 +9,18 @@ import asyncio
 from collections.abc import Set
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from msgspec import Struct
 
 from gateway.api.messages import ModelSummary, model_page
 from gateway.backends.model_metadata import ModelMetadata
-from gateway.config import Config
-from gateway.server.middleware.auth import Authenticator, may_use_model
+from gateway.server.middleware.auth import authenticate, may_use_model
 from gateway.server.middleware.error_responses import is_messages_api
 from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import ListedModel
 from gateway.server.upstream.model_registry import ModelRegistry
+
+router = APIRouter()
 
 # Codex has instructions for the models it knows, and uses these for the others.
 _INSTRUCTIONS = """\
@@ -85,35 +86,33 @@ class _ListedModelInfo(Struct, frozen=True):
         return ModelSummary(self.entry.id, self.metadata.window)
 
 
-def add(app: FastAPI, _: Config, authenticator: Authenticator) -> None:
-    """Add the routes of models."""
+@router.get("/v1/models")
+async def models(request: Request) -> dict[str, Any]:
+    """List the models that the client may use."""
+    key = await authenticate(request)
+    directory: ModelRegistry = request.app.state.directory
+    listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
+    found = await asyncio.gather(*(_known(directory, one) for one in listed))
+    if is_messages_api(request.scope):
+        return model_page([one.summary() for one in found], **_page_query(request))
+    fields = {"object": "list", "data": [model.shown() for model in found]}
+    return fields | ({"models": _catalogue(found)} if "client_version" in request.query_params else {})
 
-    @app.get("/v1/models")
-    async def models(request: Request) -> dict[str, Any]:
-        """List the models that the client may use."""
-        key = await authenticator.authenticate(request)
-        directory: ModelRegistry = app.state.directory
-        listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
-        found = await asyncio.gather(*(_known(directory, one) for one in listed))
-        if is_messages_api(request.scope):
-            return model_page([one.summary() for one in found], **_page_query(request))
-        fields = {"object": "list", "data": [model.shown() for model in found]}
-        return fields | ({"models": _catalogue(found)} if "client_version" in request.query_params else {})
 
-    @app.get("/v1/models/{id:path}")
-    async def model(request: Request, id: str) -> dict[str, Any]:
-        """Retrieve a model."""
-        key = await authenticator.authenticate(request)
-        directory: ModelRegistry = app.state.directory
-        listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
-        entry = next((one for one in listed if one.id == id), None)
-        target = directory.model(id)
-        if not entry and target != id and may_use_model(key, id, target):
-            entry = ListedModel(id)  # a name that an alias with `*` stands for
-        if not entry:
-            raise model_registry.unknown_model_error(id, [one.id for one in listed])
-        found = await _known(directory, entry)
-        return found.summary().members() if is_messages_api(request.scope) else found.shown()
+@router.get("/v1/models/{id:path}")
+async def model(request: Request, id: str) -> dict[str, Any]:
+    """Retrieve a model."""
+    key = await authenticate(request)
+    directory: ModelRegistry = request.app.state.directory
+    listed = [one for one in await directory.list() if may_use_model(key, one.id, directory.model(one.id))]
+    entry = next((one for one in listed if one.id == id), None)
+    target = directory.model(id)
+    if not entry and target != id and may_use_model(key, id, target):
+        entry = ListedModel(id)  # a name that an alias with `*` stands for
+    if not entry:
+        raise model_registry.unknown_model_error(id, [one.id for one in listed])
+    found = await _known(directory, entry)
+    return found.summary().members() if is_messages_api(request.scope) else found.shown()
 
 
 def _page_query(request: Request) -> dict[str, str]:

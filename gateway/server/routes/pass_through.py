@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -28,25 +28,17 @@ class _PassedResponse(Response):
         await self._endpoint(scope, receive, send)
 
 
-def declare(app: FastAPI, build: Callable[[PassThroughRow], ASGIApp]) -> None:
-    """Add a route for each row.  build: returns its endpoint."""
+def add_sockets(app: FastAPI) -> None:
+    """Add the routes of WebSockets, whose endpoints are those of the application."""
     for row in PASS_THROUGH:
         if row.websocket:
-            session = RequestContextMiddleware(build(row), app.state.telemetry)
+            session = RequestContextMiddleware(app.state.passed[row.path], app.state.telemetry)
             app.router.routes.append(WebSocketRoute(row.path, WebSocketAsRequest(session)))
-        app.add_api_route(
-            row.path,
-            _upgrade_required if row.websocket else _route(build(row)),
-            methods=[row.method],
-            name=row.name,
-            description=row.summary,
-            openapi_extra=_described(row),
-        )
 
 
-def _route(endpoint: ASGIApp) -> Callable[[], Awaitable[Response]]:
-    async def passed() -> Response:
-        return _PassedResponse(endpoint)
+def _route(path: str) -> Callable[[Request], Awaitable[Response]]:
+    async def passed(request: Request) -> Response:
+        return _PassedResponse(request.app.state.passed[path])
 
     return passed
 
@@ -64,3 +56,15 @@ def _described(row: PassThroughRow) -> dict[str, Any]:
     schema = {"type": "object", "required": ["model"], "properties": {"model": model}}
     content = {"schema": schema, **({"example": dict(row.example)} if row.example else {})}
     return {"requestBody": {"required": True, "content": dict.fromkeys(_MEDIA[row.place], content)}}
+
+
+router = APIRouter()
+for _row in PASS_THROUGH:
+    router.add_api_route(
+        _row.path,
+        _upgrade_required if _row.websocket else _route(_row.path),
+        methods=[_row.method],
+        name=_row.name,
+        description=_row.summary,
+        openapi_extra=_described(_row),
+    )

@@ -5,15 +5,14 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from gateway.api.responses.stored_items import visible_item
-from gateway.config import Config
 from gateway.errors import BadRequest, NotFound
 from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.jobs.job_responses import JobEventsResponse
-from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.auth import authenticate_tenant
 from gateway.server.relay.response_headers import WARNINGS
 from gateway.server.routes import pagination
 from gateway.server.routes.pagination import item_page
@@ -29,57 +28,53 @@ _NO_EVENTS = (
     " have expired."
 )
 _FORGOTTEN = "The events up to {} of this response have expired. Retrieve the response without 'stream'."
+router = APIRouter()
 
 
-def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    """Add the routes of stored responses."""
-    _add_views(app, config.stream.keepalive_seconds, authenticator)
-    _add_ends(app, authenticator)
+@router.get(_PATH)
+async def retrieve_response(request: Request, id: str) -> Response:
+    """Retrieve a stored response; with `stream`, its events after `starting_after` and all further ones."""
+    tenant, body = await authenticate_tenant(request), pagination.parameters(request)
+    async with request.app.state.store.reading() as db:
+        kept = await _found(db, tenant, id)
+        if not body.get("stream"):
+            data = {WARNINGS: warnings} if (warnings := responses.warnings(kept)) else {}
+            return _shown(await responses.response_object(db, kept), body.get("include", ()), data)
+        newest = await _newest(db, kept, after := body.get("starting_after", -1))
+    seconds = request.app.state.config.stream.keepalive_seconds
+    return JobEventsResponse(request.app.state.handler.jobs, id, after, newest, seconds)
 
 
-def _add_views(app: FastAPI, seconds: float, authenticator: Authenticator) -> None:
-    @app.get(_PATH)
-    async def retrieve_response(request: Request, id: str) -> Response:
-        """Retrieve a stored response; with `stream`, its events after `starting_after` and all further ones."""
-        tenant, body = await authenticator.authenticate_tenant(request), pagination.parameters(request)
-        async with app.state.store.reading() as db:
-            kept = await _found(db, tenant, id)
-            if not body.get("stream"):
-                data = {WARNINGS: warnings} if (warnings := responses.warnings(kept)) else {}
-                return _shown(await responses.response_object(db, kept), body.get("include", ()), data)
-            newest = await _newest(db, kept, after := body.get("starting_after", -1))
-        return JobEventsResponse(app.state.handler.jobs, id, after, newest, seconds)
-
-    @app.get(f"{_PATH}/input_items")
-    async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
-        """List the input of the model: the chain before a response, and its own input."""
-        tenant, page = await authenticator.authenticate_tenant(request), pagination.page_params(request)
-        show = partial(visible_item, include=pagination.include_params(request))
-        async with app.state.store.reading() as db:
-            given = await _given(db, await _found(db, tenant, id))
-            return JsonBytesResponse(await item_page(db, tenant, given, page, show))
+@router.get(f"{_PATH}/input_items")
+async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
+    """List the input of the model: the chain before a response, and its own input."""
+    tenant, page = await authenticate_tenant(request), pagination.page_params(request)
+    show = partial(visible_item, include=pagination.include_params(request))
+    async with request.app.state.store.reading() as db:
+        given = await _given(db, await _found(db, tenant, id))
+        return JsonBytesResponse(await item_page(db, tenant, given, page, show))
 
 
-def _add_ends(app: FastAPI, authenticator: Authenticator) -> None:
-    @app.delete(_PATH)
-    async def delete_response(request: Request, id: str) -> JsonBytesResponse:
-        """Delete a response; other responses can no longer continue it."""
-        tenant = await authenticator.authenticate_tenant(request)
-        async with app.state.store.writing() as db:
-            await responses.remove(db, await _found(db, tenant, id))
-        await app.state.handler.jobs.wait_deleted(id)
-        return JsonBytesResponse({"id": id, "object": "response", "deleted": True})
+@router.delete(_PATH)
+async def delete_response(request: Request, id: str) -> JsonBytesResponse:
+    """Delete a response; other responses can no longer continue it."""
+    tenant = await authenticate_tenant(request)
+    async with request.app.state.store.writing() as db:
+        await responses.remove(db, await _found(db, tenant, id))
+    await request.app.state.handler.jobs.wait_deleted(id)
+    return JsonBytesResponse({"id": id, "object": "response", "deleted": True})
 
-    @app.post(f"{_PATH}/cancel")
-    async def cancel_response(request: Request, id: str) -> Response:
-        """Cancel a background response; a finished one does not change."""
-        tenant = await authenticator.authenticate_tenant(request)
-        async with app.state.store.reading() as db:
-            if not (await _found(db, tenant, id)).body["background"]:
-                raise BadRequest("Cannot cancel a synchronous response.")
-        await app.state.handler.jobs.cancel(tenant, id)
-        async with app.state.store.reading() as db:
-            return _shown(await responses.response_object(db, await _found(db, tenant, id)))
+
+@router.post(f"{_PATH}/cancel")
+async def cancel_response(request: Request, id: str) -> Response:
+    """Cancel a background response; a finished one does not change."""
+    tenant = await authenticate_tenant(request)
+    async with request.app.state.store.reading() as db:
+        if not (await _found(db, tenant, id)).body["background"]:
+            raise BadRequest("Cannot cancel a synchronous response.")
+    await request.app.state.handler.jobs.cancel(tenant, id)
+    async with request.app.state.store.reading() as db:
+        return _shown(await responses.response_object(db, await _found(db, tenant, id)))
 
 
 def _shown(

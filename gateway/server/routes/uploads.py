@@ -5,16 +5,15 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 
 from gateway.api.files import PART_BYTES, UPLOAD_SECONDS, check_completion, check_upload, file_params
-from gateway.config import Config
 from gateway.errors import BadRequest, NotFound, TooLarge
 from gateway.server.http.form import least_file_size, read_file_form
 from gateway.server.http.request_reader import read_fields
 from gateway.server.http.response_writer import JsonBytesResponse
 from gateway.server.ids import new_id
-from gateway.server.middleware.auth import Authenticator
+from gateway.server.middleware.auth import authenticate, authenticate_tenant
 from gateway.server.routes import openapi
 from gateway.server.routes.files import file_limit, quota_of
 from gateway.store import blobs, files, uploads
@@ -26,87 +25,76 @@ if TYPE_CHECKING:
 
 _PATH = "/v1/uploads"
 _ONE = f"{_PATH}/{{id}}"
+router = APIRouter()
 _KNOWN = ("bytes", "filename", "purpose", "expires_after")
 
 
-def add(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    """Add the routes of uploads."""
-    _add_create(app, config, authenticator)
-    _add_part(app, config, authenticator)
-    _add_complete(app, config, authenticator)
-    _add_cancel(app, authenticator)
+@router.post(_PATH)
+async def create_upload(request: Request) -> JsonBytesResponse:
+    """Begin a file that arrives in parts, within an hour."""
+    key = await authenticate(request)
+    body = await read_fields(request, check_upload)
+    file_params(body).check_size(body["bytes"])
+    if body["bytes"] > (limit := file_limit(request.app.state.config, key)):
+        message = f"The file would be larger than the limit of {limit} bytes. Send a smaller one."
+        raise TooLarge(message, code="file_too_large", param="bytes")
+    now = int(time.time())
+    known = {name: body[name] for name in _KNOWN if name in body}
+    upload = StoredUpload(new_id("upload_"), now, now + UPLOAD_SECONDS, "pending", known)
+    async with request.app.state.store.writing() as db:
+        await uploads.save(db, key.name if key else "", upload)
+    return JsonBytesResponse(upload.shown())
 
 
-def _add_create(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    @app.post(_PATH)
-    async def create_upload(request: Request) -> JsonBytesResponse:
-        """Begin a file that arrives in parts, within an hour."""
-        key = await authenticator.authenticate(request)
-        body = await read_fields(request, config, check_upload)
-        file_params(body).check_size(body["bytes"])
-        if body["bytes"] > (limit := file_limit(config, key)):
-            message = f"The file would be larger than the limit of {limit} bytes. Send a smaller one."
-            raise TooLarge(message, code="file_too_large", param="bytes")
-        now = int(time.time())
-        known = {name: body[name] for name in _KNOWN if name in body}
-        upload = StoredUpload(new_id("upload_"), now, now + UPLOAD_SECONDS, "pending", known)
-        async with app.state.store.writing() as db:
-            await uploads.save(db, key.name if key else "", upload)
-        return JsonBytesResponse(upload.shown())
+@router.post(f"{_ONE}/parts", openapi_extra=openapi.PART)
+async def create_upload_part(request: Request, id: str) -> JsonBytesResponse:
+    """Add a part of at most 64 MiB, which streams to the store."""
+    key = await authenticate(request)
+    quota, store, part = quota_of(request.app.state.config, key), request.app.state.files, new_id("part_")
+    async with request.app.state.store.reading() as db:
+        await _check_room(db, await _pending(db, quota.tenant, id), least_file_size(request))
+    async with store.writing(quota, part, least_file_size(request)) as blob:
+        await read_file_form(request, "data", PART_BYTES, blob.write)
+        await store.seal(blob)
+        async with request.app.state.store.writing() as db:
+            await _check_room(db, await _pending(db, quota.tenant, id, lock=True), blob.size)
+            await blobs.keep(db, quota, part, blob.size, upload=id)
+    shown = {"id": part, "object": "upload.part", "created_at": int(time.time()), "upload_id": id}
+    return JsonBytesResponse(shown)
 
 
-def _add_part(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    @app.post(f"{_ONE}/parts", openapi_extra=openapi.PART)
-    async def create_upload_part(request: Request, id: str) -> JsonBytesResponse:
-        """Add a part of at most 64 MiB, which streams to the store."""
-        key = await authenticator.authenticate(request)
-        quota, store, part = quota_of(config, key), app.state.files, new_id("part_")
-        async with app.state.store.reading() as db:
-            await _check_room(db, await _pending(db, quota.tenant, id), least_file_size(request))
-        async with store.writing(quota, part, least_file_size(request)) as blob:
-            await read_file_form(request, "data", PART_BYTES, blob.write)
-            await store.seal(blob)
-            async with app.state.store.writing() as db:
-                await _check_room(db, await _pending(db, quota.tenant, id, lock=True), blob.size)
-                await blobs.keep(db, quota, part, blob.size, upload=id)
-        shown = {"id": part, "object": "upload.part", "created_at": int(time.time()), "upload_id": id}
-        return JsonBytesResponse(shown)
+@router.post(f"{_ONE}/complete")
+async def complete_upload(request: Request, id: str) -> JsonBytesResponse:
+    """Make a file of the parts, in the order of `part_ids`."""
+    tenant = await authenticate_tenant(request)
+    body = await read_fields(request, check_completion)
+    ids, store = body["part_ids"], request.app.state.files
+    async with request.app.state.store.reading() as db:
+        await _check_whole(db, await _pending(db, tenant, id), ids)
+    if "md5" in body:
+        await _check_digest(store, ids, body["md5"])
+    async with request.app.state.store.writing() as db:
+        upload = await _pending(db, tenant, id, lock=True)
+        await _check_whole(db, upload, ids)
+        file = _file_of(upload, int(time.time()))
+        await files.save(db, tenant, file)
+        await blobs.move(db, ids, file.id)
+        left = await blobs.release_upload(db, id)
+        await uploads.set_status(db, id, "completed")
+    await store.remove(left)
+    return JsonBytesResponse({**upload.shown(), "status": "completed", "file": file.shown()})
 
 
-def _add_complete(app: FastAPI, config: Config, authenticator: Authenticator) -> None:
-    @app.post(f"{_ONE}/complete")
-    async def complete_upload(request: Request, id: str) -> JsonBytesResponse:
-        """Make a file of the parts, in the order of `part_ids`."""
-        tenant = await authenticator.authenticate_tenant(request)
-        body = await read_fields(request, config, check_completion)
-        ids, store = body["part_ids"], app.state.files
-        async with app.state.store.reading() as db:
-            await _check_whole(db, await _pending(db, tenant, id), ids)
-        if "md5" in body:
-            await _check_digest(store, ids, body["md5"])
-        async with app.state.store.writing() as db:
-            upload = await _pending(db, tenant, id, lock=True)
-            await _check_whole(db, upload, ids)
-            file = _file_of(upload, int(time.time()))
-            await files.save(db, tenant, file)
-            await blobs.move(db, ids, file.id)
-            left = await blobs.release_upload(db, id)
-            await uploads.set_status(db, id, "completed")
-        await store.remove(left)
-        return JsonBytesResponse({**upload.shown(), "status": "completed", "file": file.shown()})
-
-
-def _add_cancel(app: FastAPI, authenticator: Authenticator) -> None:
-    @app.post(f"{_ONE}/cancel")
-    async def cancel_upload(request: Request, id: str) -> JsonBytesResponse:
-        """Cancel an upload, and delete its parts."""
-        tenant = await authenticator.authenticate_tenant(request)
-        async with app.state.store.writing() as db:
-            upload = await _pending(db, tenant, id, lock=True)
-            await uploads.set_status(db, id, "cancelled")
-            gone = await blobs.release_upload(db, id)
-        await app.state.files.remove(gone)
-        return JsonBytesResponse({**upload.shown(), "status": "cancelled"})
+@router.post(f"{_ONE}/cancel")
+async def cancel_upload(request: Request, id: str) -> JsonBytesResponse:
+    """Cancel an upload, and delete its parts."""
+    tenant = await authenticate_tenant(request)
+    async with request.app.state.store.writing() as db:
+        upload = await _pending(db, tenant, id, lock=True)
+        await uploads.set_status(db, id, "cancelled")
+        gone = await blobs.release_upload(db, id)
+    await request.app.state.files.remove(gone)
+    return JsonBytesResponse({**upload.shown(), "status": "cancelled"})
 
 
 async def _pending(db: "AsyncConnection", tenant: str, id: str, *, lock: bool = False) -> StoredUpload:
