@@ -141,6 +141,14 @@ def pytest_runtest_protocol(item):
     return (yield)
 
 
+def pytest_runtest_setup(item):
+    """Let new databases of a test be made quickly, unless the run is thorough."""
+    if not (sampling.thorough() or item.get_closest_marker("unit")):
+        from support import quick_schema  # imports SQLAlchemy, for half a second
+
+        quick_schema.install()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """Guard a unit test."""
