@@ -42,7 +42,8 @@ def settings(url, *, backend=None, model=None, more_backends=None, more_models=N
     url = f"sqlite:///{STORES.name}/{next(NUMBERS)}.db"
     store = {"url": url, "usage": False, "sealing_keys": ["s" * 32], **(store or {})}
     known = {"backends": backends, "models": {**models, **(more_models or {})}, "store": store}
-    return config.parse(json.dumps({**known, **sections}), "test.yaml", {}, formats.format_names())
+    data = json.loads(json.dumps({**known, **sections}))  # as YAML has it
+    return config.build_config(config.ConfigDocument("test.yaml", data), formats.format_names())
 
 
 HELLO_MESSAGES = [{"role": "user", "content": "Hello"}]
