@@ -1,4 +1,4 @@
-"""Check the balancer in a simulation of 1000 backends and 100,000 requests (support/routing_simulation.py)."""
+"""Check the balancer in a simulation of up to 1000 backends and 100,000 requests (support/routing_simulation.py)."""
 
 from statistics import mean, pstdev
 

@@ -1,5 +1,7 @@
 """Simulate a thousand backends and a hundred thousand requests on a virtual clock; half of the backends die and return.
 
+A run of the tests that is not thorough has a fifth of each.
+
 All random values come from one seed, so that runs are equal.  `PYTHONPATH=tests python -m simulation` prints the
 results.
 """
@@ -14,9 +16,11 @@ from random import Random
 from statistics import mean, pstdev
 
 from gateway.routing import AttemptToken, Balancer, BalancerMember, FairQueue, Health, QueueEntry, RetryBudget
+from support.sampling import thorough
 
-BACKENDS, REQUESTS, KEYS = 1_000, 100_000, 5_000
-RATE = 800.0  # requests a second
+_SCALE = 1 if thorough() else 5
+BACKENDS, REQUESTS, KEYS = 1_000 // _SCALE, 100_000 // _SCALE, 5_000 // _SCALE
+RATE = 800.0 / _SCALE  # requests a second
 SERVICE = 5.0  # seconds of a response; its first tenth is silent
 SILENT = 0.1
 ZIPF = 0.6  # the most frequent key has about a hundredth of the requests with keys
