@@ -24,7 +24,8 @@ import uvloop
 
 from bench import compiled
 from bench.processes import free_port, running, wait_until_ready
-from gateway.server.upstream import ConnectionLost, ConnectionPool
+from gateway.errors import ConnectionLost
+from gateway.server.upstream import ConnectionPool
 
 ROUNDS = 5
 LINES = 200

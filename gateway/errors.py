@@ -16,6 +16,8 @@
         ├── UpstreamFailed         any: the backend gave a reason, which may be a fault of the client's request
         ├── UpstreamInvalid        502: the backend sent no valid response
         ├── UpstreamUnreachable    502: no connection
+        ├── ConnectionLost         502: the connection broke before the response was complete
+        │   └── NoResponse         502: it broke before the first byte of the response
         ├── UpstreamUnavailable    503: the backend or the gateway is loading, overloaded or stopping
         └── UpstreamTimeout        504
 
@@ -177,6 +179,16 @@ class UpstreamUnreachable(UpstreamError):
     """A failed or lost connection to a backend."""
 
     code = "upstream_unreachable"
+
+
+class ConnectionLost(UpstreamError):
+    """A connection that broke before the response was complete."""
+
+    code = "upstream_lost"
+
+
+class NoResponse(ConnectionLost):
+    """A connection that broke before the first byte of the response."""
 
 
 class UpstreamUnavailable(UpstreamError):

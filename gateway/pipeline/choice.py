@@ -11,54 +11,43 @@ from gateway.formats.markup import apart
 from gateway.formats.parser import Format, FormatParser
 from gateway.formats.reader import TextReader
 from gateway.pipeline import format_mismatch
-from gateway.pipeline.logprobs import LogprobAligner
+from gateway.pipeline.choice_output import ChoiceOutput
 from gateway.pipeline.prefill import PrefillOutput
 from gateway.pipeline.structured_calls import StructuredCalls
 from gateway.pipeline.text_pieces import join
-from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
+from gateway.pipeline.tool_calls import ParserSettings
 
-_SEEN = 64 << 10  # characters at the end of a text that are searched for tool calls in other formats
 _MAX = 8  # events of one delta that are not joined
-_PIECES = 256  # the maximum of pieces that hold the end of a text
 
 _Words = TypeVar("_Words", TextDelta, ReasoningDelta)
 
 
 class ChoiceNormalizer:
-    """Take raw events, and return events in the order that events.py promises.  It is also its format's ParserOutput.
+    """Take raw events, and return events in the order that events.py promises.
 
     reason: the backend's last finish reason, normalized; "" before the first one.
     plain: text passes unchanged, and nothing waits for it.
     straight: text goes directly to its parser.
-    thought: the number of characters of reasoning.
     """
 
     def __init__(self, index: int, setting: ParserSettings, ids: set[str]) -> None:
         self._index, self._setting, self._context = index, setting, setting.context
-        self._out: list[Event] = []
-        self._calls = ToolCallTracker(index, setting, ids, self._out)
-        self.tool_args = self._calls.args
+        self._waits = setting.whole and (self._context.unopened or (setting.auto and bool(self._context.tools)))
+        self._output = ChoiceOutput(index, setting, ids, waits=self._waits)
+        self._out, self._calls = self._output.events, self._output.calls
         self._structured: StructuredCalls | None = None  # None until the backend sends a call
         self._passing: int | None = None  # the backend's index of the tool call whose next piece may pass unchanged
         self._passes: Callable[[str], bool]  # takes that piece, or returns False
         self._parse: FormatParser | None = None  # None while the backend's own events come
         self._apart = False  # the parser reads the backend's own reasoning
         self._gap: list[TextDelta] = []  # white space after that reasoning, before any text
-        self._alignment: LogprobAligner | None = None  # None unless the text has log-probabilities
         self._mute: list[TextDelta] = []  # log-probabilities that came without text
-        self._limited = False  # the token limit cut the response
         self._echo = self._context.prefill if self._context.echoed else ""  # text that the backend will repeat
         self._said = False  # there was text
-        self._shown = ""  # the last text that the format has found
-        self._parts = False  # a tool call stands between that text and the next one
-        self._seen: list[str] = []  # the end of the text, if tools were offered
-        self._pieces = 0  # the number of its pieces that are not joined yet
-        self._waits = setting.whole and (self._context.unopened or (setting.auto and bool(self._context.tools)))
         self.plain = False
         self.straight = False
         self.reason = ""
         self._ended = False
-        self.thought = 0
 
     def feed(self, event: Event) -> list[Event]:
         """Return the events that the client may have now; none after the end."""
@@ -101,6 +90,11 @@ class ChoiceNormalizer:
         """The number of tool calls so far."""
         return self._calls.count
 
+    @property
+    def thought(self) -> int:
+        """The number of characters of reasoning so far."""
+        return self._output.thought
+
     def read(self, texts: Sequence[TextDelta]) -> list[Event]:
         """Return the events of deltas that have nothing but text.  Called only while `straight` is True."""
         parse, out = self._parse, self._out
@@ -137,8 +131,8 @@ class ChoiceNormalizer:
         if self._ended:
             return []
         reason, self._ended = self.reason or "stop", True
-        self._limited = reason == "length"
-        self._settle(cut=self._limited)
+        self._output.limited = reason == "length"
+        self._settle(cut=self._output.limited)
         if self._context.tools and not self._calls.count:
             self._look()
         if reason in ("stop", "tool_calls"):
@@ -159,26 +153,21 @@ class ChoiceNormalizer:
 
     def _look(self) -> None:
         """Look for tool calls in another format: read them in text that has not been sent, else report them."""
-        unsent = "".join([event.text for event in self._out if type(event) is TextDelta])
-        text = "".join(self._seen)[-_SEEN:]
-        if not (name := format_mismatch.format_of(text, self._setting.format, self._context)):
+        unsent = self._output.unsent_text
+        if not (name := format_mismatch.format_of(self._output.text_end, self._setting.format, self._context)):
             return
         format = FORMATS[name].parse
         if format and self._setting.auto and format_mismatch.calls(unsent, format, self._context):
             self._reread(format, unsent)
         else:
-            self.unread(name)
+            self._output.unread(name)
 
     def _reread(self, format: Format, text: str) -> None:
         """Read the text that has not been sent in another format."""
-        first = next(place for place, event in enumerate(self._out) if type(event) is TextDelta)
-        after = [event for event in self._out[first:] if type(event) is not TextDelta]
-        self._drop_logprobs()
-        del self._out[first:]
-        self._shown = ""
+        after = self._output.take_back_text()
         self._context = format_mismatch.alone(self._context)
         self._begin(format).feed(text)
-        self._end_text(self._limited)
+        self._end_text(self._output.limited)
         self._out += after
 
     def _join(self, place: int) -> None:
@@ -197,74 +186,6 @@ class ChoiceNormalizer:
         events = self._out.copy()
         self._out.clear()
         return events
-
-    # ParserOutput: called by the format's parser
-
-    def text(self, text: str) -> None:
-        """Add text of the message."""
-        shown = self._parted(text) if self._parts else text
-        self._shown = shown
-        if self._context.tools:
-            self._seen.append(text)
-            self._pieces += 1
-            if self._pieces > _PIECES:
-                self._pieces, self._seen = 0, ["".join(self._seen)[-_SEEN:]]
-        if self._alignment and self._parse:
-            taken = self._alignment.take(self._parse.read.offset, len(text))
-            self._out.append(TextDelta(self._index, shown, taken))
-        else:
-            self._out.append(TextDelta(self._index, shown))
-
-    def _parted(self, text: str) -> str:
-        """Return the text after a tool call, separated from the text before the call."""
-        self._parts = False
-        return text if text[:1].isspace() else f"\n{text}"
-
-    def reasoning(self, text: str) -> None:
-        """Add reasoning."""
-        self.thought += len(text)
-        self._out.append(ReasoningDelta(self._index, text))
-
-    def tool_start(self, name: str, id: str = "") -> None:
-        """Start a tool call."""
-        self._parts = not self._shown[-1:].isspace() and bool(self._shown)
-        self._calls.start(ToolCallStart(self._index, 0, id, name))
-
-    def tool_end(self) -> None:
-        """End the open tool call."""
-        self._calls.end()
-
-    def incomplete_call(self, text: str) -> None:
-        """Take the beginning of a tool call without a name: useless if the token limit cut it, else text."""
-        if self._limited:
-            self._setting.ledger.add("truncated", "tool_calls")
-        else:
-            self.text(text)
-
-    def note_dropped(self, what: str) -> None:
-        """Warn about something that was left out."""
-        self._setting.ledger.add("dropped", what)
-
-    def thought_end(self, tag: str) -> None:
-        """Turn all text so far into reasoning, if none of it has been sent."""
-        self._setting.ledger.add("repaired", "content")
-        if not self._waits:
-            self._parts = not self._shown[-1:].isspace()
-            return
-        self._drop_logprobs()
-        self._out[:] = [ReasoningDelta(e.choice, e.text) if type(e) is TextDelta else e for e in self._out]
-        self.thought += sum([len(event.text) for event in self._out if type(event) is ReasoningDelta])
-        self._shown = ""
-        self._seen.clear()
-
-    def _drop_logprobs(self) -> None:
-        """Warn if the text that has not been sent has log-probabilities."""
-        if any(event.logprobs for event in self._out if type(event) is TextDelta):
-            self._setting.ledger.add("dropped", "logprobs")
-
-    def unread(self, format: str) -> None:
-        """Warn about a tool call in a format that was not read."""
-        self._setting.ledger.add("unread", f"tool_calls={format}")
 
     # the backend's events
 
@@ -300,19 +221,13 @@ class ChoiceNormalizer:
             self._unparsed(event)
             return
         parse = self._parser(format)
-        if event.logprobs and not self._alignment:
-            self._alignment = LogprobAligner(parse.read.received_characters)
-        if self._alignment:
-            self._alignment.feed(event.text, event.logprobs)
-        self.straight = not self._alignment
+        self.straight = not self._output.align(event, parse.read)
         parse.feed(event.text)
 
     def _unparsed(self, event: TextDelta) -> None:
         """Pass on text that no format reads; for a whole body, keep its end for a search."""
-        self._out.append(event)
         self.plain = not (self._setting.whole and self._context.tools)
-        if not self.plain:
-            self._seen.append(event.text)
+        self._output.add_unparsed(event, searched=not self.plain)
 
     def _parser(self, format: Format) -> FormatParser:
         """Return the parser of the text; the text ends the backend's own reasoning."""
@@ -324,9 +239,9 @@ class ChoiceNormalizer:
         """Return a new parser for text that begins here."""
         read = TextReader(self._setting.limit)
         if not self._context.prefill:
-            self._parse = FormatParser(read, format(read, self, self._context))
+            self._parse = FormatParser(read, format(read, self._output, self._context))
             return self._parse
-        resumed = PrefillOutput(self, read, self._context.prefill)
+        resumed = PrefillOutput(self._output, read, self._context.prefill)
         self._parse = FormatParser(read, format(read, resumed, self._context))
         self._parse.feed(self._context.prefill)
         resumed.resume()
@@ -342,7 +257,7 @@ class ChoiceNormalizer:
         if type(event) is ReasoningDelta:
             if self._context.unopened:
                 self._context = replace(self._context, unopened=False)
-            self.thought += len(event.text)
+            self._output.thought += len(event.text)
         self._out.append(event)
 
     def _thinks(self, event: ContentEvent) -> bool:
@@ -392,14 +307,13 @@ class ChoiceNormalizer:
         if self._parse:
             read = self._parse.read
             self._apart, read.followed = False, followed
-            self._parse.close(cut=self._limited)
+            self._parse.close(cut=self._output.limited)
             if read.dropped:
                 self._setting.ledger.add("truncated", "content")
             if read.was_repaired:
                 self._setting.ledger.add("repaired", "tool_calls.function.arguments")
-            if self._alignment:
-                self._align_rest(self._alignment, read)
-            self._parse = self._alignment = None
+            self._output.end_alignment()
+            self._parse = None
             if self._gap:
                 self._release_gap(followed)
         if self._context.thought_open or self._context.prefill:
@@ -418,10 +332,3 @@ class ChoiceNormalizer:
     def end_before_call(self) -> None:
         """End the text.  StructuredCalls calls it at the start of a tool call."""
         self._end_text(followed=True)
-
-    def _align_rest(self, alignment: LogprobAligner, read: TextReader) -> None:
-        rest, inside = alignment.rest(read.offset), self._calls.open
-        if rest and not inside:
-            self._out.append(TextDelta(self._index, "", rest))
-        if alignment.dropped or (rest and inside):
-            self._setting.ledger.add("dropped", "logprobs")

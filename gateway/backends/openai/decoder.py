@@ -16,7 +16,6 @@ from gateway.backends.openai.json_repair import Halves, mended
 from gateway.backends.openai.payload_values import (
     DONE,
     are_text_only,
-    arguments_text,
     error_without_label,
     finish_reason,
     passable_value,
@@ -27,6 +26,7 @@ from gateway.backends.openai.payload_values import (
 )
 from gateway.backends.openai.repeat_decoder import FrameDelimiters, RepeatedChunkDecoder
 from gateway.backends.openai.repeated_reasoning import Contents
+from gateway.backends.openai.tool_call_decoder import ToolCallDecoder
 from gateway.backends.openai.unknown_fields import NOTHING, Members, Unread
 from gateway.backends.openai.usage import (
     UsageTotal,
@@ -35,7 +35,7 @@ from gateway.backends.openai.usage import (
     usage_beside_choices,
     usage_from_counts,
 )
-from gateway.backends.openai.wire import SignedBlock, read_logprobs, signature_of_call, signed_blocks
+from gateway.backends.openai.wire import SignedBlock, read_logprobs, signed_blocks
 from gateway.errors import Problem
 from gateway.events import (
     Annotation,
@@ -47,8 +47,6 @@ from gateway.events import (
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
-    ToolArgsDelta,
-    ToolCallStart,
     Usage,
 )
 from gateway.warnings import Warnings
@@ -87,7 +85,7 @@ class ChatDecoder:
     _unsigned: dict[int, list[str]] = field(default_factory=dict)  # by choice: the reasoning since its last signature
     _passed: dict[tuple[int | None, str], bytes] = field(default_factory=dict)
     _met: set[int] = field(default_factory=set)  # choices with a message so far, even an empty one
-    _customs: dict[int, int] = field(default_factory=dict)  # by choice: the key of its open custom call
+    _tool_calls: ToolCallDecoder | None = None  # set once there is a tool call
     _plain: bool = True  # all chunks so far had only members that are read
     _halves: Halves | None = None
     _contents: Contents | None = None  # set once there is reasoning
@@ -104,7 +102,8 @@ class ChatDecoder:
     @property
     def decoded_characters(self) -> int:
         """The characters of text, reasoning and arguments so far."""
-        return self._decoded_size + self._template.decoded_characters
+        arguments = self._tool_calls.decoded_characters if self._tool_calls else 0
+        return self._decoded_size + self._template.decoded_characters + arguments
 
     def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
         """Decode the payloads from `at` on that differ from a known one only in their text.
@@ -271,8 +270,8 @@ class ChatDecoder:
             out.append(Failure(NO_MESSAGE))
         else:
             self._total.finished = True
-            if self._customs:
-                self._end_custom(index, out)
+            if self._tool_calls:
+                self._tool_calls.end_custom(index, out)
             out.append(Finish(index, reason))
 
     def _pass(self, index: int | None, rest: Members, out: list[Event]) -> None:
@@ -305,8 +304,8 @@ class ChatDecoder:
     def _message(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
         if message.reasoning_details and not are_text_only(message.reasoning_details):
             out.append(ExtraField(index, "reasoning_details", Raw(json.encode(message.reasoning_details)), inside=True))
-        if message.content and self._customs:
-            self._end_custom(index, out)
+        if message.content and self._tool_calls:
+            self._tool_calls.end_custom(index, out)
         self._spoken(index, message, chances, out)
         if message.refusal:
             out.append(
@@ -318,18 +317,9 @@ class ChatDecoder:
             out += [Annotation(index, passable_value(remark)) for remark in message.annotations]
         if message.images:
             out += [Media(index, passable_value(image), "images") for image in message.images]
-        if message.tool_calls:
-            self._called(index, message.tool_calls, out)
-        if message.function_call:
-            self._call(index, 0, wire.WireToolCall(function=message.function_call), out)
-
-    def _called(self, index: int, calls: list[wire.WireToolCall], out: list[Event]) -> None:
-        for place, call in enumerate(calls):
-            if call.custom:
-                self._custom_call(index, place, call.custom, call, out)
-            else:
-                self._end_custom(index, out)
-                self._call(index, place, call, out)
+        if message.tool_calls or message.function_call:
+            self._tool_calls = self._tool_calls or ToolCallDecoder(self._ledger)
+            self._tool_calls.decode(index, message, out)
 
     def _spoken(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
         """Add the text and reasoning of a message.
@@ -398,37 +388,3 @@ class ChatDecoder:
                 out.append(RefusalDelta(index, part.refusal))
             if part.type not in _TEXTS:
                 out.append(Media(index, passable_value(raw)))
-
-    def _custom_call(
-        self, index: int, place: int, custom: wire.Custom, call: wire.WireToolCall, out: list[Event]
-    ) -> None:
-        """Read a custom call as a function call, as backends are offered custom tools as functions."""
-        key = place if call.index is None or call.index == "" else count_value(call.index)
-        if custom.name:
-            self._end_custom(index, out)
-            self._ledger.add("translated", "tool_calls.custom")
-            out += [ToolCallStart(index, key, str(call.id or ""), custom.name), ToolArgsDelta(index, key, '{"input":"')]
-            self._customs[index] = key
-        if custom.input and index in self._customs:
-            self._decoded_size += len(custom.input)
-            out.append(ToolArgsDelta(index, key, json.encode(custom.input)[1:-1].decode()))
-
-    def _end_custom(self, index: int, out: list[Event]) -> None:
-        """End the custom call of a choice, if one is open."""
-        if index in self._customs:
-            out.append(ToolArgsDelta(index, self._customs.pop(index), '"}'))
-
-    def _call(self, index: int, place: int, call: wire.WireToolCall, out: list[Event]) -> None:
-        function = call.function
-        if not function:
-            return
-        key = place if call.index is None or call.index == "" else count_value(call.index)
-        signature = signature_of_call(call)
-        id = "" if call.id is None else str(call.id)
-        if function.name or id:
-            out.append(ToolCallStart(index, key, id, function.name or "", signature=signature))
-        elif signature:
-            self._ledger.add("dropped", "tool_calls.provider_specific_fields")
-        if text := arguments_text(bytes(function.arguments)):
-            self._decoded_size += len(text)
-            out.append(ToolArgsDelta(index, key, text))

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from gateway.formats.grammars.headed import HeadedCall
 from gateway.formats.grammars.json_calls import tagged_calls
-from gateway.formats.markup import THINK, Markup
+from gateway.formats.markup import Markup
+from gateway.formats.markup_tags import THINK
 from gateway.formats.parser import CallParser, Format, by_next_token
 from gateway.formats.spec import FormatSpec
 

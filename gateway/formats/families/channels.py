@@ -6,7 +6,8 @@ from gateway.formats.grammars import channels
 from gateway.formats.grammars.channels import MUSE
 from gateway.formats.grammars.harmony import harmony_format
 from gateway.formats.grammars.nested import NestedCall
-from gateway.formats.markup import THINK, Markup
+from gateway.formats.markup import Markup
+from gateway.formats.markup_tags import THINK
 from gateway.formats.spec import FormatSpec
 
 _M3 = "]<]minimax[>["

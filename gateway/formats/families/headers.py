@@ -6,7 +6,8 @@ from itertools import product
 from gateway.formats.grammars import json_calls, pythonic
 from gateway.formats.grammars.headed import HeadedCall
 from gateway.formats.markers import END_TOKENS, EndTokens
-from gateway.formats.markup import THINK, Markup
+from gateway.formats.markup import Markup
+from gateway.formats.markup_tags import THINK
 from gateway.formats.parser import by_next_token
 from gateway.formats.spec import FormatSpec
 

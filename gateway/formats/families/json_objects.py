@@ -6,7 +6,8 @@ from gateway.formats.families.xml_elements import QWEN
 from gateway.formats.grammars import bare_json, json_calls, pythonic
 from gateway.formats.grammars.tagged import TaggedCall
 from gateway.formats.markers import END_TOKENS, EndTokens
-from gateway.formats.markup import CITATIONS, THINK, Markup
+from gateway.formats.markup import Markup
+from gateway.formats.markup_tags import CITATIONS, THINK
 from gateway.formats.parser import ParseContext, ParserOutput, by_next_token
 from gateway.formats.reader import ReadStep, TextReader
 from gateway.formats.spec import FormatSpec

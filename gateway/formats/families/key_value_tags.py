@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from gateway.formats.grammars import json_calls
 from gateway.formats.grammars.tagged import TaggedCall
 from gateway.formats.markers import END_TOKENS, EndTokens
-from gateway.formats.markup import THINK, Markup
+from gateway.formats.markup import Markup
+from gateway.formats.markup_tags import THINK
 from gateway.formats.parser import CallInReasoning, CallParser, by_next_token
 from gateway.formats.spec import FormatSpec
 

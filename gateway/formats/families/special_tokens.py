@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from gateway.formats.grammars import bare_json, json_calls
 from gateway.formats.grammars.channels import code
 from gateway.formats.markers import END_TOKENS, EndTokens, Markers
-from gateway.formats.markup import CITATIONS, THINK, Markup
+from gateway.formats.markup import Markup
+from gateway.formats.markup_tags import CITATIONS, THINK
 from gateway.formats.parser import ParseContext, ParserOutput, start_call
 from gateway.formats.reader import ReadStep, TextReader
 from gateway.formats.spec import FormatSpec

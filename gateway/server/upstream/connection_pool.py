@@ -12,9 +12,9 @@ from functools import lru_cache, partial
 from math import inf
 from urllib.parse import urlsplit
 
-from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import NoResponse, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.server.upstream.failure_text import cause_text, end_sentence
-from gateway.server.upstream.http_connection import IdleConnections, NoResponse, UpstreamConnection, UpstreamResponse
+from gateway.server.upstream.http_connection import IdleConnections, UpstreamConnection, UpstreamResponse
 
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")  # RFC 9110, 5.5

@@ -9,7 +9,7 @@ from math import inf
 
 import httptools
 
-from gateway.errors import UpstreamError, UpstreamInvalid
+from gateway.errors import ConnectionLost, NoResponse, UpstreamError, UpstreamInvalid
 from gateway.server.http.deadline_timer import DeadlineTimer
 
 HEAD_LIMIT = 64 * 1024  # bytes of informational responses, headers and trailers without a byte of body
@@ -30,16 +30,6 @@ class DataOutcome(Enum):
 
 HANDLED, WAKE, DECLINED = DataOutcome
 DataCallback = Callable[[bytes], DataOutcome]
-
-
-class ConnectionLost(UpstreamError):
-    """The connection broke before the response was complete."""
-
-    code = "upstream_lost"
-
-
-class NoResponse(ConnectionLost):
-    """The connection broke before the first byte of the response."""
 
 
 class UpstreamResponse:

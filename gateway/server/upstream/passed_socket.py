@@ -11,11 +11,10 @@ from websockets import Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from gateway.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import ConnectionLost, UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnreachable
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.upstream.backend import Backend, auth_headers
 from gateway.server.upstream.failure_text import cause_text, end_sentence
-from gateway.server.upstream.http_connection import ConnectionLost
 from gateway.server.upstream.passed_call import PassedRequest
 from gateway.server.upstream.slots import QueueIdentity
 from gateway.server.upstream.upstream_call import HttpUpstreamCall

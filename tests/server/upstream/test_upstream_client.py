@@ -18,9 +18,9 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 import trustme
 
-from gateway.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import ConnectionLost, UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnreachable
 from gateway.server.http.deadline_timer import DeadlineTimer
-from gateway.server.upstream import DECLINED, HANDLED, WAKE, ConnectionLost, ConnectionPool
+from gateway.server.upstream import DECLINED, HANDLED, WAKE, ConnectionPool
 from support.app import on_both_loops
 from support.upstream import arrived
 from support.wait import idle, until

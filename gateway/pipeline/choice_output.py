@@ -1,0 +1,149 @@
+"""Collect what the parser of one choice finds, as events for the client."""
+
+from gateway.events import Event, ReasoningDelta, TextDelta, ToolCallStart
+from gateway.formats.reader import TextReader
+from gateway.pipeline.logprobs import LogprobAligner
+from gateway.pipeline.tool_calls import ParserSettings, ToolCallTracker
+
+_SEEN = 64 << 10  # characters at the end of a text that are searched for tool calls in other formats
+_PIECES = 256  # the maximum of pieces that hold the end of a text
+
+
+class ChoiceOutput:
+    """The ParserOutput of one choice.
+
+    events: the events that the client has not received.
+    calls: the tool calls of the choice; they append to `events`.
+    waits: the client gets nothing before the end.
+    limited: the token limit cut the response.
+    thought: the number of characters of reasoning.
+    """
+
+    def __init__(self, index: int, setting: ParserSettings, ids: set[str], *, waits: bool) -> None:
+        self._index, self._ledger, self._tools = index, setting.ledger, bool(setting.context.tools)
+        self.events: list[Event] = []
+        self.calls = ToolCallTracker(index, setting, ids, self.events)
+        self.tool_args = self.calls.args
+        self.waits = waits
+        self.limited = False
+        self.thought = 0
+        self._alignment: LogprobAligner | None = None  # None unless the text has log-probabilities
+        self._read: TextReader  # of the text with log-probabilities
+        self._shown = ""  # the last text that the format has found
+        self._parts = False  # a tool call stands between that text and the next one
+        self._seen: list[str] = []  # the end of the text, if tools were offered
+        self._pieces = 0  # the number of its pieces that are not joined yet
+
+    # called by the format's parser
+
+    def text(self, text: str) -> None:
+        """Add text of the message."""
+        shown = self._parted(text) if self._parts else text
+        self._shown = shown
+        if self._tools:
+            self._seen.append(text)
+            self._pieces += 1
+            if self._pieces > _PIECES:
+                self._pieces, self._seen = 0, ["".join(self._seen)[-_SEEN:]]
+        if self._alignment:
+            taken = self._alignment.take(self._read.offset, len(text))
+            self.events.append(TextDelta(self._index, shown, taken))
+        else:
+            self.events.append(TextDelta(self._index, shown))
+
+    def _parted(self, text: str) -> str:
+        """Return the text after a tool call, separated from the text before the call."""
+        self._parts = False
+        return text if text[:1].isspace() else f"\n{text}"
+
+    def reasoning(self, text: str) -> None:
+        """Add reasoning."""
+        self.thought += len(text)
+        self.events.append(ReasoningDelta(self._index, text))
+
+    def tool_start(self, name: str, id: str = "") -> None:
+        """Start a tool call."""
+        self._parts = not self._shown[-1:].isspace() and bool(self._shown)
+        self.calls.start(ToolCallStart(self._index, 0, id, name))
+
+    def tool_end(self) -> None:
+        """End the open tool call."""
+        self.calls.end()
+
+    def incomplete_call(self, text: str) -> None:
+        """Take the beginning of a tool call without a name: useless if the token limit cut it, else text."""
+        if self.limited:
+            self._ledger.add("truncated", "tool_calls")
+        else:
+            self.text(text)
+
+    def note_dropped(self, what: str) -> None:
+        """Warn about something that was left out."""
+        self._ledger.add("dropped", what)
+
+    def thought_end(self, tag: str) -> None:
+        """Turn all text so far into reasoning, if none of it has been sent."""
+        self._ledger.add("repaired", "content")
+        if not self.waits:
+            self._parts = not self._shown[-1:].isspace()
+            return
+        self._drop_logprobs()
+        self.events[:] = [ReasoningDelta(e.choice, e.text) if type(e) is TextDelta else e for e in self.events]
+        self.thought += sum([len(event.text) for event in self.events if type(event) is ReasoningDelta])
+        self._shown = ""
+        self._seen.clear()
+
+    def unread(self, format: str) -> None:
+        """Warn about a tool call in a format that was not read."""
+        self._ledger.add("unread", f"tool_calls={format}")
+
+    # called by the ChoiceNormalizer
+
+    def add_unparsed(self, event: TextDelta, *, searched: bool) -> None:
+        """Add text that no format reads.  searched: it may be searched for tool calls."""
+        self.events.append(event)
+        if searched:
+            self._seen.append(event.text)
+
+    @property
+    def text_end(self) -> str:
+        """The end of the text, to search for tool calls."""
+        return "".join(self._seen)[-_SEEN:]
+
+    @property
+    def unsent_text(self) -> str:
+        """The text that the client has not received."""
+        return "".join([event.text for event in self.events if type(event) is TextDelta])
+
+    def take_back_text(self) -> list[Event]:
+        """Remove the text that the client has not received, and return the other events behind its beginning."""
+        first = next(place for place, event in enumerate(self.events) if type(event) is TextDelta)
+        after = [event for event in self.events[first:] if type(event) is not TextDelta]
+        self._drop_logprobs()
+        del self.events[first:]
+        self._shown = ""
+        return after
+
+    def _drop_logprobs(self) -> None:
+        """Warn if the text that has not been sent has log-probabilities."""
+        if any(event.logprobs for event in self.events if type(event) is TextDelta):
+            self._ledger.add("dropped", "logprobs")
+
+    def align(self, event: TextDelta, read: TextReader) -> bool:
+        """Keep the log-probabilities of a text before `read` gets it; return True if the text had any so far."""
+        if event.logprobs and not self._alignment:
+            self._alignment, self._read = LogprobAligner(read.received_characters), read
+        if self._alignment:
+            self._alignment.feed(event.text, event.logprobs)
+        return self._alignment is not None
+
+    def end_alignment(self) -> None:
+        """Add the log-probabilities of tokens without visible text, at the end of a text."""
+        alignment, self._alignment = self._alignment, None
+        if not alignment:
+            return
+        rest, inside = alignment.rest(self._read.offset), self.calls.open
+        if rest and not inside:
+            self.events.append(TextDelta(self._index, "", rest))
+        if alignment.dropped or (rest and inside):
+            self._ledger.add("dropped", "logprobs")
