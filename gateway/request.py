@@ -18,6 +18,7 @@ Message = dict[str, Any]
 LEADING = ("system", "developer")  # roles of the messages before a conversation begins
 _MANY = 1000  # messages
 _LARGE = 1 << 20  # characters
+_OBJECT = 90  # bytes of a short string and of its place in a set
 _SPEAKERS = ("user", "assistant", "system")  # the roles that every server knows
 
 
@@ -136,11 +137,15 @@ class StoredReasoning(Struct, frozen=True, omit_defaults=True):
 
 
 class EncodedPast(Struct, frozen=True):
-    """Earlier messages of the user and the assistant in JSON, without the brackets of their list.
+    """Earlier messages of the user, the assistant and tools in JSON, without the brackets of their list.
 
-    Each message is a text.  The user has the first one, and the assistant the last one.
-    characters: the length of their texts.  alternates: no two messages of one role follow each other.
+    The user has the first one.  A tool call is that of a function, and has an output, which is a text.
+    characters: the length of their texts.  alternates: the user and the assistant take turns, and the assistant ends.
     leading: the instructions before them; warnings: about all of these.
+    joined: the messages with lists of texts as one text; None if no message has such a list.
+    before_user: only a message of the user may follow; else also a further tool call.
+    call_ids: of their tool calls; has_text_beside_calls: in one message of the assistant.
+    has_images: a message of the user has an image, as a data URL.
     """
 
     messages: bytes
@@ -148,6 +153,21 @@ class EncodedPast(Struct, frozen=True):
     alternates: bool
     leading: tuple[Message, ...] = ()
     warnings: tuple[str, ...] = ()
+    joined: bytes | None = None
+    before_user: bool = True
+    call_ids: frozenset[str] = frozenset()
+    has_text_beside_calls: bool = False
+    has_images: bool = False
+
+    @property
+    def size(self) -> int:
+        """The memory that it takes at most, in bytes.  The messages have each id twice."""
+        ids = len(self.messages) // 2 + _OBJECT * len(self.call_ids) if self.call_ids else 0
+        return len(self.messages) + len(self.joined or b"") + len(json.encode(self.leading)) + ids
+
+    def sent(self, *, lists: bool) -> bytes:
+        """Return the messages for a server.  lists: it accepts a list of texts."""
+        return self.messages if lists or self.joined is None else self.joined
 
     @property
     def stand_ins(self) -> tuple[Message, ...]:

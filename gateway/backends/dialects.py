@@ -5,15 +5,18 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from gateway.backends import Kind
 from gateway.backends.anthropic import request_body as messages_api
 from gateway.backends.anthropic.decoder import MessageDecoder
+from gateway.backends.field_rules import PASSED
 from gateway.backends.ollama import FIELDS
 from gateway.backends.ollama import OllamaDecoder as NativeDecoder
 from gateway.backends.ollama import ollama_body as native_body
 from gateway.backends.openai.decoder import ChatDecoder
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.openai.request_body import BodyTarget, chat_body, requested_extra_fields, requested_top_logprobs
-from gateway.request import Request
+from gateway.backends.request_fields import part_rule
+from gateway.request import EncodedPast, Request
 from gateway.warnings import Warnings
 
 
@@ -51,11 +54,18 @@ class Dialect(Struct, frozen=True):
     models: str = "/v1/models"
     headers: Callable[[str], Mapping[str, str]] = bearer_headers
 
-    def fit_past(self, request: Request, policy: MessagePolicy) -> Request:
+    def fit_past(self, request: Request, kind: Kind, policy: MessagePolicy) -> Request:
         """Return the request, with all its messages if the server needs them in another form than the encoded one."""
         past = request.past
-        fits = past and self.takes_past and (past.alternates or not policy.alternate)
+        fits = past and self.takes_past and _fits(past, kind, policy)
         return request if fits else request.with_whole_past()
+
+
+def _fits(past: EncodedPast, kind: Kind, policy: MessagePolicy) -> bool:
+    """Return True if the server gets the messages unchanged."""
+    if past.has_images and part_rule("image_url", kind) != PASSED:
+        return False
+    return (past.alternates or not policy.alternate) and not (past.has_text_beside_calls and policy.calls_alone)
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(

@@ -7,7 +7,7 @@ type of a file or an image follows from its first bytes, not from its name.
 """
 
 import re
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from typing import Any, Literal
@@ -16,13 +16,13 @@ from urllib.parse import unquote, unquote_to_bytes
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.backends.data_urls import SLICE, base64_slices, is_base64_url
 from gateway.errors import BadRequest
 from gateway.request import Message, Request, are_large
 
 FileOutcome = Literal["translated", "truncated", "dropped"]
 Pdf = Callable[[bytes], tuple[str, bool]]  # returns the text of a PDF, and True if the text is complete
 
-_SLICE = 3 << 20  # bytes or characters of a file that take some 10 ms; other threads wait meanwhile
 _NOTHING = "[no text could be read from this file]"
 _CUT = "\n[the rest of this file was left out]"
 _MAX_NAME = 255
@@ -196,7 +196,7 @@ def _file(body: dict[str, Any], param: str) -> _AttachedFile:
         return _AttachedFile(name, type, charset[1] if charset else "", unquote_to_bytes(encoded[start:]))
     data = "".join(encoded[start:].split())
     try:
-        return _AttachedFile(name, type, charset[1] if charset else "", b"".join(_decoded(data)))
+        return _AttachedFile(name, type, charset[1] if charset else "", b"".join(base64_slices(data)))
     except ValueError:
         message = f"Invalid '{param}.file_data': expected a data URI or base64."
         raise BadRequest(message, code="invalid_value", param=f"{param}.file_data") from None
@@ -209,7 +209,7 @@ def _plain(file: _AttachedFile) -> str:
             text = file.data.decode(encoding)
         except (ValueError, LookupError):
             continue
-        if text.strip() and not any(_BINARY.search(text, i, i + _SLICE) for i in range(0, len(text), _SLICE)):
+        if text.strip() and not any(_BINARY.search(text, i, i + SLICE) for i in range(0, len(text), SLICE)):
             return text
     return ""
 
@@ -280,30 +280,12 @@ def _images(message: Message) -> Iterator[tuple[int, Part]]:
 
 
 def _check_data(url: str, param: str) -> None:
-    head, _, data = url.partition(",")
-    if not (head.lower().endswith(";base64") and _is_base64(data)):
+    if not is_base64_url(url):
         raise BadRequest(f"Invalid '{param}': expected an image in base64.", code="invalid_base64_image", param=param)
 
 
-def _is_base64(data: str) -> bool:
-    """Return True for the base64 of some bytes."""
-    try:
-        return any([*_decoded(data)])
-    except ValueError:
-        return False
-
-
-def _decoded(data: str) -> Iterator[bytes]:
-    """Yield the bytes of base64 in slices; raise ValueError for other text."""
-    starts = range(0, len(data), _SLICE)
-    if starts and data.find("=", 0, starts[-1]) >= 0:
-        raise ValueError("Only the last slice may have padding.")
-    for i in starts:
-        yield b64decode(data[i : i + _SLICE], validate=True)
-
-
 def _base64(data: bytes) -> str:
-    return "".join([b64encode(data[i : i + _SLICE]).decode() for i in range(0, len(data), _SLICE)])
+    return "".join([b64encode(data[i : i + SLICE]).decode() for i in range(0, len(data), SLICE)])
 
 
 def _inlined(message: Message, data: Mapping[str, str]) -> Message:

@@ -53,9 +53,14 @@ def map_calls(messages: Sequence[Message], change: Callable[[ToolCallDict], Tool
     )
 
 
+def has_own_ids(ids: IdForm) -> bool:
+    """Return True if `convert_call_ids` may change ids for this form."""
+    return ids in _FORMS
+
+
 def convert_call_ids(request: Request, ids: IdForm, ledger: Warnings) -> Request:
     """Return the request with ids of this form; the same object if all ids have it."""
-    if ids not in _FORMS or not any(past_calls(request.messages)):
+    if not has_own_ids(ids) or not any(past_calls(request.messages)):
         return request
     messages = tuple(map(_IdRewriter(_FORMS[ids]).message, request.messages))
     if messages == request.messages:

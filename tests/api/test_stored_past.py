@@ -8,11 +8,12 @@ import pytest
 from gateway.api import responses
 from gateway.api.chat.schema import KNOWN
 from gateway.api.responses.stored_items import complete_item
-from gateway.api.responses.stored_past import extend_past, leaves_past
+from gateway.api.responses.stored_past import extend_past, leaves_past, settle_history
 from gateway.backends import KINDS
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.openai.request_body import BodyTarget
+from gateway.errors import BadRequest
 from gateway.request import EncodedPast
 from gateway.warnings import Warnings
 
@@ -36,20 +37,42 @@ def message(role, content):
 
 USER, ASSISTANT = message("user", "Hi"), message("assistant", "Hello")
 THOUGHT = stored(type="reasoning", summary=[{"type": "summary_text", "text": "Hm."}])
-PARTS = message("user", [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}])
 CALL = stored(type="function_call", call_id="c", name="f", arguments="{}")
 OUTPUT = stored(type="function_call_output", call_id="c", output="1")
 
 TEXTS = ["", "Hi", 'é"\\\n', "\0", "data:,", "<think>", "𝄞"]
 ROLES = ["user", "assistant", "system", "developer"]
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"}
+
+
+def call(**more):
+    return stored(
+        type="function_call", **{"call_id": f"c{next(NUMBERS)}", "name": "f", "arguments": '{"a": 1}', **more}
+    )
+
+
+def output(of, text="1"):
+    return stored(type="function_call_output", call_id=of["call_id"], output=text)
+
+
+def random_calls(random):
+    """Return the items of tool calls, sometimes after a thought or a text."""
+    calls = [call() for _ in range(random.choice([1, 1, 2]))]
+    first = random.choice([[], [], [THOUGHT], [message("assistant", random.choice(TEXTS))]])
+    return [*first, *calls, *(output(one, random.choice(TEXTS)) for one in calls)]
+
+
+def random_content(random):
+    texts = [{"type": "input_text", "text": random.choice(TEXTS)} for _ in range(2)]
+    return random.choice([random.choice(TEXTS), random.choice(TEXTS), texts, [texts[0], IMAGE]])
 
 
 def random_turn(random):
-    """Return the items of a turn: messages of the user, sometimes a thought, messages of the assistant."""
-    users, answers = (
-        [message(role, random.choice(TEXTS)) for _ in range(random.choice([1, 1, 2]))] for role in ("user", "assistant")
-    )
-    return [*users, *random.choice([[], [THOUGHT]]), *answers]
+    """Return the items of a turn: messages of the user, sometimes thoughts and tool calls, messages of the assistant."""
+    users = [message("user", random_content(random)) for _ in range(random.choice([1, 1, 2]))]
+    answers = [message("assistant", random.choice(TEXTS)) for _ in range(random.choice([1, 1, 2]))]
+    calls = [item for _ in range(random.choice([0, 0, 1, 3])) for item in random_calls(random)]
+    return [*users, *calls, *random.choice([[], [THOUGHT]]), *answers]
 
 
 def random_input(random):
@@ -59,20 +82,23 @@ def random_input(random):
     return [{"role": "user", "content": random.choice(TEXTS)}, *later]
 
 
-def body_and_warnings(context, dialect, policy, input, fields):
-    """Return the body for a backend, with the warnings about it."""
-    ledger = Warnings()
+def body_and_warnings(context, kind, policy, input, fields):
+    """Return the body for a backend, with the warnings about it; or its error."""
+    ledger, dialect = Warnings(), DIALECTS[kind.dialect]
     body = {"model": "m", "input": input, **fields}
     draft = responses.draft_response(body, SETTINGS)
-    request = DIALECTS[dialect].fit_past(responses.parse_response(draft, context, SETTINGS, ledger).request, policy)
-    kind = next(kind for kind in KINDS.values() if kind.dialect == dialect)
-    return DIALECTS[dialect].body(request, BodyTarget("u", kind, policy), KNOWN, ledger), ledger.entries()
+    try:
+        whole = responses.parse_response(draft, context, SETTINGS, ledger).request
+        request = dialect.fit_past(whole, kind, policy)
+        return dialect.body(request, BodyTarget("u", kind, policy), KNOWN, ledger), ledger.entries()
+    except BadRequest as error:
+        return error.problem
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_past_of_a_chain_gives_the_backend_the_same_body_as_its_items(dialect, policy, seed):
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "transformers", "ollama", "anthropic"])
+def test_past_of_a_chain_gives_the_backend_the_same_body_as_its_items(kind, policy, seed):
     random = Random(seed)
     for _ in range(5):
         leading = [message(random.choice(ROLES[2:]), random.choice(TEXTS)) for _ in range(random.randrange(3))]
@@ -80,10 +106,30 @@ def test_past_of_a_chain_gives_the_backend_the_same_body_as_its_items(dialect, p
         past = extend_past(None, [*leading, *turns[0]])
         for turn in turns[1:]:
             past = extend_past(past, turn)
-        how = dialect, policy, random_input(random), random.choice([{}, {"instructions": "Be brief."}])
+        how = KINDS[kind], policy, random_input(random), random.choice([{}, {"instructions": "Be brief."}])
         items = [*leading, *itertools.chain.from_iterable(turns)]
         expected = body_and_warnings(responses.InputContext(items), *how)
         assert body_and_warnings(responses.InputContext(past=past), *how) == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("policy", POLICIES)
+def test_agent_that_sends_outputs_only_gets_the_body_of_all_items_each_time(policy, seed):
+    random, items, before, new, waiting, settled = Random(seed), [], None, [], [], 0
+    for _ in range(30):
+        given = [output(one) for one in waiting] or [message("user", random_content(random))]
+        sent = [{name: value for name, value in one.items() if name not in {"id", "status"}} for one in given]
+        how = KINDS["vllm"], policy, sent, {}
+        expected = body_and_warnings(responses.InputContext(items), *how)
+        if found := settle_history(before, new, sent):
+            assert body_and_warnings(responses.InputContext(found.open, past=found.past), *how) == expected
+            before, new, settled = found.past, [*found.open], settled + 1
+        else:
+            before, new = None, [*items]
+        waiting = [call() for _ in range(random.choice([0, 1, 1, 2]))]
+        answer = random.choice([[], [], [THOUGHT], [message("assistant", "Well")]]) if waiting else [ASSISTANT]
+        items, new = [*items, *given, *answer, *waiting], [*new, *given, *answer, *waiting]
+    assert settled > 15
 
 
 def test_past_has_the_size_and_the_warnings_of_its_messages():
@@ -93,24 +139,59 @@ def test_past_has_the_size_and_the_warnings_of_its_messages():
     assert past.characters == sum(len(text) for message in messages for text in message.values())
     assert past.warnings == ("dropped:input.reasoning",)
     assert extend_past(past, []) is past
+    assert past.size == len(past.messages) + 2
+    called = extend_past(None, [USER, CALL, OUTPUT, ASSISTANT])
+    assert called.call_ids == {"c"} and called.size > len(called.messages) * 1.5
+
+
+FILE = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,YQ=="}
+URL = {"type": "input_image", "image_url": "https://a.example/b.png"}
+BROKEN = {"type": "input_image", "image_url": "data:image/png;base64,?"}
+CUSTOM = stored(type="custom_tool_call", call_id="c", name="f", input="1")
 
 
 @pytest.mark.parametrize(
     "items",
     [
-        [],
-        [USER],
-        [ASSISTANT],
         [message("system", "Be brief.")],
         [USER, message("system", "Be brief."), ASSISTANT],
         [USER, message("developer", "Be brief."), ASSISTANT],
-        [PARTS, ASSISTANT],
-        [USER, CALL, OUTPUT, ASSISTANT],
+        *(
+            [message("user", [part]), ASSISTANT]
+            for part in (FILE, URL, BROKEN, {"type": "input_image", "file_id": "f"})
+        ),
+        [USER, CALL, ASSISTANT],
+        [USER, OUTPUT, ASSISTANT],
+        [USER, call(arguments="{"), ASSISTANT],
+        [USER, call(call_id="c", arguments="1"), OUTPUT, ASSISTANT],
+        [USER, call(call_id="c", namespace="n"), OUTPUT, ASSISTANT],
+        [USER, CALL, stored(**{**OUTPUT, "output": [URL]}), ASSISTANT],
+        [USER, CUSTOM, stored(type="custom_tool_call_output", call_id="c", output="1"), ASSISTANT],
     ],
 )
 @pytest.mark.parametrize("before", [None, EncodedPast(b'{"role":"assistant","content":"Hello"}', 14, True)])
 def test_past_that_later_items_or_backends_may_change_is_not_encoded(before, items):
-    assert extend_past(before, items) == (before if not items else None)
+    assert extend_past(before, items) is None
+
+
+def test_past_begins_with_the_user_and_a_message_of_the_user_follows_it():
+    past = extend_past(None, [USER, ASSISTANT])
+    assert extend_past(None, [ASSISTANT]) is extend_past(None, []) is extend_past(past, [ASSISTANT]) is None
+    assert settle_history(past, [CALL], [OUTPUT]) is None  # a turn that was not stored has settled the past
+
+
+def test_output_of_a_settled_tool_call_needs_all_items():
+    items = [USER, CALL, OUTPUT, (other := call())]
+    assert settle_history(None, items, [output(other)]).open == [other]
+    assert settle_history(None, items, [OUTPUT]) is None
+    assert settle_history(None, [*items, OUTPUT], [output(other)]) is None
+
+
+def test_reasoning_behind_the_last_user_message_stays_open():
+    items = [USER, ASSISTANT, USER, CALL, OUTPUT, THOUGHT, (other := call()), output(other), (last := call())]
+    found = settle_history(None, items, [output(last)])
+    assert found.open == items[5:] and not found.past.before_user
+    assert settle_history(None, [USER, THOUGHT, CALL], [OUTPUT]) is None
 
 
 @pytest.mark.parametrize(
@@ -124,7 +205,8 @@ def test_past_that_later_items_or_backends_may_change_is_not_encoded(before, ite
         (False, {"input": [{"role": "assistant", "content": "Hi"}]}),
         (False, {"input": [{"role": "user", "content": "Hi", "id": "msg_1"}]}),
         (False, {"input": [{"role": "user", "content": "Hi"}, {"type": "item_reference", "id": "msg_1"}]}),
-        (False, {"input": [OUTPUT]}),
+        (True, {"input": [OUTPUT, {"role": "user", "content": "Hi"}]}),
+        (False, {"input": [CALL, OUTPUT]}),
         (False, {"input": [{"type": "message"}]}),
         (False, {"input": ["Hi"]}),
     ],

@@ -1,6 +1,7 @@
 """What clients send, to each endpoint: a request that every kind of backend can be asked with, or a refusal that tells why."""
 
 import json
+import os
 from functools import cache, partial
 
 from msgspec import json as fast
@@ -9,7 +10,7 @@ from fuzz.framing import reference
 from fuzz.mutation import mutated
 from fuzz.target import Input, Target, begun, is_json
 from gateway.api import chat, completions, embeddings, messages, rerank, responses, tokenize
-from gateway.api.body import decode_body
+from gateway.api.body import COUNTS, Counts, decode_body
 from gateway.api.chat.schema import KNOWN
 from gateway.api.responses.input_items import ITEMS, HistoryRules, referenced_ids
 from gateway.api.responses.stored_items import complete_added_items
@@ -30,6 +31,7 @@ from gateway.warnings import Warnings
 from support.paths import TESTS
 
 _CHAT, _RESPONSES = "/v1/chat/completions", "/v1/responses"
+_COUNTS = Counts(1 << 40, 1 << 40) if os.environ.get("FUZZ_COUNTS") == "off" else COUNTS
 _KINDS = sorted(KINDS)
 _COMPLETING = [name for name in _KINDS if SERVICES[name].completions]
 _ITEMS = object_of({}, {"items": list_of(object_, most=20), "metadata": check_metadata})
@@ -68,7 +70,7 @@ def check_refusal(problem):
 
 @refusing
 def check_chat(given):
-    asked = chat.parse_chat(given.content)
+    asked = chat.parse_chat(given.content, _COUNTS)
     ledger = Warnings()
     _put(asked.request, given, ledger)
     chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), asked, ledger, str).start()
@@ -76,7 +78,7 @@ def check_chat(given):
 
 @refusing
 def check_completion(given):
-    asked, name = completions.parse_completion(given.content), given.choose(0, _COMPLETING)
+    asked, name = completions.parse_completion(given.content, _COUNTS), given.choose(0, _COMPLETING)
     ledger, does = Warnings(), SERVICES[name].completions
     request_body.prompts_to_echo(asked.request, does, ledger)
     request_body.supports_suffix(asked.request, does)
@@ -87,7 +89,7 @@ def check_completion(given):
 @refusing
 def check_response(given):
     settings, ledger = given.choose(3, _SETTINGS), Warnings()
-    draft = responses.draft_response(decode_body(given.content), settings)
+    draft = responses.draft_response(decode_body(given.content, _COUNTS), settings)
     before = given.choose(2, ((), tuple(_KNOWN_ITEMS.values())))
     asked = responses.parse_response(draft, responses.InputContext(before, _KNOWN_ITEMS), settings, ledger)
     head, edge = responses.ResponseHead("resp_1", 1, "m"), responses.EncoderInputs(_id, lambda: 1, str, str)
@@ -103,7 +105,7 @@ def check_response(given):
 def check_message(given):
     settings, ledger = given.choose(3, _SETTINGS), Warnings()
     parse = given.choose(2, (messages.parse_message, messages.parse_token_count))
-    asked = parse(decode_body(given.content), settings, ledger)
+    asked = parse(decode_body(given.content, _COUNTS), settings, ledger)
     edge = responses.EncoderInputs(_id, lambda: 1, str, str)
     messages.message_encoder(messages.MessageHead("msg_1", "m"), asked, ledger, edge).start()
     _put(asked.request, given, ledger)
@@ -111,22 +113,22 @@ def check_message(given):
 
 @refusing
 def check_embeddings(given):
-    _ask(embeddings.parse_embeddings(given.content), given)
+    _ask(embeddings.parse_embeddings(given.content, _COUNTS), given)
 
 
 @refusing
 def check_rerank(given):
-    _ask(rerank.parse_rerank(given.content), given)
+    _ask(rerank.parse_rerank(given.content, _COUNTS), given)
 
 
 @refusing
 def check_tokens(given):
-    _ask(given.choose(1, (tokenize.parse_tokenize, tokenize.parse_detokenize))(given.content), given)
+    _ask(given.choose(1, (tokenize.parse_tokenize, tokenize.parse_detokenize))(given.content, _COUNTS), given)
 
 
 @refusing
 def check_items(given):
-    body = decode_body(given.content or b"{}")
+    body = decode_body(given.content or b"{}", _COUNTS)
     _ITEMS(body, "")
     items = body.get("items", [])
     known = {id: item for id, item in _KNOWN_ITEMS.items() if id in referenced_ids(items)}

@@ -37,8 +37,11 @@ class Result(Struct, frozen=True):
     file: Path | None = None
 
 
-def run(names: str, *limits: str, found: Path = FOUND) -> Result:
-    """names: as `find` has them; limits: options of libFuzzer that say when it is enough."""
+def run(names: str, *limits: str, found: Path = FOUND, counts: bool = True) -> Result:
+    """names: as `find` has them; limits: options of libFuzzer that say when it is enough.
+
+    counts: the limits of items, parts and values of a body hold.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         folder, target = Path(temporary), find(names)
         corpus, words = _corpus(target, folder), _dictionary(target, folder)
@@ -59,7 +62,7 @@ def run(names: str, *limits: str, found: Path = FOUND) -> Result:
                 *limits,
             ],
             cwd=TESTS.parent,
-            env=environment(),
+            env=environment() | ({} if counts else {"FUZZ_COUNTS": "off"}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,

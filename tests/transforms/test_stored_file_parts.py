@@ -65,7 +65,7 @@ def test_request_with_a_large_image_is_large():
 
 
 def test_image_of_several_slices_is_base64():
-    data = PNG + bytes(2 * attachments._SLICE)
+    data = PNG + bytes(2 * attachments.SLICE)
     url = attachments.image_data_url(data)
     assert base64.b64decode(url.partition(",")[2]) == data
     request = Request(

@@ -117,7 +117,7 @@ class ResponseDraft(Struct, frozen=True):
 class InputContext(Struct, frozen=True):
     """Stored items: `before` is the history of the input, `items` are the ones that the input refers to.
 
-    past: the history, if it is encoded already; `before` is empty then.
+    past: the history before `before`, if it is encoded already.
     """
 
     before: Sequence[Item] = ()

@@ -1,32 +1,50 @@
 """Encode the messages of a stored history once, so that later turns of its chain copy bytes only.
 
-A past is settled: a user message follows it, so nothing that comes later changes it.
+A past is settled: what follows it changes none of its messages.  A user message ends the reasoning before it, and a
+tool call with an output stays as it is.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
-from msgspec import json
+from msgspec import Struct, json
+from msgspec.structs import replace
 
 from gateway.api.responses.history import History, HistoryRules, Item
 from gateway.api.responses.input_items import read_known_item
-from gateway.request import LEADING, EncodedPast, Message, are_text_only
+from gateway.backends.data_urls import is_base64_url
+from gateway.backends.openai.messages import MessagePolicy, alternate_roles, convert_messages
+from gateway.backends.openai.usage import text_characters
+from gateway.errors import BadRequest
+from gateway.request import LEADING, EncodedPast, Message
 from gateway.warnings import Warnings
 
-_PLAIN = frozenset(("message", "reasoning"))
+_CALL, _OUTPUT = "function_call", "function_call_output"
+_KEPT = frozenset(("message", "reasoning", _CALL, _OUTPUT))
+_SPEAKERS = frozenset(("user", "assistant", "tool"))
 _NEXT: Message = {"role": "user", "content": ""}
+_LISTS, _TEXTS = MessagePolicy(lists=True), MessagePolicy(lists=False)
 _encode = json.Encoder().encode
 
 
+class SettledHistory(Struct, frozen=True):
+    """A history: its past, and the items behind it, which the input may still change."""
+
+    past: EncodedPast
+    open: Sequence[Item] = ()
+
+
 def leaves_past(body: Mapping[str, Any]) -> bool:
-    """Return True if the input of a request is messages that change nothing before them; the first is the user's."""
+    """Return True for an input of outputs and new messages that begins with an output or a message of the user."""
     given = body.get("input")
     if (body.get("reasoning") or {}).get("context") == "all_turns":
         return False
     if not isinstance(given, list):
         return isinstance(given, str)
-    return bool(given) and all([_is_new_message(item) for item in given]) and given[0]["role"] == "user"
+    if not given or not all([_is_new_message(item) or _is_output(item) for item in given]):
+        return False
+    return _is_output(given[0]) or given[0]["role"] == "user"
 
 
 def _is_new_message(item: Any) -> bool:  # noqa: ANN401 - decoded JSON
@@ -35,43 +53,148 @@ def _is_new_message(item: Any) -> bool:  # noqa: ANN401 - decoded JSON
     return item.get("id") is None and item.get("role") is not None
 
 
+def _is_output(item: Any) -> bool:  # noqa: ANN401 - decoded JSON
+    return isinstance(item, dict) and item.get("type") == _OUTPUT
+
+
+def settle_history(
+    before: EncodedPast | None, items: Sequence[Item], given: str | Sequence[Item]
+) -> SettledHistory | None:
+    """Return the history with the past as far as it is settled; None if all items have to be read.
+
+    before: the past that the items follow; given: an input that `leaves_past`.
+    """
+    outputs = [*takewhile(_is_output, given)] if isinstance(given, list) else []
+    count = _settled_count(items) if outputs else len(items)
+    past, open = extend_past(before, items[:count]), items[count:]
+    if past and outputs and open and not _is_user(open[0]):
+        past = replace(past, before_user=False) if count else past
+    return SettledHistory(past, open) if past and _may_follow(past, open) and _answers(open, outputs) else None
+
+
+def _settled_count(items: Sequence[Item]) -> int:
+    """Return the number of items whose messages further outputs and a later user message leave as they are."""
+    settled = max((i for i, item in enumerate(items) if _is_user(item)), default=0)
+    waiting: set[str] = set()
+    for i, item in enumerate(items[settled:], settled + 1):
+        type = item.get("type")
+        if type not in _KEPT or type == "reasoning":  # a user message would end the reasoning
+            break
+        if type == _CALL:
+            waiting.add(item["call_id"])
+        elif type == _OUTPUT:
+            waiting.discard(item.get("call_id"))
+            settled = settled if waiting else i
+    return settled
+
+
+def _is_user(item: Item) -> bool:
+    return item.get("role") == "user"
+
+
+def _may_follow(past: EncodedPast, items: Sequence[Item]) -> bool:
+    """Return True if these items leave the past as it is."""
+    return not items or not past.before_user or _is_user(items[0])
+
+
+def _answers(open: Sequence[Item], outputs: Iterable[Item]) -> bool:
+    """Return True if all outputs are those of open tool calls."""
+    called = {item["call_id"] for item in open if item.get("type") == _CALL}
+    answered = [item.get("call_id") for item in (*open, *outputs) if item.get("type") == _OUTPUT]
+    return called.issuperset(answered)
+
+
 def extend_past(before: EncodedPast | None, items: Sequence[Item]) -> EncodedPast | None:
     """Return the past with the items behind it; None if later items or other backends may change their messages.
 
-    The items are stored ones, and a user message follows them.
+    The items are stored ones, and a user message or further tool calls follow them.
     """
     if before and not items:
         return before
-    if not all([item.get("type") in _PLAIN for item in items]):
+    if before and not _may_follow(before, items):
+        return None
+    if not all([item.get("type") in _KEPT for item in items]):
         return None
     ledger = Warnings()
-    history = History(HistoryRules(lambda _: None, ledger, model=""))
-    for item in items:
-        read_known_item(history, item)
-    history.add(_NEXT)  # so the reasoning before it is left out
-    messages = history.messages()[:-1]
+    if not (messages := _messages(items, ledger)):
+        return None
     count = 0 if before else next((i for i, one in enumerate(messages) if one["role"] not in LEADING), 0)
     leading, rest = tuple(messages[:count]), messages[count:]
-    if not _are_turns(rest):
+    if not (_are_turns(rest) and (before or rest[0]["role"] == "user")):
         return None
     past = _encoded(leading, rest, tuple(ledger.entries()))
     return _joined(before, past) if before else past
 
 
+def _messages(items: Sequence[Item], ledger: Warnings) -> list[Message]:
+    """Return the messages of the items; none if a tool call has no output, or an output no call."""
+    history = History(HistoryRules(lambda _: None, ledger, model=""))
+    try:
+        for item in items:
+            read_known_item(history, item)
+        history.add(_NEXT)  # so the reasoning before it is left out
+        return history.messages()[:-1]
+    except BadRequest:
+        return []
+
+
 def _are_turns(messages: Sequence[Message]) -> bool:
-    """Return True for whole turns that hold nothing but texts of the user and the assistant."""
-    roles = [message["role"] for message in messages]
-    whole = roles[:1] == ["user"] and roles[-1] == "assistant"
-    return whole and "system" not in roles and are_text_only(messages)
+    """Return True for messages that servers get unchanged, but for lists of texts."""
+    ledger = Warnings()
+    kept = [*messages] == convert_messages(messages, _LISTS, ledger)
+    return kept and not ledger.entries() and all(map(_is_turn, messages))
+
+
+def _is_turn(message: Message) -> bool:
+    if message["role"] not in _SPEAKERS:
+        return False
+    if isinstance(parts := message["content"], list):
+        return message["role"] == "user" and all(map(_is_kept_part, parts))
+    return all(call["type"] == "function" and "namespace" not in call["function"] for call in _calls((message,)))
+
+
+def _is_kept_part(part: Mapping[str, Any]) -> bool:
+    """Return True for a text, and for an image that needs no fetch."""
+    if part["type"] == "image_url":
+        return is_base64_url(part["image_url"].get("url", ""))
+    return bool(part["type"] == "text")
+
+
+def _calls(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    return [call for message in messages for call in message.get("tool_calls", ())]
 
 
 def _encoded(leading: tuple[Message, ...], messages: Sequence[Message], warnings: tuple[str, ...]) -> EncodedPast:
-    characters = sum([len(message["role"]) + len(message["content"]) for message in messages])
-    alternates = all([one["role"] != other["role"] for one, other in pairwise(messages)])
-    return EncodedPast(_encode(messages)[1:-1], characters, alternates, leading, warnings)
+    whole, plain = _encode(messages)[1:-1], convert_messages(messages, _TEXTS, Warnings())
+    return EncodedPast(
+        whole,
+        text_characters(messages),
+        _alternates(messages),
+        leading,
+        warnings,
+        joined=None if plain == messages else _encode(plain)[1:-1],
+        call_ids=frozenset([call["id"] for call in _calls(messages)]),
+        has_text_beside_calls=any([message["content"] and "tool_calls" in message for message in messages]),
+        has_images=any([isinstance(message["content"], list) for message in plain]),
+    )
+
+
+def _alternates(messages: Sequence[Message]) -> bool:
+    whole = messages[0]["role"] == "user" and messages[-1]["role"] == "assistant"
+    return whole and "tool_calls" not in messages[-1] and alternate_roles(messages, Warnings()) == messages
 
 
 def _joined(one: EncodedPast, other: EncodedPast) -> EncodedPast:
-    messages, alternates = b"%b,%b" % (one.messages, other.messages), one.alternates and other.alternates
-    warnings = tuple(dict.fromkeys((*one.warnings, *other.warnings)))
-    return EncodedPast(messages, one.characters + other.characters, alternates, one.leading, warnings)
+    plain = one.joined is None and other.joined is None
+    return EncodedPast(
+        b"%b,%b" % (one.messages, other.messages),
+        one.characters + other.characters,
+        one.alternates and other.alternates,
+        one.leading,
+        tuple(dict.fromkeys((*one.warnings, *other.warnings))),
+        None if plain else b"%b,%b" % (one.sent(lists=False), other.sent(lists=False)),
+        other.before_user,
+        one.call_ids | other.call_ids if other.call_ids else one.call_ids,
+        one.has_text_beside_calls or other.has_text_beside_calls,
+        one.has_images or other.has_images,
+    )

@@ -71,7 +71,7 @@ def chat_body(request: Request, target: BodyTarget, known: Set[str], ledger: War
     kind = target.kind
     messages: list[Any] = upstream_messages(request, target, ledger)
     if request.past:
-        messages = replace_past(messages, [Raw(request.past.messages)])
+        messages = replace_past(messages, [Raw(request.past.sent(lists=target.policy.lists))])
     fields: dict[str, Any] = {
         "model": target.model,
         "messages": messages,

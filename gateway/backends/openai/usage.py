@@ -161,6 +161,23 @@ def estimate_tokens_from_characters(characters: int) -> int:
     return -(-characters // CHARACTERS_PER_TOKEN)
 
 
+def text_characters(data: Any) -> int:  # noqa: ANN401 - decoded JSON
+    """Return the number of characters of all texts.
+
+    A number is one token of a prompt given as tokens.  Data URLs do not count, as files are no text.
+    """
+    match data:
+        case str():
+            return 0 if data.startswith("data:") else len(data)
+        case dict():
+            return sum(map(text_characters, data.values()))
+        case list() | tuple():
+            return sum(map(text_characters, data))
+        case int():
+            return CHARACTERS_PER_TOKEN
+    return 0
+
+
 def usage_beside_choices(chunk: WireChunk) -> Usage | None:
     """Return the usage of a chunk that has none in `usage`."""
     groq = chunk.x_groq.usage if chunk.x_groq else None

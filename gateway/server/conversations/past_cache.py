@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, json
 
-from gateway.api.responses.stored_past import extend_past
+from gateway.api.responses.stored_past import SettledHistory, settle_history
 from gateway.request import EncodedPast
-from gateway.server.worker_thread import MANY, apart
+from gateway.server.worker_thread import apart
 from gateway.store import item_lists
 from gateway.store.records import Item, ItemRange
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 32 << 20
 _SHARE = 8  # a past takes at most this part of the bytes
+_DECODED = 4  # times the bytes of an item, for its objects
 _MIN_ITEMS = 40  # it costs little to read fewer ones again
 
 
@@ -31,10 +32,10 @@ class PastRange(Struct, frozen=True):
 
 
 class KeptPast(Struct, frozen=True):
-    """The encoded past of a chain up to the end of these ranges.  size: in bytes."""
+    """The history of a chain up to the end of these ranges.  size: the memory that it takes, in bytes."""
 
     ranges: tuple[PastRange, ...]
-    past: EncodedPast
+    history: SettledHistory
     size: int
 
 
@@ -66,26 +67,26 @@ class PastCache:
         kept = self._find(chain)
         if kept and not await _exists(db, tenant, kept):
             kept = None
-        ranges, items = list(kept.ranges) if kept else [], list[Item]()
+        ranges, items = (list(kept.ranges), [*kept.history.open]) if kept else ([], list[Item]())
         for one in chain[max(len(ranges) - 1, 0) :]:
             last = ranges.pop() if ranges and ranges[-1].range.thread == one.thread else None
             start = last.range.end if last else one.first
             added = await item_lists.read(db, [ItemRange(one.thread, start, one.end)])
             ranges.append(PastRange(one, await _count(db, last, one, len(added))))
             items += added
-        return LoadedHistory(items, tuple(ranges), kept.past if kept else None)
+        return LoadedHistory(items, tuple(ranges), kept.history.past if kept else None)
 
-    async def settle(self, loaded: LoadedHistory) -> EncodedPast | None:
-        """Return the past of a chain that a user message follows, and keep it; None if it cannot be encoded."""
+    async def settle(self, loaded: LoadedHistory, given: str | Sequence[Item]) -> SettledHistory | None:
+        """Return the history of a chain before an input, and keep it; None if all its items have to be read."""
         if not loaded.ranges:
             return None
-        many = len(loaded.items) >= MANY
-        past = await apart(extend_past, loaded.past, loaded.items) if many else extend_past(loaded.past, loaded.items)
+        how = loaded.past, loaded.items, given
+        settled = await apart(settle_history, *how) if loaded.items else settle_history(*how)
         self._drop(loaded.ranges[-1].range.thread)
-        if past:
-            size = len(past.messages) + len(json.encode(past.leading))
-            self._keep(KeptPast(loaded.ranges, past, size))
-        return past
+        if settled:
+            size = settled.past.size + _DECODED * len(json.encode(settled.open))
+            self._keep(KeptPast(loaded.ranges, settled, size))
+        return settled
 
     def _find(self, chain: Sequence[ItemRange]) -> KeptPast | None:
         """Return the longest kept past that the chain begins with."""

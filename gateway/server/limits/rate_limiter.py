@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from functools import partial
 from math import ceil, inf
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Self, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.types import Message, Send
 
-from gateway.backends.openai.usage import CHARACTERS_PER_TOKEN, estimate_tokens_from_characters
+from gateway.backends.openai.usage import estimate_tokens_from_characters, text_characters
 from gateway.config import ApiKey, Config, ModelSettings
 from gateway.config.limits import RateLimitSettings
 from gateway.errors import GatewayError, RateLimited
@@ -268,22 +268,5 @@ def estimate_tokens(request: Request) -> int:
     """
     tools = [tool.definition for tool in request.callable_tools]
     past = request.past.characters if request.past else 0
-    characters = _size(request.messages) + past + _size(tools) + _size(request.rest.get("prompt"))
+    characters = text_characters((request.messages, tools, request.rest.get("prompt"))) + past
     return max(estimate_tokens_from_characters(characters) + (request.max_tokens or 0) * request.n, 1)
-
-
-def _size(data: Any) -> int:  # noqa: ANN401 - decoded JSON
-    """Return the number of characters.
-
-    A number is one token of a prompt given as tokens.  Data URLs do not count, as files are no text.
-    """
-    match data:
-        case str():
-            return 0 if data.startswith("data:") else len(data)
-        case dict():
-            return sum(map(_size, data.values()))
-        case list() | tuple():
-            return sum(map(_size, data))
-        case int():
-            return CHARACTERS_PER_TOKEN
-    return 0

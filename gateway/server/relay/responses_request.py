@@ -169,7 +169,7 @@ def _needs_whole_past(params: responses.ResponseParams, services: RequestService
     """Return True if more than the backend reads the messages: something changes, looks up or counts them."""
     request, hosted = params.request, params.hosted
     reads = request.shorten or params.compact_above is not None or bool(hosted.definitions or hosted.approved)
-    return reads or services.memory.reads_messages or responses.has_parts(request.messages)
+    return reads or services.memory.reads_messages
 
 
 async def parse_input(

@@ -61,10 +61,14 @@ async def build_round(original: Request, route: BackendRoute, ledger: Warnings, 
         if original.sent.refusal:
             raise original.sent.refusal
         ledger.put(original.sent.warnings)
-    original = route.backend.dialect.fit_past(original, route.message_policy)
+    if original.past and original.past.call_ids and route.settings.tools == "prompt":
+        original = original.with_whole_past()
+    original = route.backend.dialect.fit_past(original, route.kind, route.message_policy)
     large = original.large
     request, filters = await apart(lower_request, original, ledger) if large else lower_request(original, ledger)
     chosen = await choose_format(route, request)
+    if original.past and original.past.call_ids and past_tool_calls.has_own_ids(tool_call_id_form(route, chosen)):
+        return await build_round(original.with_whole_past(), route, ledger, frame_bytes)
     goes_on = not prefill_of(request, route.backend.kind) or await route.backend.learner.continues_messages(
         route.upstream_model
     )
@@ -172,6 +176,8 @@ def _build_chat_round(
         request = _tellable(request, target, ledger)
     body = route.backend.dialect.body(request, target, schema.KNOWN, ledger)
     taken = past_tool_calls.past_call_ids(original, request) if called else _NONE
+    if original.past:
+        taken = original.past.call_ids | taken if taken else original.past.call_ids
     setting = _setting(request, known, taken, ledger)
     if target.kind.keeps_stops:
         filters = [*stop_filters(request), *filters]

@@ -194,6 +194,41 @@ async def test_tool_call_behind_a_kept_past_is_sent_as_well():
     assert roles == ["assistant", "user", "assistant", "user", "assistant", "tool", "assistant", "user"]
 
 
+def agent_items():
+    """Return a turn of an agent with many tool calls."""
+    for i in range(20):
+        yield {"type": "function_call", "call_id": f"call_{i}", "name": "f", "arguments": "{}"}
+        yield {"type": "function_call_output", "call_id": f"call_{i}", "output": f"result {i}"}
+
+
+AGENT = [{"role": "user", "content": "Hi"}, *agent_items(), {"role": "assistant", "content": "one"}]
+
+
+@pytest.mark.parametrize("model", [{}, {"tools": "prompt"}, {"format": "mistral"}])
+async def test_tool_calls_of_a_kept_past_reach_the_backend_in_the_form_of_its_model(model):
+    async with gateway(*(whole(said(text)) for text in ("two", "three", "four")), model=model) as site:
+        first = (await site.respond(input=AGENT[:-1])).json()
+        for text in ("b", "c"):
+            await site.respond(input=text, previous_response_id=first["id"])
+        asked = site.asked["messages"]
+        answer = {"role": "assistant", "content": "two"}
+        await site.respond(input=[*AGENT[:-1], answer, {"role": "user", "content": "c"}], store=False)
+        assert asked == site.asked["messages"] and asked[-1]["content"] == "c"
+
+
+async def test_new_tool_call_gets_an_id_that_no_call_of_a_kept_past_has():
+    scripts = (
+        whole(said("one")),
+        whole(said("two")),
+        whole(said(None, tool_calls=[{**CALLS["tool_calls"][0], "id": "call_3"}])),
+    )
+    async with gateway(*scripts) as site:
+        first = (await site.respond(input=AGENT)).json()
+        await site.respond(input="b", previous_response_id=first["id"])
+        answer = (await site.respond(input="c", previous_response_id=first["id"], tools=[F])).json()
+    assert answer["output"][0]["call_id"] not in {item.get("call_id") for item in AGENT}
+
+
 async def test_deleted_response_of_a_kept_past_is_not_continued():
     async with gateway(*(whole(said(text)) for text in ("one", "two", "three"))) as site:
         first = (await site.respond(input=MANY)).json()

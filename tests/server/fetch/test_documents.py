@@ -192,7 +192,7 @@ def test_file_with_bytes_is_read():
 
 
 def test_file_with_a_control_character_behind_its_first_slice_is_no_text():
-    assert read(file(b"x" * attachments._SLICE + b"\0")) == (NOTHING, "dropped")
+    assert read(file(b"x" * attachments.SLICE + b"\0")) == (NOTHING, "dropped")
 
 
 # PDF
