@@ -14,14 +14,16 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench import core, document, formats, growth, instructions, passed, paths, recorded, store
+from bench import core, document, formats, growth, instructions, passed, paths, recorded, requests, store
 from bench.figures import Figure, table
 from bench.processes import NotReady, machine, raise_file_limit
 from bench.rounds import GATEWAY, Track, Wrong, measure
 from bench.scenarios import scenarios
 
 _GROUPS = ("whole", "burst", "paced", "first", "streams", "responses", "arguments", "core", "formats", "store")
-_GROWTH, _INSTRUCTIONS, _PATHS, _PASSED = "growth", "instructions", "paths", "passed"  # run only on request
+_GROWTH, _INSTRUCTIONS, _REQUESTS = "growth", "instructions", "requests"  # these and the next run only on request
+_PATHS, _PASSED = "paths", "passed"
+_COUNTS = {_INSTRUCTIONS: instructions.figures, _REQUESTS: requests.figures, _PATHS: paths.figures}
 
 
 class Found(Struct):
@@ -55,7 +57,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    names = (*_GROUPS, _GROWTH, _INSTRUCTIONS, _PATHS, _PASSED)
+    names = (*_GROUPS, _GROWTH, _INSTRUCTIONS, _REQUESTS, _PATHS, _PASSED)
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--only", action="append", metavar="NAME", choices=names, help=", ".join(names))
     parser.add_argument("--json", action="store_true", help="all values instead of the table")
@@ -84,7 +86,7 @@ def _measure(groups: Sequence[str], options: argparse.Namespace) -> Found:
     for name, module in (("core", core), ("core", recorded), ("formats", formats), ("store", store)):
         if name in groups:
             found.figures += module.figures(options.quick)
-    for name, figures in ((_INSTRUCTIONS, instructions.figures), (_PATHS, paths.figures)):
+    for name, figures in _COUNTS.items():
         if name in groups:
             found.figures += figures()
     return found

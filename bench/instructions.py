@@ -16,7 +16,7 @@ from pathlib import Path
 from bench import core
 from bench.figures import Figure
 
-_MARK, _MARKED_BY = os.getppid, "os_getppid"
+MARK, _MARKED_BY = os.getppid, "os_getppid"
 _WARM, _CHUNKS = 100, 200
 _SECONDS = 900
 
@@ -25,23 +25,30 @@ def figures() -> Iterator[Figure]:
     """Yield one figure per stretch."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         out = Path(folder) / "out"
-        subprocess.run(_command(out), env=_environment(), check=True, timeout=_SECONDS, capture_output=True)
+        command = [*callgrind(out), "bench.instructions"]
+        subprocess.run(command, env=environment(), check=True, timeout=_SECONDS, capture_output=True)
         for place, name in enumerate(core.STRETCHES, 1):
-            # Each mark ends a part: that before a stretch, then the stretch.
-            counted = re.search(r"^summary: (\d+)", out.with_suffix(f".{2 * place}").read_text(), re.MULTILINE)
-            assert counted
-            yield Figure("instructions", f"instructions, {name}", "1/chunk", (int(counted[1]) / _CHUNKS,))
+            counted = instructions_of(out, place) / _CHUNKS
+            yield Figure("instructions", f"instructions, {name}", "1/chunk", (counted,))
 
 
-def _command(out: Path) -> list[str]:
+def callgrind(out: Path) -> list[str]:
+    """Return the command that runs a module of the bench under callgrind; the module's name follows."""
     python = os.path.realpath(sys.executable)
     tool = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={_MARKED_BY}"]
-    return [*tool, python, "-m", "bench.instructions"]
+    return [*tool, python, "-m"]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return a minimal environment, since its size moves the stack, with fixed hashes."""
     return {"PATH": os.defpath, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def instructions_of(out: Path, place: int) -> int:
+    """Return the instructions of a stretch, counted from 1.  Each mark ends a part: the one before it, or a stretch."""
+    counted = re.search(r"^summary: (\d+)", out.with_suffix(f".{2 * place}").read_text(), re.MULTILINE)
+    assert counted
+    return int(counted[1])
 
 
 def _run() -> None:
@@ -51,10 +58,10 @@ def _run() -> None:
         for _ in range(_WARM):
             feed()
         gc.collect()
-        _MARK()
+        MARK()
         for _ in range(_CHUNKS):
             feed()
-        _MARK()
+        MARK()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.server.http.client_connection import ClientConnection, HeaderList, set_client_connection
+from gateway.server.http.coalescing import CoalescingTransport, FrameTransport
 from gateway.server.http.deadline_timer import DeadlineTimer
 from gateway.server.http.request_reader import header_dict
 from gateway.server.http.slow_client import SlowClientProtocol
@@ -43,59 +44,12 @@ _HEAD_TOO_LARGE = (
 )
 _name = itemgetter(0)
 _LENGTHS = (b"content-length", b"transfer-encoding")
-_HEAD = b"HTTP/1."
 _OK = STATUS_LINE[200]
 _CLOSE = (b"connection", b"close")
 _CHUNKED = (b"transfer-encoding", b"chunked")
 _LAST_CHUNK = b"0\r\n\r\n"
 _value = itemgetter(1)
 _line = b": ".join
-
-
-class CoalescingTransport:
-    """The used part of a transport.  It delays headers to the end of the loop's turn, to send them with the first data.
-
-    on_lost: called when the connection is lost.
-    """
-
-    on_lost: Callable[[], None] | None = None
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        """Write data; headers wait for the first data."""
-        if self._head:
-            data, self._head = self._head + data, b""
-        elif data.startswith(_HEAD):
-            self._head = data
-            self._loop.call_soon(self.flush)
-            return
-        self._transport.write(data)
-
-    def close(self) -> None:
-        """Write what is delayed, and close."""
-        self.flush().close()
-
-    def flush(self) -> asyncio.Transport:
-        """Write what is delayed; return the transport below."""
-        if self._head:
-            self._transport.write(self._head)
-            self._head = b""
-        return self._transport
-
-    def get_write_buffer_size(self) -> int:
-        """Return the bytes that are not sent yet."""
-        return len(self._head) + self._transport.get_write_buffer_size()
-
-    def is_closing(self) -> bool:
-        """Return True if the transport closes."""
-        return self._transport.is_closing()
-
-    def abort(self) -> None:
-        """Close the transport at once."""
-        self._transport.abort()
 
 
 class FastRequestCycle(RequestResponseCycle, ClientConnection):
@@ -371,6 +325,10 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
 
 class WebSocketProtocol(SlowClientProtocol, WebSocketsSansIOProtocol):  # type: ignore[misc] # see Http
     """Let the application close the connection, after the responses that run in it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self.transport = FrameTransport(transport, self.loop)  # type: ignore[assignment] # all of it that is used
 
     def shutdown(self) -> None:
         """Tell the application that the gateway stops."""
