@@ -38,6 +38,11 @@ class ModelMetadata(Struct, frozen=True):
     abilities: frozenset[str] | None = None
     template: str | None = None
 
+    @property
+    def capabilities(self) -> list[str] | None:
+        """The abilities in the order in which all lists of models have them; None if unknown."""
+        return None if self.abilities is None else sorted(self.abilities)
+
     def __or__(self, other: "ModelMetadata") -> "ModelMetadata":
         """Merge both; prefer the context length and the template of the first."""
         items = [one.abilities for one in (self, other) if one.abilities is not None]

@@ -15,6 +15,7 @@ import typer
 from msgspec import Struct
 
 from gateway import config, formats
+from gateway.backends.model_metadata import ModelMetadata
 from gateway.cli.doctor_runner import ModelExaminer
 from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, UnreadableFile, build_config
 from gateway.doctor.checks import run_checks
@@ -97,7 +98,7 @@ def start_command(file: Path, here: Path | None = None) -> str:
 
 def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
     """Return the findings and their configuration as text."""
-    block = merge_config("", servers) if any(server.models for server in servers) else ""
+    block = merge_config("", servers) if not all(server.problem for server in servers) else ""
     if as_json:
         return json.dumps({"servers": report_json(servers), "config": block}, ensure_ascii=False, indent=2)
     head = "\n\n# For the gateway's configuration; --write adds it to the file.\n"
@@ -122,6 +123,7 @@ class _ServerToExamine(Struct, frozen=True):
     models: Sequence[str] = ()
     listed_models: Sequence[str] = ()
     names: Mapping[str, str] = MappingProxyType({})
+    embedding_models: Mapping[str, ModelMetadata] = MappingProxyType({})
     problem: str = ""
 
 
@@ -155,6 +157,7 @@ async def _examined(
         listed_models=tuple(patient.listed_models),
         names=patient.names,
         models=tuple(models),
+        embedding_models=patient.embedding_models,
         problem=patient.problem,
     )
 
@@ -218,7 +221,10 @@ async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str,
 async def _patient(
     backend: Backend, settings: config.BackendSettings, wanted: DoctorOptions, known: Config
 ) -> _ServerToExamine:
-    """Choose the models to examine: the wanted ones, else the configured ones, else the listed ones."""
+    """Choose the models to examine: the wanted ones, else the configured ones, else the listed ones.
+
+    Models that only make embeddings are examined if they are wanted.
+    """
     listed: list[str] = []
     name_one = f"Name a model: gateway doctor {settings.url} --model NAME"
     try:
@@ -234,14 +240,16 @@ async def _patient(
     if wanted.models:
         models = [model for model in wanted.models if wanted.url or model in (names or listed)]
     else:
-        models = [*names] or [model for model in listed if not await _embeds(backend, model)]
+        models = [*names] or listed
+    embedding = {} if wanted.models else await _embedding_models(backend, models)
     if not models:
         return _ServerToExamine(backend, settings, problem=problem)
-    return _ServerToExamine(backend, settings, models, models if names else listed, names)
+    chatting = [model for model in models if model not in embedding]
+    return _ServerToExamine(backend, settings, chatting, models if names else listed, names, embedding)
 
 
-async def _embeds(backend: Backend, model: str) -> bool:
-    """Return True for a model that only makes embeddings."""
-    return (
-        await model_registry.metadata_of_route(BackendRoute(model, config.ModelSettings(), backend, model))
-    ).abilities == _ONLY_EMBEDDINGS
+async def _embedding_models(backend: Backend, models: Sequence[str]) -> dict[str, ModelMetadata]:
+    """Return the models that only make embeddings, with their metadata."""
+    routes = [BackendRoute(model, config.ModelSettings(), backend, model) for model in models]
+    known = {route.model: await model_registry.metadata_of_route(route) for route in routes}
+    return {model: one for model, one in known.items() if one.abilities == _ONLY_EMBEDDINGS}

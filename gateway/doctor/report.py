@@ -7,10 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.backends.model_metadata import ModelMetadata
 from gateway.doctor.checks import newly_ignored_fields
 from gateway.doctor.findings import Findings, Verdict
 
 _WIDTH = 100  # characters of a line
+_CAPABILITIES = "capabilities"
 
 
 class ExaminedModel(Struct, frozen=True):
@@ -28,6 +30,7 @@ class ExaminedServer(Struct, frozen=True, kw_only=True):
     key: the text for its API key in the configuration.
     listed_models: all models that the server lists.
     names: the server's model name → the name in the configuration.
+    embedding_models: models that only make embeddings, by name; they get no probes.
     problem: why no model could be examined; "" if some were.
     """
 
@@ -38,6 +41,7 @@ class ExaminedServer(Struct, frozen=True, kw_only=True):
     listed_models: tuple[str, ...] = ()
     names: Mapping[str, str] = MappingProxyType({})
     models: tuple[ExaminedModel, ...] = ()
+    embedding_models: Mapping[str, ModelMetadata] = MappingProxyType({})
     problem: str = ""
 
     @property
@@ -67,6 +71,9 @@ def report_json(servers: Sequence[ExaminedServer]) -> list[dict[str, Any]]:
             "ignores": [*server.ignores],
             "problem": server.problem or None,
             "models": [_model(one) for one in server.models],
+            "embedding_models": [
+                {"model": name, "capabilities": known.capabilities} for name, known in server.embedding_models.items()
+            ],
         }
         for server in servers
     ]
@@ -78,8 +85,9 @@ def _model(one: ExaminedModel) -> dict[str, Any]:
         name: {"verdict": verdict.state, "words": verdict.words, "advice": verdict.advice or None}
         for name, verdict in one.verdicts.items()
     }
-    settings = {"format": findings.format, "thought": findings.thought}
-    return {"model": one.model, "context_length": findings.metadata.window, **settings, "verdicts": verdicts}
+    known = findings.metadata
+    shown = {"model": one.model, "context_length": known.window, "capabilities": known.capabilities}
+    return {**shown, "format": findings.format, "thought": findings.thought, "verdicts": verdicts}
 
 
 def _paragraph(server: ExaminedServer) -> Iterator[str]:
@@ -89,12 +97,17 @@ def _paragraph(server: ExaminedServer) -> Iterator[str]:
         yield from _wrapped(server.problem, "  ")
     for one in server.models:
         yield _shown(f"{head}, model {one.model}")
-        yield from _rows(one.verdicts)
+        yield from _rows(one.findings.metadata, one.verdicts)
+    for name, known in server.embedding_models.items():
+        yield _shown(f"{head}, model {name}")
+        yield from _rows(known, {})
 
 
-def _rows(verdicts: Mapping[str, Verdict]) -> Iterator[str]:
-    """Yield the lines of the verdicts; each advice is given once."""
-    width, given = max(map(len, verdicts), default=0), {""}
+def _rows(known: ModelMetadata, verdicts: Mapping[str, Verdict]) -> Iterator[str]:
+    """Yield the lines of the capabilities and of the verdicts; each advice is given once."""
+    width, given = max(map(len, (_CAPABILITIES, *verdicts))), {""}
+    can = "unknown" if known.capabilities is None else ", ".join(known.capabilities) or "none"
+    yield f"  {_CAPABILITIES:{width}}  {'':7}  {can}"
     for name, verdict in verdicts.items():
         begin = f"  {name:{width}}  {verdict.state:7}  "
         indent = " " * len(begin)

@@ -723,9 +723,23 @@ def test_doctor_table_fits_and_gives_each_advice_once():
     assert max(map(len, lines)) <= 100
     assert text.count("--enable-auto-tool-choice") == 1
     assert lines[-2:] == ["x: vllm at http://127.0.0.1:8000", "  It is [2J away."]
+    assert lines[1].split() == ["capabilities", "unknown"]
     tools = next(i for i, line in enumerate(lines) if line.startswith("  tools "))
     assert lines[tools].split() == ["tools", "wanting", "arrive", "as", "text"]
     assert lines[tools + 1].strip().startswith("→ --enable-auto-tool-choice --tool-call-parser hermes")
+
+
+@pytest.mark.parametrize(
+    ("abilities", "words"),
+    [(None, "unknown"), (frozenset(), "none"), (frozenset(("vision", "tools")), "tools, vision")],
+)
+def test_doctor_names_the_capabilities_of_a_model(abilities, words):
+    found = findings(known=ModelMetadata(abilities=abilities))
+    rows = report_table([server(("qwen", found))]).splitlines()
+    chat = next(line for line in rows if line.startswith("  chat "))
+    assert rows[1] == f"  capabilities{' ' * (chat.index('good') + 9 - 14)}{words}"
+    (model,) = report_json([server(("qwen", found))])[0]["models"]
+    assert model["capabilities"] == (None if abilities is None else sorted(abilities))
 
 
 def test_doctor_data_has_the_same_verdicts():

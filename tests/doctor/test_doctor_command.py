@@ -17,6 +17,7 @@ from gateway.formats import format_names
 from gateway.server.process.config_source import NoServerFound, read_config
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.discovery import identify
+from support.app import gateway
 from support.cli import RUNNER, Terminal
 from support.ollama import NAME, Turn, calls, ollama, says, thinks
 from support.upstream import CLOSE, DONE, HANG, HELLO, KEY, Upstream, call, chunk, head, list_of, stream, whole
@@ -144,10 +145,43 @@ async def test_doctor_command_finds_local_backends():
     assert (server.name, server.kind, server.well) == ("vllm", "vllm", True)
 
 
-async def test_doctor_command_skips_embedding_models():
+async def test_doctor_command_names_embedding_models_without_probes():
     async with ollama(Turn([says("Hi")]), able=("embedding",)) as server:
-        (found,) = await servers_found(url=server.url, kind="ollama")
-    assert (found.models, found.problem, server.asked) == ((), "The server does not list this model.", [])
+        code, out, _ = await run(server.url, "--kind", "ollama")
+        told = json.loads((await run(server.url, "--kind", "ollama", "--json"))[1])
+        asked = [*server.asked]
+    assert (code, asked) == (0, [])
+    assert out.splitlines()[:2] == [
+        f"ollama: ollama at {server.url}, model {NAME}",
+        "  capabilities           embeddings",
+    ]
+    assert f"  {NAME}:\n    backends: [ollama]\n" in out
+    (found,) = told["servers"]
+    assert (found["models"], found["problem"]) == ([], None)
+    assert found["embedding_models"] == [{"model": NAME, "capabilities": ["embeddings"]}]
+
+
+async def test_doctor_command_names_a_configured_embedding_model_without_probes(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    async with ollama(Turn([says("Hi")]), able=("embedding",)) as server:
+        file.write_text(json.dumps({
+            "backends": {"one": {"url": server.url, "kind": "ollama"}}, "models": {"vectors": {"upstream_model": NAME}}
+        }))  # fmt: skip
+        (found,) = await servers_found(file=file)
+        (probed,) = await servers_found(url=server.url, kind="ollama", models=(NAME,), only=("chat",))
+    assert ([*found.embedding_models], found.models) == ([NAME], ())
+    assert [one.model for one in probed.models] == [NAME]
+
+
+async def test_doctor_command_has_the_capabilities_of_the_model_list():
+    shown = {"modalities": {"vision": True, "audio": False}, "chat_template_caps": {"supports_tools": True}}
+    async with serving() as upstream:
+        upstream.shown["/props"] = whole(shown)
+        told = json.loads((await run(upstream.url, "--kind", "llamacpp", "--json", "--only", "chat"))[1])
+    async with gateway(HELLO, models=LISTED, backend={"kind": "llamacpp"}) as site:
+        site.upstream.shown["/props"] = whole(shown)
+        listed = (await site.client.get("/v1/models")).json()["data"][0]["capabilities"]
+    assert told["servers"][0]["models"][0]["capabilities"] == listed == ["tools", "vision"]
 
 
 # What is wrong

@@ -119,7 +119,7 @@ async def _model(
         source="configured" if name in config.models else "listed",
         aliases=aliases,
         context_length=known.window,
-        capabilities=None if known.abilities is None else sorted(known.abilities),
+        capabilities=known.capabilities,
         pace=_pace(rates, lambda rate: rate.model == name),
         places=places,
     )

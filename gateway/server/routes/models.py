@@ -74,11 +74,11 @@ class _ListedModelInfo(Struct, frozen=True):
     def shown(self) -> dict[str, Any]:
         """Return the model object of OpenAI, with further fields that other servers use."""
         fields = {"id": self.entry.id, "object": "model", "created": self.entry.created, "owned_by": "gateway"}
-        length, can = self.metadata.window, self.metadata.abilities
+        length, can = self.metadata.window, self.metadata.capabilities
         return {
             **fields,
             **({"context_length": length, "max_model_len": length} if length else {}),
-            **({"capabilities": sorted(can)} if can is not None else {}),
+            **({"capabilities": can} if can is not None else {}),
         }
 
     def summary(self) -> ModelSummary:
