@@ -118,6 +118,13 @@ CIRCUIT = Metric(
 )
 QUEUE = Metric("gateway_queue_depth", "gauge", "Requests in the queue of a backend.", ("backend",))
 
+PRICE = Metric(
+    "gateway_model_price",
+    "gauge",
+    "Price of a million tokens, for models with `models.NAME.price`; cached tokens are part of input.",
+    ("model", "kind"),
+    aggregate="min",
+)
 BUILD = Metric(
     "gateway_build_info",
     "gauge",
@@ -138,5 +145,5 @@ PROCESS_METRICS = (
 
 METRICS = (
     REQUESTS, IN_FLIGHT, DURATION, FIRST_TOKEN, BETWEEN, TOKENS, FORMATS, LEDGER, RECEIVED, SENT, STORED, STORE_ERRORS,
-    UPSTREAM_ERRORS, HEALTHY, CIRCUIT, QUEUE, BUILD, *PROCESS_METRICS,
+    UPSTREAM_ERRORS, HEALTHY, CIRCUIT, QUEUE, PRICE, BUILD, *PROCESS_METRICS,
 )  # fmt: skip

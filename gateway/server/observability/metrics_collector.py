@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import get_args
 
+from gateway.config.models import ModelSettings, model_prices
 from gateway.errors import Problem
 from gateway.routing.health import CircuitState
 from gateway.server.observability.metrics import (
@@ -13,6 +14,7 @@ from gateway.server.observability.metrics import (
     FORMATS,
     HEALTHY,
     LEDGER,
+    PRICE,
     QUEUE,
     RECEIVED,
     REQUESTS,
@@ -138,4 +140,13 @@ def backend_states(backends: Mapping[str, BackendStatus], now: float) -> SeriesB
         tally.count(QUEUE, (name,), backend.gate.turns.waiting)
         for one in get_args(CircuitState):
             tally.count(CIRCUIT, (name, one), one == state)
+    return tally.series
+
+
+def price_series(models: Mapping[str, ModelSettings]) -> SeriesByMetric:
+    """Return the prices of the models that have any."""
+    tally = MetricValues((PRICE,))
+    for model, price in model_prices(models).items():
+        for kind, amount in (("input", price.input), ("cached", price.of_cached), ("output", price.output)):
+            tally.count(PRICE, (model, kind), amount)
     return tally.series

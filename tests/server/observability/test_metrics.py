@@ -54,6 +54,7 @@ def test_metrics_names_are_stable_and_follow_the_conventions():
         "gateway_upstream_errors_total": ("backend", "kind"),
         "gateway_backend_healthy": ("backend",),
         "gateway_queue_depth": ("backend",),
+        "gateway_model_price": ("model", "kind"),
     }
     assert promised.items() <= named.items() and len(named) == len(metrics.METRICS)
     for one in metrics.METRICS:
@@ -194,6 +195,18 @@ async def test_metrics_label_requests_and_tokens_by_key_if_configured():
     assert counts == {"ann": 2, "zoe": 1, OTHER: 1}
     assert got.of("gateway_requests_total", **{**route, "model": "", "backend": "", "status": "401"}) == 1
     assert got.of("gateway_tokens_total", model="m", kind="input", key="ann") == 14
+
+
+async def test_metrics_have_the_prices_of_models_that_have_any():
+    prices = {"price": {"input": 0.5, "output": 1.5}}, {"price": {"input": 2, "output": 4, "cached": 0.2}}
+    more = {"other": {"backends": ["up"], **prices[1]}, "free": {"backends": ["up"]}}
+    async with gateway(HELLO, model=prices[0], more_models=more) as site:
+        got = await scrape(site)
+    found = [
+        [got.of("gateway_model_price", model=m, kind=k) for k in ("input", "cached", "output")] for m in ("m", "other")
+    ]
+    assert found == [[0.5, 0.5, 1.5], [2, 0.2, 4]]
+    assert got.values("gateway_model_price", "model") == {"m", "other"}
 
 
 def test_metrics_bound_the_names_of_a_label():

@@ -37,6 +37,7 @@ def _labels() -> Iterator[str]:
         "status": "the outcome as an HTTP status; for a stream that broke off, that of the failure; 499: the client left",
         "key": "the name of the API key, only with `metrics.keys`; `other` for keys after that number",
         "kind` of `gateway_tokens_total": _list(TOKEN_KINDS),
+        "kind` of `gateway_model_price": _list(("input", "cached", "output")),
         "kind` of `gateway_upstream_errors_total": _list(sorted({*UPSTREAM_ERROR_KINDS.values(), "error"})),
         "format": "a name of [Formats](formats.md)",
         "code": "a code of [Warnings](warnings.md)",
