@@ -6,6 +6,7 @@ from typing import get_args
 from gateway.config.models import ModelSettings, model_prices
 from gateway.errors import Problem
 from gateway.routing.health import CircuitState
+from gateway.server.observability.gen_ai_metrics import GenAiMetrics
 from gateway.server.observability.metrics import (
     BETWEEN,
     CIRCUIT,
@@ -58,11 +59,17 @@ class MetricsCollector:
     def __init__(self, tally: MetricValues) -> None:
         self._tally = tally
         self._models, self._keys = BoundedLabel(MAX_MODELS), BoundedLabel(0)
+        self._gen_ai: GenAiMetrics | None = None
         self._requests: dict[tuple[str, str, str, int, str], list[list[float]]] = {}
         self._answers: dict[tuple[str, str, str, str, str, bool], list[list[float]]] = {}
 
-    def follow(self, keys: int) -> None:
-        """Give the label `key` at most this many names from now on; 0: count without the label."""
+    def follow(self, keys: int, kinds: Mapping[str, str] | None = None) -> None:
+        """Count by these settings from now on.
+
+        keys: the number of names of the label `key`; 0: without the label.
+        kinds: the kind of each backend, for the `gen_ai` metrics; None: without these.
+        """
+        self._gen_ai = None if kinds is None else GenAiMetrics(self._tally, kinds)
         if keys != self._keys.most:
             self._keys = BoundedLabel(keys)
             self._requests.clear()
@@ -99,6 +106,8 @@ class MetricsCollector:
         if first is not None:
             observe(more[-2], FIRST_TOKEN, first - record.arrived)
             add_values(more[-1], (*record.pace.gaps, record.pace.last - first))
+        if self._gen_ai:
+            self._gen_ai.count(record, self._models.value(record.model), used, first)
 
     def _of_request(self, endpoint: str, model: str, backend: str, outcome: int, key: str) -> list[list[float]]:
         labels = endpoint, self._models.value(model), backend, str(outcome), self._keys.value(key)

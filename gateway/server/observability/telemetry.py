@@ -119,7 +119,8 @@ class Telemetry:
 
     def follow(self, config: Config) -> None:
         """Apply the settings of metrics, recordings and traces from now on."""
-        self._counter.follow(config.metrics.keys)
+        kinds = {name: backend.kind for name, backend in config.backends.items()}
+        self._counter.follow(config.metrics.keys, kinds if config.metrics.gen_ai else None)
         self._prices = metrics_collector.price_series(config.models)
         self.recorder.follow(config)
         self.tracer.follow(config.tracing)
