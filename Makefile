@@ -1,4 +1,4 @@
-# make run · make check · make unit · make test · make test-all · make lint · make flaky · make mutants · make regenerate · make docs · make bench · make bench-peers · make costs · make faults · make fuzz · make soak · make stalls · make test-clients · make tutorials · make test-vllm · make test-pg · make test-browser · make screenshots · make conformance · make audit · make lock · make clean
+# make run · make check · make unit · make test · make test-all · make lint · make flaky · make mutants · make regenerate · make docs · make bench · make bench-peers · make costs · make faults · make fuzz · make soak · make stalls · make test-clients · make tutorials · make test-vllm · make test-pg · make afternoon · make test-browser · make screenshots · make conformance · make audit · make lock · make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ STEP := @$(PYTHON) .ci/step
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --dist worksteal
 TOOL := PYTHONPATH=tests $(BIN)/python -m
 
-.PHONY: help run lint check unit test test-all flaky mutants regenerate docs bench bench-peers costs faults fuzz soak stalls test-clients tutorials test-vllm test-pg test-browser screenshots conformance audit lock clean
+.PHONY: help run lint check unit test test-all flaky mutants regenerate docs bench bench-peers costs faults fuzz soak stalls test-clients tutorials test-vllm test-pg afternoon test-browser screenshots conformance audit lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make tutorials     follow the tutorials in an empty clone, with real agents, and print the minutes; ARGS="codex" for some of them'
 	@echo 'make test-vllm     vLLM and transformers on the CPU, in an environment of their own (3.5 GB); ARGS="-k raw"'
 	@echo 'make test-pg       two gateways, one PostgreSQL and a real HAProxy in front (apt-get install haproxy); ARGS="-k killed"'
+	@echo 'make afternoon     set up a team of fifty with PostgreSQL, Prometheus and two gateways, and print what was measured (apt-get install prometheus)'
 	@echo 'make test-browser  the pages in a real Chromium (apt-get install chromium); ARGS="-k keyboard"'
 	@echo 'make screenshots   pictures of the pages in both themes and widths, in build/screenshots; ARGS=FOLDER, ARGS=--docs for docs/images'
 	@echo 'make conformance   run the tests behind docs/reference/conformance.md, and write it; ARGS="wire clients"'
@@ -144,6 +145,9 @@ test-vllm: $(VENV)/test
 
 test-pg: $(VENV)/test
 	$(BIN)/python -m pytest tests/replicas/behind_haproxy.py tests/replicas/backups.py $(ARGS)
+
+afternoon: $(VENV)/test
+	$(TOOL) afternoon
 
 test-browser: $(VENV)/browser
 	$(BIN)/python -m pytest tests/browser/overview.py tests/browser/inspector.py tests/browser/inspector_list.py tests/browser/shell.py tests/browser/playground.py tests/browser/tasks.py tests/browser/large.py $(ARGS)

@@ -53,7 +53,7 @@ class AuthSettings(SettingsSection):
     """The API keys.  Without keys any client has access, and a host that is no loopback address needs `open`.
 
     A bare string is a key with both scopes; its name comes from its position, `key1` for the first.
-    groups: budgets by the names of groups.
+    groups: budgets by the names of groups, also those of `header`.
     stored_keys: the store has keys as well; each request needs a key, even before the first one exists.
     header: users of a proxy need no key.
     """

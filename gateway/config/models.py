@@ -1,5 +1,6 @@
 """Define the section `models` of the configuration."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -89,7 +90,7 @@ class FallbackSettings(SettingsSection):
 
 
 class PriceSettings(SettingsSection):
-    """Prices of a million tokens, in a currency of the operator's choice; the page of usage applies them.
+    """Prices of a million tokens, in a currency of the operator's choice, for the page of usage and the dashboard.
 
     cached: input tokens that the server took from its cache; None: the price of input.
     """
@@ -99,6 +100,11 @@ class PriceSettings(SettingsSection):
     cached: Price | None = Field(
         default=None, description="Price of a million cached input tokens; default: the price of input."
     )
+
+    @property
+    def of_cached(self) -> float:
+        """The price of a million cached input tokens."""
+        return self.input if self.cached is None else self.cached
 
 
 class ModelSettings(SettingsSection):
@@ -134,3 +140,8 @@ class ModelSettings(SettingsSection):
     overrides: dict[str, Any] = Field(default_factory=dict)
     limits: RateLimitSettings = RateLimitSettings()
     price: PriceSettings = PriceSettings()
+
+
+def model_prices(models: Mapping[str, ModelSettings]) -> dict[str, PriceSettings]:
+    """Return the prices of the models that have any."""
+    return {name: model.price for name, model in models.items() if model.price != PriceSettings()}

@@ -164,10 +164,12 @@ class MetricsSettings(SettingsSection):
 
     open: allow access to any client.
     keys: the number of keys whose requests and tokens are counted by the name of the key.
+    gen_ai: count by the names of OpenTelemetry as well.
     """
 
     open: bool = False
     keys: Annotated[WholeNumber, Field(ge=0)] = 0
+    gen_ai: bool = False
 
 
 class InspectorSettings(SettingsSection):

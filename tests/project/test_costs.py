@@ -17,6 +17,11 @@ def test_costs_are_stored_for_each_sort():
     assert set(stored()) == set(SORTS)
 
 
+def test_request_with_a_stored_key_and_usage_takes_at_most_3_percent_more_calls():
+    plain, team = cost("request: chat"), cost("request: chat, stored key and usage")
+    assert plain["calls"] < team["calls"] <= 1.03 * plain["calls"]
+
+
 @pytest.mark.parametrize("what", ["text", "thought"])
 def test_chunk_of_a_message_costs_no_more_than_one_of_a_response(what):
     found, wanted = cost(f"chunk: messages, {what}"), cost(f"chunk: responses, {what}")

@@ -1,9 +1,7 @@
 """What clients of a proxy see while the gateways behind it are killed, restarted and upgraded."""
 
 import asyncio
-import shutil
 from contextlib import suppress
-from pathlib import Path
 
 import httpx
 import pytest
@@ -11,9 +9,8 @@ from httpx_sse import aconnect_sse
 from sqlalchemy import text
 from websockets.exceptions import ConnectionClosed
 
-import gateway
-from gateway.store import migrations
 from replicas.load import ASK, SPOKEN, WHOLE, Load
+from replicas.next_release import REVISION, write_next_release
 from replicas.proxied import CONFIG, NAMES, fleet
 from support.limits import KEYS, check_all
 from support.wait import idle, until
@@ -172,29 +169,10 @@ async def test_a_websocket_ends_behind_its_turn_and_goes_on_elsewhere(site):
 
 # Gateways are upgraded
 
-NEXT = """
-import sqlalchemy as sa
-from alembic import op
-
-revision, down_revision = "next", "{newest}"
-
-
-def upgrade() -> None:
-    op.create_table("additions", sa.Column("id", sa.String(128), sa.ForeignKey("responses.id"), primary_key=True))
-    op.add_column("responses", sa.Column("addition", sa.String(128)))
-    op.add_column("jobs", sa.Column("addition", sa.Integer, nullable=False, server_default="0"))
-"""
-
 
 @pytest.fixture
 def next_release(tmp_path):
-    """This one, and a migration that adds to tables which this one uses."""
-    code = tmp_path / "next"
-    shutil.copytree(Path(gateway.__file__).parent, code / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
-    folder = code / "gateway" / Path(migrations.__file__).parent.relative_to(Path(gateway.__file__).parent) / "versions"
-    newest = max(path.name.partition("_")[0] for path in folder.glob("*.py"))
-    (folder / "next.py").write_text(NEXT.format(newest=newest))
-    return code
+    return write_next_release(tmp_path / "next")
 
 
 async def revision(store):
@@ -207,7 +185,7 @@ async def test_a_migration_fails_nobody_whom_the_release_before_serves(site, sto
     async with Load(site.ai).running() as load:
         await idle(1)
         await restart(site, ONE, code=next_release)
-        await until(lambda: revision(store), "next")  # by the first transaction of the new release
+        await until(lambda: revision(store), REVISION)  # by the first transaction of the new release
         await restart(site, OTHER)
         await site.proxy.only(OTHER)
         await idle(2)
@@ -215,4 +193,4 @@ async def test_a_migration_fails_nobody_whom_the_release_before_serves(site, sto
         await restart(site, OTHER, code=next_release)
         await idle(1)
     load.is_well()
-    assert await revision(store) == "next"
+    assert await revision(store) == REVISION

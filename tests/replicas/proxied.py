@@ -38,7 +38,7 @@ class Replica:
 
     def __init__(self, begin):
         self._begin, self.lives = begin, AsyncExitStack()
-        self.port = _free_port()
+        self.port = free_port()
 
     async def start(self, **options):
         self.child, self.client = await self.lives.enter_async_context(self._begin(port=self.port, **options))
@@ -166,6 +166,7 @@ async def _until_there(file, child):
     await until(there)
 
 
-def _free_port():
+def free_port():
+    """Return a port that no server uses at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         return one.getsockname()[1]

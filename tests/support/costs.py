@@ -30,7 +30,7 @@ from gateway.pipeline.pipeline import Pipeline
 from gateway.request import Request
 from gateway.warnings import Warnings
 from support import upstream as scripted
-from support.app import listening
+from support.app import bearer, listening
 from support.format_events import untraced
 from support.messages import encoder_of
 from support.paths import TESTS
@@ -149,18 +149,18 @@ def core(new, format, data, *before):
 # The edge
 
 
-async def posted(served, path, body):
+async def posted(served, path, body, key=KEY):
     """Open a connection and send the request."""
     reader, writer = await asyncio.open_connection(served.client.base_url.host, served.client.base_url.port)
-    send(writer, path, body)
+    send(writer, path, body, key)
     return reader, writer
 
 
-def send(writer, path, body):
+def send(writer, path, body, key=KEY):
     """Send a request."""
     data = json.dumps(body).encode()
     lines = (
-        f"POST {path} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n"
     )
     writer.write(f"{lines}content-length: {len(data)}\r\n\r\n".encode() + data)
 
@@ -181,16 +181,31 @@ def site(script):
 
 
 async def request_cost(path, body, script):
+    """Return the cost of one request with a key of the configuration."""
+    async with site(script) as served:
+        return await cost_at(served, path, body, KEY)
+
+
+async def team_request_cost(path, body, script):
+    """Return the cost of one request with a key of the store, which keeps usage as well."""
+    auth = {"keys": [{"name": "ops", "key": KEY, "scopes": ["admin"]}], "stored_keys": True}
+    async with listening(script, auth=auth, store={"usage": True}) as served:
+        added = await served.client.post("/admin/keys", json={"name": "a"}, headers=bearer(KEY))
+        return await cost_at(served, path, body, added.json()["key"])
+
+
+async def cost_at(served, path, body, key):
     """Return the cost of one request, from its first byte to its last, on open connections."""
     counts = []
-    async with site(script) as served:
-        reader, writer = await posted(served, path, body)
+    reader, writer = await posted(served, path, body, key)
+    try:
         await end_of_body(reader)
         for _ in range(REQUESTS):
             with Calls() as calls:
-                send(writer, path, body)
+                send(writer, path, body, key)
                 await end_of_body(reader)
             counts.append(calls.count)
+    finally:
         writer.close()
     return {"calls": min(counts[1:])}
 
@@ -276,6 +291,7 @@ SORTS = {
     "lone chunk: chat": edge(lone_chunk_cost, CHAT, ASKED | STREAMED),
     "lone chunk: responses": edge(lone_chunk_cost, RESPONSES, ASKED_ITEMS | STREAMED),
     "request: chat": edge(request_cost, CHAT, ASKED, scripted.whole(scripted.said())),
+    "request: chat, stored key and usage": edge(team_request_cost, CHAT, ASKED, scripted.whole(scripted.said())),
     "request: chat, streamed": edge(request_cost, CHAT, ASKED | STREAMED, HELLO),
     "request: chat, a burst of 50": edge(request_cost, CHAT, ASKED | STREAMED, BURST),
     "request: responses": edge(request_cost, RESPONSES, ASKED_ITEMS, scripted.whole(scripted.said())),

@@ -14,8 +14,8 @@ LABELS = {one.name: {*one.labels, "job", "instance"} | ({"le"} if one.buckets el
 
 KNOWN = {**LABELS, "up": {"job", "instance"}}
 _FUNCTIONS = {"count", "histogram_quantile", "increase", "max", "min", "rate", "sum", "time", "vector"}
-_OPERATORS = {"and", "or", "unless"}
-_GROUPING = r"\bby \(([^)]*)\)"
+_OPERATORS = {"and", "or", "unless", "group_left"}
+_GROUPING = r"\b(?:by|on) \(([^)]*)\)"
 
 
 def documents(text):

@@ -190,12 +190,16 @@ class Upstream:
         else:
             self.posts.append(asked)
             self.arrived.set()
-            script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
+            script = self.script_for(asked)
         try:
             return await self._play(script, reader, writer)
         except ConnectionError:
             self.gone.set()
             raise
+
+    def script_for(self, asked):
+        """Return the script of a POST."""
+        return self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
 
     async def _play(self, script, reader, writer):
         chunked = False

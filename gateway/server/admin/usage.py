@@ -9,7 +9,7 @@ from msgspec import json
 from starlette.responses import Response
 
 from gateway.config import Config
-from gateway.config.models import PriceSettings
+from gateway.config.models import model_prices
 from gateway.errors import NotFound
 from gateway.server.admin.usage_page import UsageTable, columns_of, parse_page_query, usage_table
 from gateway.server.middleware.auth import authenticate
@@ -42,8 +42,7 @@ async def read_usage_table(app: FastAPI, given: Mapping[str, str]) -> UsageTable
     if not config.store.keeps_usage:
         return None
     days, query = parse_page_query(given.get("days"), given.get("by"), datetime.now(UTC).date())
-    prices = {name: model.price for name, model in config.models.items() if model.price != PriceSettings()}
-    return usage_table(days, query, await _read(app, query, columns_of(query)), prices)
+    return usage_table(days, query, await _read(app, query, columns_of(query)), model_prices(config.models))
 
 
 async def _read(

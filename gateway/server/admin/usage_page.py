@@ -100,6 +100,5 @@ def _summed(lines: Sequence[UsageLine]) -> UsageLine:
 
 
 def _cost(sums: UsageSums, price: PriceSettings) -> float:
-    cached = price.input if price.cached is None else price.cached
     fresh = sums.input_tokens - sums.cached_tokens
-    return (fresh * price.input + sums.cached_tokens * cached + sums.output_tokens * price.output) / _MILLION
+    return (fresh * price.input + sums.cached_tokens * price.of_cached + sums.output_tokens * price.output) / _MILLION

@@ -170,7 +170,7 @@ class Authenticator:
         self._keys = {known.get_secret_value(): key for key in auth.keys for known in key.key}
         self._names = {key.name: key for key in auth.keys}
         self._needs_key, self._has_stored_keys, self._strangers = auth.needs_key, auth.stored_keys, throttle
-        self._users = ProxyUsers(auth.header) if auth.header else None
+        self._users = ProxyUsers(auth.header, auth.groups) if auth.header else None
         self.stored: StoredKeys | None = None
 
     @asynccontextmanager

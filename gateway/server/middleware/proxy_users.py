@@ -45,15 +45,17 @@ class TrustedProxyMiddleware:
 
 
 class ProxyUsers:
-    """Find the user of a request."""
+    """Find the user of a request.  budgets: the groups that have some, the first of a user's ones applies."""
 
-    def __init__(self, settings: HeaderSettings) -> None:
+    def __init__(self, settings: HeaderSettings, budgets: Iterable[str] = ()) -> None:
+        self._budgets = tuple(budgets)
         self._user, self._groups = settings.user, settings.groups
         self._scopes: Mapping[str, tuple[Any, ...]] = settings.scopes
 
     def find(self, scope: MutableMapping[str, Any]) -> ApiKey | None:
-        """Return the user as a key with the scopes of its groups; None without a user, or without a trusted proxy.
+        """Return the user as a key with the scopes and the budgets of its groups.
 
+        None without a user, or without a trusted proxy.
         Raises BadRequest for headers that a proxy should not send.
         """
         name = _value(scope, self._user) if _MARK in scope else ""
@@ -63,7 +65,8 @@ class ProxyUsers:
             raise BadRequest(_NO_NAME.format(self._user), code="invalid_value")
         groups = [_ALL, *(group.strip() for group in _value(scope, self._groups).split(","))]
         scopes = dict.fromkeys(one for group in groups for one in self._scopes.get(group, ()))
-        return ApiKey.model_construct(name=f"{PREFIX}{name}", key=(), scopes=tuple(scopes), limits=_FREE)
+        group = next((one for one in self._budgets if one in groups), None)
+        return ApiKey.model_construct(name=f"{PREFIX}{name}", key=(), scopes=tuple(scopes), limits=_FREE, group=group)
 
 
 def _value(scope: MutableMapping[str, Any], header: str) -> str:

@@ -41,6 +41,13 @@ class Metric(Struct, frozen=True):
         return [0.0] * (len(self.buckets) + 2 if self.buckets else 1)
 
 
+# The buckets that OpenTelemetry's conventions recommend.
+_GEN_AI_FIRST = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+)  # fmt: skip
+_GEN_AI_WHOLE = tuple(0.01 * 2**power for power in range(14))
+_GEN_AI_TOKENS = tuple(4.0**power for power in range(14))
+
 _ALONE: tuple[LabelValues, ...] = ((),)
 _KEY = ("key",)
 _ROUTE = ("endpoint", "model", "backend")
@@ -118,6 +125,13 @@ CIRCUIT = Metric(
 )
 QUEUE = Metric("gateway_queue_depth", "gauge", "Requests in the queue of a backend.", ("backend",))
 
+PRICE = Metric(
+    "gateway_model_price",
+    "gauge",
+    "Price of a million tokens, for models with `models.NAME.price`; cached tokens are part of input.",
+    ("model", "kind"),
+    aggregate="min",
+)
 BUILD = Metric(
     "gateway_build_info",
     "gauge",
@@ -138,5 +152,31 @@ PROCESS_METRICS = (
 
 METRICS = (
     REQUESTS, IN_FLIGHT, DURATION, FIRST_TOKEN, BETWEEN, TOKENS, FORMATS, LEDGER, RECEIVED, SENT, STORED, STORE_ERRORS,
-    UPSTREAM_ERRORS, HEALTHY, CIRCUIT, QUEUE, BUILD, *PROCESS_METRICS,
+    UPSTREAM_ERRORS, HEALTHY, CIRCUIT, QUEUE, PRICE, BUILD, *PROCESS_METRICS,
 )  # fmt: skip
+
+# With `metrics.gen_ai` only: OpenTelemetry's metrics for generative AI, with the names that they have in Prometheus.
+_GEN_AI = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
+GEN_AI_DURATION = Metric(
+    "gen_ai_server_request_duration_seconds",
+    "histogram",
+    "Time from the arrival of a model request to the end of its response.",
+    (*_GEN_AI, "error_type"),
+    buckets=_GEN_AI_WHOLE,
+)
+GEN_AI_FIRST_TOKEN = Metric(
+    "gen_ai_server_time_to_first_token_seconds",
+    "histogram",
+    "Time from the arrival of a request to the first content of its stream.",
+    _GEN_AI,
+    buckets=_GEN_AI_FIRST,
+)
+GEN_AI_TOKENS = Metric(
+    "gen_ai_client_token_usage",
+    "histogram",
+    "Tokens of a request and its response.",
+    (*_GEN_AI, "gen_ai_token_type"),
+    buckets=_GEN_AI_TOKENS,
+)
+GEN_AI_METRICS = (GEN_AI_DURATION, GEN_AI_FIRST_TOKEN, GEN_AI_TOKENS)
+ALL_METRICS = (*METRICS, *GEN_AI_METRICS)

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import get_args
 
+from gateway.config.models import ModelSettings, model_prices
 from gateway.errors import Problem
 from gateway.routing.health import CircuitState
+from gateway.server.observability.gen_ai_metrics import GenAiMetrics
 from gateway.server.observability.metrics import (
     BETWEEN,
     CIRCUIT,
@@ -13,6 +15,7 @@ from gateway.server.observability.metrics import (
     FORMATS,
     HEALTHY,
     LEDGER,
+    PRICE,
     QUEUE,
     RECEIVED,
     REQUESTS,
@@ -56,11 +59,17 @@ class MetricsCollector:
     def __init__(self, tally: MetricValues) -> None:
         self._tally = tally
         self._models, self._keys = BoundedLabel(MAX_MODELS), BoundedLabel(0)
+        self._gen_ai: GenAiMetrics | None = None
         self._requests: dict[tuple[str, str, str, int, str], list[list[float]]] = {}
         self._answers: dict[tuple[str, str, str, str, str, bool], list[list[float]]] = {}
 
-    def follow(self, keys: int) -> None:
-        """Give the label `key` at most this many names from now on; 0: count without the label."""
+    def follow(self, keys: int, kinds: Mapping[str, str] | None = None) -> None:
+        """Count by these settings from now on.
+
+        keys: the number of names of the label `key`; 0: without the label.
+        kinds: the kind of each backend, for the `gen_ai` metrics; None: without these.
+        """
+        self._gen_ai = None if kinds is None else GenAiMetrics(self._tally, kinds)
         if keys != self._keys.most:
             self._keys = BoundedLabel(keys)
             self._requests.clear()
@@ -97,6 +106,8 @@ class MetricsCollector:
         if first is not None:
             observe(more[-2], FIRST_TOKEN, first - record.arrived)
             add_values(more[-1], (*record.pace.gaps, record.pace.last - first))
+        if self._gen_ai:
+            self._gen_ai.count(record, self._models.value(record.model), used, first)
 
     def _of_request(self, endpoint: str, model: str, backend: str, outcome: int, key: str) -> list[list[float]]:
         labels = endpoint, self._models.value(model), backend, str(outcome), self._keys.value(key)
@@ -138,4 +149,13 @@ def backend_states(backends: Mapping[str, BackendStatus], now: float) -> SeriesB
         tally.count(QUEUE, (name,), backend.gate.turns.waiting)
         for one in get_args(CircuitState):
             tally.count(CIRCUIT, (name, one), one == state)
+    return tally.series
+
+
+def price_series(models: Mapping[str, ModelSettings]) -> SeriesByMetric:
+    """Return the prices of the models that have any."""
+    tally = MetricValues((PRICE,))
+    for model, price in model_prices(models).items():
+        for kind, amount in (("input", price.input), ("cached", price.of_cached), ("output", price.output)):
+            tally.count(PRICE, (model, kind), amount)
     return tally.series

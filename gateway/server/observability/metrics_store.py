@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from msgspec import Struct, msgpack
 
-from gateway.server.observability.metrics import METRICS, LabelValues, Metric
+from gateway.server.observability.metrics import ALL_METRICS, LabelValues, Metric
 from gateway.server.observability.snapshot import WorkerSnapshot
 
 _log = logging.getLogger("gateway")
@@ -69,7 +69,7 @@ def _mark(file: Path) -> Path:
 class MetricValues:
     """The values of metrics, one series per combination of labels; not for concurrent changes."""
 
-    def __init__(self, metrics: Iterable[Metric] = METRICS) -> None:
+    def __init__(self, metrics: Iterable[Metric] = ALL_METRICS) -> None:
         self.series: SeriesByMetric = {one.name: {labels: one.zero for labels in one.initial_labels} for one in metrics}
 
     def series_values(self, metric: Metric, labels: LabelValues) -> list[float]:
@@ -98,7 +98,7 @@ def add_values(values: list[float], measured: Iterable[float]) -> None:
 def sum_series(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]]) -> SeriesByMetric:
     """Return the combined series as copies."""
     joined: SeriesByMetric = {}
-    ways = {one.name: min if one.aggregate == "min" else add for one in METRICS}
+    ways = {one.name: min if one.aggregate == "min" else add for one in ALL_METRICS}
     for series in several:
         for name, of_it in series.items():
             mine, way = joined.setdefault(name, {}), ways[name]

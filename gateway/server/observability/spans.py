@@ -32,7 +32,7 @@ def make_spans(record: RequestRecord, trace: Trace) -> Iterator[Span]:
     for step in trace.steps:
         ended = step.ended or record.ended
         if isinstance(step, AttemptStep):
-            name, attributes = f"{_operation(step.path)} {step.model}", _of_attempt(step)
+            name, attributes = f"{operation_name(step.path)} {step.model}", _of_attempt(step)
             yield Span(step.id, trace.span, name, "client", step.begun, ended, attributes, step.error)
         else:
             yield Span(
@@ -68,7 +68,7 @@ def _of_request(record: RequestRecord) -> SpanAttributes:
         return fields
     used = record.usage()
     fields |= {
-        "gen_ai.operation.name": _operation(record.endpoint),
+        "gen_ai.operation.name": operation_name(record.endpoint),
         "gen_ai.request.model": record.model,
         "gen_ai.request.stream": record.streamed,
         "gen_ai.usage.input_tokens": used.prompt,
@@ -83,7 +83,7 @@ def _of_request(record: RequestRecord) -> SpanAttributes:
 
 def _of_attempt(step: AttemptStep) -> SpanAttributes:
     fields: SpanAttributes = {
-        "gen_ai.operation.name": _operation(step.path),
+        "gen_ai.operation.name": operation_name(step.path),
         "gen_ai.provider.name": step.kind,
         "gen_ai.request.model": step.model,
         "http.request.method": "POST",
@@ -106,6 +106,6 @@ def _of_tool(step: ToolStep) -> SpanAttributes:
     return {**fields, **({"error.type": step.error} if step.error else {})}
 
 
-def _operation(path: str) -> str:
+def operation_name(path: str) -> str:
     """Return the operation of an endpoint's path, the client's or a backend's."""
     return _OPERATIONS.get(path.partition("?")[0], "chat")

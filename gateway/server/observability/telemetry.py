@@ -114,11 +114,14 @@ class Telemetry:
         self._counter = metrics_collector.MetricsCollector(self._tally)
         self.recorder, self.tracer, self.usage = Recorder(), Tracer(), UsageKeeper()
         self._backends: Mapping[str, BackendStatus] = {}  # of the newest application
+        self._prices: SeriesByMetric = {}
         self._recent = RecentRequests()
 
     def follow(self, config: Config) -> None:
         """Apply the settings of metrics, recordings and traces from now on."""
-        self._counter.follow(config.metrics.keys)
+        kinds = {name: backend.kind for name, backend in config.backends.items()}
+        self._counter.follow(config.metrics.keys, kinds if config.metrics.gen_ai else None)
+        self._prices = metrics_collector.price_series(config.models)
         self.recorder.follow(config)
         self.tracer.follow(config.tracing)
 
@@ -200,6 +203,7 @@ class Telemetry:
         return {
             IN_FLIGHT.name: flying,
             BUILD.name: _BUILD,
+            **self._prices,
             **metrics_collector.backend_states(self._backends, asyncio.get_running_loop().time()),
         }
 

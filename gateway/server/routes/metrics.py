@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from gateway.server.middleware.auth import authenticate
-from gateway.server.observability.metrics import METRICS, PROCESS_METRICS, LabelValues, Metric
+from gateway.server.observability.metrics import GEN_AI_METRICS, METRICS, PROCESS_METRICS, LabelValues, Metric
 from gateway.server.observability.metrics_store import SeriesByMetric
 from gateway.server.observability.telemetry import Telemetry
 
@@ -50,7 +50,8 @@ class _MetricFamilies:
         self._series = series
 
     def collect(self) -> Iterator["Family"]:
-        return (_family(one, self._series.get(one.name, {}).items()) for one in METRICS)
+        used = (one for one in GEN_AI_METRICS if self._series.get(one.name))
+        return (_family(one, self._series.get(one.name, {}).items()) for one in (*METRICS, *used))
 
 
 def _family(metric: Metric, series: Iterable[tuple[LabelValues, list[float]]]) -> "Family":

@@ -66,6 +66,28 @@ async def test_proxy_user_has_the_scopes_of_its_groups(groups, scopes):
     assert (user.name, user.scopes, user.models, user.limits.concurrent) == ("sso:ada", scopes, None, 0)
 
 
+@pytest.mark.parametrize(
+    ("groups", "found"), [("", None), ("sales", None), ("sales, team-b", "team-b"), ("team-b,team-a", "team-a")]
+)
+async def test_proxy_user_has_the_first_group_with_a_budget(groups, found):
+    budgets = {"team-a": {"tokens_per_day": 10}, "team-b": {"tokens_per_day": 20}}
+    known = ProxyUsers(HeaderSettings.model_validate({"scopes": {"*": ["inference"]}}), budgets)
+    user = known.find(await marked(request_from("10.0.0.1", x_forwarded_user="ada", x_forwarded_groups=groups)))
+    assert user.group == found
+
+
+async def test_proxy_users_share_the_budget_of_their_group_with_its_keys():
+    groups = {"staff": {"tokens_per_month": 20}}
+    keys = [{"name": "ada", "key": KEY, "group": "staff"}]
+    auth = {**SIGNED_IN["auth"], "groups": groups, "keys": keys}
+    signed_in = {"x-forwarded-user": "bob", "x-forwarded-groups": "staff"}
+    async with listening(HELLO, server=SIGNED_IN["server"], auth=auth) as site:
+        answers = [await site.chat(headers=headers) for headers in (signed_in, bearer(KEY), bearer(KEY), signed_in)]
+    assert [one.headers["x-gateway-budgets"] for one in answers[:2]] == ["group-month=17/20", "group-month=8/20"]
+    refused = answers[-1]
+    assert refused.status_code == 429 and "the group 'staff'" in refused.json()["error"]["message"]
+
+
 async def test_proxy_user_comes_from_the_configured_headers():
     settings = {"user": "Remote-User", "groups": "Remote-Groups"}
     headers = {"remote_user": "ada", "remote_groups": "admins", "x_forwarded_user": "bob"}

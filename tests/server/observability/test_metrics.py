@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from starlette.routing import Route
 
 from gateway import config
@@ -54,6 +55,7 @@ def test_metrics_names_are_stable_and_follow_the_conventions():
         "gateway_upstream_errors_total": ("backend", "kind"),
         "gateway_backend_healthy": ("backend",),
         "gateway_queue_depth": ("backend",),
+        "gateway_model_price": ("model", "kind"),
     }
     assert promised.items() <= named.items() and len(named) == len(metrics.METRICS)
     for one in metrics.METRICS:
@@ -196,9 +198,54 @@ async def test_metrics_label_requests_and_tokens_by_key_if_configured():
     assert got.of("gateway_tokens_total", model="m", kind="input", key="ann") == 14
 
 
+async def test_metrics_have_the_prices_of_models_that_have_any():
+    prices = {"price": {"input": 0.5, "output": 1.5}}, {"price": {"input": 2, "output": 4, "cached": 0.2}}
+    more = {"other": {"backends": ["up"], **prices[1]}, "free": {"backends": ["up"]}}
+    async with gateway(HELLO, model=prices[0], more_models=more) as site:
+        got = await scrape(site)
+    found = [
+        [got.of("gateway_model_price", model=m, kind=k) for k in ("input", "cached", "output")] for m in ("m", "other")
+    ]
+    assert found == [[0.5, 0.5, 1.5], [2, 0.2, 4]]
+    assert got.values("gateway_model_price", "model") == {"m", "other"}
+
+
 def test_metrics_bound_the_names_of_a_label():
     label = metrics_collector.BoundedLabel(2)
     assert [label.value(name) for name in ("a", "", "b", "c", "a", "")] == ["a", "", "b", OTHER, "a", ""]
+
+
+async def test_metrics_have_the_names_of_opentelemetry_if_configured():
+    fleet_of = {"backend": {"kind": "vllm"}, "model": {"retries": 0}, "metrics": {"gen_ai": True}}
+    async with gateway(HELLO, whole(said()), whole("no", 500), **fleet_of) as site:
+        for streamed in True, False, False:
+            await site.chat(stream=streamed)
+        await site.chat(model="made-up")
+        got = await scrape(site)
+    labels = {"gen_ai_operation_name": "chat", "gen_ai_provider_name": "vllm", "gen_ai_request_model": "m"}
+    duration, first, tokens = (one.name for one in metrics.GEN_AI_METRICS)
+    assert [got.of(f"{duration}_count", **labels, error_type=error) for error in ("", "502")] == [2, 1]
+    assert got.of(f"{first}_count", **labels) == 1
+    sums = {type: got.of(f"{tokens}_sum", **labels, gen_ai_token_type=type) for type in ("input", "output")}
+    assert sums == {"input": 14, "output": 4} and got.sum(f"{tokens}_count") == 4
+    assert got.of(f"{tokens}_bucket", **labels, gen_ai_token_type="input", le="16.0") == 2
+
+
+async def test_metrics_have_no_names_of_opentelemetry_by_default():
+    async with gateway(HELLO) as site:
+        await site.chat()
+        assert not [name for name in (await scrape(site)).families if name.startswith("gen_ai")]
+
+
+def test_metrics_of_opentelemetry_have_names_and_units_of_its_package():
+    units = {"s": "_seconds", "{token}": ""}
+    named = {
+        gen_ai_metrics.GEN_AI_SERVER_REQUEST_DURATION: "s",
+        gen_ai_metrics.GEN_AI_SERVER_TIME_TO_FIRST_TOKEN: "s",
+        gen_ai_metrics.GEN_AI_CLIENT_TOKEN_USAGE: "{token}",
+    }
+    wanted = [name.replace(".", "_") + units[unit] for name, unit in named.items()]
+    assert [one.name for one in metrics.GEN_AI_METRICS] == wanted
 
 
 def test_metrics_collector_follows_the_number_of_keys():

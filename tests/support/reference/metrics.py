@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from gateway.routing.health import CircuitState
-from gateway.server.observability.metrics import METRICS, Metric
+from gateway.server.observability.metrics import ALL_METRICS, GEN_AI_METRICS, METRICS, Metric
 from gateway.server.observability.metrics_collector import MAX_MODELS, TOKEN_KINDS, UPSTREAM_ERROR_KINDS
 
 _HEAD = """\
@@ -20,12 +20,18 @@ _HEAD = """\
 
 def page() -> str:
     """Return the whole page in Markdown."""
-    return _HEAD + "\n".join([*map(_row, METRICS), "", *_labels(), *_buckets()]) + "\n"
+    return _HEAD + "\n".join([*map(_row, METRICS), *_gen_ai(), "", *_labels(), *_buckets()]) + "\n"
 
 
 def _row(metric: Metric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels)
     return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
+
+
+def _gen_ai() -> Iterator[str]:
+    yield "\nWith `metrics: {gen_ai: true}`, requests are also counted by the names of OpenTelemetry's conventions:\n"
+    yield "| metric | type | labels | description |\n|---|---|---|---|"
+    yield from map(_row, GEN_AI_METRICS)
 
 
 def _labels() -> Iterator[str]:
@@ -37,7 +43,13 @@ def _labels() -> Iterator[str]:
         "status": "the outcome as an HTTP status; for a stream that broke off, that of the failure; 499: the client left",
         "key": "the name of the API key, only with `metrics.keys`; `other` for keys after that number",
         "kind` of `gateway_tokens_total": _list(TOKEN_KINDS),
+        "kind` of `gateway_model_price": _list(("input", "cached", "output")),
         "kind` of `gateway_upstream_errors_total": _list(sorted({*UPSTREAM_ERROR_KINDS.values(), "error"})),
+        "gen_ai_operation_name": "what the endpoint does: `chat`, `text_completion`, `embeddings` and others",
+        "gen_ai_provider_name": "the `kind` of the backend",
+        "gen_ai_request_model": "as `model`",
+        "gen_ai_token_type": "`input`, `output`; requests without tokens are left out",
+        "error_type": "`status` of a failed request, empty otherwise",
         "format": "a name of [Formats](formats.md)",
         "code": "a code of [Warnings](warnings.md)",
         "state": _list(get_args(CircuitState)),
@@ -51,7 +63,7 @@ def _list(values) -> str:
 
 
 def _buckets() -> Iterator[str]:
-    yield "\n## Buckets\n\n| histogram | upper bounds in seconds |\n|---|---|"
-    for metric in METRICS:
+    yield "\n## Buckets\n\n| histogram | upper bounds in seconds, or in tokens |\n|---|---|"
+    for metric in ALL_METRICS:
         if metric.buckets:
             yield f"| `{metric.name}` | {', '.join(f'{bound:g}' for bound in metric.buckets)} |"
