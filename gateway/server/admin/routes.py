@@ -19,7 +19,7 @@ from msgspec import DecodeError, Struct, ValidationError, json
 from starlette.responses import HTMLResponse, Response
 
 from gateway import __version__
-from gateway.config import Config, is_loopback
+from gateway.config import Config, InspectorSettings, is_loopback
 from gateway.errors import BadRequest, NotFound
 from gateway.formats import format_names
 from gateway.recording import Recording
@@ -35,6 +35,7 @@ from gateway.server.admin.inspector import (
 )
 from gateway.server.admin.overview import build_overview
 from gateway.server.admin.overview_model import Overview, WorkersView, format_duration
+from gateway.server.admin.recording_files import RecordingFiles
 from gateway.server.admin.sparkline import area_path, bars_path, line_path
 from gateway.server.admin.usage import read_usage_table
 from gateway.server.admin.usage_page import UsageTable
@@ -98,14 +99,18 @@ def render_usage(table: UsageTable | None) -> str:
     return _templates().get_template("usage.html").render(table=table)
 
 
-def render_inspector(*, enabled: bool, one: bool) -> str:
+def render_inspector(settings: InspectorSettings, *, one: bool) -> str:
     """Return the page `/inspector`, the same for all clients.  one: the page of one request instead of the list."""
-    if not enabled:
+    if not settings.enabled:
         return _templates().get_template("inspector_off.html").render()
     if one:
         return _templates().get_template("exchange.html").render(formats=sorted(format_names()))
     titles = {code: code_title(code) for code in CODES}
-    return _templates().get_template("inspector.html").render(kept=SUMMARIES, warnings=titles)
+    return (
+        _templates()
+        .get_template("inspector.html")
+        .render(kept=SUMMARIES, recordings=settings.recordings, warnings=titles)
+    )
 
 
 def render_playground(*, keyed: bool, inspector: bool) -> str:
@@ -222,7 +227,7 @@ def _add_pages_without_data(app: FastAPI, config: Config) -> None:
     async def inspector(request: Request) -> Response:
         """Serve the page without data: its script requests all data with the key that the user enters."""
         one = "id" in request.query_params
-        return await _page(render_inspector, enabled=config.inspector.enabled, one=one)
+        return await _page(render_inspector, config.inspector, one=one)
 
 
 def _add_docs(app: FastAPI, *, keyed: bool) -> None:
@@ -263,37 +268,55 @@ class _ReplayOrder(Struct):
     format: str
 
 
+_FindExchange = Callable[[Request, str], Awaitable[Recording]]
+
+
 def _add_inspector(app: FastAPI, config: Config, auth: Authenticator) -> None:
-    _add_reading(app, config, auth)
-    _add_recordings(app, config, auth)
+    files = RecordingFiles(config.recording.directory if config.inspector.recordings else None)
+
+    async def find(request: Request, id: str) -> Recording:
+        """Return the exchange that a request asks for, if its key has the scope admin."""
+        await auth.authenticate(request, "admin")
+        started = request.query_params.get("started", "")
+        if found := find_exchange(app.state.telemetry.recorder.recent, id, started):
+            return found
+        return await asyncio.to_thread(files.find, id, started)
+
+    _add_list(app, config, auth, files)
+    _add_reading(app, find)
+    _add_recordings(app, config, find)
 
     @app.get(_ONE, include_in_schema=False)  # added last, as its path also matches those of the other routes
     async def head(request: Request, id: str) -> Response:
         """Show one request."""
-        found = await _asked_for(app, auth, request, id)
+        found = await find(request, id)
         telemetry = app.state.telemetry
-        recent, secrets = [*telemetry.recorder.recent], telemetry.recorder.secrets
+        several = [*await asyncio.to_thread(files.summaries), *telemetry.recorder.recent]
         workers = await telemetry.snapshots(app.state.directory.backends) if has_failed(found) else ()
         minutes = [minute for worker in workers for minute in worker.minutes]
-        return _answer(await asyncio.to_thread(exchange_detail, found, recent, minutes, secrets))
+        secrets = telemetry.recorder.secrets
+        return _answer(await asyncio.to_thread(exchange_detail, found, several, minutes, secrets))
 
 
-def _add_reading(app: FastAPI, config: Config, auth: Authenticator) -> None:
+def _add_list(app: FastAPI, config: Config, auth: Authenticator, files: RecordingFiles) -> None:
     @app.get(_LIST, include_in_schema=False)
     async def exchanges(request: Request) -> Response:
         """List the exchanges of all workers, filtered as `ExchangeFilter` describes."""
         await auth.authenticate(request, "admin")
         wanted, telemetry = exchange_filter(request.query_params), app.state.telemetry
         sights = await telemetry.snapshots(app.state.directory.backends)
-        several = [one for sight in sights for one in sight.exchanges]
-        kept = {(one.id, one.started) for one in telemetry.recorder.recent}
+        written = await asyncio.to_thread(files.summaries)
+        several = [*written, *(one for sight in sights for one in sight.exchanges)]
+        kept = {(one.id, one.started) for one in (*written, *telemetry.recorder.recent)}
         workers = WorkersView(config.server.workers, len(sights))
-        return _answer(exchange_page(several, wanted, kept, workers))
+        return _answer(exchange_page(several, wanted, kept, workers, files.unreadable))
 
+
+def _add_reading(app: FastAPI, find: _FindExchange) -> None:
     @app.get(f"{_ONE}/entries", include_in_schema=False)
     async def entries(request: Request, id: str) -> Response:
         """Show the entries after number `after`, or from the beginning."""
-        found, after = await _asked_for(app, auth, request, id), -1
+        found, after = await find(request, id), -1
         with suppress(ValueError):
             after = max(-1, int(request.query_params.get("after", "")))
         secrets = app.state.telemetry.recorder.secrets
@@ -302,11 +325,11 @@ def _add_reading(app: FastAPI, config: Config, auth: Authenticator) -> None:
     @app.get(f"{_ONE}/conversation", include_in_schema=False)
     async def conversation(request: Request, id: str) -> Response:
         """Show the messages, the tools and the response."""
-        found, recorder = await _asked_for(app, auth, request, id), app.state.telemetry.recorder
+        found, recorder = await find(request, id), app.state.telemetry.recorder
         return _answer(await asyncio.to_thread(conversation_view, found, recorder.secrets))
 
 
-def _add_recordings(app: FastAPI, config: Config, auth: Authenticator) -> None:
+def _add_recordings(app: FastAPI, config: Config, find: _FindExchange) -> None:
     replays = ReplayRunner()
 
     async def file(found: Recording, *, contents: bool) -> bytes:
@@ -316,7 +339,7 @@ def _add_recordings(app: FastAPI, config: Config, auth: Authenticator) -> None:
     @app.get(f"{_ONE}/recording", include_in_schema=False)
     async def recording(request: Request, id: str) -> Response:
         """Return the recording as a file, with contents only if recording files may have them."""
-        found = await _asked_for(app, auth, request, id)
+        found = await find(request, id)
         headers = {**_NOT_KEPT, "content-disposition": 'attachment; filename="recording.jsonl"'}
         data = await file(found, contents=config.recording.content)
         return Response(data, media_type="application/jsonl", headers=headers)
@@ -324,7 +347,7 @@ def _add_recordings(app: FastAPI, config: Config, auth: Authenticator) -> None:
     @app.post(f"{_ONE}/replay", include_in_schema=False)
     async def replay(request: Request, id: str) -> Response:
         """Show the differences in another `format`."""
-        found = await _asked_for(app, auth, request, id)
+        found = await find(request, id)
         try:
             wish = json.decode(await request.body(), type=_ReplayOrder)
         except (DecodeError, ValidationError, UnicodeDecodeError):
@@ -332,11 +355,6 @@ def _add_recordings(app: FastAPI, config: Config, auth: Authenticator) -> None:
         if not found.over:
             raise BadRequest("The exchange is still running. Retry when it is complete.")
         return _answer(await replays.replay(await file(found, contents=True), wish.format))
-
-
-async def _asked_for(app: FastAPI, auth: Authenticator, request: Request, id: str) -> Recording:
-    await auth.authenticate(request, "admin")
-    return find_exchange(app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
 
 
 def _answer(data: Any) -> Response:  # noqa: ANN401 - any value that msgspec encodes
