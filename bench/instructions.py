@@ -19,6 +19,7 @@ from bench.figures import Figure
 _MARK, _MARKED_BY = os.getppid, "os_getppid"
 _WARM, _CHUNKS = 100, 200
 _SECONDS = 900
+_STRETCHES = core.STRETCHES | core.RECORDED
 
 
 def figures() -> Iterator[Figure]:
@@ -26,7 +27,7 @@ def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         out = Path(folder) / "out"
         subprocess.run(_command(out), env=_environment(), check=True, timeout=_SECONDS, capture_output=True)
-        for place, name in enumerate(core.STRETCHES, 1):
+        for place, name in enumerate(_STRETCHES, 1):
             # Each mark ends a part: that before a stretch, then the stretch.
             counted = re.search(r"^summary: (\d+)", out.with_suffix(f".{2 * place}").read_text(), re.MULTILINE)
             assert counted
@@ -46,7 +47,7 @@ def _environment() -> dict[str, str]:
 
 def _run() -> None:
     """Run the code that callgrind counts."""
-    for stretch in core.STRETCHES.values():
+    for stretch in _STRETCHES.values():
         feed = stretch.begin()
         for _ in range(_WARM):
             feed()
