@@ -27,14 +27,16 @@ from gateway.pipeline.pipeline import Pipeline, ResponseEncoder
 from gateway.pipeline.tool_calls import ParserSettings
 from gateway.pipeline.upstream_reader import UpstreamReader
 from gateway.request import Request
-from gateway.server.observability.request_recorder import RequestRecorder, record_rounds
+from gateway.server.http.client_connection import ClientConnection
+from gateway.server.observability.request_recorder import RequestRecorder, record_rounds, tee_send
 from gateway.warnings import Warnings
 
-Feed = Callable[[bytes], object]
+Feed = Callable[[bytes], bytes]
 
 _HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "mock"}
 _READ = 65536  # bytes of one read from the socket of a busy upstream
 _ASKED = chat.parse_chat(body(Traffic("mock", "", 1, 1, tools=True)))
+_TAPE = 64 << 20  # bytes of a recording
 _MOST_PER_DELTA = 4  # µs, of an encoder
 _FLAT = 1.3  # limit for the last quarter against the first; the difference to 1 is noise
 
@@ -195,20 +197,39 @@ ANTHROPIC = Dialect(
 
 
 class Stretch(Struct, frozen=True):
-    """One chunk of text, repeated, behind those that open a thought or a tool call."""
+    """One chunk of text, repeated, behind those that open a thought or a tool call.
+
+    recorded: the inspector is on, which also records what the client receives.
+    """
 
     format: str
     word: str
     before: tuple[str, ...] = ()
     endpoint: str = "chat"
     dialect: Dialect = OPENAI
+    recorded: bool = False
 
     def begin(self, request: Request = _ASKED.request) -> Callable[[], object]:
         """Return a function that feeds the chunk to a new pipeline once more."""
-        feed = new_turn(self.format, self.endpoint, request, decoder=self.dialect.decoder)
+        tape = RequestRecorder("req_1", _TAPE, chosen=False) if self.recorded else None
+        feed = new_turn(self.format, self.endpoint, request, tape, self.dialect.decoder)
         for chunk in (*self.dialect.before, *map(self.dialect.text, self.before)):
             feed(chunk)
-        return partial(feed, self.dialect.text(self.word))
+        chunk = self.dialect.text(self.word)
+        return (
+            partial(_feed_and_write, feed, tee_send(_Client(), tape).try_write, chunk) if tape else partial(feed, chunk)
+        )
+
+
+class _Client(ClientConnection):
+    """A client that takes each piece at once."""
+
+    def try_write(self, piece: bytes) -> bool:
+        return True
+
+
+def _feed_and_write(feed: Feed, write: Callable[[bytes], bool], chunk: bytes) -> None:
+    write(feed(chunk))
 
 
 STRETCHES = {
@@ -221,6 +242,7 @@ STRETCHES = {
     "messages, text": Stretch("native", " the", endpoint="messages"),
     "messages, hermes_json call": Stretch("hermes_json", "a[i]", HERMES, "messages"),
 }
+RECORDED = {"native text, inspector on": Stretch("native", " the", recorded=True)}
 _ENCODERS = {"chat": _chat_encoder, "responses": _responses_encoder, "messages": _messages_encoder}
 _DELTAS: dict[str, tuple[list[Event], Event]] = {
     "text": ([], TextDelta(0, " the")),

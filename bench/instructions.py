@@ -19,6 +19,7 @@ from bench.figures import Figure
 MARK, _MARKED_BY = os.getppid, "os_getppid"
 _WARM, _CHUNKS = 100, 200
 _SECONDS = 900
+_STRETCHES = core.STRETCHES | core.RECORDED
 
 
 def figures() -> Iterator[Figure]:
@@ -27,7 +28,7 @@ def figures() -> Iterator[Figure]:
         out = Path(folder) / "out"
         command = [*callgrind(out), "bench.instructions"]
         subprocess.run(command, env=environment(), check=True, timeout=_SECONDS, capture_output=True)
-        for place, name in enumerate(core.STRETCHES, 1):
+        for place, name in enumerate(_STRETCHES, 1):
             counted = instructions_of(out, place) / _CHUNKS
             yield Figure("instructions", f"instructions, {name}", "1/chunk", (counted,))
 
@@ -53,7 +54,7 @@ def instructions_of(out: Path, place: int) -> int:
 
 def _run() -> None:
     """Run the code that callgrind counts."""
-    for stretch in core.STRETCHES.values():
+    for stretch in _STRETCHES.values():
         feed = stretch.begin()
         for _ in range(_WARM):
             feed()

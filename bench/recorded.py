@@ -36,7 +36,7 @@ def _seconds(chunks: Sequence[bytes], *, recorded: bool) -> float:
     """Return the CPU seconds of a response."""
     tape = RequestRecorder("req_1", _BYTES, chosen=True) if recorded else None
     line = tape.record_call("mock", "/v1/chat/completions", b"{}") if tape else None
-    feed, send = new_turn("native", recorder=tape), tee_send(_send, tape)
+    feed, send = new_turn("native", tape=tape), tee_send(_send, tape)
     gc.collect()
     gc.disable()  # a gateway collects much less often than this process
     begin = time.thread_time()
@@ -46,7 +46,8 @@ def _seconds(chunks: Sequence[bytes], *, recorded: bool) -> float:
         if said := feed(chunk):
             send({"type": "http.response.body", "body": said, "more_body": True}).close()
     if tape:
-        packed(WriteOrder("req_1", "", tape.recording.entries, _FOLDER, ()))
+        recording = tape.recording
+        packed(WriteOrder("req_1", "", recording.entries, recording.size, recording.max_bytes, _FOLDER, ()))
     seconds = time.thread_time() - begin
     gc.enable()
     return seconds

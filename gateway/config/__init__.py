@@ -20,6 +20,7 @@ from gateway.config.errors import ConfigError, ConfigFault, UnreadableFile
 from gateway.config.models import ModelSettings, ReasoningSettings, RoleSettings, TargetSettings
 from gateway.config.schema import (
     Config,
+    InspectorSettings,
     LogSettings,
     RecordingSettings,
     ResponsesSettings,
@@ -51,6 +52,7 @@ __all__ = [
     "ConfigFault",
     "FetchSettings",
     "FileSearchSettings",
+    "InspectorSettings",
     "KindName",
     "LogSettings",
     "McpServerSettings",

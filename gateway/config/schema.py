@@ -173,9 +173,10 @@ class MetricsSettings(SettingsSection):
 
 
 class InspectorSettings(SettingsSection):
-    """The inspector, a page that shows requests."""
+    """The inspector, a page that shows requests.  recordings: it also shows those of `recording.directory`."""
 
     enabled: bool = False
+    recordings: bool = False
 
 
 class Config(SettingsSection):

@@ -23,7 +23,7 @@ from gateway.recording.entries import (
     UpstreamHeadersEntry,
     UpstreamRequestEntry,
 )
-from gateway.recording.jsonl import UnreadableRecording, entry_to_dict, parse_recording, write_lines
+from gateway.recording.jsonl import UnreadableRecording, entry_to_dict, parse_recording, read_summary, write_lines
 from gateway.recording.redaction import redact, redact_text
 from gateway.recording.response import RecordedResponse, recorded_response
 from gateway.recording.summary import ExchangeSummary, end_entry, prepared_entry, summarize
@@ -48,6 +48,7 @@ __all__ = [
     "entry_to_dict",
     "parse_recording",
     "prepared_entry",
+    "read_summary",
     "recorded_response",
     "redact",
     "redact_text",

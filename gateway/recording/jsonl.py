@@ -11,6 +11,7 @@ from msgspec import DecodeError, Struct, ValidationError, convert, json
 from msgspec.structs import astuple
 
 from gateway.recording.entries import EndEntry, Recording, RecordingEntry, RequestEntry, ResponseDataEntry, cause_of
+from gateway.recording.summary import ExchangeSummary
 
 VERSION = 1
 _KINDS: dict[str, type[RecordingEntry]] = {kind.__struct_config__.tag: kind for kind in get_args(RecordingEntry)}
@@ -20,19 +21,33 @@ class UnreadableRecording(ValueError):
     """A file that is no recording, or not replayable by this version."""
 
 
-class _FileHeader(Struct, kw_only=True, tag_field="schema", tag="gateway.recording"):
-    """The first line.  gateway: the version that wrote the file; redacted: the contents are masked."""
+class _FileHeader(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="gateway.recording"):
+    """The first line.
+
+    gateway: the version that wrote the file; redacted: the contents are masked.
+    summary: the request in a list, so that a list reads no further.
+    """
 
     version: int
     gateway: str
     id: str
     started: str
     redacted: bool
+    summary: ExchangeSummary | None = None
 
 
-def write_lines(recording: Recording, gateway: str, *, redacted: bool) -> Iterator[bytes]:
-    """Yield the lines of the file.  gateway: the version that writes it; redacted: the contents are masked."""
-    head = _FileHeader(version=VERSION, gateway=gateway, id=recording.id, started=recording.started, redacted=redacted)
+def write_lines(
+    recording: Recording, gateway: str, *, redacted: bool, summary: ExchangeSummary | None = None
+) -> Iterator[bytes]:
+    """Yield the lines of the file, with the members of its header."""
+    head = _FileHeader(
+        version=VERSION,
+        gateway=gateway,
+        id=recording.id,
+        started=recording.started,
+        redacted=redacted,
+        summary=summary,
+    )
     yield json.encode(head) + b"\n"
     for n, entry in enumerate(recording.entries):
         yield json.encode(entry_to_dict(n, entry, recording.entries)) + b"\n"
@@ -42,9 +57,7 @@ def parse_recording(data: bytes) -> Recording:
     """Parse a file.  Raises UnreadableRecording."""
     try:
         first, *lines = data.splitlines() or [b""]
-        head = json.decode(first, type=_FileHeader)
-        if head.version > VERSION:
-            raise UnreadableRecording(f"its version is {head.version}, and this gateway reads versions up to {VERSION}")
+        head = _header(first)
         recording = Recording(head.id, head.started, len(data))
         for one in lines:
             recording.entries.append(_entry(json.decode(one, type=dict[str, Any])))
@@ -52,6 +65,24 @@ def parse_recording(data: bytes) -> Recording:
         raise UnreadableRecording(f"it is not a recording: {error}") from None
     _complete(recording)
     return recording
+
+
+def read_summary(line: bytes) -> ExchangeSummary:
+    """Return the summary in the first line of a file.  Raises UnreadableRecording."""
+    try:
+        head = _header(line)
+    except (DecodeError, ValidationError, UnicodeDecodeError) as error:
+        raise UnreadableRecording(f"it is not a recording: {error}") from None
+    if not head.summary:
+        raise UnreadableRecording(f"it has no summary; gateway {head.gateway} wrote it")
+    return head.summary
+
+
+def _header(line: bytes) -> _FileHeader:
+    head = json.decode(line, type=_FileHeader)
+    if head.version > VERSION:
+        raise UnreadableRecording(f"its version is {head.version}, and this gateway reads versions up to {VERSION}")
+    return head
 
 
 def _complete(recording: Recording) -> None:

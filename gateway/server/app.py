@@ -16,6 +16,7 @@ from gateway.backends.pass_through import PASS_THROUGH
 from gateway.config import Config
 from gateway.server import routes
 from gateway.server.admin.inspector import ReplayRunner
+from gateway.server.admin.recording_files import RecordingFiles
 from gateway.server.batches.batch_manager import BatchManager
 from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.expiry import expire_forever
@@ -126,6 +127,7 @@ def _make_resources(config: Config, concurrency: ConcurrencyLimit, app: FastAPI)
     state.handler = ModelRequestHandler(parser, directory, limits, joined, telemetry, state.authenticator.key_named)
     state.readiness = Readiness(config, directory.backends, store, limits)
     state.batches, state.replays = BatchManager(app, store, files, config), ReplayRunner()
+    state.recording_files = RecordingFiles(config.recording.directory if config.inspector.recordings else None)
 
 
 def _add_layers(app: GatewayApp, config: Config, authenticator: Authenticator, concurrency: ConcurrencyLimit) -> None:

@@ -12,6 +12,7 @@ exchange         all that is known of one request
 exchange_times   its attempts and the parts of its output
 exchange_failure why it failed
 conversation     its messages and tools
+recording_files  the requests that are kept on disk
 inspector        the steps of single requests, and their replay
 keys             the API keys of the store
 usage            what keys and models used

@@ -92,15 +92,18 @@ class ConversationView(Struct, frozen=True):
 
 
 def exchange_detail(
-    recording: Recording, recent: Sequence[Recording], minutes: Iterable[MinuteCounts], secrets: Collection[bytes]
+    recording: Recording,
+    several: Iterable[Recording | ExchangeSummary],
+    minutes: Iterable[MinuteCounts],
+    secrets: Collection[bytes],
 ) -> ExchangeDetail:
     """Return the details of an exchange.
 
-    recent: all exchanges, the oldest first; minutes: the counts of the last hour of all workers.
+    several: all exchanges that can be shown; minutes: the counts of the last hour of all workers.
     """
     summary, over = summarize(recording, secrets), end_entry(recording)
     prepared = next((entry for entry in recording.entries[::-1] if isinstance(entry, PreparedEntry)), None)
-    place = recent.index(recording)
+    newer, older = _neighbors(recording, several)
     return ExchangeDetail(
         **{name: getattr(summary, name) for name in summary.__struct_fields__},
         reason=prepared.reason if prepared else "",
@@ -113,8 +116,8 @@ def exchange_detail(
         tokens=_tokens(over.line if over else {}, summary.ledger),
         warning_entries={entry: n for entry in summary.ledger if (n := _place(recording, entry)) is not None},
         failure=failure_view(recording, over, minutes, secrets) if over and over.status >= 400 else None,
-        newer=_link(recent[place + 1 :]),
-        older=_link(recent[:place][::-1]),
+        newer=newer,
+        older=older,
     )
 
 
@@ -182,5 +185,18 @@ def _last_with(recording: Recording, mark: bytes) -> int | None:
     return None
 
 
-def _link(others: Sequence[Recording]) -> ExchangeLink | None:
-    return next((ExchangeLink(one.id, one.started) for one in others if one.entries), None)
+def _neighbors(
+    recording: Recording, several: Iterable[Recording | ExchangeSummary]
+) -> tuple[ExchangeLink | None, ExchangeLink | None]:
+    """Return the next and the previous exchange by start; those without entries do not count."""
+    own = recording.started, recording.id
+    others = {(one.started, one.id) for one in several if one.entries}
+    newer, older = (
+        min((one for one in others if one > own), default=None),
+        max((one for one in others if one < own), default=None),
+    )
+    return _link(newer), _link(older)
+
+
+def _link(place: tuple[str, str] | None) -> ExchangeLink | None:
+    return ExchangeLink(place[1], place[0]) if place else None

@@ -14,7 +14,7 @@ _LIMIT, _MAX = 100, 1000  # requests on a page
 
 
 class ExchangeRow(ExchangeSummary, frozen=True):
-    """A request in the list.  kept: this worker has its entries, so the inspector can show it."""
+    """A request in the list.  kept: this worker has its entries or a recording, so the inspector can show it."""
 
     kept: bool = False
 
@@ -24,6 +24,7 @@ class ExchangePage(Struct, frozen=True):
 
     total: all requests that are known; matching: those that fit the filters.
     keys, models: the values of the known requests, for filters.
+    unreadable: the number of recordings that are skipped.
     """
 
     exchanges: list[ExchangeRow]
@@ -32,6 +33,7 @@ class ExchangePage(Struct, frozen=True):
     keys: list[str]
     models: list[str]
     workers: WorkersView
+    unreadable: int = 0
 
 
 class ExchangeFilter(Struct, frozen=True):
@@ -86,12 +88,14 @@ def exchange_page(
     wanted: ExchangeFilter,
     kept: Container[tuple[str, str]],
     workers: WorkersView,
+    unreadable: int = 0,
 ) -> ExchangePage:
     """Return the running requests, then the finished ones, each the newest first.
 
-    several: of all workers; kept: id and start of the requests whose entries this worker has.
+    several: of recordings and of all workers, which win over recordings if they come later.
+    kept: id and start of the requests whose entries this worker has or can read.
     """
-    known = sorted(several, key=lambda one: one.started, reverse=True)
+    known = sorted({(one.id, one.started): one for one in several}.values(), key=lambda one: one.started, reverse=True)
     found = sorted(filter(wanted.fits, known), key=lambda one: not one.live)
     return ExchangePage(
         [ExchangeRow(**asdict(one), kept=(one.id, one.started) in kept) for one in found[: wanted.limit]],
@@ -100,6 +104,7 @@ def exchange_page(
         keys=_values(one.key for one in known),
         models=_values(one.model for one in known),
         workers=workers,
+        unreadable=unreadable,
     )
 
 

@@ -18,7 +18,7 @@ from msgspec import DecodeError, Struct, ValidationError, json
 from msgspec.structs import replace
 
 from gateway import __version__
-from gateway.errors import BadRequest, NotFound
+from gateway.errors import BadRequest
 from gateway.formats import FORMATS, format_names
 from gateway.formats.markers import END_TOKENS
 from gateway.recording import (
@@ -58,15 +58,15 @@ class EntriesPage(Struct, frozen=True):
     over: bool
 
 
-def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recording:
+def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recording | None:
     """Return the newest exchange of this id that started at `started`, or at any time if that is "".
 
-    Clients may use an id twice.  Raises NotFound.
+    Clients may use an id twice.
     """
     for one in [*recent][::-1]:
         if one.id == id and started in ("", one.started):
             return one
-    raise NotFound(f"Exchange '{id}' is not in the inspector's memory.")
+    return None
 
 
 def entries_page(recording: Recording, after: int, secrets: Collection[bytes]) -> EntriesPage:

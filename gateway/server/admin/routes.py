@@ -19,7 +19,7 @@ from msgspec import DecodeError, Struct, ValidationError, json
 from starlette.responses import HTMLResponse, Response
 
 from gateway import __version__
-from gateway.config import is_loopback
+from gateway.config import InspectorSettings, is_loopback
 from gateway.errors import BadRequest, NotFound
 from gateway.formats import format_names
 from gateway.recording import Recording
@@ -34,6 +34,7 @@ from gateway.server.admin.inspector import (
 )
 from gateway.server.admin.overview import build_overview
 from gateway.server.admin.overview_model import Overview, WorkersView, format_duration
+from gateway.server.admin.recording_files import RecordingFiles
 from gateway.server.admin.sparkline import area_path, bars_path, line_path
 from gateway.server.admin.usage import read_usage_table
 from gateway.server.admin.usage_page import UsageTable
@@ -99,14 +100,15 @@ def render_usage(table: UsageTable | None) -> str:
     return _templates().get_template("usage.html").render(table=table)
 
 
-def render_inspector(*, enabled: bool, one: bool) -> str:
+def render_inspector(settings: InspectorSettings, *, one: bool) -> str:
     """Return the page `/inspector`, the same for all clients.  one: the page of one request instead of the list."""
-    if not enabled:
+    if not settings.enabled:
         return _templates().get_template("inspector_off.html").render()
     if one:
         return _templates().get_template("exchange.html").render(formats=sorted(format_names()))
     titles = {code: code_title(code) for code in CODES}
-    return _templates().get_template("inspector.html").render(kept=SUMMARIES, warnings=titles)
+    page = _templates().get_template("inspector.html")
+    return page.render(kept=SUMMARIES, recordings=settings.recordings, warnings=titles)
 
 
 def render_playground(*, keyed: bool, inspector: bool) -> str:
@@ -214,7 +216,7 @@ async def playground(request: Request) -> Response:
 async def inspector(request: Request) -> Response:
     """Serve the page without data: its script requests all data with the key that the user enters."""
     one = "id" in request.query_params
-    return await _page(render_inspector, enabled=request.app.state.config.inspector.enabled, one=one)
+    return await _page(render_inspector, request.app.state.config.inspector, one=one)
 
 
 @router.get("/docs", include_in_schema=False)
@@ -259,10 +261,12 @@ async def exchanges(request: Request) -> Response:
     await authenticate(request, "admin")
     wanted, telemetry = exchange_filter(request.query_params), request.app.state.telemetry
     sights = await telemetry.snapshots(request.app.state.directory.backends)
-    several = [one for sight in sights for one in sight.exchanges]
-    kept = {(one.id, one.started) for one in telemetry.recorder.recent}
+    files: RecordingFiles = request.app.state.recording_files
+    written = await asyncio.to_thread(files.summaries)
+    several = [*written, *(one for sight in sights for one in sight.exchanges)]
+    kept = {(one.id, one.started) for one in (*written, *telemetry.recorder.recent)}
     workers = WorkersView(request.app.state.config.server.workers, len(sights))
-    return _answer(exchange_page(several, wanted, kept, workers))
+    return _answer(exchange_page(several, wanted, kept, workers, files.unreadable))
 
 
 @inspector_router.get(f"{_ONE}/entries", include_in_schema=False)
@@ -317,16 +321,21 @@ async def replay(request: Request, id: str) -> Response:
 async def head(request: Request, id: str) -> Response:
     """Show one request."""
     found = await _asked_for(request, id)
-    telemetry = request.app.state.telemetry
-    recent, secrets = [*telemetry.recorder.recent], telemetry.recorder.secrets
-    workers = await telemetry.snapshots(request.app.state.directory.backends) if has_failed(found) else ()
+    state, telemetry = request.app.state, request.app.state.telemetry
+    several = [*await asyncio.to_thread(state.recording_files.summaries), *telemetry.recorder.recent]
+    workers = await telemetry.snapshots(state.directory.backends) if has_failed(found) else ()
     minutes = [minute for worker in workers for minute in worker.minutes]
-    return _answer(await asyncio.to_thread(exchange_detail, found, recent, minutes, secrets))
+    secrets = telemetry.recorder.secrets
+    return _answer(await asyncio.to_thread(exchange_detail, found, several, minutes, secrets))
 
 
 async def _asked_for(request: Request, id: str) -> Recording:
+    """Return the exchange that a request asks for, if its key has the scope admin."""
     await authenticate(request, "admin")
-    return find_exchange(request.app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
+    started, state = request.query_params.get("started", ""), request.app.state
+    if found := find_exchange(state.telemetry.recorder.recent, id, started):
+        return found
+    return await asyncio.to_thread(state.recording_files.find, id, started)
 
 
 def _answer(data: Any) -> Response:  # noqa: ANN401 - any value that msgspec encodes

@@ -156,7 +156,7 @@ class Recorder:
 
     def _write(self, recording: Recording) -> None:
         try:
-            order = packed(WriteOrder(recording.id, recording.started, recording.entries, self._folder, self.secrets))
+            order = packed(_write_order(recording, self._folder, self.secrets))
         except Exception as error:  # noqa: BLE001 - the request has its response and must not fail
             _log.error("a recording is lost: it cannot be encoded (%s)", type(error).__name__)
             return
@@ -170,3 +170,15 @@ class Recorder:
         writer, self._writer = self._writer, None
         if writer:
             await writer.end()
+
+
+def _write_order(recording: Recording, folder: RecordingFolder, secrets: Sequence[bytes]) -> WriteOrder:
+    return WriteOrder(
+        recording.id,
+        recording.started,
+        recording.entries,
+        recording.size,
+        recording.max_bytes,
+        folder,
+        secrets,
+    )

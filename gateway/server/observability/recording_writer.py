@@ -18,7 +18,7 @@ from typing import BinaryIO
 from msgspec import Struct, msgpack
 
 from gateway import __version__
-from gateway.recording import Recording, RecordingEntry, redact, write_lines
+from gateway.recording import Recording, RecordingEntry, redact, summarize, write_lines
 
 packed = msgpack.Encoder().encode
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
@@ -35,11 +35,13 @@ class RecordingFolder(Struct, frozen=True):
 
 
 class WriteOrder(Struct, frozen=True):
-    """A finished recording to write.  secrets: values to remove from it."""
+    """A finished recording to write.  size: its counted bytes; secrets: values to remove from it."""
 
     id: str
     started: str
     entries: list[RecordingEntry]
+    size: int
+    max_bytes: int
     folder: RecordingFolder
     secrets: Sequence[bytes]
 
@@ -52,14 +54,15 @@ def write_file(order: WriteOrder) -> None:
     kept = order.folder
     folder = Path(kept.directory)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    recording = Recording(order.id, order.started, 0)
-    recording.entries = order.entries
+    recording = Recording(order.id, order.started, order.max_bytes)
+    recording.entries, recording.size = order.entries, order.size
     shown = redact(recording, order.secrets, contents=not kept.content)
     started = _UNFIT.sub("", recording.started.partition("+")[0])
     new = folder / f"{started}-{_UNFIT.sub('_', recording.id)[:64]}-{token_hex(3)}.part"
     new.touch(0o600)
     with new.open("wb") as file:
-        file.writelines(write_lines(shown, __version__, redacted=not kept.content))
+        summary = summarize(shown, order.secrets)
+        file.writelines(write_lines(shown, __version__, redacted=not kept.content, summary=summary))
     new.replace(new.with_suffix(".jsonl"))
     with suppress(FileNotFoundError):  # another worker was faster
         _tidy(folder, kept)

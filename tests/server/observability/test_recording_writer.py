@@ -35,6 +35,8 @@ def order(folder, *said, id="1", files=9, size=1 << 20):
         recording.id,
         recording.started,
         recording.entries,
+        recording.size,
+        recording.max_bytes,
         RecordingFolder(str(folder), files, size, content=True),
         [b"k3y"],
     )
@@ -81,7 +83,7 @@ def test_writer_writes_in_order_and_reports_failures(tmp_path):
     assert [one.id for one in recordings(tmp_path)] == ["1", "2"], "the last one did not come to its end"
 
 
-@pytest.mark.parametrize(("files", "size", "left"), [(2, 1 << 20, ["b", "c"]), (9, 600, ["c"]), (9, 1, [])])
+@pytest.mark.parametrize(("files", "size", "left"), [(2, 1 << 20, ["b", "c"]), (9, 1000, ["c"]), (9, 1, [])])
 def test_writer_deletes_the_oldest_beyond_count_or_size(tmp_path, files, size, left):
     for id in ("a", "b", "c"):
         write_file(order(tmp_path, id=id, files=files, size=size))

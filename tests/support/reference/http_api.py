@@ -169,9 +169,11 @@ With `inspector: {enabled: true}`, `GET /admin/exchanges` lists the running requ
 | `….first_byte`, `.first_token`, `.duration` | seconds since the start |
 | `….input_tokens`, `.output_tokens` | tokens |
 | `….ledger`, `.warnings[]` | the warnings, and the first 16 in words: `title`, `severity`, `meaning`, `action` and `link` |
-| `….kept` | true if the worker that responded has the steps of the request |
+| `….kept` | true if the worker that responded has the steps of the request, in memory or as a recording |
+| `unreadable` | the number of recordings that are skipped; the log names them |
 
 - Each worker keeps the steps of its last 200 requests, of 64 MiB in all, and the list of its last 1000.
+- With `inspector.recordings`, the list also has the newest 1000 recordings of `recording.directory`.
 - For the next page, give the `started` of the last request as `before`.
 """
 _EXCHANGE = """

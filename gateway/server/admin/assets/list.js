@@ -108,11 +108,12 @@ function isRead() {
     return scrollY > NEW || body.contains(document.activeElement) || (!selection.isCollapsed && body.contains(selection.anchorNode));
 }
 
-function showCount({ exchanges, total, matching, keys, models, workers }) {
+function showCount({ exchanges, total, matching, keys, models, workers, unreadable }) {
     offer("model", models);
     offer("key", keys);
     const several = workers.configured > 1 ? `, ${workers.heard} of ${workers.configured} workers` : "";
-    find("count").textContent = `${matching.toLocaleString()} of ${total.toLocaleString()} requests${several}`;
+    const skipped = unreadable ? `, ${unreadable} unreadable recordings (see the log)` : "";
+    find("count").textContent = `${matching.toLocaleString()} of ${total.toLocaleString()} requests${several}${skipped}`;
     find("active").replaceChildren(...[...FIELDS, ...OTHERS].filter((field) => address().get(field)).map(chip));
     find("none").hidden = exchanges.length > 0;
     find("none-why").textContent = total ? "Remove a filter, or wait for the next request." : "Send a request: it appears here at once.";
