@@ -26,14 +26,23 @@ class Prometheus:
         self._client = client
         board = json.loads(text_of(f"{_FOLDER}/grafana/gateway.json"))
         self.expressions = [_filled(expr) for expr, _ in expressions(board)]
+        (panel,) = (one for one in board["panels"] if one["title"] == "Cost by model")
+        # Of all tokens so far: an increase is an estimate.
+        self._costs = re.sub(r"increase\((.*?})\[\w+]\)", r"\1", _filled(panel["targets"][0]["expr"]))
 
     async def without_data(self):
         """Return the expressions that have no number at this moment."""
         return [expr for expr in self.expressions if not any(map(isfinite, await self._values(expr)))]
 
     async def _values(self, expr):
-        found = await self._get("query", query=expr)
-        return [float(one["value"][1]) for one in found["result"]]
+        return [float(one["value"][1]) for one in await self._query(expr)]
+
+    async def costs(self):
+        """Return what the tokens of each model cost by its panel, rounded."""
+        return {one["metric"]["model"]: round(float(one["value"][1]), 9) for one in await self._query(self._costs)}
+
+    async def _query(self, expr):
+        return (await self._get("query", query=expr))["result"]
 
     async def keys(self):
         """Return the values of the dashboard's variable `key`."""

@@ -20,7 +20,11 @@ from support.gateway_process import process
 from support.paths import ROOT
 
 ADMIN = "an-admin-key-of-the-configuration"
-MODELS, TEAMS = ("qwen", "llama"), 5
+PRICES = {
+    "qwen": {"input": 0.5, "output": 1.5, "cached": 0.05},
+    "llama": {"input": 0.1, "output": 0.4},
+}
+MODELS, TEAMS = (*PRICES,), 5
 FAILS_EACH = 25  # requests at the first model server
 BEFORE = "0003"  # the schema before keys and usage in the store
 TOKENS = 10_000_000
@@ -72,6 +76,16 @@ class Site:
         """What the model servers have answered, by model and by the names of a usage report."""
         return sum((server.counts for server in self.servers), Counter())
 
+    @property
+    def costs(self):
+        """What the tokens of each model cost, rounded."""
+        return {model: self._cost(model, PRICES[model]) for model in MODELS}
+
+    def _cost(self, model, price):
+        given, cached, made = (self.counts[model, name] for name in COUNTED[1:])
+        cost = (given - cached) * price["input"] + cached * price.get("cached", price["input"]) + made * price["output"]
+        return round(cost / 1e6, 9)
+
     async def usage(self, by, replica=0):
         """Return the sums of the store, by a column and by the names of a report."""
         report = await self.admin("GET", f"/admin/usage?by={by}", replica)
@@ -117,8 +131,8 @@ def _sections(first, second):
     return {
         "backends": {"gpu1": {"url": first.url}, "gpu2": {"url": second.url}},
         "models": {
-            "qwen": {"backends": ["gpu1", "gpu2"], "price": {"input": 0.5, "output": 1.5, "cached": 0.05}},
-            "llama": {"backends": ["gpu2"], "price": {"input": 0.1, "output": 0.4}},
+            "qwen": {"backends": ["gpu1", "gpu2"], "price": PRICES["qwen"]},
+            "llama": {"backends": ["gpu2"], "price": PRICES["llama"]},
         },
         "auth": {
             "keys": [{"name": "ops", "key": ADMIN, "scopes": ["admin"]}],

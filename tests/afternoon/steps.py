@@ -69,7 +69,11 @@ async def show_dashboard(site):
         alerts = len(await found.rules())
         await until(found.rules, ["ok"] * alerts)
         assert {*await found.keys()} >= site.keys.keys()
-        return f"{len(found.expressions)} expressions have data, {alerts} alerts are evaluated, {PEOPLE} keys are named"
+        cost = sum((await until(found.costs, site.costs)).values())
+        return (
+            f"{len(found.expressions)} expressions have data, {alerts} alerts are evaluated, {PEOPLE} keys are named;"
+            f" the panel of costs has the model servers' tokens at their prices ({cost:.6f})"
+        )
 
 
 async def revoke(site):
