@@ -28,6 +28,7 @@ _check = object_of(
     {"dimensions": integer_between(1), "encoding_format": one_of("float", "base64"), "user": string},
 )
 _KNOWN = frozenset(("model", "input", "dimensions", "encoding_format", "user"))
+_OF_OTHERS = (b'"', b"{", b"u", b"f")  # in all elements but numbers: text, objects, true, null, false
 _vector = json.Decoder(str | list[float]).decode
 
 
@@ -96,10 +97,10 @@ class EmbeddingsRequest(Struct, frozen=True):
         """Return a vector in the requested encoding and number of dimensions."""
         wanted: int | None = self.rest.get("dimensions")
         encoding = "base64" if self.rest.get("encoding_format") == "base64" else "float"
+        if _encoding(raw := bytes(given)) == encoding and (not wanted or wanted == _length(raw, encoding)):
+            return given
         try:
             data = _vector(given)
-            if not wanted and encoding == ("base64" if isinstance(data, str) else "float"):
-                return given
             numbers = _numbers(data)
             if wanted and wanted != len(numbers):
                 ledger.add("emulated" if wanted < len(numbers) else "unenforced", "dimensions")
@@ -117,6 +118,21 @@ def parse_embeddings(raw: bytes, counts: Counts = COUNTS) -> EmbeddingsRequest:
     return EmbeddingsRequest(
         body["model"], text_list(body["input"]), {name: body[name] for name in body if name != "model"}
     )
+
+
+def _encoding(data: bytes) -> str | None:
+    """Return the encoding of a vector in valid JSON, without decoding it; None for another value.
+
+    A list without text, lists, objects, booleans and null holds numbers alone.
+    """
+    if data.startswith(b"["):
+        return None if b"[" in data[1:] or any([mark in data for mark in _OF_OTHERS]) else "float"
+    return "base64" if data.startswith(b'"') else None
+
+
+def _length(data: bytes, encoding: str) -> int | None:
+    """Return the length of a list of numbers; None if it has to be decoded for that."""
+    return data.count(b",") + bool(data[1:-1].strip()) if encoding == "float" else None
 
 
 def _numbers(text: str | list[float]) -> list[float]:

@@ -90,6 +90,16 @@ async def test_embedding_numbers_are_kept_exactly(wanted):
     assert vectors(answer) == (many if wanted == "float" else [packed(vector) for vector in many])
 
 
+@pytest.mark.parametrize("vector", [b"[ 1.50, -2e0 ,\n0.1000]", b"[]", b"[ ]"])
+@pytest.mark.parametrize("dimensions", [None, 3])
+async def test_embedding_passes_unchanged_if_nothing_has_to_change(vector, dimensions):
+    body = b'{"data":[{"embedding":%b}],"usage":{"total_tokens":1}}' % vector
+    async with gateway(whole(body)) as site:
+        answer = await embed(site, dimensions=dimensions)
+    shown = vector if dimensions is None or dimensions == len(json.loads(vector)) else b"[]"
+    assert b'"embedding":%b}' % shown in answer.content
+
+
 async def test_embedding_of_zeros_can_be_shortened():
     async with gateway(embeddings_of([0.0, 0.0])) as site:
         assert vectors(await embed(site, dimensions=1)) == [[0.0]]
@@ -125,6 +135,11 @@ async def test_embeddings_without_an_index_keep_their_order():
         {"data": [{"embedding": None}]},
         {"data": [{"embedding": [None]}]},
         {"data": [{"embedding": [[0.0], [1.0]]}]},
+        {"data": [{"embedding": [0.5, True]}]},
+        {"data": [{"embedding": [False]}]},
+        {"data": [{"embedding": [0.5, {}]}]},
+        {"data": [{"embedding": ["0.5"]}]},
+        {"data": [{"embedding": {"0": 0.5}}]},
         {"data": [{"embedding": "no base64"}]},
         {"data": [{"embedding": "QUJD"}]},
         {"data": [{"embedding": [1e300]}]},

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 _HEAD = b"HTTP/1."
+_LARGE = 1 << 18  # bytes whose copy takes longer than a write
 _BATCH = 1 << 14  # bytes of frames that are not delayed any more
 
 
@@ -20,8 +21,10 @@ class CoalescingTransport:
         self._delayed = b""
 
     def write(self, data: bytes) -> None:
-        """Write data; headers wait for the first data."""
-        if self._delayed:
+        """Write data; headers wait for the first data, and are joined with it unless that copies much."""
+        if self._delayed and len(data) > _LARGE:
+            self.flush()
+        elif self._delayed:
             data, self._delayed = self._delayed + data, b""
         elif data.startswith(_HEAD):
             self._delayed = data

@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateway.server.http.coalescing import FrameTransport
+from gateway.server.http.coalescing import CoalescingTransport, FrameTransport
 
 
 @pytest.fixture
@@ -64,3 +64,12 @@ def test_coalescing_passes_pauses_on(wire):
     transport.pause_reading()
     transport.resume_reading()
     assert [call[0] for call in wire.method_calls] == ["pause_reading", "resume_reading"]
+
+
+@pytest.mark.parametrize(("size", "writes"), [(1 << 18, 1), ((1 << 18) + 1, 2)])
+def test_coalescing_copies_no_large_data_behind_the_headers(wire, size, writes):
+    transport = CoalescingTransport(wire, turns())
+    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    transport.write(b"x" * size)
+    written = [call.args[0] for call in wire.write.call_args_list]
+    assert len(written) == writes and b"".join(written) == b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * size
