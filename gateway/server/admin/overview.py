@@ -50,6 +50,7 @@ async def build_overview(config: Config, directory: ModelRegistry, telemetry: Te
     models = await asyncio.gather(
         *(_model(name, aliases, config, directory, rates) for name, aliases in islice(names.items(), _MODELS))
     )
+    requests = _newest((sight.requests for sight in sights), _REQUESTS)
     return Overview(
         version=__version__,
         time=now,
@@ -63,9 +64,15 @@ async def build_overview(config: Config, directory: ModelRegistry, telemetry: Te
             for backend, one in zip(directory.backends.values(), items, strict=True)
         ],
         errors=_newest((sight.failed for sight in sights), _FAILED),
-        requests=_newest((sight.requests for sight in sights), _REQUESTS),
+        requests=requests,
         hour=hour_view(minutes, now),
+        prompts=_prompts(sights, {one.id for one in requests}),
     )
+
+
+def _prompts(sights: Iterable[WorkerSnapshot], ids: Collection[str]) -> dict[str, str]:
+    summaries = (one for sight in sights for one in sight.exchanges)
+    return {one.id: one.prompt for one in summaries if one.prompt and one.id in ids}
 
 
 async def _in_time(saying: Awaitable[_Said], otherwise: _Else) -> _Said | _Else:

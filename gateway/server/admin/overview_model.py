@@ -84,6 +84,7 @@ class Overview(Struct, frozen=True):
 
     time: Unix seconds; window_seconds: the longest period of the rates; models_left_out: models beyond the shown ones.
     errors: the last failed requests; requests: the running ones, then the last finished ones; hour: the last hour.
+    prompts: the first words of these requests by id, if the inspector is on.
     """
 
     version: str
@@ -97,6 +98,7 @@ class Overview(Struct, frozen=True):
     errors: list[RequestSnapshot]
     requests: list[RequestSnapshot]
     hour: HourView = HourView()
+    prompts: dict[str, str] = {}
 
 
 def format_duration(seconds: float) -> str:

@@ -212,6 +212,18 @@ async def test_admin_page_links_to_the_requests_behind_a_number():
     } <= links  # fmt: skip
 
 
+async def test_admin_page_titles_requests_by_their_prompts_if_the_inspector_is_on():
+    asked = [{"role": "user", "content": f"Hello {EVIL}"}]
+    for section, title in ((ON, f"Hello {EVIL}"), ({}, "one")):
+        async with gateway(HELLO, **section) as site:
+            await site.chat(messages=asked, headers={"x-request-id": "one"})
+            document = (await site.client.get("/admin/overview")).json()
+            shown = await read(site)
+        assert document["prompts"] == ({"one": title} if section else {})
+        assert title in shown.text and ("Hello" in shown.text) is bool(section)
+        assert "/inspector?id=one" in {given.get("href") for tag, given in shown.tags if tag == "a"}
+
+
 async def test_admin_page_of_warnings_has_each_code():
     async with gateway(HELLO) as site:
         answer = await site.client.get("/docs/warnings")

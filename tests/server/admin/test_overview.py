@@ -116,7 +116,7 @@ async def test_overview_lists_failures_without_their_content():
     assert {one["code"]: one["count"] for one in seen["hour"]["errors"]} == {
         "upstream_error": 1, "invalid_request_error": 1,
     }  # fmt: skip
-    assert "prompt" not in text and "words" not in text and KEY not in text
+    assert "of a prompt" not in text and "words" not in text and KEY not in text
 
 
 async def test_overview_has_error_messages_if_content_is_on():

@@ -87,7 +87,7 @@ _TAIL = """\
 
 ## Overview
 
-`GET /admin/overview` describes all workers and has no contents of requests. Times are Unix seconds, durations are seconds.
+`GET /admin/overview` describes all workers. Only `prompts` has contents of requests. Times are Unix seconds, durations are seconds.
 
 | member | meaning |
 |---|---|
@@ -100,6 +100,7 @@ _TAIL = """\
 | `hour.errors[]` | equal errors with their `count` and `last_time`, by `status`, `code`, `message`, `model` and `backend`; at most 50 |
 | `hour.warnings[]` | the `count` of each `code` and `model`, with a `title` and a `severity` (`warn` or `info`); at most 50 |
 | `requests[]`, `errors[]` | the running and the last requests; the last failed ones |
+| `prompts` | the first words of these requests by `id`, if the inspector is on |
 
 - Each worker keeps the last hour in memory: in each minute up to 64 groups of errors and 64 of warnings. It counts more errors in a group of status 0.
 - Percentiles of the first token are within 3 %. Requests for pages and for `/admin` are not counted.
