@@ -73,8 +73,8 @@ is sent as a `grammar`.
 _PARTS = """\
 ## Parts of messages
 
-The gateway passes parts on that no kind is known to support, but not to `ollama`, `transformers` and `anthropic`.
-`openai`, `vllm`, `sglang` and `anthropic` get the URL of an image.  The other kinds get the image itself, which the
+The gateway passes parts on that no kind is known to support, but not to {strict}.
+{fetching} get the URL of an image.  The other kinds get the image itself, which the
 gateway fetches if `images.fetch` is true; they get other media only as data URLs.  The gateway extracts the text of
 files.  In tool outputs, everything except text follows in a message of the user; `anthropic` gets it in the output.
 """
@@ -103,7 +103,7 @@ def kinds_page() -> str:
             "## Fields of the API\n",
             *_table("field", OPENAI, extra_fields.field_rule),
             "",
-            _PARTS,
+            _PARTS.format(strict=_names("forwards", "none"), fetching=_names("fetches", True)),
             *_table("part", sorted(PARTS), request_fields.part_rule),
             "",
             _BEYOND,
@@ -117,6 +117,12 @@ def kinds_page() -> str:
             "",
         )
     )
+
+
+def _names(member: str, value: object) -> str:
+    """Return the names of the kinds with this value, as in "`a`, `b` and `c`"."""
+    *names, last = (f"`{name}`" for name, kind in KINDS.items() if getattr(kind, member) == value)
+    return f"{', '.join(names)} and {last}"
 
 
 def _table(what: str, names: Iterable[str], verdict: Callable[[str, Kind], FieldRule]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Describe the APIs of a kind besides chat: legacy completions, embeddings, reranking and tokens.
 
-Each kind has a row; None stands for an API that it lacks.
+None stands for an API that a kind lacks.
 """
 
 from collections.abc import Mapping
@@ -9,17 +9,8 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.backends import KINDS, Kind
-from gateway.backends.field_rules import (
-    DROPPED,
-    LOCAL,
-    ONE_CHOICE,
-    PASSED,
-    UNENFORCED,
-    EmulatedRule,
-    FieldRule,
-    RenamedRule,
-)
+from gateway.backends.field_rules import PASSED, EmulatedRule, FieldRule, RenamedRule
+from gateway.backends.kind import Kind
 
 # The client's name of each field → the server's name.  Other fields are not sent.
 FieldNames = Mapping[str, str]
@@ -53,73 +44,18 @@ class BackendServices(Struct, frozen=True, kw_only=True):
     unheard: frozenset[str] = frozenset(("user",))
 
 
-def _of_texts(kind: Kind, **verdicts: FieldRule) -> Kind:
+def for_completions(kind: Kind, **verdicts: FieldRule) -> Kind:
     """Return the kind with the rules for legacy completions."""
     passed = dict.fromkeys(("best_of", "echo", "logprobs", "max_tokens", "suffix"), PASSED)
     own = {**passed, "max_completion_tokens": RenamedRule("max_tokens")}
     return replace(kind, fields=MappingProxyType({**kind.fields, **own, **verdicts}))
 
 
-def _same(*names: str) -> FieldNames:
+def same_names(*names: str) -> FieldNames:
+    """Return the fields that the server has under the client's names."""
     return MappingProxyType(dict(zip(names, names, strict=True)))
 
 
-_SAID_HERE = EmulatedRule("the gateway adds the prompt itself")
-# Ollama 0.31, openai/openai.go: CompletionRequest
-_OLLAMA = Kind(fields=MappingProxyType({**LOCAL, "logit_bias": DROPPED, "n": ONE_CHOICE}), forwards="none", parses=True)
-# transformers 5.19, cli/serving/completion.py: it applies no template here, and appends the suffix to its text.
-_TRANSFORMERS = replace(KINDS["transformers"], extensions=frozenset(("generation_config",)))
-_SILENT = ("logit_bias", "logprobs", "suffix")
-_RERANK = "/v1/rerank"
-_PROMPT = ("model", "prompt", "add_special_tokens")
-_CHAT = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs")
-
-SERVICES: Mapping[str, BackendServices] = MappingProxyType(
-    {
-        "openai": BackendServices(
-            completions=CompletionsSupport(
-                _of_texts(KINDS["openai"], metadata=PASSED)
-            ),  # the gateway stores `metadata` only for chat
-            rerank=_RERANK,
-            unheard=frozenset(),
-        ),
-        "vllm": BackendServices(
-            completions=CompletionsSupport(_of_texts(KINDS["vllm"], best_of=UNENFORCED)),
-            rerank=_RERANK,
-            tokenize=_same(*_PROMPT, *_CHAT),
-        ),
-        "llamacpp": BackendServices(
-            completions=CompletionsSupport(
-                _of_texts(KINDS["llamacpp"], best_of=UNENFORCED, echo=_SAID_HERE, suffix=DROPPED)
-            ),
-            rerank=_RERANK,
-            tokenize=MappingProxyType({"model": "model", "prompt": "content", "add_special_tokens": "add_special"}),
-        ),
-        "ollama": BackendServices(
-            completions=CompletionsSupport(
-                _of_texts(_OLLAMA, best_of=UNENFORCED, echo=_SAID_HERE, logprobs=DROPPED),
-                several=False,
-                templated=True,
-            )
-        ),
-        "lmstudio": BackendServices(
-            completions=CompletionsSupport(
-                _of_texts(KINDS["lmstudio"], best_of=UNENFORCED, echo=_SAID_HERE, logprobs=DROPPED, suffix=DROPPED),
-                several=False,
-            )
-        ),
-        "sglang": BackendServices(
-            completions=CompletionsSupport(_of_texts(KINDS["sglang"], best_of=UNENFORCED)),
-            rerank=_RERANK,
-            tokenize=_same(*_PROMPT),
-        ),
-        "transformers": BackendServices(
-            completions=CompletionsSupport(
-                _of_texts(_TRANSFORMERS, echo=_SAID_HERE, **dict.fromkeys(_SILENT, DROPPED), best_of=UNENFORCED),
-                several=False,
-            ),
-            embeddings=None,
-        ),
-        "anthropic": BackendServices(completions=None, embeddings=None),
-    }
-)
+SAID_HERE = EmulatedRule("the gateway adds the prompt itself")
+RERANK = "/v1/rerank"
+PROMPT_FIELDS = ("model", "prompt", "add_special_tokens")  # of a request to /tokenize

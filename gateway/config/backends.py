@@ -1,9 +1,10 @@
 """Define the section `backends` of the configuration."""
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from gateway.backends import KINDS
 from gateway.config.types import (
     OptionalSecret,
     Root,
@@ -13,8 +14,10 @@ from gateway.config.types import (
     config_error,
 )
 
-KindName = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers", "anthropic"]
-
+if TYPE_CHECKING:
+    KindName = str
+else:
+    KindName = Literal[tuple(KINDS)]  # the files of backends/kinds
 
 IgnorableField = Literal[
     "frequency_penalty", "logit_bias", "logprobs", "n", "parallel_tool_calls", "presence_penalty", "reasoning_effort",

@@ -1,9 +1,7 @@
-"""Convert findings to verdicts, and give advice: the flags and settings of each kind of server."""
+"""Convert findings to verdicts, and give advice: the flags and settings of the kind of server."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from textwrap import shorten
-from types import MappingProxyType
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,84 +9,12 @@ from msgspec.structs import replace
 from gateway.backends import Kind
 from gateway.backends.field_rules import CUT_OFF, DroppedRule, EmulatedRule
 from gateway.backends.ignored_fields import with_ignored_fields
+from gateway.backends.kind_row import AdviceTopic
+from gateway.backends.kinds import ROWS
 from gateway.doctor.findings import Findings, Verdict
 from gateway.doctor.probe_response import ProbeResponse
 from gateway.errors import Problem
 from gateway.formats import FORMATS
-
-AdviceTopic = Literal["calls", "thoughts", "no_thoughts", "no_tools", "schema", "images", "window"]
-
-# vLLM 0.32: vllm/tool_parsers, vllm/reasoning
-_TOOL_PARSERS = frozenset(
-    ("apertus", "cohere_command3", "cohere_command4", "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4",
-     "deepseek_v41", "dots", "ernie45", "functiongemma", "gemma4", "gigachat3", "glm45", "glm47", "granite",
-     "granite-20b-fc", "granite4", "hermes", "hunyuan_a13b", "hy_v3", "hy_v4", "inkling", "internlm", "jamba",
-     "k2_horizon", "kimi_k2", "kimi_k3", "lfm2", "ling3", "llama3_json", "llama4_pythonic", "longcat", "mimo",
-     "minicpm5", "minimax_m2", "minimax_m3", "mistral", "muse_glimmer", "olmo3", "openai", "phi4_mini_json", "plamo3",
-     "poolside_v1", "pythonic", "qwen3_coder", "seed_oss", "step3", "step3p5", "xlam")
-)  # fmt: skip
-_REASONING_PARSERS = frozenset(
-    ("cohere_command3", "cohere_command4", "deepseek_r1", "deepseek_v3", "deepseek_v4", "deepseek_v41", "ernie45",
-     "gemma4", "glm45", "glm47", "granite", "hunyuan_a13b", "hy_v3", "hy_v4", "inkling", "k2_horizon", "kimi_k2",
-     "kimi_k3", "ling3", "mimo", "minicpmv", "minimax_m2", "minimax_m3", "mistral", "muse_glimmer", "nemotron_v3",
-     "olmo3", "openai_gptoss", "plamo3", "poolside_v1", "qwen3", "seed_oss", "step3", "step3p5")
-)  # fmt: skip
-# From SGLang's documentation of its tool parsers.
-_SGLANG = MappingProxyType(
-    {
-        "deepseek_v3": "deepseekv3",
-        "deepseek_v31": "deepseekv31",
-        "dsml_v32": "deepseekv32",
-        "glm45_xml": "glm",
-        "glm47_xml": "glm",
-        "harmony": "gpt-oss",
-        "hermes_json": "qwen",
-        "kimi_k2": "kimi_k2",
-        "llama3_json": "llama3",
-        "llama4_pythonic": "pythonic",
-        "mistral": "mistral",
-        "pythonic": "pythonic",
-        "qwen_xml": "qwen3_coder",
-        "step3": "step3",
-    }
-)
-
-ADVICE: Mapping[AdviceTopic, Mapping[str, str]] = MappingProxyType(
-    {
-        "calls": {
-            "vllm": "--enable-auto-tool-choice --tool-call-parser {tools}",
-            "sglang": "--tool-call-parser {sglang}",
-            "llamacpp": "start it with --jinja and without --skip-chat-parsing",
-            "ollama": "use a model that `ollama show` lists with `tools`",
-            "lmstudio": "use a model that LM Studio lists as trained for tools",
-        },
-        "thoughts": {
-            "vllm": "--reasoning-parser {reasoning}",
-            "sglang": "--reasoning-parser with SGLang's name of the family",
-            "llamacpp": "start it with --reasoning-format deepseek and without --skip-chat-parsing",
-            "ollama": "use a model that `ollama show` lists with `thinking`",
-            "lmstudio": "turn on the setting that puts thoughts into reasoning_content",
-        },
-        "no_thoughts": {
-            "vllm": "no --reasoning-parser for a model that does not think",
-            "sglang": "no --reasoning-parser for a model that does not think",
-            "llamacpp": "--reasoning-format none, or a chat template that opens no thought",
-        },
-        "no_tools": {"vllm": "--exclude-tools-when-tool-choice-none"},
-        "schema": {"llamacpp": "start it without --skip-chat-parsing"},
-        "images": {
-            "llamacpp": "--mmproj FILE, if the model supports images",
-            "ollama": "use a model that `ollama show` lists with `vision`",
-        },
-        "window": {
-            "vllm": "--max-model-len N",
-            "sglang": "--context-length N",
-            "llamacpp": "-c N, shared by the slots of -np",
-            "ollama": "OLLAMA_CONTEXT_LENGTH=N, or `num_ctx: N` in the `defaults` of the model",
-            "lmstudio": "lms load --context-length N",
-        },
-    }
-)
 
 FindingsCheck = Callable[[Findings], Verdict]
 ResponseCheck = Callable[[Findings, ProbeResponse], Verdict]
@@ -97,11 +23,13 @@ _LONGEST = 160  # characters of a server's error message
 
 def advice(topic: AdviceTopic, kind: str, format: str = "") -> str:
     """Return the advice for a server of this kind; `format`: the family of the model's texts, if known."""
-    row = FORMATS.get(format)
+    row, known = FORMATS.get(format), ROWS[kind].advice
     names = (format, *row.aliases) if row else ()
-    tools = next((name for name in names if name in _TOOL_PARSERS), "NAME")
-    reasoning = next((name for name in names if name in _REASONING_PARSERS), "NAME")
-    return ADVICE[topic].get(kind, "").format(tools=tools, reasoning=reasoning, sglang=_SGLANG.get(format, "NAME"))
+    tools, reasoning = (
+        next((parsers[name] for name in names if name in parsers), "NAME")
+        for parsers in (known.tool_parsers, known.reasoning_parsers)
+    )
+    return known.texts.get(topic, "").format(tools=tools, reasoning=reasoning)
 
 
 class Check(Struct, frozen=True):

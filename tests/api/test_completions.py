@@ -10,7 +10,7 @@ import pytest
 
 from gateway import events as ev
 from gateway.api import completions
-from gateway.backends.services import SERVICES
+from gateway.backends.kinds import ROWS
 from gateway.transforms.text_filters import LLAMA_ENDS, EchoFilter, Ending, StopFilter
 from gateway.warnings import Warnings
 from support.app import bearer, gateway, listening, problem
@@ -19,7 +19,7 @@ from support.upstream import COUNTS, DONE, END, HANG, KEY, RESET, head, stream, 
 from support.wait import until
 
 BAD = "invalid_request_error"
-KINDS = tuple(name for name, does in SERVICES.items() if does.completions)
+KINDS = tuple(name for name, row in ROWS.items() if row.services.completions)
 
 
 def piece(text="", *, index=0, finish=None, logprobs=None, **more):

@@ -22,6 +22,7 @@ from gateway.backends.field_rules import (
     TranslatedRule,
     UnenforcedRule,
 )
+from gateway.backends.kinds import ROWS
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.openai.request_body import BodyTarget, prefill_of
 from gateway.config import KindName
@@ -67,7 +68,8 @@ def test_field_rules_cover_every_field_of_the_api_for_every_kind():
     assert OPENAI.keys() == LOCAL.keys() == KNOWN == API.keys()
 
 
-def test_field_rules_cover_every_kind_of_the_config():
+def test_kind_rows_have_positions_of_their_own_and_are_kinds_of_the_config():
+    assert [row.position for row in ROWS.values()] == [*range(len(KINDS))]
     assert tuple(KINDS) == get_args(KindName)
 
 

@@ -8,7 +8,7 @@ import pytest
 from gateway import formats
 from gateway.backends import KINDS
 from gateway.backends.ignored_fields import IGNORED, is_known_to_ignore, with_ignored_fields
-from gateway.backends.services import SERVICES
+from gateway.backends.kinds import ROWS
 from gateway.config import ConfigError, parse
 from gateway.config.backends import IgnorableField
 from gateway.server.upstream.backend import Backend
@@ -159,4 +159,4 @@ async def test_ignored_fields_hold_in_completions():
 def test_backend_without_ignored_fields_has_the_rules_of_its_kind():
     config = parse("backends: {a: {url: 'http://a', kind: vllm}}", "x", {}, formats.format_names())
     backend = Backend("a", config.backends["a"])
-    assert (backend.kind, backend.services) == (KINDS["vllm"], SERVICES["vllm"])
+    assert (backend.kind, backend.services) == (KINDS["vllm"], ROWS["vllm"].services)

@@ -3,8 +3,8 @@
 import pytest
 
 from support.cli import run
+from support.kinds import ONE_OF_THE_KINDS
 
-KINDS = "one of: 'openai', 'vllm', 'llamacpp', 'ollama', 'lmstudio', 'sglang', 'transformers' or 'anthropic'"
 ROOT = "like http://127.0.0.1:8000"
 DOCTOR = ("doctor", "http://127.0.0.1:9")
 # words of the command line → the last line of its error, or the beginning of that line before an ellipsis
@@ -20,7 +20,7 @@ MISTAKES = {
     ("doctor", "127.0.0.1:9"): f"URL: should start with http:// or https:// and name a host, {ROOT}",
     ("doctor", "http://127.0.0.1:9/v1/models"): "URL: should be the root URL of the server without /v1/models, like …",
     ("doctor", "http://h/api", "--kind", "ollama"): "URL: url should be the root URL of Ollama without /api, like ht…",
-    (*DOCTOR, "--kind", "Ollama"): f"--kind: unknown value 'Ollama'; did you mean 'ollama'? {KINDS}",
+    (*DOCTOR, "--kind", "Ollama"): f"--kind: unknown value 'Ollama'; did you mean 'ollama'? {ONE_OF_THE_KINDS}",
     (*DOCTOR, "--only", "tols"): "Error: Invalid value: unknown check 'tols'; did you mean 'tools'? one of: chat, …",
     (*DOCTOR, "--only", "zzz"): "Error: Invalid value: unknown check 'zzz'; one of: chat, streaming, …",
     (*DOCTOR, "--only", "a,b"): "Error: Invalid value: unknown check 'a,b'; repeat --only for each check.",

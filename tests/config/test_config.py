@@ -21,6 +21,7 @@ from gateway.config import (
     parse,
 )
 from gateway.server.process.config_source import read_config
+from support.kinds import ONE_OF_THE_KINDS
 from support.paths import ROOT
 
 FORMATS = frozenset({"auto", "native", "hermes_json", "qwen_xml"})
@@ -296,7 +297,7 @@ def test_config_yaml_scalars_are_those_of_yaml_1_2():
         ("backends: {a: {url: 'http://a:99999'}}", "1: backends.a.url: the port should be a number from 1 to 65535, like http://127.0.0.1:8000"),
         ("backends: {a: {url: 'http://u:p@a'}}", "1: backends.a.url: should have no user; put a key into api_key or headers"),
         ("backends: {a: {url: 'http://a/v1?key=b'}}", "1: backends.a.url: should have no user, query or fragment; put a key into api_key"),
-        ("backends: {a: {url: 'http://a', kind: tgi}}", "1: backends.a.kind: unknown value 'tgi'; one of: 'openai', 'vllm', 'llamacpp', 'ollama', 'lmstudio', 'sglang', 'transformers' or 'anthropic'"),
+        ("backends: {a: {url: 'http://a', kind: tgi}}", f"1: backends.a.kind: unknown value 'tgi'; {ONE_OF_THE_KINDS}"),
         ("backends: {a: {url: 'http://a', timeouts: {idle: -2}}}", "1: backends.a.timeouts.idle: should be 0 or more, not -2"),
         ("backends: {a: {url: 'http://a', timeouts: {idle: .inf}}}", "1: backends.a.timeouts.idle: should be finite; 0 means no limit"),
         ("backends: {a: {url: 'http://a', api_key: 'ä b'}}", "1: backends.a.api_key: should be visible ASCII characters, at least one"),

@@ -5,9 +5,9 @@ import pytest
 from gateway.config import ConfigError, build_config, explanation, parse, read_document
 from gateway.formats import format_names
 from gateway.server.process.config_source import ConfigSource
+from support.kinds import ONE_OF_THE_KINDS
 
 GPU = "backends: {gpu: {url: 'http://127.0.0.1:8000'}}\n"
-KINDS = "one of: 'openai', 'vllm', 'llamacpp', 'ollama', 'lmstudio', 'sglang', 'transformers' or 'anthropic'"
 SECTIONS = (
     "one of: server, backends, models, auth, store, responses, limits, stream, images, files, tools, logs, metrics, "
     "inspector, recording, tracing"
@@ -63,12 +63,12 @@ MISTAKES = [
     (GPU + "models: {q: {kind: vllm}}", "2: models.q.kind: unknown key; it belongs to another section: backends.NAME.kind"),
     ("weight: 1\n", "1: weight: unknown key; it belongs to another section: models.NAME.backends[].weight"),
     # Values
-    ("backends: {a: {kind: Ollama, url: 'http://h'}}", f"1: backends.a.kind: unknown value 'Ollama'; did you mean 'ollama'? {KINDS}"),
-    ("backends: {a: {kind: llama.cpp, url: 'http://h'}}", f"1: backends.a.kind: unknown value 'llama.cpp'; did you mean 'llamacpp'? {KINDS}"),
-    ("backends: {a: {kind: tgi, url: 'http://h'}}", f"1: backends.a.kind: unknown value 'tgi'; {KINDS}"),
-    ("backends: {a: {kind: [ollama], url: 'http://h'}}", f"1: backends.a.kind: should be one word, not a list; {KINDS}"),
-    ("backends: {a: {kind: {b: c}, url: 'http://h'}}", f"1: backends.a.kind: should be one word, not a mapping; {KINDS}"),
-    (f"backends: {{a: {{kind: {'x' * 70}, url: 'http://h'}}}}", f"1: backends.a.kind: unknown value '{'x' * 64}…'; {KINDS}"),
+    ("backends: {a: {kind: Ollama, url: 'http://h'}}", f"1: backends.a.kind: unknown value 'Ollama'; did you mean 'ollama'? {ONE_OF_THE_KINDS}"),
+    ("backends: {a: {kind: llama.cpp, url: 'http://h'}}", f"1: backends.a.kind: unknown value 'llama.cpp'; did you mean 'llamacpp'? {ONE_OF_THE_KINDS}"),
+    ("backends: {a: {kind: tgi, url: 'http://h'}}", f"1: backends.a.kind: unknown value 'tgi'; {ONE_OF_THE_KINDS}"),
+    ("backends: {a: {kind: [ollama], url: 'http://h'}}", f"1: backends.a.kind: should be one word, not a list; {ONE_OF_THE_KINDS}"),
+    ("backends: {a: {kind: {b: c}, url: 'http://h'}}", f"1: backends.a.kind: should be one word, not a mapping; {ONE_OF_THE_KINDS}"),
+    (f"backends: {{a: {{kind: {'x' * 70}, url: 'http://h'}}}}", f"1: backends.a.kind: unknown value '{'x' * 64}…'; {ONE_OF_THE_KINDS}"),
     (GPU + "models: {q: {thought: true}}", "2: models.q.thought: unknown value true; one of: 'auto', 'open' or 'closed'"),
     ("recording: {mode: false}", "1: recording.mode: unknown value false; did you mean 'off'? one of: 'off', 'errors', 'sample', 'header' or 'all'"),
     ("auth: {keys: [{name: a, key: b, scopes: [Admin]}]}", "1: auth.keys[0].scopes[0]: unknown value 'Admin'; did you mean 'admin'? one of: 'inference' or 'admin'"),

@@ -17,10 +17,10 @@ from gateway.api.responses.stored_items import complete_added_items
 from gateway.api.validation import check_metadata, list_of, object_, object_of
 from gateway.backends import KINDS
 from gateway.backends.dialects import DIALECTS
+from gateway.backends.kinds import ROWS
 from gateway.backends.openai import request_body
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.openai.request_body import BodyTarget as Backend
-from gateway.backends.services import SERVICES
 from gateway.errors import ClientError
 from gateway.request import StoredReasoning
 from gateway.transforms import attachments, lower_request, output_enforcement, past_tool_calls, prompted_tools
@@ -33,7 +33,7 @@ from support.paths import TESTS
 _CHAT, _RESPONSES = "/v1/chat/completions", "/v1/responses"
 _COUNTS = Counts(1 << 40, 1 << 40) if os.environ.get("FUZZ_COUNTS") == "off" else COUNTS
 _KINDS = sorted(KINDS)
-_COMPLETING = [name for name in _KINDS if SERVICES[name].completions]
+_COMPLETING = [name for name in _KINDS if ROWS[name].services.completions]
 _ITEMS = object_of({}, {"items": list_of(object_, most=20), "metadata": check_metadata})
 _KNOWN_ITEMS = {
     "msg_1": {"id": "msg_1", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
@@ -79,7 +79,7 @@ def check_chat(given):
 @refusing
 def check_completion(given):
     asked, name = completions.parse_completion(given.content, _COUNTS), given.choose(0, _COMPLETING)
-    ledger, does = Warnings(), SERVICES[name].completions
+    ledger, does = Warnings(), ROWS[name].services.completions
     request_body.prompts_to_echo(asked.request, does, ledger)
     request_body.supports_suffix(asked.request, does)
     assert is_json(request_body.completion_body(does, asked.request, _target(given), KNOWN, ledger))
@@ -173,7 +173,7 @@ def _target(given):
 
 def _ask(put, given):
     name = given.choose(0, _KINDS)
-    if asked := put.ask(SERVICES[name], "up", Warnings()):
+    if asked := put.ask(ROWS[name].services, "up", Warnings()):
         assert asked[0].startswith("/") and is_json(asked[1])
 
 

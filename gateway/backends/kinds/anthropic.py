@@ -9,6 +9,15 @@ from typing import Any
 
 from gateway.backends.field_rules import DROPPED, LOCAL, ONE_CHOICE, PASSED, WITHOUT_EFFECT, RenamedRule, TranslatedRule
 from gateway.backends.kind import Kind, TokenCounter, parts_passed
+from gateway.backends.kind_row import KindRow, MetadataQueries
+from gateway.backends.model_metadata import (
+    MetadataByModel,
+    MetadataQuery,
+    ModelMetadata,
+    context_length_of_entry,
+    named_entries,
+)
+from gateway.backends.services import BackendServices
 from gateway.request import Request
 
 
@@ -18,6 +27,24 @@ def _switched(on: object, _: Request) -> Mapping[str, Any]:
 
 def _budgeted(tokens: object, _: Request) -> Mapping[str, Any]:
     return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+
+
+_ABILITIES = {"image_input": "vision", "thinking": "reasoning"}  # further capabilities are of no use here
+
+
+def _models(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    return {
+        entry["id"]: ModelMetadata(context_length_of_entry(entry), _supported(entry.get("capabilities")))
+        for entry in named_entries(data, "data")
+    }
+
+
+def _supported(capabilities: Any) -> frozenset[str] | None:  # noqa: ANN401 - decoded JSON
+    """Return the abilities of a model, which all call tools; None if the server does not list them."""
+    if not isinstance(capabilities, dict):
+        return None
+    can = {name for word, name in _ABILITIES.items() if (capabilities.get(word) or {}).get("supported") is True}
+    return frozenset(("tools", *can))
 
 
 KIND = Kind(
@@ -66,3 +93,9 @@ KIND = Kind(
     fetches=True,
     program="a server of the Messages API",
 )  # fmt: skip
+ROW = KindRow(
+    position=7,
+    kind=KIND,
+    services=BackendServices(completions=None, embeddings=None),
+    metadata=MetadataQueries(models=(MetadataQuery("GET", "/v1/models", _models, lambda _, __: {"limit": 1000}),)),
+)

@@ -4,9 +4,22 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.field_rules import ALONE, AS_A_FORM, LOCAL, RenamedRule, TranslatedRule
+from gateway.backends.field_rules import ALONE, AS_A_FORM, DROPPED, LOCAL, UNENFORCED, RenamedRule, TranslatedRule
 from gateway.backends.gbnf import schema_to_gbnf
 from gateway.backends.kind import FORMAT, Kind, TokenCounter, parts_passed
+from gateway.backends.kind_row import DiscoverySigns, KindAdvice, KindEndpoint, KindRow, MetadataQueries, endpoints_at
+from gateway.backends.model_metadata import (
+    QUESTION,
+    MetadataByModel,
+    MetadataQuery,
+    ModelMetadata,
+    TemplateSettings,
+    of_one_model,
+    opened_prompt,
+    optional_text,
+    positive_count,
+)
+from gateway.backends.services import RERANK, SAID_HERE, BackendServices, CompletionsSupport, for_completions
 from gateway.request import Request
 
 
@@ -36,6 +49,26 @@ def _as_grammar(format: dict[str, Any], request: Request) -> Mapping[str, Any]:
     if format["type"] == "text" or (request.callable_tools and not request.guided):
         return {}
     return {"grammar": schema_to_gbnf((format.get("json_schema") or {}).get("schema") or {"type": "object"})}
+
+
+def _props(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    template = data.get("chat_template_caps") or {}
+    can = {name for name, does in (data.get("modalities") or {}).items() if does is True and name != "video"}
+    can |= {"tools"} if template.get("supports_tools") is True else set()
+    settings = data.get("default_generation_settings") or {}
+    abilities = frozenset(can) if "modalities" in data else None
+    return {
+        "": ModelMetadata(positive_count(settings.get("n_ctx")), abilities, optional_text(data.get("chat_template")))
+    }
+
+
+def _begun(model: str, _: TemplateSettings) -> Mapping[str, Any]:
+    """Return a request that ends with a message of the assistant, to see if the template leaves it open."""
+    return {"model": model, "messages": [*QUESTION, {"role": "assistant", "content": _BEGINNING}]}
+
+
+_BEGINNING = "Hello to you"
+_PROPS = MetadataQuery("GET", "/props", _props, of_one_model)
 
 
 KIND = Kind(
@@ -78,3 +111,40 @@ KIND = Kind(
     parts=parts_passed("image_url", "input_audio", "input_video", "video_url"),
     program="`llama-server`",
 )  # fmt: skip
+ROW = KindRow(
+    position=3,
+    kind=KIND,
+    services=BackendServices(
+        completions=CompletionsSupport(for_completions(KIND, best_of=UNENFORCED, echo=SAID_HERE, suffix=DROPPED)),
+        rerank=RERANK,
+        tokenize=MappingProxyType({"model": "model", "prompt": "content", "add_special_tokens": "add_special"}),
+    ),
+    endpoints=endpoints_at(
+        "/v1/audio/transcriptions",
+        others={
+            "/v1/infill": KindEndpoint("/infill"),
+            "/v1/slots": KindEndpoint("/slots"),
+            "/v1/props": KindEndpoint("/props"),
+            "/v1/models/load": KindEndpoint("/models/load"),
+            "/v1/models/unload": KindEndpoint("/models/unload"),
+        },
+    ),
+    metadata=MetadataQueries(
+        models=(_PROPS,),
+        template=_PROPS,
+        prompt=MetadataQuery("POST", "/apply-template", lambda data: optional_text(data["prompt"]), opened_prompt),
+        # A llama.cpp without Jinja, or without its parser, continues no message.
+        continues=MetadataQuery("POST", "/apply-template", lambda data: data["prompt"].endswith(_BEGINNING), _begun),
+    ),
+    signs=DiscoverySigns(port=8080, server="llama.cpp", owner="llamacpp", path="/props"),
+    advice=KindAdvice(
+        texts={
+            "calls": "start it with --jinja and without --skip-chat-parsing",
+            "thoughts": "start it with --reasoning-format deepseek and without --skip-chat-parsing",
+            "no_thoughts": "--reasoning-format none, or a chat template that opens no thought",
+            "schema": "start it without --skip-chat-parsing",
+            "images": "--mmproj FILE, if the model supports images",
+            "window": "-c N, shared by the slots of -np",
+        }
+    ),
+)

@@ -4,8 +4,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.field_rules import ALONE, DROPPED, LOCAL, ONE_CHOICE, RenamedRule, TranslatedRule
+from gateway.backends.field_rules import ALONE, DROPPED, LOCAL, ONE_CHOICE, UNENFORCED, RenamedRule, TranslatedRule
 from gateway.backends.kind import LEFT_OUT, Kind, parts_passed
+from gateway.backends.kind_row import DiscoverySigns, KindAdvice, KindRow, MetadataQueries
+from gateway.backends.model_metadata import (
+    LOADED_SECONDS,
+    MetadataByModel,
+    MetadataQuery,
+    ModelMetadata,
+    context_length_of_entry,
+    named_entries,
+)
+from gateway.backends.services import SAID_HERE, BackendServices, CompletionsSupport, for_completions
 from gateway.request import Request
 
 
@@ -30,6 +40,21 @@ def _as_schema(format: dict[str, Any], request: Request) -> Mapping[str, Any]:
     return {"response_format": format}
 
 
+_ABILITIES = {"vlm": "vision", "embeddings": "embeddings", "tool_use": "tools"}
+
+
+def _models(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    return {
+        entry["id"]: ModelMetadata(context_length_of_entry(entry), _abilities(entry))
+        for entry in named_entries(data, "data")
+    }
+
+
+def _abilities(entry: Mapping[str, Any]) -> frozenset[str]:
+    words = [entry.get("type"), *(entry.get("capabilities") or ())]
+    return frozenset(_ABILITIES[word] for word in words if word in _ABILITIES)
+
+
 KIND = Kind(
     fields=MappingProxyType(
         {
@@ -48,4 +73,23 @@ KIND = Kind(
     parses=True,
     parts=parts_passed("image_url"),
     program="`lms server`",
+)
+ROW = KindRow(
+    position=4,
+    kind=KIND,
+    services=BackendServices(
+        completions=CompletionsSupport(
+            for_completions(KIND, best_of=UNENFORCED, echo=SAID_HERE, logprobs=DROPPED, suffix=DROPPED),
+            several=False,
+        )
+    ),
+    metadata=MetadataQueries(models=(MetadataQuery("GET", "/api/v0/models", _models, seconds=LOADED_SECONDS),)),
+    signs=DiscoverySigns(port=1234, owner="organization_owner", path="/api/v0/models"),
+    advice=KindAdvice(
+        texts={
+            "calls": "use a model that LM Studio lists as trained for tools",
+            "thoughts": "turn on the setting that puts thoughts into reasoning_content",
+            "window": "lms load --context-length N",
+        }
+    ),
 )

@@ -4,8 +4,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.field_rules import LOCAL, RenamedRule, TranslatedRule
+from gateway.backends.field_rules import LOCAL, UNENFORCED, RenamedRule, TranslatedRule
 from gateway.backends.kind import FORMAT, Kind, parts_passed
+from gateway.backends.kind_row import DiscoverySigns, KindAdvice, KindEndpoint, KindRow, MetadataQueries, endpoints_at
+from gateway.backends.model_metadata import LISTED_MODELS
+from gateway.backends.services import (
+    PROMPT_FIELDS,
+    RERANK,
+    BackendServices,
+    CompletionsSupport,
+    for_completions,
+    same_names,
+)
 from gateway.request import Request
 
 
@@ -18,6 +28,27 @@ def _detailed_at_most(part: Mapping[str, Any], _: Request) -> Mapping[str, Any]:
 def _as_audio_url(part: Mapping[str, Any], _: Request) -> Mapping[str, Any]:
     audio = part["input_audio"]
     return {"type": "audio_url", "audio_url": {"url": f"data:audio/{audio['format']};base64,{audio['data']}"}}
+
+
+# From the documentation of its tool parsers.
+_TOOL_PARSERS = MappingProxyType(
+    {
+        "deepseek_v3": "deepseekv3",
+        "deepseek_v31": "deepseekv31",
+        "dsml_v32": "deepseekv32",
+        "glm45_xml": "glm",
+        "glm47_xml": "glm",
+        "harmony": "gpt-oss",
+        "hermes_json": "qwen",
+        "kimi_k2": "kimi_k2",
+        "llama3_json": "llama3",
+        "llama4_pythonic": "pythonic",
+        "mistral": "mistral",
+        "pythonic": "pythonic",
+        "qwen_xml": "qwen3_coder",
+        "step3": "step3",
+    }
+)
 
 
 KIND = Kind(
@@ -47,4 +78,33 @@ KIND = Kind(
     ),
     fetches=True,
     program="`sglang.launch_server`",
+)  # fmt: skip
+ROW = KindRow(
+    position=5,
+    kind=KIND,
+    services=BackendServices(
+        completions=CompletionsSupport(for_completions(KIND, best_of=UNENFORCED)),
+        rerank=RERANK,
+        tokenize=same_names(*PROMPT_FIELDS),
+    ),
+    endpoints=endpoints_at(
+        "/v1/audio/transcriptions", "/v1/audio/speech", "/v1/images/generations", "/v1/images/edits", "/v1/classify",
+        others={
+            "/v1/score": KindEndpoint(
+                "/v1/score",
+                MappingProxyType({"text_1": "query", "text_2": "items", "queries": "query", "documents": "items"}),
+            )
+        },
+    ),
+    metadata=MetadataQueries(models=(LISTED_MODELS,)),
+    signs=DiscoverySigns(port=30000, owner="sglang", path="/get_server_info"),
+    advice=KindAdvice(
+        texts={
+            "calls": "--tool-call-parser {tools}",
+            "thoughts": "--reasoning-parser with SGLang's name of the family",
+            "no_thoughts": "no --reasoning-parser for a model that does not think",
+            "window": "--context-length N",
+        },
+        tool_parsers=_TOOL_PARSERS,
+    ),
 )  # fmt: skip

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.backends.field_rules import (
     AS_A_FORM,
     CUT_HERE,
@@ -12,11 +14,14 @@ from gateway.backends.field_rules import (
     IN_WORDS,
     LOCAL,
     ONE_CHOICE,
+    UNENFORCED,
     WITHOUT_EFFECT,
     RenamedRule,
     TranslatedRule,
 )
 from gateway.backends.kind import Kind, parts_passed
+from gateway.backends.kind_row import DiscoverySigns, KindRow, endpoints_at
+from gateway.backends.services import SAID_HERE, BackendServices, CompletionsSupport, for_completions
 from gateway.request import Request
 
 
@@ -58,4 +63,20 @@ KIND = Kind(
     keeps_stops=True,
     parts=parts_passed("audio_url", "image_url", "input_audio", "video_url"),
     program="`transformers serve`",
+)
+_SILENT = ("logit_bias", "logprobs", "suffix")
+# cli/serving/completion.py: it applies no template here, and appends the suffix to its text.
+_COMPLETIONS = replace(KIND, extensions=frozenset(("generation_config",)))
+ROW = KindRow(
+    position=6,
+    kind=KIND,
+    services=BackendServices(
+        completions=CompletionsSupport(
+            for_completions(_COMPLETIONS, echo=SAID_HERE, **dict.fromkeys(_SILENT, DROPPED), best_of=UNENFORCED),
+            several=False,
+        ),
+        embeddings=None,
+    ),
+    endpoints=endpoints_at("/v1/audio/transcriptions"),
+    signs=DiscoverySigns(path="/openapi.json", mark=b'"/load_model"'),
 )

@@ -9,8 +9,8 @@ from starlette.requests import Request as HttpRequest
 
 from gateway.api.body import Counts, decode_body
 from gateway.api.validation import missing_parameter, object_of, string
+from gateway.backends.kind_row import KindEndpoint
 from gateway.backends.openai.usage import estimate_tokens_from_characters
-from gateway.backends.pass_through import KindEndpoint
 from gateway.server.http.request_reader import get_header
 from gateway.server.http.upload import ClientUpload
 from gateway.server.upstream.passed_call import PassedRequest

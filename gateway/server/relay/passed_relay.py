@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 from starlette.types import Send
 
+from gateway.backends.kind_row import KindEndpoint
 from gateway.backends.openai.usage import usage_at_end
-from gateway.backends.pass_through import KindEndpoint, PassThroughRow
+from gateway.backends.pass_through import PassThroughRow
 from gateway.errors import BadRequest, GatewayError, Problem
 from gateway.events import Usage
 from gateway.formats.selection import FormatChoice

@@ -13,8 +13,8 @@ from gateway import config
 from gateway.backends import KINDS, Kind
 from gateway.backends.dialects import DIALECTS, Dialect
 from gateway.backends.ignored_fields import services_with_ignored_fields, with_ignored_fields
+from gateway.backends.kinds import ROWS
 from gateway.backends.model_metadata import context_length_of_entry
-from gateway.backends.services import SERVICES
 from gateway.errors import GatewayError, Problem, UpstreamUnreachable
 from gateway.server import httpx
 from gateway.server.upstream import ConnectionPool
@@ -71,7 +71,7 @@ class Backend:
         self.unparsed = self.kind.without_parsers()  # for models whose text the gateway parses
         self.dialect, self.services = (
             DIALECTS[self.kind.dialect],
-            services_with_ignored_fields(SERVICES[settings.kind], settings.ignores),
+            services_with_ignored_fields(ROWS[settings.kind].services, settings.ignores),
         )
         self._headers = auth_headers(settings)
         idle = settings.idle_connections

@@ -8,27 +8,25 @@ from typing import Any
 from msgspec import MsgspecError, Struct, json
 
 from gateway.backends.dialects import anthropic_headers
+from gateway.backends.kind_row import DiscoverySigns
+from gateway.backends.kinds import ROWS
 from gateway.config import ConfigDocument, KindName
 from gateway.server import httpx
 
-PORTS: Mapping[int, KindName] = MappingProxyType(
-    {11434: "ollama", 8000: "vllm", 8080: "llamacpp", 1234: "lmstudio", 30000: "sglang"}
-)
-# The `owned_by` of a listed model shows the kind of server …
+_SIGNS: Mapping[KindName, DiscoverySigns] = MappingProxyType({name: row.signs for name, row in ROWS.items()})
+PORTS: Mapping[int, KindName] = MappingProxyType({signs.port: kind for kind, signs in _SIGNS.items() if signs.port})
+# The `owned_by` of a listed model shows the kind of server, as does the header `server` …
 _OWNERS: Mapping[str | None, KindName] = MappingProxyType(
-    {"llamacpp": "llamacpp", "organization_owner": "lmstudio", "sglang": "sglang", "vllm": "vllm"}
+    {signs.owner: kind for kind, signs in _SIGNS.items() if signs.owner}
+)
+_HEADERS: Mapping[str | None, KindName] = MappingProxyType(
+    {signs.server: kind for kind, signs in _SIGNS.items() if signs.server}
 )
 # … and otherwise the path with a JSON object, and a text in it, that confirms the kind expected from the port.
 _TELLTALES: Mapping[KindName, tuple[str, bytes]] = MappingProxyType(
-    {
-        "llamacpp": ("/props", b""),
-        "lmstudio": ("/api/v0/models", b""),
-        "ollama": ("/api/version", b""),
-        "sglang": ("/get_server_info", b""),
-        "vllm": ("/version", b""),
-        "transformers": ("/openapi.json", b'"/load_model"'),
-    }
+    {kind: (signs.path, signs.mark) for kind, signs in sorted(_SIGNS.items()) if signs.path}
 )
+_PORTLESS = tuple(kind for kind in _TELLTALES if kind not in PORTS.values())  # their default port is another kind's
 SECONDS = 0.9  # for all that a server on this machine is asked
 _MODELS, _CHAT, _MESSAGES = "/v1/models", "/v1/chat/completions", "/v1/messages"
 _ABSENT = (404, 405)  # statuses of a path that a server lacks
@@ -127,8 +125,8 @@ def _entries(answer: "httpx.Response") -> list[_ListedEntry] | None:
 
 def _given_away(answer: "httpx.Response") -> KindName | None:
     """Return the kind that the response to a request for the models shows; None if it shows none."""
-    if answer.headers.get("server") == "llama.cpp":
-        return "llamacpp"
+    if kind := _HEADERS.get(answer.headers.get("server")):
+        return kind
     models = (_entries(answer) or []) if answer.is_success else []
     if _is_messages_error(answer) or any(model.type == "model" and not model.object for model in models):
         return "anthropic"
@@ -136,8 +134,8 @@ def _given_away(answer: "httpx.Response") -> KindName | None:
 
 
 async def _likely(client: "httpx.AsyncClient", url: str, expected: KindName, seconds: float) -> KindName:
-    """Return the kind that a request confirms: the expected one, or transformers, whose default port is another's."""
-    kinds: tuple[KindName, ...] = (expected, "transformers")
+    """Return the kind that a request confirms: the expected one, or one whose default port is another's."""
+    kinds: tuple[KindName, ...] = (expected, *_PORTLESS)
     confirmed, other = await asyncio.gather(
         asyncio.gather(*(_confirmed(client, url, kind, seconds) for kind in kinds)), _by_endpoints(client, url, seconds)
     )

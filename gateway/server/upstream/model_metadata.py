@@ -13,11 +13,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, json
 
+from gateway.backends.kinds import ROWS
 from gateway.backends.model_metadata import (
-    ASKS,
-    CONTINUES,
-    PROMPTS,
-    TEMPLATES,
     MetadataByModel,
     MetadataQuery,
     ModelMetadata,
@@ -53,32 +50,32 @@ class MetadataCache:
     def __init__(
         self, http: Callable[[], Awaitable["httpx.AsyncClient"]], kind: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._http, self._kind, self._clock = http, kind, clock
+        self._http, self._queries, self._clock = http, ROWS[kind].metadata, clock
         self._answers: dict[_Key, tuple[float, Any]] = {}  # each with the time at which it expires
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
     async def metadata_of(self, model: str) -> ModelMetadata:
         """Return the server's metadata of a model."""
-        return _of(model, await self._query(ASKS.get(self._kind, ()), model))
+        return _of(model, await self._query(self._queries.models, model))
 
     def known_metadata(self, model: str) -> ModelMetadata:
         """Return the cached metadata of a model, without querying the server."""
-        keys = [_key(ask, model, _NO_SETTINGS) for ask in ASKS.get(self._kind, ())]
+        keys = [_key(ask, model, _NO_SETTINGS) for ask in self._queries.models]
         return _of(model, [answer for key in keys if (answer := self._answer(key)) is not None])
 
     async def chat_template(self, model: str) -> str | None:
         """Return the chat template; None if the server does not show it."""
-        asks = [TEMPLATES[self._kind]] if self._kind in TEMPLATES else []
+        asks = [ask] if (ask := self._queries.template) else []
         return _of(model, await self._query(asks, model, seconds=_LONG_WAIT)).template
 
     async def rendered_prompt(self, model: str, settings: TemplateSettings) -> str | None:
         """Return the prompt of a request up to the beginning of the response; None if the server does not render it."""
-        asks = [PROMPTS[self._kind]] if self._kind in PROMPTS else []
+        asks = [ask] if (ask := self._queries.prompt) else []
         return next(iter(await self._query(asks, model, settings, _LONG_WAIT)), None)
 
     async def continues_messages(self, model: str) -> bool:
         """Return whether a response continues its prefill; True if the server does not show it."""
-        asks = [CONTINUES[self._kind]] if self._kind in CONTINUES else []
+        asks = [ask] if (ask := self._queries.continues) else []
         items: list[bool] = await self._query(asks, model, seconds=_LONG_WAIT)
         return all(items)
 

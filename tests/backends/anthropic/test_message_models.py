@@ -1,12 +1,13 @@
 """Test the metadata of models as Anthropic lists them."""
 
-from gateway.backends.model_metadata import ASKS, ModelMetadata
+from gateway.backends.kinds import ROWS
+from gateway.backends.model_metadata import ModelMetadata
 
 ON, OFF = {"supported": True}, {"supported": False}
 
 
 def read(**members):
-    (ask,) = ASKS["anthropic"]
+    (ask,) = ROWS["anthropic"].metadata.models
     assert (ask.path, ask.fields("", {})) == ("/v1/models", {"limit": 1000})
     return ask.read({"data": [{"id": "claude", "type": "model", **members}]})["claude"]
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from gateway.backends.kinds import ROWS
 from gateway.config import KindName, build_config
 from gateway.server.upstream.discovery import PORTS, SECONDS, DiscoveredServer, discover, discovered_config, identify
 from support.wait import until
@@ -167,8 +168,14 @@ async def test_discovery_skips_the_port_of_the_gateway():
         assert asked == []
 
 
-def test_discovery_ports_are_the_defaults_of_the_kinds():
-    assert PORTS == {11434: "ollama", 8000: "vllm", 8080: "llamacpp", 1234: "lmstudio", 30000: "sglang"}
+@pytest.mark.parametrize("sign", ["port", "server", "owner"])
+def test_discovery_has_no_sign_of_two_kinds(sign):
+    found = [value for row in ROWS.values() if (value := getattr(row.signs, sign)) is not None]
+    assert len(found) == len({*found})
+
+
+def test_discovery_tries_ollama_first():
+    assert next(iter(PORTS.items())) == (11434, "ollama")
 
 
 def test_discovery_gives_each_backend_a_name_of_its_own():
