@@ -42,15 +42,27 @@ class BackendServices(Struct, frozen=True, kw_only=True):
     """The APIs of one kind besides chat.
 
     embeddings, rerank: paths.
+    embeds_messages: embeddings can be of `messages` in place of `input`.
+    embedding_objects: the members of objects in the `input` of embeddings; None: any objects; empty: none.
+    embedding_fields: fields of embeddings beyond OpenAI's API.
     tokenize: the fields of a request to /tokenize; the reverse is /detokenize.
     unheard: fields that only OpenAI's own service uses, left out without a warning.
+    redirects: words in the refusal of a request → the path that serves it instead, with the same body.
     """
 
     completions: CompletionsSupport | None
     embeddings: str | None = "/v1/embeddings"
+    embeds_messages: bool = False
+    embedding_objects: frozenset[str] | None = frozenset()
+    embedding_fields: frozenset[str] = frozenset()
     rerank: str | None = None
     tokenize: FieldNames | None = None
     unheard: frozenset[str] = frozenset(("user",))
+    redirects: Mapping[str, str] = MappingProxyType({})
+
+    def path_after(self, refusal: str) -> str | None:
+        """Return the path that serves a request with this refusal; None without one."""
+        return next((path for words, path in self.redirects.items() if words in refusal), None)
 
 
 def _of_texts(kind: Kind, **verdicts: FieldRule) -> Kind:
@@ -73,6 +85,12 @@ _SILENT = ("logit_bias", "logprobs", "suffix")
 _RERANK = "/v1/rerank"
 _PROMPT = ("model", "prompt", "add_special_tokens")
 _CHAT = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs")
+# vLLM 0.33, entrypoints/pooling/base/protocol.py
+_VLLM_EMBEDDINGS = frozenset(
+    ("add_generation_prompt", "add_special_tokens", "cache_salt", "chat_template", "chat_template_kwargs",
+     "continue_final_message", "embed_dtype", "endianness", "media_io_kwargs", "mm_processor_kwargs", "padding",
+     "priority", "request_id", "truncate_prompt_tokens", "truncation_side", "use_activation")
+)  # fmt: skip
 
 SERVICES: Mapping[str, BackendServices] = MappingProxyType(
     {
@@ -80,11 +98,15 @@ SERVICES: Mapping[str, BackendServices] = MappingProxyType(
             completions=CompletionsSupport(
                 _of_texts(KINDS["openai"], metadata=PASSED)
             ),  # the gateway stores `metadata` only for chat
+            embeds_messages=True,
+            embedding_objects=None,
             rerank=_RERANK,
             unheard=frozenset(),
         ),
         "vllm": BackendServices(
             completions=CompletionsSupport(_of_texts(KINDS["vllm"], best_of=UNENFORCED)),
+            embeds_messages=True,
+            embedding_fields=_VLLM_EMBEDDINGS,
             rerank=_RERANK,
             tokenize=_same(*_PROMPT, *_CHAT),
         ),
@@ -92,6 +114,9 @@ SERVICES: Mapping[str, BackendServices] = MappingProxyType(
             completions=CompletionsSupport(
                 _of_texts(KINDS["llamacpp"], best_of=UNENFORCED, echo=_SAID_HERE, suffix=DROPPED)
             ),
+            embedding_objects=frozenset(("multimodal_data", "prompt_string")),
+            embedding_fields=frozenset(("embd_normalize",)),
+            redirects=MappingProxyType({"Pooling type 'none' is not OAI compatible": "/embeddings"}),
             rerank=_RERANK,
             tokenize=MappingProxyType({"model": "model", "prompt": "content", "add_special_tokens": "add_special"}),
         ),
@@ -110,6 +135,7 @@ SERVICES: Mapping[str, BackendServices] = MappingProxyType(
         ),
         "sglang": BackendServices(
             completions=CompletionsSupport(_of_texts(KINDS["sglang"], best_of=UNENFORCED)),
+            embedding_objects=frozenset(("image", "text", "video")),
             rerank=_RERANK,
             tokenize=_same(*_PROMPT),
         ),
