@@ -33,15 +33,27 @@ class BackendServices(Struct, frozen=True, kw_only=True):
     """The APIs of one kind besides chat.
 
     embeddings, rerank: paths.
+    embeds_messages: embeddings can be of `messages` in place of `input`.
+    embedding_objects: the members of objects in the `input` of embeddings; None: any objects; empty: none.
+    embedding_fields: fields of embeddings beyond OpenAI's API.
     tokenize: the fields of a request to /tokenize; the reverse is /detokenize.
     unheard: fields that only OpenAI's own service uses, left out without a warning.
+    redirects: words in the refusal of a request → the path that serves it instead, with the same body.
     """
 
     completions: CompletionsSupport | None
     embeddings: str | None = "/v1/embeddings"
+    embeds_messages: bool = False
+    embedding_objects: frozenset[str] | None = frozenset()
+    embedding_fields: frozenset[str] = frozenset()
     rerank: str | None = None
     tokenize: FieldNames | None = None
     unheard: frozenset[str] = frozenset(("user",))
+    redirects: Mapping[str, str] = MappingProxyType({})
+
+    def path_after(self, refusal: str) -> str | None:
+        """Return the path that serves a request with this refusal; None without one."""
+        return next((path for words, path in self.redirects.items() if words in refusal), None)
 
 
 def for_completions(kind: Kind, **verdicts: FieldRule) -> Kind:

@@ -13,6 +13,10 @@ from typing import BinaryIO
 
 import xllamacpp
 
+_POOLING = {
+    "none": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_NONE,
+    "mean": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN,
+}
 _REASONING = {
     "none": xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE,
     "deepseek": xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_DEEPSEEK,
@@ -36,7 +40,8 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--skip-chat-parsing", action="store_true", help="leave tool calls in the content")
     parser.add_argument("--reasoning-format", choices=list(_REASONING), default="deepseek")
     parser.add_argument("--no-jinja", action="store_true", help="use llama.cpp's built-in templates")
-    parser.add_argument("--embeddings", action="store_true", help="serve embeddings (mean pooling) as well")
+    parser.add_argument("--embeddings", action="store_true", help="serve embeddings as well")
+    parser.add_argument("--pooling", choices=list(_POOLING), default="mean", help="of the embeddings")
     return parser.parse_args(argv)
 
 
@@ -57,7 +62,7 @@ def server_params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
     result.use_jinja = not chosen.no_jinja
     result.reasoning_format = _REASONING[chosen.reasoning_format]
     if chosen.embeddings:
-        result.embedding, result.pooling_type = True, xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+        result.embedding, result.pooling_type = True, _POOLING[chosen.pooling]
     result.endpoint_props = False  # forbids POST /props; GET works all the same
     result.ui = False
     result.verbosity = 1  # errors

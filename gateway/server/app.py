@@ -122,7 +122,7 @@ def _make_resources(config: Config, concurrency: ConcurrencyLimit, app: FastAPI)
     stored = StoredFileReader(store, config, concurrency.buffers)
     parser = RequestParser(store, state.keyring, config, tools, counts_of(config), PastCache(), stored)
     joined = partial(concurrency.acquire, config.limits.concurrent or inf)
-    state.store, state.files, state.tool_registry = store, files, tools
+    state.store, state.files, state.tool_registry, state.stored_files = store, files, tools, stored
     state.directory, state.limits = directory, limits
     state.handler = ModelRequestHandler(parser, directory, limits, joined, telemetry, state.authenticator.key_named)
     state.readiness = Readiness(config, directory.backends, store, limits)

@@ -91,6 +91,14 @@ def test_embedding_is_the_same_in_both_encodings(client):
     assert len(short) == 8 and math.hypot(*short) == pytest.approx(1, abs=1e-3)
 
 
+def test_embedding_of_an_object_is_that_of_its_text(client):
+    one, other = [
+        client.embeddings.create(model="m", input=given, encoding_format="float").data[0].embedding
+        for given in ("Oslo is a city.", {"prompt_string": "Oslo is a city."})
+    ]
+    assert one == pytest.approx(other, abs=1e-5) and len(one) == 576
+
+
 def test_tokenize_round_trip_and_the_context_length_of_the_model(url):
     with httpx.Client(base_url=url, timeout=60) as client:
         tokens = client.post("/v1/tokenize", json={"model": "m", "prompt": PROMPT}).json()

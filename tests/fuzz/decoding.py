@@ -147,6 +147,8 @@ SERVICES = (
     rerank.parse_rerank(b'{"model": "m", "query": "q", "documents": ["a", "b", "c"], "top_n": 1}'),
     tokenize.parse_tokenize(b'{"model": "m", "prompt": "a"}'),
     tokenize.parse_detokenize(b'{"model": "m", "tokens": [1]}'),
+    embeddings.parse_embeddings(b'{"model": "m", "messages": [{"role": "query", "content": "a"}], "dimensions": 1}'),
+    embeddings.parse_embeddings(b'{"model": "m", "input": {"text": "a"}, "embedding_type": "binary"}'),
 )
 
 
@@ -234,6 +236,8 @@ def service_seeds():
         '{"results": [{"index": 2, "relevance_score": 1e-9}]}',
         '{"tokens": [1, 2, 3], "count": 3, "max_model_len": 4096}',
         '{"prompt": "a", "content": "a"}',
+        '{"data": [{"embeddings": [[0.5, 1], ["AACAPw=="]]}]}',
+        '[{"index": 0, "embedding": {"binary": [-3, 7], "float": [1, 2]}}]',
     )
     for place, body in enumerate(said):
         yield begun(body, place)

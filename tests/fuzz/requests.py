@@ -257,6 +257,8 @@ def embedding_seeds():
         {"input": ["a", "b"]},
         {"input": [1, 2]},
         {"input": [[1], [2]]},
+        {"input": ["a", {"prompt_string": "b", "multimodal_data": ["AAAA"]}, {"text": "c"}]},
+        {"input": None, "messages": [{"role": "query", "content": [{"type": "text", "text": "a"}]}]},
         {"dimensions": 2, "encoding_format": "base64", "user": "u", "x": 1},
     )
     return (begun(json.dumps({"model": "m", "input": "Hello", **one}), place) for place, one in enumerate(more))

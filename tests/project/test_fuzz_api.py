@@ -55,7 +55,7 @@ async def _completion(request):
 
 
 async def _embeddings(request):
-    input = (await request.json())["input"]
+    input = (await request.json()).get("input")  # None beside messages
     count = len(input) if isinstance(input, list) and not isinstance(input[0], int) else 1
     return JSONResponse({"data": [{"index": i, "embedding": [0.6, 0.8]} for i in range(count)], "usage": COUNTS})
 

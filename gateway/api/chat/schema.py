@@ -113,6 +113,10 @@ def _message(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     _BY_ROLE[value["role"]](value, param)
 
 
+# Messages that a model only reads: the chat template knows their roles.
+READ_MESSAGES: ParamCheck = list_of(object_of({"role": string}, {"content": _content}), least=1)
+
+
 def _tool_choice(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     if isinstance(value, str):
         one_of("none", "auto", "required")(value, param)

@@ -116,6 +116,9 @@ ROW = KindRow(
     kind=KIND,
     services=BackendServices(
         completions=CompletionsSupport(for_completions(KIND, best_of=UNENFORCED, echo=SAID_HERE, suffix=DROPPED)),
+        embedding_objects=frozenset(("multimodal_data", "prompt_string")),
+        embedding_fields=frozenset(("embd_normalize",)),
+        redirects=MappingProxyType({"Pooling type 'none' is not OAI compatible": "/embeddings"}),
         rerank=RERANK,
         tokenize=MappingProxyType({"model": "model", "prompt": "content", "add_special_tokens": "add_special"}),
     ),

@@ -11,6 +11,8 @@ ROW = KindRow(
     kind=KIND,
     services=BackendServices(
         completions=CompletionsSupport(for_completions(KIND, metadata=PASSED)),  # the gateway stores it only for chat
+        embeds_messages=True,
+        embedding_objects=None,
         rerank=RERANK,
         unheard=frozenset(),
     ),

@@ -84,6 +84,7 @@ ROW = KindRow(
     kind=KIND,
     services=BackendServices(
         completions=CompletionsSupport(for_completions(KIND, best_of=UNENFORCED)),
+        embedding_objects=frozenset(("image", "text", "video")),
         rerank=RERANK,
         tokenize=same_names(*PROMPT_FIELDS),
     ),

@@ -87,6 +87,13 @@ ROW = KindRow(
     kind=KIND,
     services=BackendServices(
         completions=CompletionsSupport(for_completions(KIND, best_of=UNENFORCED)),
+        embeds_messages=True,
+        # entrypoints/pooling/base/protocol.py
+        embedding_fields=frozenset(
+            ("add_generation_prompt", "add_special_tokens", "cache_salt", "chat_template", "chat_template_kwargs",
+             "continue_final_message", "embed_dtype", "endianness", "media_io_kwargs", "mm_processor_kwargs", "padding",
+             "priority", "request_id", "truncate_prompt_tokens", "truncation_side", "use_activation")
+        ),
         rerank=RERANK,
         tokenize=same_names(
             *PROMPT_FIELDS,

@@ -76,7 +76,8 @@ _OVERFLOWS = frozenset(  # error codes
 )
 _CLIENTS_FAULT = re.compile(  # llama.cpp reports these with status 500
     r"failed to parse (messages|tools|input)|requires --jinja|is not supported|missing tool|unable to generate parser"
-    r"|missing function|failed to initialize samplers|invalid (json schema|grammar)",
+    r"|missing function|failed to initialize samplers|invalid (json schema|grammar)"
+    r"|does not support multimodal|failed to load image|failed to tokenize prompt",
     re.IGNORECASE,
 )
 _NO_MODEL = {  # by status

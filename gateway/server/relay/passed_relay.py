@@ -21,7 +21,7 @@ from gateway.server.observability.request_record import record_of
 from gateway.server.observability.request_recorder import tee_lengths
 from gateway.server.relay import response_headers
 from gateway.server.relay.passed_body import PassedBody, accept_header
-from gateway.server.relay.retry_policy import RetryPolicy
+from gateway.server.relay.retry_policy import RetryPolicy, Target
 from gateway.server.upstream.model_registry import BackendRoute
 from gateway.server.upstream.passed_call import PassedCall
 
@@ -44,17 +44,25 @@ class PassThroughRelay:
 
     async def run(self, send: Send) -> None:
         """Send the response.  Raise GatewayError if no backend begins one, and ClientDisconnect."""
-        target = self._targets.first()
+        first = self._targets.first()
+        target = self._with_endpoint(first) or first
         while True:
             await asyncio.sleep(target.pause)
             try:
                 await self._attempt(target.route, send)
                 return
             except GatewayError as error:
-                another = self._body.is_repeatable and self._targets.next(error.problem, error.retry_after)
+                another = self._targets.next(error.problem, error.retry_after) if self._body.is_repeatable else None
+                another = self._with_endpoint(another)
                 if not another:
                     raise
                 target = another
+
+    def _with_endpoint(self, target: Target | None) -> Target | None:
+        """Return the target, or the first further one whose backend has the endpoint; None without one."""
+        while target and target.route.backend.settings.kind not in self._row.kinds:
+            target = self._targets.skip()
+        return target
 
     async def _attempt(self, route: BackendRoute, send: Send) -> None:
         """Send the response of one backend; raise GatewayError if it begins none."""

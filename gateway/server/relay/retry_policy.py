@@ -85,6 +85,10 @@ class RetryPolicy:
             way = self._again(retry_after) or self._instead("unavailable")
         return way if way and self._budget.again() else None
 
+    def skip(self) -> Target | None:
+        """Return a backend that was not tried yet, if the last one cannot take the request and was not called."""
+        return self._other()
+
     def hedge(self) -> Target | None:
         """Return another backend of the same model, for a hedge."""
         way = self._other()

@@ -12,6 +12,7 @@ from gateway.server.routes import (
     batches,
     chat_completions,
     conversations,
+    embeddings,
     files,
     health,
     metrics,
@@ -43,6 +44,7 @@ def _routers(config: Config) -> Iterator[APIRouter]:
     yield files.router
     yield uploads.router
     yield batches.router
+    yield embeddings.router
     yield model_services.router
     yield health.router
     yield metrics.router

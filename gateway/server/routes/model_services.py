@@ -1,18 +1,18 @@
-"""Serve embeddings, rerank, tokenize and detokenize: each request is one upstream request, in JSON."""
+"""Serve rerank, tokenize, detokenize and the like: each request is one upstream request, in JSON."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from fastapi import APIRouter, Request
-from msgspec import DecodeError
+from msgspec import DecodeError, Struct
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from gateway.api import embeddings, rerank
+from gateway.api import rerank
 from gateway.api.body import Counts
 from gateway.api.tokenize import parse_detokenize, parse_tokenize
 from gateway.backends.openai.error_mapping import problem_from_error_object
@@ -22,6 +22,7 @@ from gateway.config import ApiKey
 from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInvalid
 from gateway.events import Usage
 from gateway.formats.selection import FormatChoice
+from gateway.server.conversations.stored_context import Held
 from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import counts_of, read_body, room_of
 from gateway.server.http.response_writer import JsonBytesResponse
@@ -42,7 +43,6 @@ from gateway.warnings import Warnings
 _MAX = 256 << 20  # bytes of a response: 2048 vectors of 4096 numbers as text
 _LARGE = 1 << 20  # bytes of a response (thousands of vectors) that blocks the event loop for more than a few ms
 _CHOSEN = FormatChoice("native", "there is no text to parse")
-router = APIRouter()
 
 
 class ServiceRequest(Protocol):
@@ -73,74 +73,123 @@ class ServiceRequest(Protocol):
         """Return the response for the client, and the tokens that the model read; raise UpstreamInvalid."""
 
 
-async def serve(http: Request, parse: Callable[[bytes, Counts], ServiceRequest]) -> Response:
-    """Respond to a POST request of a service; raises GatewayError.  parse: parses its body."""
-    key, config = await authenticate(http), http.app.state.config
-    with room_of(http) as room:
-        body = await read_body(http, config.limits.body_bytes, room)
-        return await _put(http, key, await parsed(parse, body, counts_of(config)), len(body))
+_Service = TypeVar("_Service", bound=ServiceRequest)
 
 
-async def _put(http: Request, key: ApiKey | None, put: ServiceRequest, size: int) -> Response:
-    """Route and respond within the limits of the key.  size: bytes of the body."""
-    directory: ModelRegistry = http.app.state.directory
-    served = await directory.get(put.model, partial(may_use_model, key))
-    record_of(http.scope).model = served.model
-    require_model(key, put.model, served.model)
-    limits: RateLimiter = http.app.state.limits
-    estimate = partial(estimate_tokens_from_characters, size)
-    async with await limits.acquire(key, served.model, served.settings, estimate) or RateLimitPermit() as grant:
-        try:
-            ways = RetryPolicy(served, key, faithful=True, spare=BATCH_TENANT in http.scope)
-            with CancelOnDisconnect(http.scope, http.receive), _placed(put.problem_param):
-                return await _first_answer(http, put, ways, grant)
-        except ClientDisconnect:
-            return Response()
+class ServiceEndpoint(Generic[_Service]):
+    """Serve the POST requests of a service.  parse: parses a body."""
 
+    def __init__(self, parse: Callable[[bytes, Counts], _Service]) -> None:
+        self._parse = parse
 
-async def _first_answer(http: Request, put: ServiceRequest, ways: RetryPolicy, grant: RateLimitPermit) -> Response:
-    """Return the response of the first backend that succeeds; raise the error of the last one."""
-    way = ways.first()
-    while True:
-        await asyncio.sleep(way.pause)
-        try:
-            return await _answered(http, put, way.route, ways.identity, grant)
-        except GatewayError as error:
-            if not (another := ways.next(error.problem, error.retry_after)):
-                raise
+    async def answer(self, http: Request) -> Response:
+        """Respond to a request; raises GatewayError."""
+        key, config = await authenticate(http), http.app.state.config
+        with room_of(http) as room:
+            body = await read_body(http, config.limits.body_bytes, room)
+            return await self._put(http, key, await parsed(self._parse, body, counts_of(config)), len(body))
+
+    def estimated_tokens(self, put: _Service, size: int) -> int:
+        """Return the tokens that count against the limits before a response.  size: the bytes of the body."""
+        return estimate_tokens_from_characters(size)
+
+    async def with_files(self, http: Request, put: _Service, tenant: str, ledger: Warnings, held: Held) -> _Service:
+        """Return the request with the content of the files that it names."""
+        return put
+
+    async def for_backend(self, http: Request, put: _Service, backend: Backend, ledger: Warnings) -> _Service:
+        """Return the request in a form for a backend; raise BadRequest if it takes none."""
+        return put
+
+    async def _put(self, http: Request, key: ApiKey | None, put: _Service, size: int) -> Response:
+        """Route and respond within the limits of the key.  size: bytes of the body."""
+        directory: ModelRegistry = http.app.state.directory
+        served = await directory.get(put.model, partial(may_use_model, key))
+        record_of(http.scope).model = served.model
+        require_model(key, put.model, served.model)
+        limits: RateLimiter = http.app.state.limits
+        estimate = partial(self.estimated_tokens, put, size)
+        grant = await limits.acquire(key, served.model, served.settings, estimate) or RateLimitPermit()
+        async with grant, Held() as held:
+            try:
+                ways = RetryPolicy(served, key, faithful=True, spare=BATCH_TENANT in http.scope)
+                with CancelOnDisconnect(http.scope, http.receive), _placed(put.problem_param):
+                    ledger = Warnings()
+                    put = await self.with_files(http, put, key.name if key else "", ledger, held)
+                    return await self._first_answer(_Exchange(http, ways.identity, grant, ledger), put, ways)
+            except ClientDisconnect:
+                return Response()
+
+    async def _first_answer(self, exchange: "_Exchange", put: _Service, ways: RetryPolicy) -> Response:
+        """Return the response of the first backend that succeeds; raise the error of the last one that was called.
+
+        Backends that cannot take the request are not called.
+        """
+        way, mark = ways.first(), exchange.ledger.savepoint()
+        failure: GatewayError | None = None
+        while True:
+            await asyncio.sleep(way.pause)
+            exchange.ledger.rollback(mark)
+            try:
+                fitting = await self.for_backend(exchange.http, put, way.route.backend, exchange.ledger)
+                return await exchange.respond(fitting, way.route)
+            except BadRequest as error:
+                another, failure = ways.skip(), failure or error
+            except GatewayError as error:
+                another, failure = ways.next(error.problem, error.retry_after), error
+            if not another:
+                raise failure
             way = another
 
 
-async def _answered(
-    http: Request, put: ServiceRequest, route: BackendRoute, identity: QueueIdentity, grant: RateLimitPermit
-) -> Response:
-    ledger, record = Warnings(), record_of(http.scope)
-    ask = put.ask(route.backend.services, route.upstream_model, ledger)
-    if not ask:
-        raise _unsupported(route, put.service)
-    response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())
-    record.ledger = ledger
-    record.set_route(route.model, route.backend.name, "")
-    if record.trace:
-        record.trace.model = route.upstream_model
+class _Exchange(Struct, frozen=True):
+    """The part of a request that is the same for all backends."""
 
-    def respond(raw: bytes) -> Response:
-        data, used = put.answer(_decoded(route.backend, put.decode, raw), ledger)
-        grant.used, record.usage = (lambda: used), (lambda: Usage(used, 0))
-        return JsonBytesResponse(
-            data, headers={**response_headers.gateway_headers(http, route, _CHOSEN, ledger), **grant.headers}
-        )
+    http: Request
+    identity: QueueIdentity
+    grant: RateLimitPermit
+    ledger: Warnings
 
-    path, body = ask
-    with closing(HttpUpstreamCall(route.backend, body, lambda _: None, path, identity, record)) as call:
-        raw = await _read(call)
+    async def respond(self, put: ServiceRequest, route: BackendRoute) -> Response:
+        """Return the response of a backend.  Raise BadRequest if it cannot take the request."""
+        ledger, record, services = self.ledger, record_of(self.http.scope), route.backend.services
+        ask = put.ask(services, route.upstream_model, ledger)
+        if not ask:
+            raise _unsupported(route, put.service)
+        response_headers.reject_if_strict(response_headers.strict_route(self.http, route), ledger.entries())
+        record.ledger = ledger
+        record.set_route(route.model, route.backend.name, "")
+        if record.trace:
+            record.trace.model = route.upstream_model
+        path, body = ask
         try:
-            response = respond(raw) if len(raw) < _LARGE else await asyncio.to_thread(respond, raw)
-        except GatewayError as error:
-            call.report_outcome(error.problem)
-            raise
-        call.report_outcome(None)
-    return response
+            return await self._respond_from(path, body, put, route)
+        except UpstreamFailed as error:
+            if not (instead := services.path_after(error.problem.message)):
+                raise
+        return await self._respond_from(instead, body, put, route)
+
+    async def _respond_from(self, path: str, body: bytes, put: ServiceRequest, route: BackendRoute) -> Response:
+        record = record_of(self.http.scope)
+        with closing(HttpUpstreamCall(route.backend, body, lambda _: None, path, self.identity, record)) as call:
+            raw = await _read(call)
+            try:
+                small = len(raw) < _LARGE
+                response = (
+                    self._made(raw, put, route) if small else await asyncio.to_thread(self._made, raw, put, route)
+                )
+            except GatewayError as error:
+                call.report_outcome(error.problem)
+                raise
+            call.report_outcome(None)
+        return response
+
+    def _made(self, raw: bytes, put: ServiceRequest, route: BackendRoute) -> Response:
+        """Return the response that a backend's body becomes."""
+        data, used = put.answer(_decoded(route.backend, put.decode, raw), self.ledger)
+        self.grant.used, record_of(self.http.scope).usage = (lambda: used), (lambda: Usage(used, 0))
+        headers = response_headers.gateway_headers(self.http, route, _CHOSEN, self.ledger)
+        return JsonBytesResponse(data, headers={**headers, **self.grant.headers})
 
 
 def _unsupported(route: BackendRoute, what: str) -> BadRequest:
@@ -176,25 +225,24 @@ async def _read(call: HttpUpstreamCall) -> bytes:
     return whole.close()
 
 
-@router.post("/v1/embeddings", openapi_extra=openapi.EMBEDDINGS)
-async def create_embeddings(request: Request) -> Response:
-    """Return the embedding vectors of texts."""
-    return await serve(request, embeddings.parse_embeddings)
+router = APIRouter()
+_RERANK = ServiceEndpoint(rerank.parse_rerank)
+_TOKENIZE, _DETOKENIZE = ServiceEndpoint(parse_tokenize), ServiceEndpoint(parse_detokenize)
 
 
 @router.post("/v1/rerank", openapi_extra=openapi.RERANK)
 async def rank_documents(request: Request) -> Response:
     """Rank documents by their relevance to a query; with `texts`, in the shape of Text Embeddings Inference."""
-    return await serve(request, rerank.parse_rerank)
+    return await _RERANK.answer(request)
 
 
 @router.post("/v1/tokenize", openapi_extra=openapi.TOKENIZE)
 async def tokenize(request: Request) -> Response:
     """Return the tokens of a text."""
-    return await serve(request, parse_tokenize)
+    return await _TOKENIZE.answer(request)
 
 
 @router.post("/v1/detokenize", openapi_extra=openapi.DETOKENIZE)
 async def detokenize(request: Request) -> Response:
     """Return the text of tokens."""
-    return await serve(request, parse_detokenize)
+    return await _DETOKENIZE.answer(request)

@@ -5,6 +5,8 @@ from typing import Any
 _ASKS: dict[str, Any] = {"stream": {"type": "boolean"}}
 _CHATS = {**_ASKS, "tools": {"type": "array", "items": {"type": "object"}}}
 _TEXTS = {"anyOf": [{"type": "string"}, {"type": "array"}]}
+_EMBEDDED = {"anyOf": [*_TEXTS["anyOf"], {"type": "object"}]}
+_CONVERSATION = {"type": "array", "items": {"type": "object"}, "minItems": 1}
 _TOKENS = {"type": "array", "items": {"type": "integer"}}
 
 
@@ -22,7 +24,7 @@ def _body(description: str, required: list[str], properties: dict[str, Any], exa
 CHAT = _body(
     "OpenAI's chat completion",
     ["model", "messages"],
-    {"messages": {"type": "array", "items": {"type": "object"}, "minItems": 1}, **_CHATS},
+    {"messages": _CONVERSATION, **_CHATS},
     {"model": "smollm2", "messages": [{"role": "user", "content": "Hello!"}]},
 )
 RESPONSES = _body(
@@ -42,7 +44,7 @@ COMPLETIONS = _body(
     {"model": "smollm2", "prompt": "The capital of Norway is"},
 )
 _MESSAGES: dict[str, Any] = {
-    "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
+    "messages": _CONVERSATION,
     "max_tokens": {"type": "integer", "minimum": 0},
     "system": _TEXTS,
     **_CHATS,
@@ -51,9 +53,14 @@ _PROMPT: dict[str, Any] = {"model": "smollm2", "messages": [{"role": "user", "co
 MESSAGES = _body("Anthropic's message", ["model", "messages", "max_tokens"], _MESSAGES, {**_PROMPT, "max_tokens": 100})
 MESSAGE_COUNT = _body("The prompt of Anthropic's message", ["model", "messages"], _MESSAGES, _PROMPT)
 EMBEDDINGS = _body(
-    "OpenAI's embeddings",
-    ["model", "input"],
-    {"input": _TEXTS, "dimensions": {"type": "integer"}, "encoding_format": {"enum": ["float", "base64"]}},
+    "OpenAI's embeddings, with `messages` in place of `input` for models that take images",
+    ["model"],
+    {
+        "input": _EMBEDDED,
+        "messages": _CONVERSATION,
+        "dimensions": {"type": "integer"},
+        "encoding_format": {"enum": ["float", "base64"]},
+    },
     {"model": "nomic-embed", "input": "Hello!"},
 )
 RERANK = _body(

@@ -360,6 +360,22 @@ async def test_passed_request_goes_to_another_backend_after_a_failure():
         assert (answer.content, site.posts()) == (b"ID3\xff\xfb", [1, 1])
 
 
+async def test_passed_request_skips_backends_of_kinds_without_the_endpoint():
+    kinds = [{"kind": "ollama"}, {"kind": "vllm"}, {"kind": "llamacpp"}, {"kind": "vllm"}]
+    async with fleet([AUDIO], [whole({"error": "busy"}, 503)], [AUDIO], [AUDIO], backends=kinds) as site:
+        answer = await site.client.post(SPEECH, json=SPOKEN)
+        assert (answer.content, site.posts()) == (b"ID3\xff\xfb", [0, 1, 0, 1])
+
+
+async def test_passed_request_without_a_further_endpoint_has_the_error_of_the_backend():
+    kinds = [{"kind": "vllm"}, {"kind": "ollama"}]
+    async with fleet([whole({"error": "busy"}, 503)], [AUDIO], backends=kinds) as site:
+        assert problem(await site.client.post(SPEECH, json=SPOKEN))[0] == 503 and site.posts() == [1, 0]
+    async with fleet([AUDIO], [AUDIO], backends=[{"kind": "ollama"}] * 2) as site:
+        assert problem(await site.client.post(SPEECH, json=SPOKEN)) == (400, BAD, "unsupported_value", "model")
+        assert site.posts() == [0, 0]
+
+
 @pytest.mark.parametrize("size", [1000, LARGE])
 async def test_passed_upload_goes_to_another_backend_if_one_cannot_be_reached(size):
     async with fleet([TEXT], [TEXT], backends=({"url": "http://127.0.0.1:1"},)) as site:

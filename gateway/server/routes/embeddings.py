@@ -1,0 +1,59 @@
+"""Serve embeddings: of texts, of objects with media, and of messages, whose files and images the gateway reads."""
+
+from fastapi import APIRouter, Request
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from gateway.api.embeddings import EmbeddingsRequest, parse_embeddings
+from gateway.backends.openai.usage import estimate_tokens_from_characters
+from gateway.backends.request_fields import convert_parts
+from gateway.server.conversations.stored_context import Held
+from gateway.server.fetch.attachments import inline_request_files, inline_request_images
+from gateway.server.fetch.stored_files import StoredFileReader
+from gateway.server.routes import openapi
+from gateway.server.routes.model_services import ServiceEndpoint
+from gateway.server.tools import ToolRegistry
+from gateway.server.upstream.backend import Backend
+from gateway.warnings import Warnings
+
+
+class EmbeddingsEndpoint(ServiceEndpoint[EmbeddingsRequest]):
+    """Serve requests for embeddings; `messages` get their files and images as in a chat."""
+
+    def estimated_tokens(self, put: EmbeddingsRequest, _: int) -> int:
+        """Return the tokens of the texts, at least 1; the size of an image says nothing about its tokens."""
+        return max(estimate_tokens_from_characters(put.characters), 1)
+
+    async def with_files(
+        self, http: Request, put: EmbeddingsRequest, tenant: str, ledger: Warnings, held: Held
+    ) -> EmbeddingsRequest:
+        """Return the request with the text of the files, and the stored images, that its messages name."""
+        if not put.chat or put.chat.is_text_only:
+            return put
+        state = http.app.state
+        stored: StoredFileReader = state.stored_files
+        tools: ToolRegistry = state.tool_registry
+        whole = await stored.inline(put.chat, tenant, ledger, lambda: held.stack)
+        return replace(put, chat=await inline_request_files(whole, state.config.files, ledger, tools.pdfs, tenant))
+
+    async def for_backend(
+        self, http: Request, put: EmbeddingsRequest, backend: Backend, ledger: Warnings
+    ) -> EmbeddingsRequest:
+        """Return the request with the parts of messages that the backend takes."""
+        if not (put.chat and backend.services.embeds_messages):
+            return put
+        whole = await inline_request_images(put.chat, backend.kind, http.app.state.config.images, ledger)
+        return replace(put, chat=replace(whole, messages=(*convert_parts(whole, backend.kind, ledger),)))
+
+
+router = APIRouter()
+_EMBEDDINGS = EmbeddingsEndpoint(parse_embeddings)
+
+
+@router.post("/v1/embeddings", openapi_extra=openapi.EMBEDDINGS)
+async def create_embeddings(request: Request) -> Response:
+    """Return the embedding vectors of texts; some models also take images, in `messages` or in objects of `input`.
+
+    If a model makes a vector for each token, an input gets all of them.
+    """
+    return await _EMBEDDINGS.answer(request)
