@@ -61,7 +61,7 @@ class LimitSettings(SettingsSection):
 
     file_bytes: bytes of a stored file; tenant_file_bytes: of all files of a key.
     batch_lines: lines of a batch.
-    memory_bytes: memory for all request bodies and stored files in one process; requests beyond it wait or are refused.
+    memory_bytes: memory for all request bodies and their files in one process; requests beyond it wait or are refused.
     items: messages or items of a request, and an eighth of all values in it.
     parts: parts of one message or item.
     concurrent: concurrent requests in one process; more are refused unread; 0: no limit.

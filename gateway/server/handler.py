@@ -116,8 +116,9 @@ class ModelRequestHandler:
     async def _read_files(self, request: ModelRequest, tenant: str, held: Held) -> None:
         """Put the stored files that a request names into its messages.  Raise BadRequest for too much content."""
         if not request.request.is_text_only:
-            read = self._parser.files.inline
-            request.request = await read(request.request, tenant, request.ledger, lambda: held.stack)
+            files = self._parser.files
+            request.room = files.room_for_urls(request.request, lambda: held.stack)
+            request.request = await files.inline(request.request, tenant, request.ledger, lambda: held.stack)
 
     async def _route(
         self, request: ModelRequest, key: ApiKey | None, *, faithful: bool = False, spare: bool = False

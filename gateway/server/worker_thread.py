@@ -4,6 +4,7 @@ There is one such thread, since two would also compete with each other.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,8 +13,10 @@ from typing import TypeVar
 _LARGE = 256 << 10  # bytes of a body that takes at worst some 20 ms to parse
 MANY = 200  # items of an input that take some 10 ms to parse
 
+# Seconds after which Python hands the interpreter's lock on.  The event loop takes it for each callback of a turn.
+_SWITCH = 0.0005
 _T = TypeVar("_T")
-_thread = ThreadPoolExecutor(1, "apart")
+_thread = ThreadPoolExecutor(1, "apart", sys.setswitchinterval, (_SWITCH,))
 
 
 async def apart(work: Callable[..., _T], *args: object) -> _T:

@@ -1,9 +1,9 @@
 """Convert attached files to text and images to base64.
 
 A part `{"type": "file", "file": {"file_data": …, "filename": …}}`, in any message, becomes a text part `<file
-name="…">…</file>`.  A stored file has bytes as `file_data`.  A file with `file_url` instead of `file_data` has to be
-fetched first.  A part `{"type": "image_url", "image_url": {"url": …}}` has a data URL or the URL of the image.  The
-type of a file or an image follows from its first bytes, not from its name.
+name="…">…</file>`.  A stored or fetched file has bytes as `file_data`.  A file with `file_url` instead of
+`file_data` has to be fetched first.  A part `{"type": "image_url", "image_url": {"url": …}}` has a data URL or the URL
+of the image.  The type of a file or an image follows from its first bytes, not from its name.
 """
 
 import re
@@ -67,6 +67,11 @@ def has_files(request: Request) -> bool:
     return any([_is_file(part) or _is_stored_image(part) for content in contents for part in content])
 
 
+def has_urls(request: Request) -> bool:
+    """Return True if a message names a file or an image by its URL."""
+    return any([_is_elsewhere(part) for message in request.messages for part in _parts(message)])
+
+
 def file_urls(request: Request) -> dict[str, str]:
     """Return the URL of each file to fetch, with the path of its first occurrence.
 
@@ -84,17 +89,18 @@ def file_urls(request: Request) -> dict[str, str]:
     return found
 
 
-def inline_files(request: Request, fetched: Mapping[str, str]) -> Request:
+def inline_files(request: Request, fetched: Mapping[str, tuple[str, bytes]]) -> Request:
     """Return the request with fetched files in its messages.
 
-    fetched: data URIs by URL.  A file without a name gets the last part of its URL.
+    fetched: the content type and the bytes of each file by URL.  A file without a name gets the last part of its URL.
     """
 
     def inline(part: Any) -> Any:  # noqa: ANN401 - decoded JSON
         if not _is_file(part) or (url := _elsewhere(part["file"])) is None:
             return part
         name = part["file"].get("filename") or unquote(re.split("[?#]", url)[0].rstrip("/").rpartition("/")[2])
-        return {**part, "file": {"file_data": fetched[url], "filename": name}}
+        type, data = fetched[url]
+        return {**part, "file": {"file_data": data, "filename": name, "content_type": type}}
 
     def inline_all(message: Message) -> Message:
         parts = _parts(message)
@@ -104,18 +110,16 @@ def inline_files(request: Request, fetched: Mapping[str, str]) -> Request:
     return replace(request, messages=messages, large=are_large(messages))
 
 
-def data_uri(content_type: str, data: bytes) -> str:
-    """Return the data URI of a fetched file, with the server's media type and charset if it gave them."""
-    text = "".join(content_type.split())
-    type, charset = _MEDIA_TYPE.match(text), _CHARSET.search(text)
-    return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{_base64(data)}"
-
-
 def text_of_file(content_type: str, data: bytes) -> str:
     """Return the text of a fetched file other than a PDF; "" if it has none."""
+    return _plain(_fetched_file("", content_type, data))
+
+
+def _fetched_file(name: str, content_type: str, data: bytes) -> _AttachedFile:
+    """Return a file with the server's media type and charset if it gave them."""
     text = "".join(content_type.split())
     type, charset = _MEDIA_TYPE.match(text), _CHARSET.search(text)
-    return _plain(_AttachedFile("", type[0] if type else "", charset[1] if charset else "", data))
+    return _AttachedFile(name, type[0] if type else "", charset[1] if charset else "", data)
 
 
 def is_pdf(data: bytes) -> bool:
@@ -176,6 +180,13 @@ def _is_stored_image(part: Any) -> bool:  # noqa: ANN401 - decoded JSON
     return isinstance(part, dict) and part.get("type") == "image_url" and "url" not in part["image_url"]
 
 
+def _is_elsewhere(part: Any) -> bool:  # noqa: ANN401 - decoded JSON
+    if _is_file(part):
+        return _elsewhere(part["file"]) is not None
+    is_image = isinstance(part, dict) and part.get("type") == "image_url"
+    return is_image and part["image_url"].get("url", "data:")[:5].lower() != "data:"
+
+
 def _elsewhere(data: dict[str, Any]) -> str | None:
     """Return the URL of a file that was not sent along."""
     return data.get("file_url") if data.get("file_data") is None else None
@@ -188,13 +199,13 @@ def _file(body: dict[str, Any], param: str) -> _AttachedFile:
         raise BadRequest(message, code="missing_required_parameter", param=f"{param}.file_data")
     name = " ".join(str(body.get("filename") or "file").split())[:_MAX_NAME]
     if isinstance(encoded, bytes):
-        return _AttachedFile(name, "", "", encoded)
+        return _fetched_file(name, body.get("content_type", ""), encoded)
     uri = _DATA_URI.match(encoded)
     type, more = uri.groups() if uri else ("", ";base64")
     start, charset = uri.end() if uri else 0, _CHARSET.search(more)
     if not more.lower().endswith(";base64"):
         return _AttachedFile(name, type, charset[1] if charset else "", unquote_to_bytes(encoded[start:]))
-    data = "".join(encoded[start:].split())
+    data = "".join(["".join(encoded[i : i + SLICE].split()) for i in range(start, len(encoded), SLICE)])
     try:
         return _AttachedFile(name, type, charset[1] if charset else "", b"".join(base64_slices(data)))
     except ValueError:
@@ -253,7 +264,8 @@ def inline_images(request: Request, fetched: Mapping[str, bytes]) -> Request:
     fetched: images by URL.
     """
     data = {url: image_data_url(image) for url, image in fetched.items()}
-    return replace(request, messages=tuple(_inlined(message, data) for message in request.messages))
+    messages = tuple(_inlined(message, data) for message in request.messages)
+    return replace(request, messages=messages, large=are_large(messages))
 
 
 def image_type(data: bytes) -> str | None:

@@ -1,14 +1,15 @@
 """Fetch the files and images that a request names by URL, and read them beside the event loop, for a bounded time."""
 
 import asyncio
-from collections.abc import Mapping
 
 from gateway import config
 from gateway.backends import Kind
 from gateway.errors import BadRequest
 from gateway.request import Request
-from gateway.server.fetch.fetcher import FetchedContent, Fetcher, FetchKind
+from gateway.server.fetch.fetcher import Fetcher, FetchKind
 from gateway.server.fetch.pdf_reader import Pdfs
+from gateway.server.http.memory import Room
+from gateway.server.worker_thread import apart
 from gateway.transforms import attachments
 from gateway.transforms.stored_files import file_references, missing_file
 from gateway.warnings import Warnings
@@ -19,33 +20,37 @@ _SECONDS = 10.0  # for all files of a request
 IMAGE = FetchKind("image", accept="image/*", too_large="image_file_too_large")
 
 
-async def inline_request_files(
+async def inline_request_files(  # noqa: PLR0913 - the services that a file may need
     request: Request,
     settings: config.FetchSettings,
     ledger: Warnings,
     pdfs: Pdfs,
     tenant: str = "",
+    room: Room | None = None,
+    *,
     seconds: float = _SECONDS,
 ) -> Request:
     """Return the request with the text of its files instead of them.
 
     Raise BadRequest for an invalid file, and NotFound for a part that still names a stored file.
+
+    room: counts the memory of fetched files.
     """
     if not attachments.has_files(request):
         return request
     if missing := file_references(request):
         raise missing_file(missing[0])
-    whole = await _fetched(request, settings, ledger)
-    found = await asyncio.to_thread(attachments.pdfs, whole)
+    whole = await _fetched(request, settings, ledger, room)
+    found = await apart(attachments.pdfs, whole)
     texts = await asyncio.gather(*(pdfs.text(data, tenant, seconds) for data in found))
     body = dict(zip(found, texts, strict=True))
-    inlined, outcomes = await asyncio.to_thread(attachments.files_to_text, whole, body.__getitem__)
+    inlined, outcomes = await apart(attachments.files_to_text, whole, body.__getitem__)
     for outcome in sorted(outcomes):
         ledger.add(outcome, "file")
     return inlined
 
 
-async def _fetched(request: Request, settings: config.FetchSettings, ledger: Warnings) -> Request:
+async def _fetched(request: Request, settings: config.FetchSettings, ledger: Warnings, room: Room | None) -> Request:
     """Return the request with the content of its files instead of their URLs."""
     if not (wanted := attachments.file_urls(request)):
         return request
@@ -55,28 +60,24 @@ async def _fetched(request: Request, settings: config.FetchSettings, ledger: War
             "'files.fetch: true' in the gateway's configuration."
         )
         raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
-    fetched = await Fetcher(settings, FILE).all(wanted)
+    fetched = await Fetcher(settings, FILE, room=room).all(wanted)
     ledger.add("translated", "file_url")
-    return await asyncio.to_thread(_inlined, request, fetched)
-
-
-def _inlined(request: Request, fetched: Mapping[str, FetchedContent]) -> Request:
-    return attachments.inline_files(
-        request, {url: attachments.data_uri(one.type, one.data) for url, one in fetched.items()}
-    )
+    return attachments.inline_files(request, {url: (one.type, one.data) for url, one in fetched.items()})
 
 
 async def inline_request_images(
-    request: Request, kind: Kind, settings: config.FetchSettings, ledger: Warnings
+    request: Request, kind: Kind, settings: config.FetchSettings, ledger: Warnings, room: Room | None = None
 ) -> Request:
     """Return the request with the content of its images instead of URLs, if a server of this kind does not fetch URLs.
 
     Raises BadRequest if the gateway may not fetch images, or for an image that cannot be used.
+
+    room: counts the memory of fetched images.
     """
     if kind.fetches:
         return request
     find = attachments.image_urls
-    wanted = await asyncio.to_thread(find, request) if request.large else find(request)
+    wanted = await apart(find, request) if request.large else find(request)
     if not wanted:
         return request
     if not settings.fetch:
@@ -85,10 +86,10 @@ async def inline_request_images(
             "to set 'images.fetch: true' in the gateway's configuration."
         )
         raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
-    fetched = {url: one.data for url, one in (await Fetcher(settings, IMAGE).all(wanted)).items()}
+    fetched = {url: one.data for url, one in (await Fetcher(settings, IMAGE, room=room).all(wanted)).items()}
     for url, data in fetched.items():
         if not attachments.image_type(data):
             message = f"Invalid '{wanted[url]}': expected a PNG, JPEG, GIF or WebP image."
             raise BadRequest(message, code="unsupported_image_media_type", param=wanted[url])
     ledger.add("translated", "image_url")
-    return attachments.inline_images(request, fetched)
+    return await apart(attachments.inline_images, request, fetched)

@@ -111,7 +111,7 @@ class SsrfGuard:
     def __init__(
         self, allowed: AddressFilter, resolve: Resolver | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
-        self._allowed, self._resolve, self._tls = allowed, resolve or resolved, tls or _tls()
+        self._allowed, self._resolve, self._tls = allowed, resolve or resolved, tls
 
     @asynccontextmanager
     async def answer(
@@ -140,8 +140,9 @@ class SsrfGuard:
         Connections are not kept: another name may have the same address, and must show its own certificate.
         """
         addresses = await self._addresses(request.url)
+        tls: ssl.SSLContext = self._tls or await asyncio.to_thread(_tls)  # reading the certificates takes 60 ms once
         async with (
-            httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False) as transport,
+            httpx.AsyncHTTPTransport(verify=tls, trust_env=False) as transport,
             aclosing(await _first(transport, request, addresses)) as answer,
         ):
             yield answer

@@ -1,6 +1,5 @@
 """Read the files of /v1/files that a request names by id, within limits for all of them together."""
 
-import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -10,10 +9,12 @@ from gateway.config import Config
 from gateway.errors import BadRequest
 from gateway.request import Request
 from gateway.server.http.memory import Buffers, Room
+from gateway.server.worker_thread import apart
 from gateway.store import files
 from gateway.store.database import Database
 from gateway.store.file_store import FileStore
 from gateway.store.records import StoredFile
+from gateway.transforms.attachments import has_urls
 from gateway.transforms.stored_files import FileReference, StoredContent, file_references, inline_stored_files
 from gateway.warnings import Warnings
 
@@ -33,6 +34,13 @@ class StoredFileReader:
             "image_url": (config.images.max_bytes, "images", "image_file_too_large"),
         }
         self._memory = config.limits.memory_bytes
+
+    def room_for_urls(self, request: Request, stack: Callable[[], AsyncExitStack]) -> Room | None:
+        """Return the room for what the request names by URL; None if it names nothing so.
+
+        stack: ends with the response.
+        """
+        return stack().enter_context(Room(self._buffers, self._memory)) if has_urls(request) else None
 
     async def inline(
         self, request: Request, tenant: str, ledger: Warnings, stack: Callable[[], AsyncExitStack]
@@ -55,7 +63,7 @@ class StoredFileReader:
         await stack().enter_context(Room(self._buffers, self._memory)).grow(size)
         contents = {id: StoredContent(file.filename, await self._read(file)) for id, file in found.items()}
         ledger.add("translated", "file_id")
-        return await asyncio.to_thread(inline_stored_files, request, references, contents)
+        return await apart(inline_stored_files, request, references, contents)
 
     def _check_size(self, references: Iterable[FileReference], found: dict[str, StoredFile]) -> None:
         """Raise BadRequest if the files take too much; a file counts each time that the request names it."""

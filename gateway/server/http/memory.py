@@ -94,6 +94,10 @@ class Room:
             await self._buffers.take(more, self._limit, self._taken)
             self._taken += more
 
+    async def add(self, size: int) -> None:
+        """Take room for content of `size` bytes, besides the bytes that are taken already."""
+        await self.grow(size + self._taken // _COPIES)
+
     def __enter__(self) -> Self:
         return self
 

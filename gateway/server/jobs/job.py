@@ -34,7 +34,7 @@ class JobRequest(ModelRequest):
     def __init__(self, original: ResponsesRequest, job: "BackgroundJob") -> None:
         super().__init__(original.request, original.ledger, original.memory, original.pdfs, original.sticky)
         self.conversation, self.compaction = original.conversation, original.compaction
-        self.pipelines, self._original, self._job = original.pipelines, original, job
+        self.pipelines, self.room, self._original, self._job = original.pipelines, original.room, original, job
 
     def encoder(self, model: ModelSettings) -> ResponseEncoder:
         return self._job.encoder(model)

@@ -188,7 +188,9 @@ class Attempts:
             request = await self._without_files(request)
         if request.max_tokens:
             request = token_limit.fitted(request, route, ledger, self._limit_name)
-        request = await attachments.inline_request_images(request, route.backend.kind, settings.images, ledger)
+        request = await attachments.inline_request_images(
+            request, route.backend.kind, settings.images, ledger, self._model_request.room
+        )
         round = await self._model_request.build_round(request, route, ledger, settings.limits.frame_bytes)
         if names:
             ledger.discard(mark, names)

@@ -66,7 +66,7 @@ class SummaryRequest(ModelRequest):
 
     def __init__(self, original: ModelRequest, request: Request, encoder: responses.SummaryEncoder) -> None:
         super().__init__(request, original.ledger, NoReasoningMemory(), original.pdfs, original.sticky)
-        self.conversation, self._encoder = original.conversation, encoder
+        self.conversation, self.room, self._encoder = original.conversation, original.room, encoder
 
     def encoder(self, model: ModelSettings) -> ResponseEncoder:
         return self._encoder

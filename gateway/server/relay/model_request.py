@@ -20,6 +20,7 @@ from gateway.server.conversations.reasoning_memory import NoReasoningMemory
 from gateway.server.conversations.stored_context import StoredObject
 from gateway.server.fetch import attachments
 from gateway.server.fetch.pdf_reader import Pdfs
+from gateway.server.http.memory import Room
 from gateway.server.relay import token_limit
 from gateway.server.relay.round_builder import build_round
 from gateway.server.relay.rounds import UpstreamRound
@@ -50,12 +51,14 @@ class ModelRequest(ABC):
     sticky: the client's own name for requests that should reach the same backend.
     pipelines: those of its response so far; the usage of the request is theirs.
     request_id: the id of the HTTP request, for errors amid a stream and for the log.
+    room: counts the memory of what the gateway fetches for the request; None if it names nothing by a URL.
     """
 
     conversation = "messages"  # the API's name of the parameter that holds the messages
     fields = schema.KNOWN  # of the API, as a chat completion has them
     compaction: CompactionPlan | None = None
     request_id = ""
+    room: Room | None = None
 
     def __init__(
         self,
@@ -108,7 +111,7 @@ class ModelRequest(ABC):
         """Return a request with the text of its files.  Raise BadRequest for a file that cannot be read."""
         if not self.pdfs:
             return request
-        return await attachments.inline_request_files(request, settings, self.ledger, self.pdfs, tenant)
+        return await attachments.inline_request_files(request, settings, self.ledger, self.pdfs, tenant, room=self.room)
 
     def with_parameters(
         self, request: Request, model: ModelSettings, ledger: Warnings, *, limited: bool = False

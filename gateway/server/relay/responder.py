@@ -86,7 +86,8 @@ class TokenCounting(Struct, frozen=True):
         mark = ledger.savepoint()
         if not goes_as_sent(request, route):
             request = await self.request.without_files(request, self.settings.files, self.targets.identity.tenant)
-        request = await attachments.inline_request_images(request, route.backend.kind, self.settings.images, ledger)
+        images, room = self.settings.images, self.request.room
+        request = await attachments.inline_request_images(request, route.backend.kind, images, ledger, room)
         round = await build_round(request, route, ledger, self.settings.limits.frame_bytes)
         ledger.discard(mark, names)
         response_headers.reject_if_strict(response_headers.strict_route(http, route), ledger.entries())

@@ -21,6 +21,7 @@ from gateway.request import Request
 from gateway.server.fetch import pdf_pages, pdf_reader
 from gateway.server.fetch.attachments import inline_request_files as read_beside
 from gateway.server.fetch.pdf_reader import Pdfs, joined
+from gateway.server.http import memory
 from gateway.transforms import attachments
 from gateway.warnings import Warnings
 from support.app import gateway, problem
@@ -462,6 +463,24 @@ async def test_file_url_is_fetched_once_for_all_its_places():
             messages=[{"role": "user", "content": [{"type": "text", "text": "q"}, chat]}], stream=True
         )
         assert answer.status_code == 200 and "Hello" in file_of(site)
+
+
+CHUNKED = b"HTTP/1.1 200 Said\r\ntransfer-encoding: chunked\r\n\r\nc350\r\n" + b"x" * 50_000 + b"\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("said", [page(b"x" * 50_000), CHUNKED], ids=["length", "chunked"])
+async def test_fetched_file_counts_for_the_memory_of_requests(monkeypatch, said):
+    monkeypatch.setattr(memory, "_MAX_WAIT", 0.01)
+    limits = {"memory_bytes": 160_000}
+    async with web({"/a": said}) as there, gateway(HELLO, **fetching(max_bytes=50_000), limits=limits) as site:
+        buffers = site.app.state.buffers
+        await buffers.take(20_000, 160_000)
+        answer = await site.respond(input=[by_url(f"{there.url}/a")])
+        assert problem(answer)[:3] == (503, "server_error", "server_is_overloaded")
+        assert answer.headers["retry-after"] == "1" and not site.upstream.posts and buffers.taken == 20_000
+        buffers.give(20_000)
+        assert (await site.respond(input=[by_url(f"{there.url}/a")], stream=True)).status_code == 200
+        assert buffers.taken == 0
 
 
 async def test_file_url_and_file_data_together_are_refused():

@@ -54,6 +54,16 @@ async def test_buffers_have_room_for_what_is_too_large_if_it_is_alone():
     assert store.taken == 0
 
 
+async def test_room_counts_content_besides_the_body():
+    store = Buffers()
+    with Room(store, 1 << 30) as room:
+        await room.grow(memory.FREE + 1)
+        await room.add(100_000)
+        await room.add(100_000)
+        assert store.taken == 3 * (memory.FREE + 1 + 200_000)
+    assert store.taken == 0
+
+
 async def test_buffers_refuse_what_waits_too_long(monkeypatch):
     monkeypatch.setattr(memory, "_MAX_WAIT", 0.01)
     store = Buffers()
