@@ -23,6 +23,7 @@ from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInv
 from gateway.events import Usage
 from gateway.formats.selection import FormatChoice
 from gateway.server.conversations.stored_context import Held
+from gateway.server.handler import ModelRequestHandler
 from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import counts_of, read_body, room_of
 from gateway.server.http.response_writer import JsonBytesResponse
@@ -90,8 +91,9 @@ class ServiceEndpoint(Generic[_Service]):
 
     async def answer(self, http: Request) -> Response:
         """Respond to a request; raises GatewayError."""
-        key = await self._authenticator.authenticate(http)
-        with room_of(http, self.config) as room:
+        handler: ModelRequestHandler = self.app.state.handler
+        with handler.acquire_concurrency(), room_of(http, self.config) as room:
+            key = await self._authenticator.authenticate(http)
             return await self._put(http, key, await read_body(http, self.config.limits.body_bytes, room))
 
     def estimated_tokens(self, put: _Service, size: int) -> int:
