@@ -18,11 +18,12 @@ from gateway.api.tokenize import parse_detokenize, parse_tokenize
 from gateway.backends.openai.error_mapping import problem_from_error_object
 from gateway.backends.openai.usage import estimate_tokens_from_characters
 from gateway.backends.services import BackendServices
-from gateway.config import ApiKey
+from gateway.config import ApiKey, Config
 from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInvalid
 from gateway.events import Usage
 from gateway.formats.selection import FormatChoice
 from gateway.server.conversations.stored_context import Held
+from gateway.server.handler import ModelRequestHandler
 from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import counts_of, read_body, room_of
 from gateway.server.http.response_writer import JsonBytesResponse
@@ -84,8 +85,10 @@ class ServiceEndpoint(Generic[_Service]):
 
     async def answer(self, http: Request) -> Response:
         """Respond to a request; raises GatewayError."""
-        key, config = await authenticate(http), http.app.state.config
-        with room_of(http) as room:
+        handler: ModelRequestHandler = http.app.state.handler
+        config: Config = http.app.state.config
+        with handler.acquire_concurrency(), room_of(http) as room:
+            key = await authenticate(http)
             body = await read_body(http, config.limits.body_bytes, room)
             return await self._put(http, key, await parsed(self._parse, body, counts_of(config)), len(body))
 

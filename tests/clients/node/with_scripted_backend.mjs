@@ -1,4 +1,4 @@
-// openai-node over endpoints that are passed on, files and batches: node with_scripted_backend.mjs URL CHECK
+// openai-node over endpoints that are passed on, embeddings, files and batches: node with_scripted_backend.mjs URL CHECK
 import assert from "node:assert/strict";
 import OpenAI, { toFile } from "openai";
 
@@ -16,6 +16,13 @@ const CHECKS = {
     const image = await toFile(Buffer.from("png"), "a.png", { type: "image/png" });
     assert.equal((await client.images.edit({ model: "m", prompt: "A boat.", image })).data[0].b64_json, "AAAA");
     assert.equal((await client.moderations.create({ model: "m", input: "Hello" })).results[0].flagged, false);
+  },
+  async embeddings() {
+    const messages = [{ role: "user", content: [{ type: "text", text: "Hello" }] }];
+    const one = await client.embeddings.create({ model: "m", messages });
+    assert.deepEqual([...one.data[0].embedding], [0.5, 1]);
+    const several = await client.embeddings.create({ model: "m", input: "Hello", encoding_format: "float" });
+    assert.deepEqual(several.data[0].embedding, [[0.5, 1], [2, 3]]);
   },
   async streamed() {
     const types = [];

@@ -1,4 +1,4 @@
-"""openai-node over a scripted backend: endpoints that are passed on, files and batches."""
+"""openai-node over a scripted backend: endpoints that are passed on, embeddings, files and batches."""
 
 import json
 import os
@@ -29,6 +29,10 @@ DELTA = event(type="transcript.text.delta", delta="Hel")
 FINAL = event(type="transcript.text.done", text="Hello")
 SCRIPTS: dict[str, list[Any]] = {
     "whole": [whole({"text": "Hello"}), [SPEECH, b"ID3", b"abc", END], whole(IMAGE), whole(IMAGE), whole(HARM)],
+    "embeddings": [
+        whole({"data": [{"embedding": "AAAAPwAAgD8="}]}),
+        whole({"data": [{"embedding": [[0.5, 1], [2, 3]]}]}),
+    ],
     "streamed": [[head(), DELTA, FINAL, END]],
     "failure": [[head(), DELTA, CLOSE]],
     "abort": [[head(), DELTA, HANG]],

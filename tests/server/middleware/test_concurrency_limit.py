@@ -9,10 +9,11 @@ from gateway.server.app import create_app
 from gateway.server.middleware.concurrency_limit import ConcurrencyLimit
 from support.app import HELLO_MESSAGES, listening, problem, settings
 from support.jobs import ended
-from support.upstream import HELLO, Upstream, paused
+from support.upstream import HELLO, Upstream, paused, whole
 from support.wait import until
 from support.websocket import connected, error, texts
 
+SERVICES = ("/v1/embeddings", "/v1/rerank", "/v1/tokenize", "/v1/detokenize")
 FULL = (503, "server_error", "server_is_overloaded", None)
 
 
@@ -21,7 +22,7 @@ async def test_request_limit_refuses_requests_unread():
     async with listening(paused(go), HELLO, limits={"concurrent": 1}) as site:
         one = asyncio.create_task(site.chat(stream=True))
         await site.upstream.arrived.wait()
-        for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"):
+        for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact", *SERVICES):
             refused = await site.client.post(path, content=b"not even JSON")
             assert problem(refused) == FULL
             assert refused.headers["retry-after"] == "1" and refused.headers["x-request-id"]
@@ -44,6 +45,18 @@ async def first_line_of_refusal(port):
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+async def test_request_limit_counts_embeddings():
+    go = asyncio.Event()
+    vector = whole({"data": [{"embedding": [0.5]}]})
+    async with listening([go, *vector], HELLO, limits={"concurrent": 1}) as site:
+        one = asyncio.create_task(site.client.post("/v1/embeddings", json={"model": "m", "input": "a"}))
+        await site.upstream.arrived.wait()
+        assert problem(await site.chat()) == FULL
+        go.set()
+        assert (await one).status_code == 200
+        assert (await site.chat(stream=True)).status_code == 200
 
 
 async def test_request_limit_of_zero_admits_any_number():
