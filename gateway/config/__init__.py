@@ -4,7 +4,7 @@ document      YAML, variables and files: a text → plain data with line numbers
 schema        every key with its type and default; tools.py has the built-in tools
 types         the types of single values
 validation    the links between sections; all errors at once
-explanation   the words for errors of the schema; yaml_errors has those of the syntax
+explanation   the words for errors of the schema; document has those of the syntax
 errors        the errors of a configuration
 """
 

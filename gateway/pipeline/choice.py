@@ -11,10 +11,9 @@ from gateway.formats.markup import apart
 from gateway.formats.parser import Format, FormatParser
 from gateway.formats.reader import TextReader
 from gateway.pipeline import format_mismatch
-from gateway.pipeline.choice_output import ChoiceOutput
+from gateway.pipeline.choice_output import ChoiceOutput, join_pieces
 from gateway.pipeline.prefill import PrefillOutput
 from gateway.pipeline.structured_calls import StructuredCalls
-from gateway.pipeline.text_pieces import join
 from gateway.pipeline.tool_calls import ParserSettings
 
 _MAX = 8  # events of one delta that are not joined
@@ -117,10 +116,10 @@ class ChoiceNormalizer:
             if not parse.feed(event.text):
                 straight = False
             if calls.count:
-                join(out, place, calls_only=True)
+                join_pieces(out, place, calls_only=True)
                 place = len(out)
         if not straight and len(out) > _MAX * len(texts):
-            join(out)
+            join_pieces(out)
 
     def finish(self, reason: str) -> None:
         """Keep one of the API's finish reasons: the last one counts, and content may follow it."""
@@ -174,7 +173,7 @@ class ChoiceNormalizer:
         """Join the events from this position on: those of a tool call, or of any text if they are many."""
         many = len(self._out) > place + _MAX
         if many or self._calls.count:
-            join(self._out, place, calls_only=not many)
+            join_pieces(self._out, place, calls_only=not many)
 
     def _taken(self) -> list[Event]:
         if self._structured and self._structured.queue:

@@ -1,6 +1,7 @@
 """Make the upstream calls of one response: a call for each round, and further attempts after failures."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -26,8 +27,8 @@ from gateway.server.relay.relay import Relay
 from gateway.server.relay.retry_policy import RetryPolicy, Target
 from gateway.server.relay.round_builder import goes_as_sent
 from gateway.server.relay.rounds import RoundLoop, UpstreamRound, count_input_tokens
-from gateway.server.relay.short_window import warn_of_short_window
 from gateway.server.tools import ToolRoundCall, Toolset, Used
+from gateway.server.upstream import model_registry
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.model_registry import BackendRoute
 from gateway.server.upstream.upstream_call import DeferredCall, UpstreamCall
@@ -39,7 +40,10 @@ from gateway.transforms.context_window import (
 )
 from gateway.warnings import WarningCode, Warnings
 
+_log = logging.getLogger("gateway")
 _TOO_LONG = "context_length_exceeded"
+_CHECKED = "short window"
+_SHORT = 8192  # tokens of an agent's prompt with its tools: a shorter context is too short for tools
 
 
 class Attempts:
@@ -269,3 +273,19 @@ class Attempts:
         with closing(Relay(pipeline, attempts, self._settings.stream, request.store_or_warn)) as relay:
             await relay.whole()
         return attempts.route
+
+
+def warn_of_short_window(route: BackendRoute) -> None:
+    """Log a warning if the context of a model that gets tools is known and short; once for each route."""
+    if _CHECKED in route.cache or not (window := model_registry.remembered(route)):
+        return
+    route.cache[_CHECKED] = True
+    if window < _SHORT:
+        words = "the context of model %s has %d tokens, too few for tools; %s"
+        _log.warning(words, route.model, window, _window_advice(route))
+
+
+def _window_advice(route: BackendRoute) -> str:
+    if route.backend.settings.kind == "ollama":
+        return f"set models.{route.model}.defaults: {{num_ctx: 32768}}"
+    return f"start backend {route.backend.name} with a longer one (`gateway doctor` says how)"

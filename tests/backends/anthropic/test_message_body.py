@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.api.chat.schema import KNOWN
 from gateway.backends import KINDS
-from gateway.backends.anthropic.schemas import fitting_schema
+from gateway.backends.anthropic.request_body import fitting_schema
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.openai.request_body import BodyTarget

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.server.relay.short_window import warn_of_short_window
+from gateway.server.relay.attempts import warn_of_short_window
 from gateway.server.upstream.model_registry import ModelRegistry, context_length, remembered
 from support.app import HELLO_MESSAGES, gateway, settings
 from support.upstream import HELLO, whole

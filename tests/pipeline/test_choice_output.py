@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.events import Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
-from gateway.pipeline.text_pieces import join
+from gateway.pipeline.choice_output import join_pieces
 from support.pipeline import chunk, events_of, setting
 
 LIKELY = (Logprob("a", -1.0, None),)
@@ -21,10 +21,10 @@ EVENTS = st.lists(
 @given(EVENTS)
 def test_pieces_are_joined_to_what_they_say_together(events):
     found = events.copy()
-    join(found)
+    join_pieces(found)
     assert told(found) == told(events)
     again = found.copy()
-    join(again)
+    join_pieces(again)
     assert again == found
     assert [event for event in found if event in APART] == [event for event in events if event in APART]
 
@@ -32,7 +32,7 @@ def test_pieces_are_joined_to_what_they_say_together(events):
 @given(EVENTS)
 def test_pieces_of_calls_are_joined_alone(events):
     found = events.copy()
-    join(found, calls_only=True)
+    join_pieces(found, calls_only=True)
     assert told(found) == told(events)
     others = [event for event in events if not isinstance(event, ToolArgsDelta)]
     assert [event for event in found if not isinstance(event, ToolArgsDelta)] == others
