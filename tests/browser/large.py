@@ -1,5 +1,6 @@
 """Many requests and long streams: the pages stay responsive, and hold few elements."""
 
+import pytest
 from playwright.async_api import expect
 
 from browser.chromium import chromium, page_of
@@ -8,6 +9,7 @@ from browser.overview import ON, url_of
 from support.app import listening
 from support.upstream import HELLO, chunk, head
 
+pytestmark = pytest.mark.timeout(600)  # seconds: 100,000 chunks take two minutes on a busy machine
 # The longest task of the page's thread, in milliseconds.
 TASKS = """window.longest = 0;
 new PerformanceObserver((list) => {

@@ -6,6 +6,7 @@ the first page, as most gateways serve none.
 
 import asyncio
 import gzip
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_COMMENTS = {".css": re.compile(r"/\*.*?\*/", re.DOTALL), ".js": re.compile(r"^\s*//.*$", re.MULTILINE)}
 _SAFE = {"x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin"}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -130,7 +132,15 @@ def render_warnings() -> str:
 @cache
 def assets() -> Mapping[str, tuple[bytes, str]]:
     """Return the content and the media type of each asset by its name."""
-    return {file.name: (file.read_bytes(), _TYPES[file.suffix]) for file in (_HERE / "assets").iterdir()}
+    return {file.name: (_as_sent(file), _TYPES[file.suffix]) for file in (_HERE / "assets").iterdir()}
+
+
+def _as_sent(file: Path) -> bytes:
+    """Return an asset without comments and indentation, which are a tenth of its size."""
+    text = file.read_text("utf-8")
+    if comment := _COMMENTS.get(file.suffix):
+        text = "\n".join(filter(None, map(str.strip, comment.sub("", text).splitlines())))
+    return text.encode()
 
 
 @cache

@@ -310,7 +310,7 @@ async def test_admin_page_assets_need_no_key(name, type):
         answer = await site.client.get(f"{routes.assets_url()}/{name}")
         assert (answer.status_code, answer.headers["content-type"]) == (200, type)
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.content == (HERE / "assets" / name).read_bytes()
+        assert answer.content == routes.assets()[name][0]
         for other in ("none.js", "..%2fpage.py", "__init__.py"):
             assert (await site.client.get(f"/assets/-/{other}")).status_code == 404
 
@@ -323,8 +323,21 @@ async def test_admin_page_assets_are_compressed_for_browsers_that_read_it(accept
         path = f"{routes.assets_url()}/base.css"
         answer = await site.client.get(path, headers={"accept-encoding": accepted})
     assert answer.headers.get("content-encoding") == encoding and answer.headers["vary"] == "accept-encoding"
-    assert answer.content == (HERE / "assets/base.css").read_bytes()
+    assert answer.content == routes.assets()["base.css"][0]
     assert (int(answer.headers["content-length"]) < len(answer.content) / 2) == (encoding == "gzip")
+
+
+def test_admin_page_assets_are_sent_without_comments_and_indentation():
+    for name, (data, _) in routes.assets().items():
+        text = (HERE / "assets" / name).read_text("utf-8")
+        if name.endswith(".svg"):
+            assert data.decode() == text
+            continue
+        lines = [line.strip() for line in re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).splitlines()]
+        sent = re.sub(r"/\*.*?\*/", "", data.decode()).splitlines()
+        assert sent == [line for line in lines if line and not line.startswith("//")]
+        several = [line for line in sent if line.replace('"`"', "").count("`") % 2]
+        assert not several, f"{name} has a text of several lines, which would lose its indentation"
 
 
 async def test_admin_page_assets_are_kept_by_browsers_until_one_changes():

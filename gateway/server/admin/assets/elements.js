@@ -14,6 +14,12 @@ export function made(name, said = "", look = "") {
 
 export const badge = (said, look = "") => made("span", said, `badge ${look}`);
 
+// The outcome of a request, or that it is still running.
+export function state({ live, status }) {
+    if (live) return badge("running", "live");
+    return badge(status, status < 400 ? "ok" : status < 500 ? "warn" : "bad");
+}
+
 // An icon of icons.svg; words beside it say what it means.
 export function icon(name) {
     const drawing = document.createElementNS(SVG, "svg"), use = document.createElementNS(SVG, "use");

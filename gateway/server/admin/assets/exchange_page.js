@@ -1,11 +1,10 @@
 // One request: what became of it, its conversation, times, warnings, its replay, and its stream.
 
-import { ask, forget, keep, key, reason } from "./api_key.js";
-import { badge, find, icon, made } from "./elements.js";
+import { ask, reason } from "./api_key.js";
+import { badge, find, icon, made, state } from "./elements.js";
 import { curl, text } from "./exchange.js";
 import { fold, pretty, showConversation, showResponse } from "./conversation.js";
-import { state } from "./list.js";
-import { live } from "./live.js";
+import { follow, get, open, tell } from "./follow.js";
 import { restoreScroll } from "./scroll.js";
 import { Stream } from "./stream.js";
 import { timeline } from "./timeline.js";
@@ -16,52 +15,14 @@ const SECONDS = 1; // between two looks at a running request
 const ICONS = { ok: "check", warn: "alert", bad: "error", info: "info" };
 const SHOWN = 16_000; // characters of the response in a failure
 
-const buttons = live(load, tell), stream = new Stream();
-let timer = 0, head = null, talk = null;
+const load = follow(look, SECONDS), stream = new Stream();
+let head = null, talk = null;
 
 const address = () => new URLSearchParams(location.search);
 const path = (more = "") => {
     const started = address().get("started");
     return [`/admin/exchanges/${encodeURIComponent(address().get("id"))}${more}`, new URLSearchParams(started ? { started } : {})];
 };
-
-async function get(where, query) {
-    const answer = await ask(`${where}?${query}`);
-    if (answer.ok) return answer.json();
-    const told = reason(await answer.text()) ?? `The gateway returned HTTP ${answer.status}.`;
-    if (answer.status === 401 || answer.status === 403) refuse(told);
-    else tell(told);
-    return null;
-}
-
-function refuse(told) {
-    find("refusal").textContent = key() ? told : "";
-    forget();
-    show("closed");
-    find("key").focus();
-}
-
-function show(name) {
-    for (const one of ["closed", "one"]) find(one).hidden = one !== name;
-    find("leave").hidden = !key();
-    find("following").hidden = name === "closed";
-}
-
-function tell(said) {
-    find("status").textContent = said;
-}
-
-async function load() {
-    clearTimeout(timer);
-    let more = true;
-    try {
-        more = await look();
-    } catch (error) {
-        if (!(error instanceof TypeError)) throw error;
-        tell("The gateway does not respond.");
-    }
-    if (more && !buttons.paused && !document.hidden) timer = setTimeout(load, SECONDS * 1000);
-}
 
 // Fetch and show what is new; return true if more will come.  The rest of a long stream follows the first rows.
 async function look() {
@@ -73,7 +34,7 @@ async function look() {
     if (more === null) return false;
     head = known;
     talk = await get(...path("/conversation")) ?? talk;
-    show("one");
+    open(true);
     showAll();
     while (more) {
         tell(`${(stream.seen.last + 1).toLocaleString()} of ${head.entries.toLocaleString()} entries`);
@@ -306,11 +267,9 @@ async function replay(format) {
     find("yaml").textContent = `models:\n  ${JSON.stringify(head.model)}:\n    format: ${format}`;
 }
 
-const SUBMITS = { "key-form": () => { keep(find("key").value); load(); }, replaying: () => replay(find("format").value) };
-
-document.addEventListener("submit", (event) => {
+find("replaying").addEventListener("submit", (event) => {
     event.preventDefault();
-    SUBMITS[event.target.id]();
+    replay(find("format").value);
 });
 find("copy").addEventListener("click", copy);
 find("download").addEventListener("click", download);

@@ -1,6 +1,6 @@
 // The list of requests: filters that the address holds, rows that stay while their values change, and pages.
 
-import { badge, find, icon, made } from "./elements.js";
+import { badge, find, icon, made, state } from "./elements.js";
 import { restoreScroll, saveScroll } from "./scroll.js";
 
 const FIELDS = ["q", "status", "model", "key", "warning"];
@@ -28,7 +28,10 @@ export function startList(load) {
         clearTimeout(timer);
         timer = setTimeout(change, TYPING);
     });
-    find("filters").addEventListener("submit", change);
+    find("filters").addEventListener("submit", (event) => {
+        event.preventDefault();
+        change();
+    });
     find("active").addEventListener("click", (event) => {
         const button = event.target.closest("button");
         if (!button) return;
@@ -150,12 +153,6 @@ function showRows(body, exchanges) {
         if (before !== row) body.insertBefore(row, before ?? null);
     });
     for (const row of rows.values()) row.remove();
-}
-
-// The outcome, or that it is still running.
-export function state({ live, status }) {
-    if (live) return badge("running", "live");
-    return badge(status, status < 400 ? "ok" : status < 500 ? "warn" : "bad");
 }
 
 function cells(one) {

@@ -1,6 +1,6 @@
 // A list of any length.  The document holds only the visible rows, which have one height; one row is selected.
 
-const HEIGHT = 26; // pixels, as in inspector.css
+const HEIGHT = 26; // pixels, as in exchange.css
 const BEYOND = 8; // rows above and below what is seen
 
 export class Rows {

@@ -1,0 +1,57 @@
+// Follows the data of a page: fetches it with the key, asks for one where it is refused, and looks again.
+
+import { ask, forget, keep, key, reason } from "./api_key.js";
+import { find } from "./elements.js";
+import { live } from "./live.js";
+
+export function tell(said) {
+    find("status").textContent = said;
+}
+
+// Show the form for the key, or the content.
+export function open(known) {
+    find("closed").hidden = known;
+    find("following").hidden = document.querySelector("[data-opened]").hidden = !known;
+    find("leave").hidden = !key();
+}
+
+// Return the data of an address; null if the gateway refuses, which the page then says.
+export async function get(where, query) {
+    const answer = await ask(`${where}?${query}`);
+    if (answer.ok) return answer.json();
+    const told = reason(await answer.text()) ?? `The gateway returned HTTP ${answer.status}.`;
+    if (answer.status === 401 || answer.status === 403) refuse(told);
+    else tell(told);
+    return null;
+}
+
+function refuse(told) {
+    find("refusal").textContent = key() ? told : "";
+    forget();
+    open(false);
+    find("key").focus();
+}
+
+// Call look() now, and again after some seconds while it returns true.  Return a function that does so at once.
+export function follow(look, seconds) {
+    const buttons = live(load, tell);
+    let timer = 0, turns = 0;
+    async function load() {
+        clearTimeout(timer);
+        const turn = ++turns;
+        let more = true;
+        try {
+            more = await look();
+        } catch (error) {
+            if (!(error instanceof TypeError)) throw error;
+            tell("The gateway does not respond.");
+        }
+        if (turn === turns && more && !buttons.paused && !document.hidden) timer = setTimeout(load, seconds * 1000);
+    }
+    find("key-form").addEventListener("submit", (event) => {
+        event.preventDefault();
+        keep(find("key").value);
+        load();
+    });
+    return load;
+}
