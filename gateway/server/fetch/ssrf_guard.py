@@ -140,7 +140,7 @@ class SsrfGuard:
         Connections are not kept: another name may have the same address, and must show its own certificate.
         """
         addresses = await self._addresses(request.url)
-        tls: ssl.SSLContext = self._tls or await asyncio.to_thread(_tls)  # reading the certificates takes 60 ms once
+        tls = self._tls if self._tls else await asyncio.to_thread(_tls)  # reading the certificates takes 60 ms once
         async with (
             httpx.AsyncHTTPTransport(verify=tls, trust_env=False) as transport,
             aclosing(await _first(transport, request, addresses)) as answer,
