@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 
 from gateway import events as ev
 from gateway.api.body import COUNTS, Counts, decode_body
+from gateway.api.chat.schema import check_logit_bias
 from gateway.api.completion_encoder import BodyEncoder, CompletionHead, StreamEncoder, encode, usage_object
 from gateway.api.validation import (
     ParamCheck,
@@ -17,7 +18,6 @@ from gateway.api.validation import (
     check_texts,
     integer_between,
     number_between,
-    object_,
     object_of,
     string,
     text_list,
@@ -32,7 +32,7 @@ OPTIONAL: dict[str, ParamCheck] = {
     "best_of": integer_between(1, 20),
     "echo": boolean,
     "frequency_penalty": number_between(-2, 2),
-    "logit_bias": object_,
+    "logit_bias": check_logit_bias,
     "logprobs": integer_between(0, 20),
     "max_tokens": integer_between(0),
     "n": integer_between(1, 128),

@@ -9,8 +9,9 @@ import json
 import pytest
 
 from gateway import events as ev
-from gateway.api import completions
+from gateway.api import chat, completions
 from gateway.backends.kinds import ROWS
+from gateway.errors import BadRequest
 from gateway.transforms.text_filters import LLAMA_ENDS, EchoFilter, Ending, StopFilter
 from gateway.warnings import Warnings
 from support.app import bearer, gateway, listening, problem
@@ -586,3 +587,24 @@ async def test_completion_without_a_text_is_a_failure_of_the_backend(name):
     async with gateway(NOTHING[name]) as site:
         for streamed in (False, True):
             assert problem(await complete(site, stream=streamed)) == (502, "server_error", "upstream_error", None)
+
+
+@pytest.mark.parametrize(
+    ("bias", "code"),
+    [("x", "invalid_type"), (None, "invalid_type"), (101, "decimal_above_max_value"), (False, None), (-100, None)],
+)
+@pytest.mark.parametrize(
+    ("parse", "field"),
+    [
+        (completions.parse_completion, {"prompt": "a"}),
+        (chat.parse_chat, {"messages": [{"role": "user", "content": "a"}]}),
+    ],
+)
+def test_logit_bias_is_numbers_or_false(parse, field, bias, code):
+    body = json.dumps({"model": "m", **field, "logit_bias": {"50": bias}}).encode()
+    if code is None:
+        assert parse(body).request.rest["logit_bias"] == {"50": bias}
+        return
+    with pytest.raises(BadRequest) as refused:
+        parse(body)
+    assert (refused.value.problem.code, refused.value.problem.param) == (code, "logit_bias.50")

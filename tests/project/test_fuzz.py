@@ -44,6 +44,8 @@ FOUND = {
         begun('[{"embedding": "é"}]', 2),
         begun('[{"embedding": [1], "index": 0.0}]', 2),
     ],
+    # A bias that is no number.
+    "chat": [begun('{"model": "m", "messages": [{"role": "user", "content": "a"}], "logit_bias": {"1": "x"}}', 6)],
     "responses": [begun('{"model": "m", "input": "Hello", "stop": 7}'), begun('{"model": "m", "input": "Hello", "stop": [7]}')],
     "config": [
         begun(_LAUGHS),

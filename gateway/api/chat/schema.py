@@ -25,6 +25,8 @@ from gateway.errors import BadRequest
 from gateway.request import are_text_only
 
 _BIASES = 1024  # entries of `logit_bias`
+_BIASED = 32  # characters of a token's id in an error
+_bias = number_between(-100, 100)
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 
@@ -134,10 +136,14 @@ def _function_call(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JS
         object_of({"name": string})(value, param)
 
 
-def _logit_bias(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+def check_logit_bias(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    """Check the biases of tokens: numbers from -100 to 100, or llama.cpp's `false`, which forbids a token."""
     object_(value, param)
     if len(value) > _BIASES:
         raise too_many_members(value, param, _BIASES)
+    for token, bias in value.items():
+        if bias is not False:
+            _bias(bias, f"{param}.{token[:_BIASED]}")
 
 
 _FORMATS = one_of("text", "json_object", "json_schema", "structural_tag")  # the last one is vLLM's and SGLang's
@@ -155,7 +161,7 @@ OPTIONAL: dict[str, ParamCheck] = {
     "frequency_penalty": number_between(-2, 2),
     "function_call": _function_call,
     "functions": list_of(_FUNCTION, least=1, most=128),
-    "logit_bias": _logit_bias,
+    "logit_bias": check_logit_bias,
     "logprobs": boolean,
     "max_completion_tokens": integer_between(1),
     "max_tokens": integer_between(1),
