@@ -1,7 +1,7 @@
 """Test responses in the background, responses that resume after their first events, and those that generate nothing."""
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, json
 
 from gateway.api.responses import LogReplay, ResponseHead, ResponseParams, created_events, event_stream
 from gateway.errors import CANCELLED
@@ -17,7 +17,8 @@ from support.upstream import COUNTS, HELLO, chunk, frame, said, stream, whole
 def opened(background=True):
     request = Request(model="m", messages=(), stream=True)
     asked = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background)
-    return created_events(ResponseHead("resp_1", 1790000000, "m"), asked)
+    response, frames = created_events(ResponseHead("resp_1", 1790000000, "m"), asked)
+    return json.decode(json.encode(response)), frames
 
 
 def resumed(number, events, **options):

@@ -6,7 +6,7 @@ The log of a response is its event stream as bytes, without the final `[DONE]`.
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from gateway.api.responses import objects
 from gateway.api.responses.objects import JsonObject, encode
@@ -18,6 +18,7 @@ _EVENTS = {"completed": "response.completed", "incomplete": "response.incomplete
 DONE = b"data: [DONE]\n\n"
 _FRAME_END = b"\n\n"  # encoded JSON holds no line breaks
 _DATA = b"\ndata: "
+_LONG = ("instructions", "tools")  # members of an agent's request
 _WARNINGS = b": gateway-warnings "
 
 
@@ -50,7 +51,7 @@ class EventWriter:
     def write_event(self, type: str, **fields: object) -> None:
         """Write an event with the next number."""
         body = {"type": type, "sequence_number": next(self._numbers), **fields}
-        self._out.append(b"event: %b\ndata: %b\n\n" % (type.encode(), encode(body)))
+        self._out += (b"event: %b\ndata: " % type.encode(), encode(body), _FRAME_END)  # one copy of a long event less
 
     def write_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None:
         """Write a delta event for each text.
@@ -89,7 +90,13 @@ def in_progress_response(head: ResponseHead, params: ResponseParams) -> JsonObje
     """Return the Response object while it is in progress."""
     fields = {"id": head.id, "object": "response", "created_at": head.created, "completed_at": None}
     state = {"status": "in_progress", "error": None, "incomplete_details": None}
-    return {**fields, **state, "model": head.model, "output": [], "usage": None, **params.echo}
+    return {**fields, **state, "model": head.model, "output": [], "usage": None, **_encoded_once(params.echo)}
+
+
+def _encoded_once(echo: JsonObject) -> JsonObject:
+    """Return the members that repeat the request, with the long ones as JSON: three events and the store have them."""
+    long = {name: Raw(encode(value)) for name in _LONG if (value := echo[name])}
+    return {**echo, **long} if long else echo
 
 
 def created_events(head: ResponseHead, params: ResponseParams) -> tuple[JsonObject, bytes]:

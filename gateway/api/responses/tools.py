@@ -119,7 +119,7 @@ def tools_echo(definitions: Sequence[ToolDefinition]) -> list[ToolDefinition]:
 
 
 def _read(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    object_of({"type": one_of(*TOOLS)})(definition, param)
+    _check_type(definition, param)  # made once: it takes longer to make than to run
     row = TOOLS[definition["type"]]
     row.check(definition, param)
     return row.read(definition, param)
@@ -325,3 +325,4 @@ TOOLS: dict[str, _ToolType] = {
     "file_search": _ToolType(object_of({"vector_store_ids": list_of(_store, least=1)}, _FILES), _nothing),
     **dict.fromkeys(COMPUTERS, _ToolType(object_of({}), _refused)),
 }
+_check_type = object_of({"type": one_of(*TOOLS)})

@@ -10,6 +10,7 @@ _TOGETHER = 100  # most list elements in one encoder call
 _DEEPEST = 8  # levels that may hold a large text: body, messages, message, content, part, its member, two more
 
 _encode = json.Encoder().encode
+Piece = bytes | memoryview
 
 
 def encoded(body: dict[str, Any], step: int = _STEP, levels: int = _DEEPEST) -> bytes:
@@ -24,13 +25,13 @@ def encoded(body: dict[str, Any], step: int = _STEP, levels: int = _DEEPEST) -> 
     return bytes(whole)
 
 
-def _pieces(value: Any, step: int, levels: int) -> Iterator[bytes]:  # noqa: ANN401 - decoded JSON
+def _pieces(value: Any, step: int, levels: int) -> Iterator[Piece]:  # noqa: ANN401 - decoded JSON
     if _size(value, levels) <= step:
         yield _encode(value)
     elif isinstance(value, str):
         yield b'"'
         for start in range(0, len(value), step):
-            yield _encode(value[start : start + step])[1:-1]
+            yield _inner(value[start : start + step])
         yield b'"'
     elif isinstance(value, dict):
         yield from _object(value, step, levels - 1)
@@ -38,7 +39,7 @@ def _pieces(value: Any, step: int, levels: int) -> Iterator[bytes]:  # noqa: ANN
         yield from _list(value, step, levels - 1)
 
 
-def _object(value: dict[str, Any], step: int, levels: int) -> Iterator[bytes]:
+def _object(value: dict[str, Any], step: int, levels: int) -> Iterator[Piece]:
     yield b"{"
     for place, (name, member) in enumerate(value.items()):
         yield b"," * (place > 0) + _encode(name) + b":"
@@ -46,7 +47,7 @@ def _object(value: dict[str, Any], step: int, levels: int) -> Iterator[bytes]:
     yield b"}"
 
 
-def _list(value: list[Any], step: int, levels: int) -> Iterator[bytes]:
+def _list(value: list[Any], step: int, levels: int) -> Iterator[Piece]:
     yield b"["
     for place, some in enumerate(_portions(value, step, levels)):
         if place:
@@ -54,8 +55,13 @@ def _list(value: list[Any], step: int, levels: int) -> Iterator[bytes]:
         if len(some) == 1:
             yield from _pieces(some[0], step, levels)
         else:
-            yield _encode(some)[1:-1]
+            yield _inner(some)
     yield b"]"
+
+
+def _inner(value: str | list[Any]) -> memoryview:
+    """Return the encoded text or list without its quotes or brackets; a slice of bytes would copy it."""
+    return memoryview(_encode(value))[1:-1]
 
 
 def _portions(value: list[Any], step: int, levels: int) -> Iterator[list[Any]]:

@@ -7,7 +7,8 @@ from starlette.types import ASGIApp
 
 from gateway.config import Config
 from gateway.server.http.slow_client import ConnectionSettings
-from gateway.server.http.uvicorn_protocol import HttpProtocol, WebSocketProtocol
+from gateway.server.http.uvicorn_protocol import HttpProtocol
+from gateway.server.http.websocket_protocol import WebSocketProtocol
 
 if TYPE_CHECKING:
     from gateway.server.http.tls import Certificates

@@ -1,4 +1,4 @@
-"""Serve connections with uvicorn's protocols: the one file that knows uvicorn's internals.
+"""Serve HTTP connections with uvicorn's protocol: this file and `websocket_protocol` know uvicorn's internals.
 
 A response goes past ASGI's messages, which take several times as long.  The bytes are those that uvicorn writes for the
 messages, in one write.  Connections end whose request does not end, or that servers could read in different ways.  The
@@ -14,17 +14,14 @@ from urllib.parse import unquote
 
 import httptools
 from starlette.types import Scope
-from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_VALUE_RE,
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.server.http.client_connection import ClientConnection, HeaderList, set_client_connection
-from gateway.server.http.coalescing import CoalescingTransport, FrameTransport
 from gateway.server.http.deadline_timer import DeadlineTimer
 from gateway.server.http.request_reader import header_dict
 from gateway.server.http.slow_client import SlowClientProtocol
@@ -43,6 +40,8 @@ _HEAD_TOO_LARGE = (
     b"connection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
 )
 _name = itemgetter(0)
+_HEAD = b"HTTP/1."
+_LARGE = 1 << 18  # bytes whose copy takes longer than a write
 _LENGTHS = (b"content-length", b"transfer-encoding")
 _OK = STATUS_LINE[200]
 _CLOSE = (b"connection", b"close")
@@ -50,6 +49,55 @@ _CHUNKED = (b"transfer-encoding", b"chunked")
 _LAST_CHUNK = b"0\r\n\r\n"
 _value = itemgetter(1)
 _line = b": ".join
+
+
+class CoalescingTransport:
+    """The used part of a transport.  It delays headers to the end of the loop's turn, to send them with the first data.
+
+    on_lost: called when the connection is lost.
+    """
+
+    on_lost: Callable[[], None] | None = None
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._delayed = b""
+
+    def write(self, data: bytes) -> None:
+        """Write data; headers wait for the first data, and are joined with it unless that copies much."""
+        if self._delayed and len(data) > _LARGE:
+            self.flush()
+        elif self._delayed:
+            data, self._delayed = self._delayed + data, b""
+        elif data.startswith(_HEAD):
+            self._delayed = data
+            self._loop.call_soon(self.flush)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Write what is delayed, and close."""
+        self.flush().close()
+
+    def flush(self) -> asyncio.Transport:
+        """Write what is delayed, unless the connection is closed; return the transport below."""
+        if self._delayed:
+            if not self._transport.is_closing():
+                self._transport.write(self._delayed)
+            self._delayed = b""
+        return self._transport
+
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes that are not sent yet."""
+        return len(self._delayed) + self._transport.get_write_buffer_size()
+
+    def is_closing(self) -> bool:
+        """Return True if the transport closes."""
+        return self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Close the transport at once."""
+        self._transport.abort()
 
 
 class FastRequestCycle(RequestResponseCycle, ClientConnection):
@@ -257,7 +305,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Tell the application that the gateway stops."""
-        _pass_on(self.app_state)
+        pass_stop_on(self.app_state)
         super().shutdown()
 
     def _check(self, version: str) -> None:
@@ -328,23 +376,6 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
             self._unsent = None
 
 
-class WebSocketProtocol(SlowClientProtocol, WebSocketsSansIOProtocol):  # type: ignore[misc] # see Http
-    """Let the application close the connection, after the responses that run in it."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        super().connection_made(transport)
-        self.transport = FrameTransport(transport, self.loop)  # type: ignore[assignment] # all of it that is used
-
-    def shutdown(self) -> None:
-        """Tell the application that the gateway stops."""
-        _pass_on(self.app_state)
-
-    async def send(self, message: ASGISendEvent) -> None:
-        """Send a message; a refusal is an end of the handshake as well."""
-        await super().send(message)
-        if self.close_sent:  # uvicorn would report a refusal as an error
-            self.handshake_complete = True
-
-
-def _pass_on(state: dict[str, Callable[[], None]]) -> None:
+def pass_stop_on(state: dict[str, Callable[[], None]]) -> None:
+    """Tell the application that the gateway stops.  state: the lifespan's."""
     state[STOPPING]()

@@ -16,11 +16,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from gateway.server.http.client_connection import client_connection
-from gateway.server.http.coalescing import CoalescingTransport
 from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.response_writer import EventStreamWriter
 from gateway.server.http.server_config import ServerConfig
-from gateway.server.http.uvicorn_protocol import FastRequestCycle, HttpProtocol
+from gateway.server.http.uvicorn_protocol import CoalescingTransport, FastRequestCycle, HttpProtocol
 from gateway.server.middleware.request_context import RequestContextMiddleware
 from gateway.server.observability.telemetry import Telemetry
 from support.app import listening, settings

@@ -1,0 +1,49 @@
+"""Serve WebSockets with uvicorn's protocol: frames of one turn of the event loop are one system call."""
+
+import asyncio
+
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from gateway.server.http.slow_client import SlowClientProtocol
+from gateway.server.http.uvicorn_protocol import CoalescingTransport, pass_stop_on
+
+_BATCH = 1 << 14  # bytes of frames that are not delayed any more
+
+
+class FrameTransport(CoalescingTransport):
+    """Delay all data to the end of the loop's turn, or until it is a batch: the frames of a WebSocket."""
+
+    def write(self, data: bytes) -> None:
+        """Write data together with that of the same turn."""
+        if not self._delayed:
+            self._loop.call_soon(self.flush)
+        self._delayed += data
+        if len(self._delayed) > _BATCH:
+            self.flush()
+
+    def pause_reading(self) -> None:
+        """Read nothing more from the client for now."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read from the client again."""
+        self._transport.resume_reading()
+
+
+class WebSocketProtocol(SlowClientProtocol, WebSocketsSansIOProtocol):  # type: ignore[misc] # its config is one of ours
+    """Let the application close the connection, after the responses that run in it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self.transport = FrameTransport(transport, self.loop)  # type: ignore[assignment] # all of it that is used
+
+    def shutdown(self) -> None:
+        """Tell the application that the gateway stops."""
+        pass_stop_on(self.app_state)
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send a message; a refusal is an end of the handshake as well."""
+        await super().send(message)
+        if self.close_sent:  # uvicorn would report a refusal as an error
+            self.handshake_complete = True
