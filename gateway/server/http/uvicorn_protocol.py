@@ -143,13 +143,8 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
             return False
         size = len(piece)
         self.streamed += size
-        self._write(b"%x\r\n%b\r\n%b" % (size, piece, after))
+        self.transport.write(b"%x\r\n%b\r\n%b" % (size, piece, after))
         return True
-
-    def _write(self, data: bytes) -> None:
-        """Write the first data, for which the headers may wait; what follows goes past the delay."""
-        self.transport.write(data)
-        self._write = self.transport.flush().write  # type: ignore[method-assign]
 
     def try_end(self, piece: bytes) -> bool:
         if not self.try_write(piece, _LAST_CHUNK if piece else b""):  # a chunk of no bytes is the end itself
