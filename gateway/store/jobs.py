@@ -4,14 +4,15 @@ All times are Unix milliseconds.  Each write for a job also renews its lease.  W
 process may claim the job.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, bindparam, delete, exists, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from gateway.store.records import JobLeaseState, JobState, StoredJob
+from gateway.store import responses
+from gateway.store.records import JobLeaseState, JobState, NewJob, OpenedResponse, StoredJob
 from gateway.store.tables import LONGEST_MS, jobs, requests
 
 LAST = 1 << 15  # a number of attempts after which no process tries again
@@ -21,23 +22,24 @@ _BEGIN, _REQUEST = insert(jobs), insert(requests)
 _CHANGE = update(jobs).where(jobs.c.id == bindparam("this"))  # sets the values of the execution
 
 
-async def begin(  # noqa: PLR0913, PLR0917 - fields of a row
-    db: AsyncConnection,
-    tenant: str,
-    id: str,
-    request: bytes,
-    holder: str,
-    now_ms: int,
-    lease_ms: int,
-    wanted_until: int | None = None,
-) -> None:
-    """Create the job of a response that was just opened.
+async def open(db: AsyncConnection, new: Sequence[OpenedResponse]) -> None:
+    """Store responses without output in threads of their own, with their jobs.
 
-    wanted_until: the job runs until then without a subscriber; None: to its end.
+    The responses can be shown and removed.  No other response can continue them before they are finished.
     """
-    fields = {"attempts": 1, "cancelled": False, "wanted_until": wanted_until}
-    await db.execute(_BEGIN, {"id": id, "tenant": tenant, **fields, **_lease(holder, now_ms, lease_ms)})
-    await db.execute(_REQUEST, {"job": id, "body": request})
+    await responses.begin(db, [one.response for one in new])
+    await begin(db, [one.job for one in new])
+
+
+async def begin(db: AsyncConnection, new: Sequence[NewJob]) -> None:
+    """Create the jobs of responses that were just opened."""
+    await db.execute(_BEGIN, [_row(job) for job in new])
+    await db.execute(_REQUEST, [{"job": job.id, "body": job.request} for job in new])
+
+
+def _row(job: NewJob) -> dict[str, Any]:
+    fields = {"attempts": 1, "cancelled": False, "wanted_until": job.wanted_until}
+    return {"id": job.id, "tenant": job.tenant, **fields, **_lease(job.holder, job.now, job.lease)}
 
 
 async def mark_acting(db: AsyncConnection, id: str) -> None:

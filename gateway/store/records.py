@@ -127,6 +127,28 @@ class StoredJob(Struct, frozen=True):
     cancelled: bool
 
 
+class NewJob(Struct, frozen=True):
+    """A job to create.  now, lease, wanted_until: in milliseconds.
+
+    wanted_until: the job runs until then without a subscriber; None: to its end.
+    """
+
+    tenant: str
+    id: str
+    request: bytes
+    holder: str
+    now: int
+    lease: int
+    wanted_until: int | None = None
+
+
+class OpenedResponse(Struct, frozen=True):
+    """A response that is in progress, with its job."""
+
+    response: NewResponse
+    job: NewJob
+
+
 class JobLeaseState(Struct, frozen=True):
     """The changes of a job by other processes; wanted_until: None means forever."""
 

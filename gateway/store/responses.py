@@ -113,16 +113,6 @@ async def save(
         await begin(db, [NewResponse(tenant, body, input, now, parent)])
 
 
-async def open(
-    db: AsyncConnection, tenant: str, body: dict[str, Any], input: Sequence[Item], parent: ListPosition | None, now: int
-) -> None:
-    """Store a response without output in a thread of its own; the caller creates its job in the same transaction.
-
-    The response can be shown and removed.  No other response can continue it before it is finished.
-    """
-    await begin(db, [NewResponse(tenant, body, input, now, parent)])
-
-
 _FINISH = update(responses).where(responses.c.id == bindparam("this"))
 _REMOVE_THREAD = delete(all_threads).where(all_threads.c.id == bindparam("this"))
 

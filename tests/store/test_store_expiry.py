@@ -23,7 +23,7 @@ from gateway.store import (
     tables,
 )
 from gateway.store.expiry import expire as sweep_all
-from gateway.store.records import IdempotencyState
+from gateway.store.records import IdempotencyState, NewJob, NewResponse
 from support.sampling import examples
 
 TTL = 100
@@ -163,8 +163,8 @@ async def test_store_sweep_spares_running_jobs_and_their_parents(store):
     async with store.writing() as db:
         await add(db, "first", 0)
         behind = (await responses.find(db, "t", "first")).behind
-        await responses.open(db, "t", {"id": "job", "output": []}, HERE, behind, 0)
-        await jobs.begin(db, "t", "job", b"", "a", 0, 1)
+        await responses.begin(db, [NewResponse("t", {"id": "job", "output": []}, HERE, 0, behind)])
+        await jobs.begin(db, [NewJob("t", "job", b"", "a", 0, 1)])
     await sweep_all(store, 10**9, TTL, 1)
     assert await left(store) == {"first", "job"}
     async with store.writing() as db:

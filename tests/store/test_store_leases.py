@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.store import conversations, idempotency_keys, jobs, responses
-from gateway.store.records import IdempotencyState
+from gateway.store.records import IdempotencyState, NewJob, NewResponse
 
 NOW, DAY, LEASE = 1_700_000_000, 86_400, 15_000
 
@@ -15,8 +15,8 @@ async def test_lease_lasts_for_its_time_and_never_for_a_day(store, later, free):
     async with store.writing() as db:
         await conversations.create(db, "", "conv_a", {}, [], NOW)
         assert await conversations.acquire(db, "conv_a", "dead", now_ms, LEASE)
-        await responses.open(db, "", {"id": "resp_a", "status": "queued", "output": []}, [], None, NOW)
-        await jobs.begin(db, "", "resp_a", b"{}", "dead", now_ms, LEASE)
+        await responses.begin(db, [NewResponse("", {"id": "resp_a", "status": "queued", "output": []}, [], NOW, None)])
+        await jobs.begin(db, [NewJob("", "resp_a", b"{}", "dead", now_ms, LEASE)])
         assert await idempotency_keys.begin(db, "", "key", "digest", "dead", NOW) is IdempotencyState.NEW
     async with store.writing() as db:
         assert await conversations.acquire(db, "conv_a", "next", then_ms, LEASE) == free

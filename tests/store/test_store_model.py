@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from sqlalchemy import func, select
 
 from gateway.store import Database, conversations, event_logs, item_lists, jobs, responses, tables
-from gateway.store.records import LogRow
+from gateway.store.records import LogRow, NewJob, NewResponse, OpenedResponse
 from support.sampling import examples
 
 pytestmark = pytest.mark.smoke
@@ -109,8 +109,8 @@ class Machine(RuleBasedStateMachine):
         new = Said([*before, *given], len(before), len(before) + count)
         new.finished = False
         body = {"id": new.id, "output": [], "status": "queued", "tools": [1]}
-        self.write(responses.open, self.tenant, body, [cell.body for cell in given], parent, self.now)
-        self.write(jobs.begin, self.tenant, new.id, b"", "a", self.now, 1)
+        response = NewResponse(self.tenant, body, [cell.body for cell in given], self.now, parent)
+        self.write(jobs.open, [OpenedResponse(response, NewJob(self.tenant, new.id, b"", "a", self.now, 1))])
         self.write(event_logs.append, [(new.id, LogRow(0, 2, b"abc" * 9)), (new.id, LogRow(3, 3, b"d"))])
         return new
 

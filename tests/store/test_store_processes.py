@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 
 import gateway
 from gateway.store import Database, conversations, item_lists, jobs, responses
+from gateway.store.records import NewJob, NewResponse
 from gateway.store.tables import items
 from gateway.store.tables import responses as all_responses
 from gateway.store.tables import threads as all_threads
@@ -97,8 +98,8 @@ async def test_job_is_taken_by_one_process(store, store_url):
     ids = {f"job{number}" for number in range(60)}
     async with store.writing() as db:
         for id in ids:
-            await responses.open(db, "t", {"id": id, "output": []}, [], None, 0)
-            await jobs.begin(db, "t", id, b"", "dead", -2, 1)
+            await responses.begin(db, [NewResponse("t", {"id": id, "output": []}, [], 0, None)])
+            await jobs.begin(db, [NewJob("t", id, b"", "dead", -2, 1)])
     said = [[job for some in one for job in some] for one in run(store_url, "take")]
     assert sorted(job for one in said for job in one) == sorted(ids)
     async with store.writing() as db:

@@ -16,7 +16,7 @@ from gateway.store import (
     reasoning_memory,
     responses,
 )
-from gateway.store.records import CompletionFilter
+from gateway.store.records import CompletionFilter, NewJob, NewResponse
 from support.statements import noted, plan
 
 CHAIN = 50  # responses in one thread
@@ -36,8 +36,8 @@ async def fill(db, chain=CHAIN):
     await conversations.create(db, "t", "conv", {}, [{"id": "i"}], 0)
     await responses.save(db, "t", response("branch"), [], item_lists.ListPosition("r0", 4), 0)
     for number in range(CHAIN):
-        await responses.open(db, "t", response(f"j{number}"), [{"id": f"j{number}-in"}], None, 0)
-        await jobs.begin(db, "t", f"j{number}", b"", "a", number, 1)
+        await responses.begin(db, [NewResponse("t", response(f"j{number}"), [{"id": f"j{number}-in"}], 0, None)])
+        await jobs.begin(db, [NewJob("t", f"j{number}", b"", "a", number, 1)])
         await event_logs.append(db, [(f"j{number}", event_logs.LogRow(at, at, b"abc")) for at in range(9)])
 
 

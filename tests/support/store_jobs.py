@@ -3,6 +3,7 @@
 from sqlalchemy import func, select
 
 from gateway.store import jobs, responses
+from gateway.store.records import NewJob, NewResponse
 from gateway.store.tables import events, items
 from gateway.store.tables import responses as all_responses
 from gateway.store.tables import threads as all_threads
@@ -18,8 +19,8 @@ def numbered(*ids):
 async def begin(db, id, holder="a", now=0, wanted_until=None, parent=None):
     """Create an unfinished response of one item, and its job."""
     body = {"id": id, "status": "queued", "output": []}
-    await responses.open(db, "t", body, numbered(f"{id}-in"), parent, now)
-    await jobs.begin(db, "t", id, f"{id} \0".encode(), holder, now, LEASE, wanted_until)
+    await responses.begin(db, [NewResponse("t", body, numbered(f"{id}-in"), now, parent)])
+    await jobs.begin(db, [NewJob("t", id, f"{id} \0".encode(), holder, now, LEASE, wanted_until)])
 
 
 async def counted(db):

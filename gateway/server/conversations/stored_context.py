@@ -19,7 +19,16 @@ from gateway.server.ids import new_id
 from gateway.server.worker_thread import MANY, apart
 from gateway.store import chat_completions, conversations, item_lists, jobs, responses
 from gateway.store.database import Database
-from gateway.store.records import Item, ItemRange, ItemsMissing, ListPosition, NewResponse, StoredConversation
+from gateway.store.records import (
+    Item,
+    ItemRange,
+    ItemsMissing,
+    ListPosition,
+    NewJob,
+    NewResponse,
+    OpenedResponse,
+    StoredConversation,
+)
 from gateway.warnings import Warnings, header_text
 
 if TYPE_CHECKING:
@@ -119,12 +128,14 @@ class StoredContext:
         resumed = resume_seconds and params.streamed and params.echo["store"]
         return params.background or bool(resumed)
 
-    async def open_response(
-        self, draft: ResponseDraft, origin: Predecessor, body: StoredObject, db: "AsyncConnection"
-    ) -> None:
-        """Store a response that is in progress, with its input."""
+    async def open_response(self, draft: ResponseDraft, origin: Predecessor, body: StoredObject, job: NewJob) -> None:
+        """Store a response that is in progress, with its input and its job; raise StoreFailed."""
         items = [*origin.unstored, *await input_items(draft, origin)]
-        await responses.open(db, self.tenant, body, items, origin.behind, int(time.time()))
+        new = OpenedResponse(NewResponse(self.tenant, body, items, int(time.time()), origin.behind), job)
+        if origin.behind:
+            await self._store.run_writing(lambda db: jobs.open(db, [new]))
+        else:
+            await self._store.write_grouped(jobs.open, new)
 
     async def finish_response(
         self, origin: Predecessor, ledger: Warnings, db: "AsyncConnection", record: StoredObject

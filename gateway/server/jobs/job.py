@@ -22,7 +22,7 @@ from gateway.server.relay.responses_request import ResponsesRequest
 from gateway.server.relay.retry_policy import RetryPolicy
 from gateway.server.tools import Toolset
 from gateway.store import event_logs, jobs, responses
-from gateway.store.records import LogRow
+from gateway.store.records import LogRow, NewJob
 
 _WELL = ("completed", "incomplete")
 _OURS = b"x-gateway-"
@@ -89,14 +89,23 @@ class BackgroundJob:
         return self.status in _WELL
 
     async def open(self, request: bytes) -> None:
-        """Store the job with its request, so that another process can repeat it; raise StoreFailed."""
+        """Store the job with its request, so that another process can repeat it; raise StoreFailed.
+
+        The write shares a transaction with others and ends even if this call is cancelled.  The job is removed then.
+        """
         now, lease = self._context.lease.times()
         wanted = None if self.background else now + self._context.resume_seconds * 1000
-        async with self._context.store.writing() as db:
-            await self._request.open_job(db)
-            await jobs.begin(
-                db, self._tenant, self.id, storable_body(request), self._context.lease.holder, now, lease, wanted
-            )
+        holder, body = self._context.lease.holder, storable_body(request)
+        writing = asyncio.create_task(
+            self._request.open_job(NewJob(self._tenant, self.id, body, holder, now, lease, wanted))
+        )
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            with suppress(StoreFailed):
+                await writing
+                await self._discard()
+            raise
 
     async def run(self, scope: Scope, targets: RetryPolicy, config: Config) -> None:
         """Run the response; raise GatewayError if the job is not accepted.

@@ -20,6 +20,7 @@ from gateway.server.ids import new_id, padding
 from gateway.server.relay.model_request import CompactionPlan, InputRequest
 from gateway.server.tools import ToolRegistry, Toolset
 from gateway.server.worker_thread import MANY, apart
+from gateway.store.records import NewJob
 from gateway.warnings import Warnings
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ class ResponseContext(Struct, frozen=True):
         """Store the response with its request and its warnings.  Raise StoreFailed."""
         await self.stored.save_response(self.draft, self.origin, self.ledger, record)
 
-    async def open(self, db: "AsyncConnection", record: StoredObject) -> None:
-        """Store a response that is in progress."""
-        await self.stored.open_response(self.draft, self.origin, record, db)
+    async def open(self, record: StoredObject, job: NewJob) -> None:
+        """Store a response that is in progress, with its job.  Raise StoreFailed."""
+        await self.stored.open_response(self.draft, self.origin, record, job)
 
     async def finish(self, db: "AsyncConnection", record: StoredObject) -> bool:
         """Store the end of a response that is in progress; return False if it was deleted meanwhile."""
@@ -112,10 +113,10 @@ class ResponsesRequest(InputRequest):
         """The Response as it is accepted as a job, and the events that report this."""
         return responses.created_events(self._head(), self.params)
 
-    async def open_job(self, db: "AsyncConnection") -> None:
-        """Store that the response is in progress."""
+    async def open_job(self, job: NewJob) -> None:
+        """Store that the response is in progress, with its job.  Raise StoreFailed."""
         assert self._context, "a job is stored"
-        await self._context.open(db, {**self.created_events[0], "status": "in_progress"})
+        await self._context.open({**self.created_events[0], "status": "in_progress"}, job)
 
     async def finish_job(self, db: "AsyncConnection", record: StoredObject) -> bool:
         """Store the end of the response; return False if it was deleted meanwhile."""

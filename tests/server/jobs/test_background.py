@@ -3,11 +3,17 @@
 import asyncio
 import logging
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from sqlalchemy import text, update
 
+from gateway.errors import StoreFailed
+from gateway.server.jobs.job import BackgroundJob
+from gateway.server.jobs.log_writer import JobContext, Lease, LogWriter
+from gateway.store import jobs as store_jobs
+from gateway.store.records import NewJob, NewResponse, OpenedResponse
 from gateway.store.tables import jobs
 from support.app import bearer, gateway, listening, problem, streaming
 from support.jobs import (
@@ -136,6 +142,54 @@ async def test_background_client_that_leaves_before_the_id_leaves_no_rows(stream
         leaving.cancel()
         await until(lambda: rows(store), {})
         assert site.upstream.posts == []
+
+
+class SlowRequest:
+    """A request whose job is stored once `go` is set, or fails then."""
+
+    identity, params = SimpleNamespace(id="resp_a"), SimpleNamespace(background=True, streamed=False)
+
+    def __init__(self, store, failing):
+        self.store, self.failing, self.begun, self.go = store, failing, asyncio.Event(), asyncio.Event()
+
+    async def open_job(self, job):
+        self.begun.set()
+        await self.go.wait()
+        if self.failing:
+            raise StoreFailed("It is down.")
+        body = {"id": "resp_a", "status": "in_progress", "output": []}
+        await self.store.write_grouped(store_jobs.open, OpenedResponse(NewResponse("t", body, [], 0), job))
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_job_whose_client_leaves_while_it_is_stored_leaves_no_rows(failing, store):
+    lease, request = Lease("me"), SlowRequest(store, failing)
+    opening = asyncio.create_task(
+        BackgroundJob(JobContext(store, lease, LogWriter(store, lease), 0, 1), "t", request).open(b"{}")
+    )
+    await request.begun.wait()
+    opening.cancel()
+    await asyncio.sleep(0)
+    request.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert await rows(store) == {}
+
+
+async def test_jobs_at_once_share_transactions(store):
+    sizes, plain = [], store_jobs.open
+
+    async def counting(db, new):
+        sizes.append(len(new))
+        await plain(db, new)
+
+    def opened(id):
+        body = {"id": id, "status": "in_progress", "output": []}
+        return OpenedResponse(NewResponse("t", body, [], 0), NewJob("t", id, b"{}", "me", 0, 1))
+
+    await asyncio.gather(*(store.write_grouped(counting, opened(f"resp_{i}")) for i in range(300)))
+    assert sum(sizes) == 300 and len(sizes) < 8
+    assert (await rows(store))["jobs"] == 300
 
 
 @pytest.mark.parametrize("streamed", [False, True])

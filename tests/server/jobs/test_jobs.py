@@ -15,7 +15,7 @@ from gateway.api.responses import event_stream
 from gateway.server.jobs.log_tail import LogTail, subscribe
 from gateway.server.jobs.log_writer import JobLost, Lease, LogWriter
 from gateway.store import Database, event_logs, responses
-from gateway.store.records import LogRow
+from gateway.store.records import LogRow, NewResponse
 from gateway.store.tables import jobs
 from support.app import gateway, listening, problem
 from support.jobs import (
@@ -82,7 +82,7 @@ class Log:
     async def begin(self):
         body = {"id": self.id, "status": "in_progress", "output": []}
         async with self.store.writing() as db:
-            await responses.open(db, "", body, [{"id": "a"}], None, 0)
+            await responses.begin(db, [NewResponse("", body, [{"id": "a"}], 0, None)])
             await event_logs.append(db, [(self.id, row) for row in self._known])
 
     async def add(self, row):

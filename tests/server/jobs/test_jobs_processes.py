@@ -17,7 +17,7 @@ from gateway.server.jobs.remote_log import RemoteLog
 from gateway.store import event_logs
 from gateway.store import jobs as all_jobs
 from gateway.store import responses as all_responses
-from gateway.store.records import LogRow, StoredJob
+from gateway.store.records import LogRow, NewJob, NewResponse, StoredJob
 from gateway.store.tables import conversations, events, jobs, responses
 from support.app import problem
 from support.gateway_process import process
@@ -933,8 +933,8 @@ async def open_response(store, holder):
     """Store a response without output, whose client does not know its id."""
     body = {"id": "r", "status": "in_progress", "background": False, "conversation": None, "output": []}
     async with store.writing() as db:
-        await all_responses.open(db, "t", body, [], None, 0)
-        await all_jobs.begin(db, "t", "r", b"{}", holder, 0, 1000)
+        await all_responses.begin(db, [NewResponse("t", body, [], 0, None)])
+        await all_jobs.begin(db, [NewJob("t", "r", b"{}", holder, 0, 1000)])
     return StoredJob("r", "t", b"{}", 1, False)
 
 
