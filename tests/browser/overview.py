@@ -140,9 +140,9 @@ async def test_nobodys_words_are_run():
         ):
             await site.chat(model=EVIL, headers={"x-request-id": "<img/src=x/onerror=alert(1)>"})
             await page.goto(url_of(site))
-            await page.locator("#request-rows").get_by_text("onerror").first.wait_for()
+            await page.locator("#request-rows").get_by_text("onerror").locator("visible=true").first.wait_for()
             await site.chat(model=EVIL, headers={"x-request-id": "<svg/onload=alert(3)>"})
-            await page.locator("#request-rows").get_by_text("onload").first.wait_for()
+            await page.locator("#request-rows").get_by_text("onload").locator("visible=true").first.wait_for()
             assert await page.locator("main img, main script, main svg:not(.icon, .spark)").count() == 0
             assert await page.locator("#error-rows a").first.inner_text() == EVIL
             assert page.complaints == []
