@@ -133,6 +133,20 @@ async def test_kept_past_makes_a_turn_read_the_new_items_only(store, monkeypatch
     assert read == [[(0, 2)], [(2, 4)], [(4, 6)], [(6, 6)]]
 
 
+async def test_kept_past_is_not_used_behind_items_that_cannot_be_kept(store):
+    pasts = PastCache(min_items=0)
+    behind = await turn(store, pasts, "r0")
+    assert await is_kept(store, pasts, "r0")
+    call = {"id": "ctc_1", "type": "custom_tool_call", "call_id": "call_1", "name": "f", "input": "x"}
+    given = [call, {"id": "ctco_1", "type": "custom_tool_call_output", "call_id": "call_1", "output": "y"}]
+    body = {"id": "r1", "status": "completed", "output": [message("assistant", "r1_out")]}
+    async with store.writing() as db:
+        await responses.save(db, "t", body, given, behind, 0)
+    whole_history = await loaded(store, None, previous_response_id="r1")
+    assert await loaded(store, pasts, previous_response_id="r1") == whole_history
+    assert len(whole_history[1][0]) == 5
+
+
 async def is_kept(store, pasts, id):
     async with store.reading() as db:
         chain = await item_lists.ranges(db, (await responses.find(db, "t", id)).behind)
