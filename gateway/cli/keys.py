@@ -36,6 +36,13 @@ _DURATION = "should be a number and a unit (m, h, d, w), like 90d"
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Manage the API keys of the store.")
 
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key: the owner of what is stored.")]
+AllowedModels = Annotated[
+    list[str] | None, typer.Option(metavar="MODEL", help="Allow this model; may be repeated; default: all.")
+]
+AllowedEndpoints = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH", help="Allow this path and those below; may be repeated; default: all."),
+]
 
 
 @app.command()
@@ -44,13 +51,8 @@ def add(  # noqa: PLR0913, PLR0917 - its options
     config: ConfigFile = None,
     owner: Annotated[str, typer.Option(metavar="TEXT", help="Person or team that has the key.")] = "",
     note: Annotated[str, typer.Option(metavar="TEXT", help="Note for operators.")] = "",
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Allow this model; may be repeated; default: all.")
-    ] = None,
-    endpoint: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="Allow this path and those below; may be repeated; default: all."),
-    ] = None,
+    model: AllowedModels = None,
+    endpoint: AllowedEndpoints = None,
     scope: Annotated[
         list[str] | None, typer.Option(metavar="SCOPE", help="inference (default) or admin; may be repeated.")
     ] = None,

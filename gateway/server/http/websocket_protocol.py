@@ -23,7 +23,7 @@ class FrameTransport(CoalescingTransport):
             self.flush()
 
     def pause_reading(self) -> None:
-        """Read nothing more from the client for now."""
+        """Stop reading from the client."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
