@@ -34,7 +34,7 @@ async def assert_sound(page, address, size, selector):
     """Open a page, and check its accessibility, its width and that it stands still, once an element is there."""
     await page.add_init_script(SHIFTS)
     await page.goto(address)
-    await page.locator(selector).first.wait_for()
+    await page.locator(selector).locator("visible=true").first.wait_for()
     await page.wait_for_load_state("networkidle")
     assert await faults(page) == {}
     assert await page.evaluate("document.documentElement.scrollWidth") <= size["width"]
