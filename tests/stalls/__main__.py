@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import statistics
 import sys
 import tempfile
 
@@ -14,7 +15,7 @@ from support.terminal import say
 from support.upstream import HELLO, Upstream
 
 STALL = 0.05  # seconds
-GROWTH, GROWTH_PER_BYTE = 16 << 20, 4
+GROWTH, GROWTH_PER_BYTE = 16 << 20, 4  # bytes; per byte of the body and of the backend's answer
 FIRST = (  # what a gateway does once is not measured
     (CHAT, b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'),
     (RESPONSES, b'{"model":"m","input":"hi"}'),
@@ -26,7 +27,7 @@ HEAD = "| body | endpoint | MB | stall, ms | growth, MB | answer |\n|---|---|---
 def wanted():
     asked = argparse.ArgumentParser(prog="stalls")
     asked.add_argument("--only", default="", help="rows whose name or endpoint has this in it")
-    asked.add_argument("--rounds", type=int, default=3, help="of each row, of which the least stall counts")
+    asked.add_argument("--rounds", type=int, default=3, help="of each row: its least stall, its median growth")
     return asked.parse_args()
 
 
@@ -51,17 +52,19 @@ async def row(name, path, body, script, rounds):
             for first in FIRST:
                 await gateway.cost(*first)
             costs = [await gateway.cost(path, body) for _ in range(rounds)]
-    stall, growth = min(one.stall for one in costs), max(one.growth for one in costs)
+    stall, growth = min(one.stall for one in costs), statistics.median(one.growth for one in costs)
     answer = f"{costs[0].status} {costs[0].code}".strip()
     say(f"| {name} | {path} | {len(body) / 1e6:.1f} | {stall * 1e3:.0f} | {growth / (1 << 20):.0f} | {answer} |")
-    return [*wrong(f"{name}, {path}", stall, growth, GROWTH + GROWTH_PER_BYTE * len(body))]
+    answered = sum(len(one) for one in script if isinstance(one, bytes))
+    most = GROWTH + GROWTH_PER_BYTE * (len(body) + answered)
+    return [*wrong(f"{name}, {path}", stall, growth, most)]
 
 
 def wrong(name, stall, growth, most):
     if stall > STALL:
         yield f"{name}: a stall of {stall * 1e3:.0f} ms"
     if growth > most:
-        yield f"{name}: {growth >> 20} MB more memory"
+        yield f"{name}: {growth / (1 << 20):.0f} MB more memory"
 
 
 if __name__ == "__main__":
