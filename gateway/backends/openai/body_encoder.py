@@ -1,6 +1,7 @@
 """Encode a large body in steps, as one encoder call for 32 MB would block everything else."""
 
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 from msgspec import json
@@ -19,10 +20,9 @@ def encoded(body: dict[str, Any], step: int = _STEP, levels: int = _DEEPEST) -> 
     step: the most characters per encoder call; a longer text is split, and list elements are grouped up to it.
     levels: the depth to which long texts are looked for.
     """
-    whole = bytearray()  # grows in place; joining a list would keep all pieces as well
-    for piece in _object(body, step, levels):
-        whole += piece
-    return bytes(whole)
+    whole = BytesIO()  # grows in place and gives its bytes away without a copy
+    whole.writelines(_object(body, step, levels))
+    return whole.getvalue()
 
 
 def _pieces(value: Any, step: int, levels: int) -> Iterator[Piece]:  # noqa: ANN401 - decoded JSON

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
 from functools import partial
 from importlib import import_module
+from io import BytesIO
 from sys import version_info
 from typing import Any, Protocol
 
@@ -188,19 +189,19 @@ def _allowed(body: bytes, limit: int) -> bytes:
 
 
 async def _received(receive: Receive, limit: int, room: Room) -> bytes:
-    pieces, size, more = [], 0, True
+    whole, size, more = BytesIO(), 0, True  # grows in place; joining a list would hold all pieces as well
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         piece, more = message.get("body", b""), message.get("more_body", False)
-        pieces.append(piece)
+        whole.write(piece)
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
         if size > FREE:
             await room.grow(size)
-    return b"".join(pieces)
+    return whole.getvalue()
 
 
 async def _decoded(stream: AsyncIterator[bytes], decoding: ContentDecoder, limit: int) -> AsyncIterator[bytes]:
@@ -218,14 +219,14 @@ async def _decoded(stream: AsyncIterator[bytes], decoding: ContentDecoder, limit
 
 
 async def _joined(stream: AsyncIterator[bytes], limit: int, room: Room) -> bytes:
-    pieces, size = [], 0
+    whole, size = BytesIO(), 0
     async for piece in stream:
-        pieces.append(piece)
+        whole.write(piece)
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
         await room.grow(size)
-    return b"".join(pieces)
+    return whole.getvalue()
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -1,13 +1,17 @@
 """Test that bodies of requests take no more memory than they may, and wait for it in their order."""
 
 import asyncio
+import gzip
 import json
+import tracemalloc
 
 import pytest
+from fastapi import Request
 
 from gateway.errors import UpstreamUnavailable
 from gateway.server.http import memory
 from gateway.server.http.memory import Buffers, Room
+from gateway.server.http.request_reader import read_body
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.upstream import HELLO, paused
 from support.wait import until
@@ -136,3 +140,24 @@ def test_buffers_tell_once_when_much_is_given_back():
         for size in sizes:
             store.give(size)
     assert told == [0]
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_body_is_held_once_while_it_is_read(encoding):
+    size, step = 16 << 20, 1 << 16
+    sent = gzip.compress(bytes(size)) if encoding == "gzip" else memoryview(bytes(size))
+    pieces = [sent[start : start + step] for start in reversed(range(0, len(sent), step))]
+
+    async def receive():
+        return {"type": "http.request", "body": bytes(pieces.pop()), "more_body": bool(pieces)}
+
+    headers = [(b"content-encoding", encoding.encode())]
+    request = Request({"type": "http", "headers": headers, "extensions": {}}, receive)
+    tracemalloc.start()
+    try:
+        with Room(Buffers(), 1 << 30) as room:
+            assert len(await read_body(request, 1 << 30, room)) == size
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * size
