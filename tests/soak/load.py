@@ -7,16 +7,20 @@ from collections import Counter
 from contextlib import suppress
 
 from msgspec import Struct, field
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
 
+from soak.hostile import HOSTILE
 from soak.mock import FAULTS, WELL
 from support.wait import idle
 
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
 PATIENCE = 60  # seconds beyond the pauses that an answer may take
-PLAIN = ("chat", "chat_stream", "responses", "responses_stream")
-STORED = ("stored", "stored_stream", "background", "chain")  # each some transactions of the store
-WAYS = (*PLAIN * 4, *STORED)
+PLAIN = ("chat", "chat_stream", "responses", "responses_stream", "messages", "messages_stream")
+STORED = ("stored", "stored_stream", "background", "chain", "file")  # each some transactions of the store
+WAYS = (*PLAIN * 4, *STORED, "websocket", "hostile")
 MANNERS = ("reads",) * 8 + ("leaves",) * 2 + ("never_reads",)
+ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 FAULTY = 0.15  # of the backend's answers
 LINKS = 3  # responses of a chain
 
@@ -56,7 +60,7 @@ class Load(Struct):
         try:
             async with asyncio.timeout(PATIENCE + 60 * self.pause):
                 outcome = await self._outcome(way, kind, manner, dice)
-        except (Broken, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
+        except (Broken, OSError, asyncio.IncompleteReadError, TimeoutError, WebSocketException) as error:
             self.unexpected[f"{way} {kind} {manner}: {type(error).__name__} {error}"[:160]] += 1
         else:
             self.ended[outcome] += 1
@@ -65,14 +69,23 @@ class Load(Struct):
 
     async def _outcome(self, way, kind, manner, dice):
         text = f"@@{kind} {self.pause}@@"
-        if way == "background":
-            return await self._in_background(text, kind)
-        if way == "chain":
-            return await self._chain(text, kind)
+        if way == "hostile":
+            return await self._refused(*dice.choice(HOSTILE))
+        if own := self._own(way):
+            return await own(text, kind)
         path, body = question(way, text)
         if manner != "reads":
             return await self._badly(path, body, manner, dice)
         return self._judged(kind, *await self._post(path, body))
+
+    def _own(self, way):
+        """The method of a way that is more than one request; None for the others."""
+        return {
+            "background": self._in_background,
+            "chain": self._chain,
+            "file": self._with_file,
+            "websocket": self._over_websocket,
+        }.get(way)
 
     def _judged(self, kind, status, body):
         """How it ended; Broken if it should have ended otherwise."""
@@ -101,8 +114,47 @@ class Load(Struct):
             await self._send("DELETE", f"/v1/responses/{before['previous_response_id']}")
         return outcome
 
+    async def _with_file(self, text, kind):
+        """A file in the store, a chat with it, and its end."""
+        parts = (
+            f'--B\r\ncontent-disposition: form-data; name="{name}' for name in ("purpose", 'file"; filename="a.txt')
+        )
+        purpose, file = parts
+        form = f'{purpose}"\r\n\r\nuser_data\r\n{file}"\r\n\r\n{"text in a file " * 4_000}\r\n--B--\r\n'
+        status, body = await self._send("POST", "/v1/files", form.encode(), "multipart/form-data; boundary=B")
+        if status != 200:
+            raise Broken(f"{status} {body[-300:]!r}")
+        id = json.loads(body)["id"]
+        content = [{"type": "file", "file": {"file_id": id}}, {"type": "text", "text": text}]
+        asked = {"model": "m", "messages": [{"role": "user", "content": content}]}
+        outcome = self._judged(kind, *await self._post("/v1/chat/completions", asked))
+        await self._send("DELETE", f"/v1/files/{id}")
+        return outcome
+
+    async def _over_websocket(self, text, kind):
+        """Two turns of one connection."""
+        before, outcome, says = {}, "", [{"role": "user", "content": text}]
+        async with connect(f"ws://127.0.0.1:{self.port}/v1/responses", max_size=None, proxy=None) as socket:
+            for _ in range(1 if kind in FAULTS else 2):
+                create = {"type": "response.create", "model": "m", "input": says, **before}
+                await socket.send(json.dumps(create))
+                event = {"type": ""}
+                while event["type"] not in ENDS:
+                    event = json.loads(await socket.recv())
+                outcome = self._judged(kind, 200, json.dumps(event, separators=(",", ":")).encode())
+                if outcome == "well":
+                    said = event["response"]
+                    before, says = {"previous_response_id": said["id"]}, [*outputs(said), says[-1]]
+        return outcome
+
+    async def _refused(self, path, body):
+        status, said = await self._send("POST", path, body)
+        if not 400 <= status < 500 or b'"error":{' not in said:
+            raise Broken(f"{status} {said[-300:]!r}")
+        return f"refused {status}"
+
     async def _badly(self, path, body, manner, dice):
-        _, writer = await self._open("POST", path, body)
+        _, writer = await self._open("POST", path, json.dumps(body).encode())
         try:
             if manner == "never_reads":
                 writer.transport.pause_reading()
@@ -112,14 +164,14 @@ class Load(Struct):
         return manner
 
     def _post(self, path, body):
-        return self._send("POST", path, body)
+        return self._send("POST", path, json.dumps(body).encode())
 
     def _get(self, path):
         return self._send("GET", path)
 
-    async def _send(self, method, path, body=None):
+    async def _send(self, method, path, body=b"", type="application/json"):
         """Status and body; Broken if the body is not whole."""
-        reader, writer = await self._open(method, path, body)
+        reader, writer = await self._open(method, path, body, type)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             said = await reader.read()
@@ -129,11 +181,10 @@ class Load(Struct):
             raise Broken("the body breaks off")
         return int(head[9:12]), said
 
-    async def _open(self, method, path, body):
+    async def _open(self, method, path, body, type="application/json"):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        data = json.dumps(body).encode() if body else b""
-        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(data)}\r\n\r\n"
-        writer.write(head.encode() + data)
+        fields = f"host: x\r\nconnection: close\r\ncontent-type: {type}\r\ncontent-length: {len(body)}"
+        writer.write(f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode() + body)
         return reader, writer
 
 
@@ -146,6 +197,10 @@ def outputs(response):
 def question(way, text):
     """Path and body."""
     streamed = way.endswith("stream")
+    if way.startswith("messages"):
+        tool = {"name": "f", "input_schema": TOOL["parameters"]}
+        asked = {"messages": [{"role": "user", "content": text}], "tools": [tool], "max_tokens": 999}
+        return "/v1/messages", {"model": "m", "stream": streamed, **asked}
     if way.startswith("chat"):
         asked = {"messages": [{"role": "user", "content": text}], "tools": [{"type": "function", "function": TOOL}]}
         return "/v1/chat/completions", {"model": "m", "stream": streamed, **asked}

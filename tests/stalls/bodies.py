@@ -34,30 +34,31 @@ class Row(Struct, frozen=True):
     body: Callable[[], bytes]
 
 
-def _joined(count, piece):
+def joined(count, piece):
+    """Return so many pieces; a piece with a conversion gets its number."""
     return b",".join(piece % number if b"%" in piece else piece for number in range(count))
 
 
-def _beside(path, more):
+def beside(path, more):
     """Return a body that is valid but for one member more."""
     return b"{" + _HEADS[path] + b"," + more + b"}"
 
 
 def _members(path, count):
-    return lambda: _beside(path, _joined(count, b'"u%d":1'))
+    return lambda: beside(path, joined(count, b'"u%d":1'))
 
 
 def _value(path, start, piece, count, end):
     """Return a body with an unknown member that has one large value."""
-    return lambda: _beside(path, b'"x":' + start + _joined(count, piece) + end)
+    return lambda: beside(path, b'"x":' + start + joined(count, piece) + end)
 
 
 def _chat(messages, count, more=b""):
-    return lambda: b'{"model":"m",' + more + b'"messages":[' + _joined(count, messages) + b"]}"
+    return lambda: b'{"model":"m",' + more + b'"messages":[' + joined(count, messages) + b"]}"
 
 
 def _input(items, count):
-    return lambda: b'{"model":"m","store":false,"input":[' + _joined(count, items) + b"]}"
+    return lambda: b'{"model":"m","store":false,"input":[' + joined(count, items) + b"]}"
 
 
 def _part(part):
@@ -106,7 +107,7 @@ def _messages(turns):
 
 def _tool(count):
     """Return a body with a tool whose schema has so many members."""
-    properties = _joined(count, b'"p%d":{"type":"string"}')
+    properties = joined(count, b'"p%d":{"type":"string"}')
     parameters = b'{"type":"object","properties":{' + properties + b"}}"
     return lambda: (
         b'{"model":"m","messages":['
@@ -162,34 +163,34 @@ _SHAPES = [
 ROWS = [
     *_SPREAD,
     *(Row(f"{name} as an unknown member", path, _value(path, *shape)) for path in (CHAT, RESPONSES) for name, *shape in _SHAPES),
-    Row("500 thousand text parts", CHAT, lambda: b'{"model":"m","messages":[{"role":"user","content":[' + _joined(500_000, b'{"type":"text","text":"a"}') + b"]}]}"),
-    Row("2,000 text parts", CHAT, lambda: b'{"model":"m","messages":[{"role":"user","content":[' + _joined(2_000, b'{"type":"text","text":"a"}') + b"]}]}"),
+    Row("500 thousand text parts", CHAT, lambda: b'{"model":"m","messages":[{"role":"user","content":[' + joined(500_000, b'{"type":"text","text":"a"}') + b"]}]}"),
+    Row("2,000 text parts", CHAT, lambda: b'{"model":"m","messages":[{"role":"user","content":[' + joined(2_000, b'{"type":"text","text":"a"}') + b"]}]}"),
     Row("50 thousand calls and outputs", RESPONSES, _pairs(50_000)),
     Row("10 thousand calls and outputs", RESPONSES, _pairs(10_000)),
     Row("10 thousand calls and outputs", CHAT, _calls(10_000)),
     Row("10 thousand calls and outputs", COUNT, _pairs(10_000)),
     Row("10 thousand calls and outputs", COMPACT, _pairs(10_000)),
-    Row("1 million entries of logit_bias", CHAT, lambda: _beside(CHAT, b'"logit_bias":{' + _joined(1_000_000, b'"%d":1') + b"}")),
-    Row("1 million entries of metadata", CONVERSATIONS, lambda: b'{"metadata":{' + _joined(1_000_000, b'"%d":"a"') + b"}}"),
-    Row("1 million entries of metadata", CHAT, lambda: _beside(CHAT, b'"metadata":{' + _joined(1_000_000, b'"%d":"a"') + b"}")),
+    Row("1 million entries of logit_bias", CHAT, lambda: beside(CHAT, b'"logit_bias":{' + joined(1_000_000, b'"%d":1') + b"}")),
+    Row("1 million entries of metadata", CONVERSATIONS, lambda: b'{"metadata":{' + joined(1_000_000, b'"%d":"a"') + b"}}"),
+    Row("1 million entries of metadata", CHAT, lambda: beside(CHAT, b'"metadata":{' + joined(1_000_000, b'"%d":"a"') + b"}")),
     Row("200 thousand messages", CHAT, _chat(_HI, 200_000)),
     Row("20 thousand messages", CHAT, _chat(_HI, 20_000)),
     Row("200 thousand messages", RESPONSES, _input(_HI, 200_000)),
     Row("20 thousand messages", RESPONSES, _input(_HI, 20_000)),
-    Row("20 thousand messages, stored", RESPONSES, lambda: b'{"model":"m","input":[' + _joined(20_000, _HI) + b"]}"),
-    Row("500 thousand blocks", MESSAGES, lambda: _messages(b'{"role":"user","content":[' + _joined(500_000, b'{"type":"text","text":"a"}') + b"]}")),
+    Row("20 thousand messages, stored", RESPONSES, lambda: b'{"model":"m","input":[' + joined(20_000, _HI) + b"]}"),
+    Row("500 thousand blocks", MESSAGES, lambda: _messages(b'{"role":"user","content":[' + joined(500_000, b'{"type":"text","text":"a"}') + b"]}")),
     Row("9 thousand calls and results", MESSAGES, _uses(9_000)),
-    Row("20 thousand messages", MESSAGES, lambda: _messages(_joined(20_000, _HI))),
+    Row("20 thousand messages", MESSAGES, lambda: _messages(joined(20_000, _HI))),
     Row("a text of 32 MB", MESSAGES, lambda: _messages(b'{"role":"user","content":"' + b"a" * 32_000_000 + b'"}')),
-    Row("20 items", CONVERSATIONS, lambda: b'{"items":[' + _joined(20, _HI) + b"]}"),
+    Row("20 items", CONVERSATIONS, lambda: b'{"items":[' + joined(20, _HI) + b"]}"),
     Row("a schema of 500 thousand members", CHAT, _tool(500_000)),
     Row("a text of 32 MB", CHAT, _text(CHAT, 32_000_000)),
     Row("a text of 32 MB", RESPONSES, _text(RESPONSES, 32_000_000)),
     Row("a text of 32 MB", EMBEDDINGS, _text(EMBEDDINGS, 32_000_000)),
-    Row("1 million texts", EMBEDDINGS, lambda: b'{"model":"m","input":[' + _joined(1_000_000, b'"a"') + b"]}"),
-    Row("15 million tokens", EMBEDDINGS, lambda: b'{"model":"m","input":[' + _joined(15_000_000, b"1") + b"]}"),
-    Row("15 million tokens", COMPLETIONS, lambda: b'{"model":"m","prompt":[' + _joined(15_000_000, b"1") + b"]}"),
-    Row("1 million documents", RERANK, lambda: b'{"model":"m","query":"a","documents":[' + _joined(1_000_000, b'"a"') + b"]}"),
+    Row("1 million texts", EMBEDDINGS, lambda: b'{"model":"m","input":[' + joined(1_000_000, b'"a"') + b"]}"),
+    Row("15 million tokens", EMBEDDINGS, lambda: b'{"model":"m","input":[' + joined(15_000_000, b"1") + b"]}"),
+    Row("15 million tokens", COMPLETIONS, lambda: b'{"model":"m","prompt":[' + joined(15_000_000, b"1") + b"]}"),
+    Row("1 million documents", RERANK, lambda: b'{"model":"m","query":"a","documents":[' + joined(1_000_000, b'"a"') + b"]}"),
     Row("a PDF that takes its reader many seconds", CHAT, _pdf),
     Row("a file of 20 MB of text", CHAT, lambda: _file(b"text in a file\n" * 1_400_000)),
     Row("a file of 20 MB of Latin-1", CHAT, lambda: _file("voilà, du texte\n".encode("latin-1") * 1_300_000)),
