@@ -33,6 +33,8 @@ async def apart(work: Callable[..., _T], *args: object) -> _T:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([result])
         raise
+    finally:
+        del begun, result  # an error's traceback has this frame, and the future has the error: a cycle with the body
 
 
 def later(work: Callable[[], object]) -> None:

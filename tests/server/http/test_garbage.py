@@ -1,0 +1,67 @@
+"""Test that a request that has ended leaves no cycle of objects, which would keep its body until a full collection."""
+
+import asyncio
+import gc
+from contextlib import contextmanager
+
+import pytest
+
+from gateway.server.handler import IncomingRequest
+from support.app import HELLO_MESSAGES, listening
+from support.upstream import CLOSE, HELLO, chunk, head, whole
+from support.wait import until
+
+LARGE = "a" * 300_000  # its body is read in a thread of its own
+BODIES = {
+    "/v1/chat/completions": {"messages": HELLO_MESSAGES},
+    "/v1/responses": {"input": "Hello"},
+    "/v1/messages": {"messages": HELLO_MESSAGES, "max_tokens": 9},
+}
+FAULTS = {
+    "none": HELLO,
+    "an error instead of a stream": whole({"error": "busy"}, status=503),
+    "an error in the stream": [head(), chunk("Hi"), b'data: {"error":{"message":"out of memory"}}\n\n', CLOSE],
+    "a close before the head": [CLOSE],
+    "a close amid the stream": [head(), chunk("Hi"), CLOSE],
+    "a broken event": [head(), b'data: {"choices": [}\n\n', CLOSE],
+}
+
+
+def unfreed():
+    """Return the requests that are in memory."""
+    return [one for one in gc.get_objects() if isinstance(one, IncomingRequest)]
+
+
+@contextmanager
+def without_collections():
+    """Free objects by their reference counts alone."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("fault", [*FAULTS, "silence"])
+async def test_request_leaves_no_garbage(path, fault):
+    gate = asyncio.Event()
+    script = [head(), chunk("Hi"), gate] if fault == "silence" else FAULTS[fault]
+    async with listening(script, backend={"timeouts": {"idle": 0.2}}, model={"retries": 0}) as site:
+        with without_collections():
+            await site.client.post(path, json={**BODIES[path], "model": "m", "stream": True, "user": LARGE})
+            await until(lambda: not unfreed())
+        gate.set()
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("text", ["a", LARGE], ids=["small", "large"])
+async def test_request_that_is_refused_leaves_no_garbage(path, text):
+    async with listening(HELLO) as site:
+        with without_collections():
+            refused = await site.client.post(
+                path, json={**BODIES[path], "model": "m", "user": text, "temperature": "hot"}
+            )
+            assert refused.status_code == 400
+            await until(lambda: not unfreed())
