@@ -298,7 +298,7 @@ async def test_mcp_server_label_and_namespace_have_to_differ():
 
 
 async def test_mcp_server_may_be_a_program():
-    async with gateway(calling(ECHO), HELLO, tools={"mcp": {"servers": {"toys": program()}}}) as site:
+    async with gateway(calling(ECHO), HELLO, tools=program()) as site:
         response = checked_whole((await site.respond(tools=[MCP])).content)
         assert of_type(response, "mcp_call")[0]["output"] == "heard a"
 

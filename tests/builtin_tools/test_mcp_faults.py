@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from pathlib import Path
 
 import pytest
 from starlette.responses import Response, StreamingResponse
@@ -250,7 +251,7 @@ async def test_mcp_session_that_the_server_forgot_is_begun_again():
 
 async def test_mcp_program_that_ends_is_started_again():
     script = [calling(("toys__leave", {})), HELLO, calling(ECHO), HELLO]
-    async with gateway(*script, tools={"mcp": {"servers": {"toys": program()}}}) as site:
+    async with gateway(*script, tools=program()) as site:
         _, (made,) = await response_and_calls(site)
         assert made["status"] == "failed" and "Connection closed" in made["error"]["message"]
         _, (made,) = await response_and_calls(site)
@@ -392,3 +393,24 @@ async def test_job_held_by_another_gateway_runs_no_mcp_call(tmp_path):
         go.set()
         await site.app.state.handler.jobs.wait_idle()
         assert server.calls == []
+
+
+async def test_mcp_program_that_does_not_end_is_killed_even_if_its_session_ends_twice(tmp_path):
+    pid, closed = tmp_path / "pid", tmp_path / "closed"
+    command = ("sh", "-c", f"read request; echo $$ > {pid}; cat > /dev/null; touch {closed}; exec sleep 600")
+    session = McpSession(ToolServer("", command=command), config.McpSettings())
+    waiting = asyncio.create_task(session.tools())
+    await until(lambda: pid.exists() and pid.read_text().endswith("\n"))
+    session._life.end()  # as its timeout does
+    await until(closed.exists)
+    await session.close()
+    with pytest.raises(ToolServerError, match="closed"):
+        await waiting
+    await until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists())
+
+
+async def test_mcp_server_that_does_not_answer_fails_a_call_of_a_known_tool():
+    async with Liar(initialize=None).listening() as server:
+        session = McpSession(ToolServer(server.url), config.McpSettings(connect_seconds=0.1))
+        with pytest.raises(ToolServerError, match="in time"):
+            await session.call_tool("echo", {})

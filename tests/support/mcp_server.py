@@ -20,6 +20,8 @@ from sse_starlette.sse import AppStatus
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from support.wait import DEADLINE
+
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
 
@@ -182,12 +184,10 @@ async def toys(**said):
 
 
 def program():
-    """Return the settings of a server that runs this module as a program."""
-    return {
-        "command": [sys.executable, "-m", "support.mcp_server"],
-        "env": {"PYTHONPATH": ":".join(sys.path)},
-        "require_approval": "never",
-    }
+    """Return a section `tools` with this module as a server that is a program, which starts slowly on a busy machine."""
+    command = [sys.executable, "-m", "support.mcp_server"]
+    server = {"command": command, "env": {"PYTHONPATH": ":".join(sys.path)}, "require_approval": "never"}
+    return {"mcp": {"servers": {"toys": server}, "connect_seconds": DEADLINE}}
 
 
 def operators(server, label="toys", **said):

@@ -5,10 +5,11 @@ The SDK is imported with the first session.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from importlib import import_module
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
 from msgspec import DecodeError, json
 
 from gateway import config
@@ -120,12 +121,14 @@ class _SessionTask:
         self._target, self._settings, self._changed = target, settings, changed
         self.client: asyncio.Future[Client | ToolServerError] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
+        # Not a timeout of asyncio: it would also cancel the SDK's end of a program, and leave the program running.
+        self._scope = anyio.CancelScope()
         self._task = asyncio.create_task(self._live())
 
     def end(self) -> asyncio.Task[None]:
         self.over.set()
         if not self.client.done():
-            self._task.cancel()
+            self._scope.cancel()
         return self._task
 
     async def _live(self) -> None:
@@ -133,11 +136,15 @@ class _SessionTask:
 
         why = ToolServerError(_CLOSED)
         try:
-            async with AsyncExitStack() as stack:
-                async with asyncio.timeout(self._settings.connect_seconds):
-                    session = mcp_transport.connect(self._target, self._settings, self.over.set, self._changed)
-                    self.client.set_result(await stack.enter_async_context(session))
-                await self.over.wait()
+            with self._scope as scope:
+                scope.deadline = anyio.current_time() + self._settings.connect_seconds
+                session = mcp_transport.connect(self._target, self._settings, self.over.set, self._changed)
+                async with session as client:
+                    scope.deadline = inf
+                    self.client.set_result(client)
+                    await self.over.wait()
+            if scope.deadline <= anyio.current_time():
+                raise TimeoutError
         except mcp_transport.FAILURES as error:
             why = mcp_transport.tool_server_error(error)
         finally:
