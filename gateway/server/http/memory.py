@@ -17,8 +17,9 @@ _MUCH = 32 << 20  # bytes
 _MAX_WAIT = 5.0  # seconds that a body waits for room, unread
 _FULL = "The bodies of the current requests take all of 'limits.memory_bytes'. Retry after 1 s."
 _library: Any = ctypes.CDLL(None) if os.name == "posix" else None
-_MMAP_THRESHOLD = -3  # of mallopt(3)
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _LARGE = 256 << 10  # bytes
+_SPARE = 1 << 20  # bytes at the end of the heap; otherwise each read of a large body takes fresh pages
 
 
 class Buffers:
@@ -116,6 +117,7 @@ def return_memory() -> None:
     """
     with suppress(AttributeError):
         _library.mallopt(_MMAP_THRESHOLD, _LARGE)
+        _library.mallopt(_TRIM_THRESHOLD, _SPARE)
 
 
 def trim() -> None:
