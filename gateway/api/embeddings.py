@@ -5,11 +5,9 @@ vectors for an input.
 """
 
 import struct
-from base64 import b64decode, b64encode
-from math import hypot
 from typing import Any, ClassVar, TypedDict
 
-from msgspec import DecodeError, Raw, Struct, ValidationError, json
+from msgspec import Raw, Struct, json
 
 from gateway.api.body import COUNTS, Counts, decode_body
 from gateway.api.chat.schema import READ_MESSAGES
@@ -24,6 +22,15 @@ from gateway.api.validation import (
     string,
     text_characters,
     text_list,
+)
+from gateway.api.vectors import (
+    decode_folded,
+    decode_vector,
+    encode_vector,
+    encoding_of,
+    length_of,
+    shortened,
+    vectors_in,
 )
 from gateway.backends.openai.usage import list_entries, service_usage
 from gateway.backends.services import BackendServices
@@ -59,12 +66,10 @@ _check = object_of(
     },
 )
 _KNOWN = frozenset(("model", "input", "dimensions", "encoding_format", "user"))
-_OF_OTHERS = (b'"', b"{", b"u", b"f")  # in all elements but numbers: text, objects, true, null, false
 _OBJECT_TEXTS = ("prompt_string", "text")  # members of an object that the model reads as text
 # Fields of vLLM, Jina and Voyage for vectors in a form that only the client can read.
 _OWN_FORMS = frozenset(("embed_dtype", "endianness", "embedding_type", "output_dtype"))
-_vector = json.Decoder(str | list[float]).decode
-_vectors = json.Decoder(list[Raw]).decode
+LARGE = 1 << 20  # bytes of a response (thousands of vectors) that takes more than a few ms
 _NOTHING = Raw(b"null")
 
 
@@ -85,6 +90,7 @@ class _EmbeddingResponse(TypedDict, total=False):
     error: Any
 
 
+_VECTORS = frozenset(("embedding", "embeddings"))
 _decode = json.Decoder(_EmbeddingResponse | list[_EmbeddingEntry]).decode
 
 
@@ -143,7 +149,13 @@ class EmbeddingsRequest(Struct, frozen=True):
 
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         """Decode the backend's body."""
-        return _decode(raw)
+        if len(raw) < LARGE:
+            return _decode(raw)
+        value, lists = decode_folded(raw, _decode)
+        for entry in value if isinstance(value, list) else value.get("data", ()):
+            for name in _VECTORS & entry.keys():
+                entry[name] = lists.get(bytes(entry[name]), entry[name])
+        return value
 
     def answer(self, value: Any, ledger: Warnings) -> tuple[Any, int]:  # noqa: ANN401 - decoded JSON
         """Return the response and its tokens.  Raise UpstreamInvalid for missing, surplus or invalid vectors."""
@@ -167,38 +179,34 @@ class EmbeddingsRequest(Struct, frozen=True):
         raw, encoding = bytes(given), self._encoding
         if self.rest.keys() & _OWN_FORMS and given != _NOTHING and raw.isascii():
             return given
-        if _encoding(raw) == encoding and (not wanted or wanted == _length(raw, encoding)):
+        theirs = encoding_of(raw)
+        if theirs == encoding and (not wanted or (theirs == "float" and wanted == length_of(raw))):
             return given
         try:
-            data = _vector(given)
-        except (ValidationError, UnicodeDecodeError):
-            return self._several(given, ledger)
-        try:
-            numbers = _numbers(data)
+            if theirs is None:
+                self._check_several(raw, ledger)
+                return given
+            numbers = decode_vector(raw)
             if wanted and wanted != len(numbers):
                 ledger.add("emulated" if wanted < len(numbers) else "unenforced", "dimensions")
-                numbers = _cut(numbers, wanted)
-            return Raw(json.encode(_packed(numbers) if encoding == "base64" else numbers))
+                numbers = shortened(numbers, wanted)
+            return Raw(encode_vector(numbers, encoding))
         except (ValueError, struct.error, OverflowError):
             raise _invalid() from None
 
-    def _several(self, given: Raw, ledger: Warnings) -> Raw:
-        """Return several vectors of one input as they came, with warnings for what the request wanted otherwise.
+    def _check_several(self, raw: bytes, ledger: Warnings) -> None:
+        """Add warnings about several vectors of one input that are not as the request wanted them.  Raise ValueError.
 
-        They are decoded one by one, as there may be a thousand for an input.
+        They pass as they came.
         """
         wanted: int | None = self.rest.get("dimensions")
-        try:
-            vectors = _vectors(given)
-            for one in vectors:
-                data = _vector(one)
-                if len(_numbers(data)) != (wanted or len(_numbers(data))):
-                    ledger.add("unenforced", "dimensions")
-                if _encoding_of(data) != self._encoding:
-                    ledger.add("unenforced", "encoding_format")
-        except (DecodeError, ValueError, struct.error):
-            raise _invalid() from None
-        return given
+        for one in vectors_in(raw):
+            theirs = encoding_of(one)
+            length = length_of(one) if theirs == "float" else len(decode_vector(one))
+            if length != (wanted or length):
+                ledger.add("unenforced", "dimensions")
+            if theirs != self._encoding:
+                ledger.add("unenforced", "encoding_format")
 
     @property
     def _encoding(self) -> str:
@@ -233,44 +241,5 @@ def _texts(content: Any) -> list[str]:  # noqa: ANN401 - decoded JSON
     return [text for text in parts if isinstance(text, str)]
 
 
-def _encoding_of(vector: str | list[float]) -> str:
-    return "base64" if isinstance(vector, str) else "float"
-
-
 def _invalid() -> UpstreamInvalid:
     return UpstreamInvalid("The backend returned an embedding that is neither a list of numbers nor base64.")
-
-
-def _encoding(data: bytes) -> str | None:
-    """Return the encoding of a vector in valid JSON, without decoding it; None for another value.
-
-    A list without text, lists, objects, booleans and null holds numbers alone.
-    """
-    if data.startswith(b"["):
-        return None if b"[" in data[1:] or any([mark in data for mark in _OF_OTHERS]) else "float"
-    return "base64" if data.startswith(b'"') else None
-
-
-def _length(data: bytes, encoding: str) -> int | None:
-    """Return the length of a list of numbers; None if it has to be decoded for that."""
-    return data.count(b",") + bool(data[1:-1].strip()) if encoding == "float" else None
-
-
-def _numbers(text: str | list[float]) -> list[float]:
-    """Return the numbers of a vector; base64 holds little-endian 32-bit floats."""
-    if isinstance(text, list):
-        return text
-    raw = b64decode(text, validate=True)
-    return [*struct.unpack(f"<{len(raw) // 4}f", raw)]
-
-
-def _packed(numbers: list[float]) -> str:
-    return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
-
-
-def _cut(numbers: list[float], dimensions: int) -> list[float]:
-    """Return the first dimensions, scaled to length one again, as OpenAI's own models do."""
-    if dimensions > len(numbers):
-        return numbers
-    length = hypot(*numbers[:dimensions]) or 1.0
-    return [number / length for number in numbers[:dimensions]]

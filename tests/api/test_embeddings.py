@@ -11,6 +11,7 @@ import struct
 import openai
 import pytest
 
+from gateway.server.routes import model_services
 from support.app import bearer, gateway, listening, problem
 from support.upstream import CLOSE, END, HANG, KEY, head, whole
 from support.wait import DEADLINE, until
@@ -272,3 +273,19 @@ async def test_embedding_response_in_chunks_is_read_to_its_end():
     body = json.dumps({"data": [{"embedding": [1.0]}]}).encode()
     async with gateway([head(type="application/json"), body[:5], body[5:], END]) as site:
         assert vectors(await embed(site)) == [[1.0]]
+
+
+@pytest.mark.parametrize(("wanted", "warnings"), [({}, None), ({"dimensions": 2}, "emulated:dimensions")])
+async def test_large_response_has_all_vectors(wanted, warnings):
+    vector = [1.0, 0.0, *[0.5] * 300_000]
+    async with gateway(embeddings_of([1, 0, 7], vector)) as site:
+        answer = await embed(site, input=["a", "b"], **wanted)
+    assert vectors(answer) == ([[1, 0]] * 2 if wanted else [[1, 0, 7], vector])
+    assert answer.json()["usage"] == COUNTS and answer.headers["content-length"] == str(len(answer.content))
+    assert answer.headers.get("x-gateway-warnings") == warnings
+
+
+async def test_larger_response_than_any_is_refused(monkeypatch):
+    monkeypatch.setattr(model_services, "_MAX", 1000)
+    async with gateway(embeddings_of([0.5] * 1000)) as site:
+        assert problem(await embed(site)) == (502, "server_error", "frame_too_long", None)

@@ -156,3 +156,11 @@ async def test_rerank_problem_of_the_backend_names_the_texts_of_tei():
     async with gateway(whole(refusal, status=400)) as site:
         assert problem(await rank_texts(site))[3] == "texts"
         assert problem(await rank(site))[3] == "documents"
+
+
+async def test_large_result_is_whole():
+    padded = {"results": RESULTS, "usage": COUNTS, "padding": "a" * (1 << 20)}
+    async with gateway(whole(padded)) as site:
+        answer = await rank(site)
+    assert order(answer) == [(1, 0.9), (2, 0), (0, -3.5)]
+    assert answer.headers["content-length"] == str(len(answer.content))

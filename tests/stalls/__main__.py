@@ -5,17 +5,18 @@ import asyncio
 import statistics
 import sys
 import tempfile
+from functools import partial
 
 import uvloop
 
-from stalls.answers import ANSWERS, BODY
-from stalls.bodies import CHAT, MESSAGES, RESPONSES, ROWS
+from stalls.answers import ANSWERS, BODY, VECTORS
+from stalls.bodies import CHAT, EMBEDDINGS, MESSAGES, RESPONSES, ROWS
 from stalls.gateway import watched
 from support.terminal import say
 from support.upstream import HELLO, Upstream
 
 STALL = 0.05  # seconds
-GROWTH, GROWTH_PER_BYTE = 16 << 20, 4  # bytes; per byte of the body and of the backend's answer
+GROWTH, GROWTH_PER_BYTE = 16 << 20, 4  # the bytes of the body, or of the backend's response
 FIRST = (  # what a gateway does once is not measured
     (CHAT, b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'),
     (RESPONSES, b'{"model":"m","input":"hi"}'),
@@ -35,6 +36,7 @@ async def main():
     said = wanted()
     rows = [(row.name, row.path, row.body, HELLO) for row in ROWS]
     rows += [(name, CHAT, lambda: BODY, script) for name, script in ANSWERS.items()]
+    rows += [(name, EMBEDDINGS, partial(bytes, body), script) for name, (script, body) in VECTORS.items()]
     say(HEAD)
     failures = []
     for name, path, body, script in rows:
@@ -55,9 +57,8 @@ async def row(name, path, body, script, rounds):
     stall, growth = min(one.stall for one in costs), statistics.median(one.growth for one in costs)
     answer = f"{costs[0].status} {costs[0].code}".strip()
     say(f"| {name} | {path} | {len(body) / 1e6:.1f} | {stall * 1e3:.0f} | {growth / (1 << 20):.0f} | {answer} |")
-    answered = sum(len(one) for one in script if isinstance(one, bytes))
-    most = GROWTH + GROWTH_PER_BYTE * (len(body) + answered)
-    return [*wrong(f"{name}, {path}", stall, growth, most)]
+    large = max(len(body), sum(len(step) for step in script if isinstance(step, bytes)))
+    return [*wrong(f"{name}, {path}", stall, growth, GROWTH + GROWTH_PER_BYTE * large)]
 
 
 def wrong(name, stall, growth, most):

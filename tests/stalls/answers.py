@@ -1,6 +1,6 @@
 """Answers of backends that are as costly as their bytes allow."""
 
-from support.upstream import chunk, stream
+from support.upstream import chunk, stream, whole
 
 ANSWERS = {
     "a broken event of 7 MB": stream(
@@ -14,3 +14,25 @@ ANSWERS = {
 }
 TOOLS = b'"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],'
 BODY = b'{"model":"m","stream":true,' + TOOLS + b'"messages":[{"role":"user","content":"hi"}]}'
+
+
+def _vectors(*vectors):
+    entries = b",".join(b'{"index":%d,"embedding":%b}' % (i, vector) for i, vector in enumerate(vectors))
+    return whole(b'{"object":"list","data":[' + entries + b'],"usage":{"prompt_tokens":1,"total_tokens":1}}')
+
+
+def _numbers(count):
+    return b"[" + b",".join([b"-0.0123456789012345"] * count) + b"]"
+
+
+def _request(inputs, more=b""):
+    return b'{"model":"m",' + more + b'"input":[' + b",".join([b'"a"'] * inputs) + b"]}"
+
+
+VECTORS = {  # each with its request
+    "a vector of 22 MB": (_vectors(_numbers(1_100_000)), _request(1)),
+    "a vector of 22 MB, as base64": (_vectors(_numbers(1_100_000)), _request(1, b'"encoding_format":"base64",')),
+    "a vector of 22 MB, shortened": (_vectors(_numbers(1_100_000)), _request(1, b'"dimensions":500000,')),
+    "22 MB of vectors for one input": (_vectors(b"[" + b",".join([_numbers(128)] * 8_600) + b"]"), _request(1)),
+    "66 MB of vectors for 2,048 inputs": (_vectors(*[_numbers(1_610)] * 2_048), _request(2_048)),
+}

@@ -10,12 +10,13 @@ from typing import Any, Protocol
 
 from sse_starlette import EventSourceResponse
 from starlette.responses import Response
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.api.responses.objects import encode
 from gateway.server.http.client_connection import ClientConnection, HeaderList, TryWrite
 
 _EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers)
+_PART = 96 << 10  # bytes
 _JSON = (b"content-type", b"application/json")
 
 
@@ -26,6 +27,27 @@ class JsonBytesResponse(Response):
 
     def render(self, content: Any) -> bytes:  # noqa: ANN401 - of the framework
         return encode(content)
+
+
+class JsonPiecesResponse(Response):
+    """A large object as the pieces of its JSON, joined to parts while they are sent."""
+
+    media_type = "application/json"
+
+    def __init__(self, pieces: Iterable[bytes | memoryview], headers: Mapping[str, str]) -> None:
+        self._pieces = [*pieces]
+        super().__init__(headers={**headers, "content-length": str(sum(map(len, self._pieces)))})
+
+    async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        part, size = list[bytes | memoryview](), 0
+        for piece in self._pieces:
+            part.append(piece)
+            size += len(piece)
+            if size > _PART:
+                await send({"type": "http.response.body", "body": b"".join(part), "more_body": True})
+                part, size = [], 0
+        await send({"type": "http.response.body", "body": b"".join(part), "more_body": False})
 
 
 _MESSAGES_ONLY = ClientConnection()

@@ -1,10 +1,14 @@
 """Serve embeddings: of texts, of objects with media, and of messages, whose files and images the gateway reads."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
 
 from gateway.api.embeddings import EmbeddingsRequest, parse_embeddings
+from gateway.api.vectors import response_pieces
 from gateway.backends.openai.usage import estimate_tokens_from_characters
 from gateway.backends.request_fields import convert_parts
 from gateway.server.conversations.stored_context import Held
@@ -44,6 +48,10 @@ class EmbeddingsEndpoint(ServiceEndpoint[EmbeddingsRequest]):
             return put
         whole = await inline_request_images(put.chat, backend.kind, http.app.state.config.images, ledger)
         return replace(put, chat=replace(whole, messages=(*convert_parts(whole, backend.kind, ledger),)))
+
+    def pieces(self, data: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 - decoded JSON
+        """Yield the JSON of a large response, without copies of its vectors."""
+        return response_pieces(data)
 
 
 router = APIRouter()

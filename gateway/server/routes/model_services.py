@@ -1,7 +1,7 @@
 """Serve rerank, tokenize, detokenize and the like: each request is one upstream request, in JSON."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,6 +14,8 @@ from starlette.responses import Response
 
 from gateway.api import rerank
 from gateway.api.body import Counts
+from gateway.api.embeddings import LARGE
+from gateway.api.responses.objects import encode
 from gateway.api.tokenize import parse_detokenize, parse_tokenize
 from gateway.backends.openai.error_mapping import problem_from_error_object
 from gateway.backends.openai.usage import estimate_tokens_from_characters
@@ -26,7 +28,7 @@ from gateway.server.conversations.stored_context import Held
 from gateway.server.handler import ModelRequestHandler
 from gateway.server.http.disconnect import CancelOnDisconnect
 from gateway.server.http.request_reader import counts_of, read_body, room_of
-from gateway.server.http.response_writer import JsonBytesResponse
+from gateway.server.http.response_writer import JsonBytesResponse, JsonPiecesResponse
 from gateway.server.limits import RateLimiter, RateLimitPermit
 from gateway.server.middleware.auth import BATCH_TENANT, authenticate, may_use_model, require_model
 from gateway.server.observability.request_record import record_of
@@ -37,12 +39,11 @@ from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.model_registry import BackendRoute, ModelRegistry
 from gateway.server.upstream.slots import QueueIdentity
 from gateway.server.upstream.upstream_call import HttpUpstreamCall
-from gateway.server.worker_thread import parsed
-from gateway.sse import BodyBuffer
+from gateway.server.worker_thread import apart, parsed
+from gateway.sse import FrameTooLong
 from gateway.warnings import Warnings
 
 _MAX = 256 << 20  # bytes of a response: 2048 vectors of 4096 numbers as text
-_LARGE = 1 << 20  # bytes of a response (thousands of vectors) that blocks the event loop for more than a few ms
 _CHOSEN = FormatChoice("native", "there is no text to parse")
 
 
@@ -104,6 +105,10 @@ class ServiceEndpoint(Generic[_Service]):
         """Return the request in a form for a backend; raise BadRequest if it takes none."""
         return put
 
+    def pieces(self, data: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 - decoded JSON
+        """Yield the JSON of a large response."""
+        yield encode(data)
+
     async def _put(self, http: Request, key: ApiKey | None, put: _Service, size: int) -> Response:
         """Route and respond within the limits of the key.  size: bytes of the body."""
         directory: ModelRegistry = http.app.state.directory
@@ -119,7 +124,9 @@ class ServiceEndpoint(Generic[_Service]):
                 with CancelOnDisconnect(http.scope, http.receive), _placed(put.problem_param):
                     ledger = Warnings()
                     put = await self.with_files(http, put, key.name if key else "", ledger, held)
-                    return await self._first_answer(_Exchange(http, ways.identity, grant, ledger), put, ways)
+                    return await self._first_answer(
+                        _Exchange(http, ways.identity, grant, ledger, self.pieces), put, ways
+                    )
             except ClientDisconnect:
                 return Response()
 
@@ -146,12 +153,16 @@ class ServiceEndpoint(Generic[_Service]):
 
 
 class _Exchange(Struct, frozen=True):
-    """The part of a request that is the same for all backends."""
+    """The part of a request that is the same for all backends.
+
+    pieces: encodes a large response.
+    """
 
     http: Request
     identity: QueueIdentity
     grant: RateLimitPermit
     ledger: Warnings
+    pieces: Callable[[Any], Iterable[bytes | memoryview]]
 
     async def respond(self, put: ServiceRequest, route: BackendRoute) -> Response:
         """Return the response of a backend.  Raise BadRequest if it cannot take the request."""
@@ -177,10 +188,8 @@ class _Exchange(Struct, frozen=True):
         with closing(HttpUpstreamCall(route.backend, body, lambda _: None, path, self.identity, record)) as call:
             raw = await _read(call)
             try:
-                small = len(raw) < _LARGE
-                response = (
-                    self._made(raw, put, route) if small else await asyncio.to_thread(self._made, raw, put, route)
-                )
+                small = len(raw) < LARGE
+                response = self._made(raw, put, route) if small else await apart(self._made, raw, put, route)
             except GatewayError as error:
                 call.report_outcome(error.problem)
                 raise
@@ -192,7 +201,9 @@ class _Exchange(Struct, frozen=True):
         data, used = put.answer(_decoded(route.backend, put.decode, raw), self.ledger)
         self.grant.used, record_of(self.http.scope).usage = (lambda: used), (lambda: Usage(used, 0))
         headers = response_headers.gateway_headers(self.http, route, _CHOSEN, self.ledger)
-        return JsonBytesResponse(data, headers={**headers, **self.grant.headers})
+        headers |= self.grant.headers
+        small = len(raw) < LARGE
+        return JsonBytesResponse(data, headers=headers) if small else JsonPiecesResponse(self.pieces(data), headers)
 
 
 def _unsupported(route: BackendRoute, what: str) -> BadRequest:
@@ -222,10 +233,13 @@ def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> An
 
 
 async def _read(call: HttpUpstreamCall) -> bytes:
-    whole = BodyBuffer(_MAX)
+    """Return the body, which grows in place: joining a large one would hold the event loop."""
+    whole = bytearray()
     while await call.ready() and (data := call.read()):
-        whole.append(data)
-    return whole.close()
+        whole += data
+        if len(whole) > _MAX:
+            raise FrameTooLong("a body", _MAX)
+    return whole  # type: ignore[return-value] # all its readers take both
 
 
 router = APIRouter()
