@@ -1,5 +1,6 @@
 """Define the neutral request: a chat completion without the members that concern one API only."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -136,6 +137,16 @@ class StoredReasoning(Struct, frozen=True, omit_defaults=True):
     digest: str = ""
 
 
+class NamedFiles(Struct, frozen=True):
+    """The stored files that messages name.  sizes: in bytes, by the type of part; a file counts each time."""
+
+    ids: frozenset[str] = frozenset()
+    sizes: Mapping[str, int] = {}
+
+    def __or__(self, other: "NamedFiles") -> "NamedFiles":
+        return NamedFiles(self.ids | other.ids, Counter(self.sizes) + Counter(other.sizes))
+
+
 class EncodedPast(Struct, frozen=True):
     """Earlier messages of the user, the assistant and tools in JSON, without the brackets of their list.
 
@@ -145,7 +156,8 @@ class EncodedPast(Struct, frozen=True):
     joined: the messages with lists of texts as one text; None if no message has such a list.
     before_user: only a message of the user may follow; else also a further tool call.
     call_ids: of their tool calls; has_text_beside_calls: in one message of the assistant.
-    has_images: a message of the user has an image, as a data URL.
+    has_images: a message of the user has an image; has_image_urls: some image is elsewhere, not in a data URL.
+    files: the stored ones that the messages named, before they became texts and data URLs.
     """
 
     messages: bytes
@@ -158,6 +170,8 @@ class EncodedPast(Struct, frozen=True):
     call_ids: frozenset[str] = frozenset()
     has_text_beside_calls: bool = False
     has_images: bool = False
+    has_image_urls: bool = False
+    files: NamedFiles = NamedFiles()
 
     @property
     def size(self) -> int:

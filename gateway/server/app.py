@@ -21,6 +21,7 @@ from gateway.server.batches.batch_manager import BatchManager
 from gateway.server.conversations.encryption import EncryptionKeys
 from gateway.server.conversations.expiry import expire_forever
 from gateway.server.conversations.past_cache import PastCache
+from gateway.server.fetch.past_files import PastFileReader
 from gateway.server.fetch.stored_files import StoredFileReader
 from gateway.server.handler import GatewayApp, ModelEndpoint, ModelRequestHandler
 from gateway.server.http.request_reader import counts_of
@@ -120,7 +121,9 @@ def _make_resources(config: Config, concurrency: ConcurrencyLimit, app: FastAPI)
     directory, limits = ModelRegistry(config, telemetry.failed), RateLimiter(config, store)
     tools, files = ToolRegistry(config.tools), FileStore(store)
     stored = StoredFileReader(store, config, concurrency.buffers)
-    parser = RequestParser(store, state.keyring, config, tools, counts_of(config), PastCache(), stored)
+    # The reasoning memory looks up messages with their files as the client sent them.
+    pasts = PastCache(None if config.responses.reasoning_memory else PastFileReader(stored, tools.pdfs).contents)
+    parser = RequestParser(store, state.keyring, config, tools, counts_of(config), pasts, stored)
     joined = partial(concurrency.acquire, config.limits.concurrent or inf)
     state.store, state.files, state.tool_registry, state.stored_files = store, files, tools, stored
     state.directory, state.limits = directory, limits

@@ -115,7 +115,7 @@ class ModelRequestHandler:
 
     async def _read_files(self, request: ModelRequest, tenant: str, held: Held) -> None:
         """Put the stored files that a request names into its messages.  Raise BadRequest for too much content."""
-        if not request.request.is_text_only:
+        if request.request.past or not request.request.is_text_only:
             files = self._parser.files
             request.room = files.room_for_urls(request.request, lambda: held.stack)
             request.request = await files.inline(request.request, tenant, request.ledger, lambda: held.stack)

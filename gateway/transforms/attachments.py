@@ -69,6 +69,8 @@ def has_files(request: Request) -> bool:
 
 def has_urls(request: Request) -> bool:
     """Return True if a message names a file or an image by its URL."""
+    if request.past and request.past.has_image_urls:
+        return True
     return any([_is_elsewhere(part) for message in request.messages for part in _parts(message)])
 
 

@@ -35,7 +35,7 @@ def lower_custom_tools(request: Request, ledger: Warnings) -> tuple[Request, Seq
     if customs:
         ledger.add("emulated", "tools.custom")
     tools = tuple(_lowered_tool(tool, ledger) if tool.kind == "custom" else tool for tool in request.tools)
-    messages = past_tool_calls.map_calls(request.messages, _lowered_call)
+    messages = past_tool_calls.map_calls(request.messages, lowered_call)
     return replace(request, messages=messages, tools=tools), [CustomToolFilter(customs, ledger)] if customs else []
 
 
@@ -70,7 +70,8 @@ def _pattern(regex: str) -> str | None:
     return f"^({inner})$"
 
 
-def _lowered_call(call: past_tool_calls.ToolCallDict) -> past_tool_calls.ToolCallDict:
+def lowered_call(call: past_tool_calls.ToolCallDict) -> past_tool_calls.ToolCallDict:
+    """Return a past call of a custom tool as that of a function; any other call unchanged."""
     if call["type"] != "custom":
         return call
     arguments = json.encode({"input": call["custom"].get("input")}).decode()

@@ -1,22 +1,32 @@
 """Test the encoded past of a chain: a backend gets the same body with it as with all the items."""
 
 import itertools
+from functools import partial
 from random import Random
 
 import pytest
 
 from gateway.api import responses
 from gateway.api.chat.schema import KNOWN
+from gateway.api.responses import stored_past
 from gateway.api.responses.stored_items import complete_item
-from gateway.api.responses.stored_past import extend_past, leaves_past, settle_history
+from gateway.api.responses.stored_past import leaves_past
 from gateway.backends import KINDS
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.openai.request_body import BodyTarget
 from gateway.errors import BadRequest
-from gateway.request import EncodedPast
+from gateway.request import EncodedPast, NamedFiles
+from gateway.transforms import lower_request
+from gateway.transforms.attachments import files_to_text
+from gateway.transforms.past_messages import FileContents, convert_past
+from gateway.transforms.stored_files import StoredContent, file_references, inline_stored_files
 from gateway.warnings import Warnings
 
+STORED = {"file-1": StoredContent("b.txt", b"stored"), "file-2": StoredContent("c.png", b"GIF89a")}
+CONTENTS = FileContents(STORED, lambda _: ("text of a PDF", True))
+extend_past = partial(stored_past.extend_past, convert=partial(convert_past, CONTENTS))
+settle_history = partial(stored_past.settle_history, convert=partial(convert_past, CONTENTS))
 SETTINGS = responses.ParseSettings(open=lambda _: None)
 NUMBERS = itertools.count()
 POLICIES = [
@@ -43,6 +53,11 @@ OUTPUT = stored(type="function_call_output", call_id="c", output="1")
 TEXTS = ["", "Hi", 'é"\\\n', "\0", "data:,", "<think>", "𝄞"]
 ROLES = ["user", "assistant", "system", "developer"]
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"}
+URL = {"type": "input_image", "image_url": "https://a.example/b.png"}
+FILE = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,YQ=="}
+PDF = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}
+NAMED, NAMED_IMAGE = {"type": "input_file", "file_id": "file-1"}, {"type": "input_image", "file_id": "file-2"}
+PARTS = [IMAGE, URL, FILE, PDF, NAMED, NAMED_IMAGE]
 
 
 def call(**more):
@@ -51,20 +66,25 @@ def call(**more):
     )
 
 
+def custom_call(**more):
+    return stored(type="custom_tool_call", **{"call_id": f"c{next(NUMBERS)}", "name": "g", "input": "é\n", **more})
+
+
 def output(of, text="1"):
-    return stored(type="function_call_output", call_id=of["call_id"], output=text)
+    return stored(type=f"{of['type']}_output", call_id=of["call_id"], output=text)
 
 
 def random_calls(random):
     """Return the items of tool calls, sometimes after a thought or a text."""
-    calls = [call() for _ in range(random.choice([1, 1, 2]))]
+    calls = [random.choice([call, custom_call])() for _ in range(random.choice([1, 1, 2]))]
     first = random.choice([[], [], [THOUGHT], [message("assistant", random.choice(TEXTS))]])
     return [*first, *calls, *(output(one, random.choice(TEXTS)) for one in calls)]
 
 
 def random_content(random):
     texts = [{"type": "input_text", "text": random.choice(TEXTS)} for _ in range(2)]
-    return random.choice([random.choice(TEXTS), random.choice(TEXTS), texts, [texts[0], IMAGE]])
+    part = random.choice(PARTS)
+    return random.choice([random.choice(TEXTS), random.choice(TEXTS), texts, [part], [texts[0], part]])
 
 
 def random_turn(random):
@@ -82,6 +102,17 @@ def random_input(random):
     return [{"role": "user", "content": random.choice(TEXTS)}, *later]
 
 
+def without_files(request, ledger):
+    """Return the request with the text of its files, as the gateway reads them."""
+    if references := file_references(request):
+        ledger.add("translated", "file_id")
+        request = inline_stored_files(request, references, STORED)
+    request, outcomes = files_to_text(request, CONTENTS.pdf)
+    for outcome in sorted(outcomes):
+        ledger.add(outcome, "file")
+    return request
+
+
 def body_and_warnings(context, kind, policy, input, fields):
     """Return the body for a backend, with the warnings about it; or its error."""
     ledger, dialect = Warnings(), DIALECTS[kind.dialect]
@@ -89,8 +120,8 @@ def body_and_warnings(context, kind, policy, input, fields):
     draft = responses.draft_response(body, SETTINGS)
     try:
         whole = responses.parse_response(draft, context, SETTINGS, ledger).request
-        request = dialect.fit_past(whole, kind, policy)
-        return dialect.body(request, BodyTarget("u", kind, policy), KNOWN, ledger), ledger.entries()
+        request, _ = lower_request(dialect.fit_past(without_files(whole, ledger), kind, policy), ledger)
+        return dialect.body(request, BodyTarget("u", kind, policy), KNOWN, ledger), {*ledger.entries()}
     except BadRequest as error:
         return error.problem
 
@@ -126,10 +157,10 @@ def test_agent_that_sends_outputs_only_gets_the_body_of_all_items_each_time(poli
             before, new, settled = found.past, [*found.open], settled + 1
         else:
             before, new = None, [*items]
-        waiting = [call() for _ in range(random.choice([0, 1, 1, 2]))]
+        waiting = [random.choice([call, custom_call])() for _ in range(random.choice([0, 1, 1, 2]))]
         answer = random.choice([[], [], [THOUGHT], [message("assistant", "Well")]]) if waiting else [ASSISTANT]
         items, new = [*items, *given, *answer, *waiting], [*new, *given, *answer, *waiting]
-    assert settled > 15
+    assert settled > 10
 
 
 def test_past_has_the_size_and_the_warnings_of_its_messages():
@@ -144,10 +175,7 @@ def test_past_has_the_size_and_the_warnings_of_its_messages():
     assert called.call_ids == {"c"} and called.size > len(called.messages) * 1.5
 
 
-FILE = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,YQ=="}
-URL = {"type": "input_image", "image_url": "https://a.example/b.png"}
 BROKEN = {"type": "input_image", "image_url": "data:image/png;base64,?"}
-CUSTOM = stored(type="custom_tool_call", call_id="c", name="f", input="1")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +186,16 @@ CUSTOM = stored(type="custom_tool_call", call_id="c", name="f", input="1")
         [USER, message("developer", "Be brief."), ASSISTANT],
         *(
             [message("user", [part]), ASSISTANT]
-            for part in (FILE, URL, BROKEN, {"type": "input_image", "file_id": "f"})
+            for part in (
+                {"type": "input_file", "file_url": "https://a.example/b.txt"},
+                {"type": "input_file", "file_url": "a.txt"},
+                {"type": "input_file", "file_data": "?"},
+                {"type": "input_file", "file_id": "file-3"},
+                {"type": "input_image", "file_id": "file-1"},
+                {"type": "input_image", "file_id": "file-3"},
+                {"type": "input_image", "image_url": "file:///a.png"},
+                BROKEN,
+            )
         ),
         [USER, CALL, ASSISTANT],
         [USER, OUTPUT, ASSISTANT],
@@ -166,7 +203,9 @@ CUSTOM = stored(type="custom_tool_call", call_id="c", name="f", input="1")
         [USER, call(call_id="c", arguments="1"), OUTPUT, ASSISTANT],
         [USER, call(call_id="c", namespace="n"), OUTPUT, ASSISTANT],
         [USER, CALL, stored(**{**OUTPUT, "output": [URL]}), ASSISTANT],
-        [USER, CUSTOM, stored(type="custom_tool_call_output", call_id="c", output="1"), ASSISTANT],
+        [USER, (custom := custom_call(namespace="n")), output(custom), ASSISTANT],
+        [USER, custom_call(), ASSISTANT],
+        [USER, (shell := stored(type="local_shell_call", call_id="c", action={})), output(shell), ASSISTANT],
     ],
 )
 @pytest.mark.parametrize("before", [None, EncodedPast(b'{"role":"assistant","content":"Hello"}', 14, True)])
@@ -223,3 +262,22 @@ def test_request_without_a_past_has_all_messages_already():
         Warnings(),
     ).request
     assert request.with_whole_past() is request
+
+
+def test_past_names_the_stored_files_of_its_messages():
+    turn = [message("user", [NAMED, NAMED, NAMED_IMAGE]), ASSISTANT]
+    past = extend_past(extend_past(extend_past(None, turn), turn), [USER, ASSISTANT])
+    assert past.files == NamedFiles(frozenset(STORED), {"file": 24, "image_url": 12})
+    assert past.warnings == ("translated:file_id", "translated:file")
+
+
+def test_past_with_an_unknown_pdf_is_not_encoded():
+    convert = partial(convert_past, FileContents())
+    assert stored_past.extend_past(None, [message("user", [FILE]), ASSISTANT], convert)
+    assert stored_past.extend_past(None, [message("user", [PDF]), ASSISTANT], convert) is None
+
+
+def test_past_with_files_is_not_encoded_where_none_are_read():
+    convert = partial(convert_past, None)
+    assert stored_past.extend_past(None, [message("user", [IMAGE]), ASSISTANT], convert)
+    assert stored_past.extend_past(None, [message("user", [FILE]), ASSISTANT], convert) is None

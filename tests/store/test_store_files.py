@@ -106,6 +106,20 @@ async def test_file_is_hidden_from_other_tenants_and_after_its_expiry(store):
         assert not await files.page(db, "t", FileFilter(10), 9)
 
 
+@pytest.mark.parametrize("count", [1, 20, 21])
+async def test_files_are_there_until_one_expires_or_is_deleted(bytes_store, count):
+    ids = [f"f{i}" for i in range(count)]
+    for id in ids:
+        await save(bytes_store, id, b"a", expires_at=10)
+
+    async def has_all(tenant, ids, now):
+        return await bytes_store.run_reading(lambda db: files.has_all(db, tenant, ids, now))
+
+    assert await has_all("t", ids, 9) and await has_all("t", [], 11)
+    assert not await has_all("t", ids, 10) and not await has_all("other", ids, 9)
+    assert not await has_all("t", [*ids, "g"], 9)
+
+
 @pytest.mark.parametrize(
     ("purpose", "ids"), [(None, ["b", "a", "c", "d"]), ("batch", ["b", "d"]), ("vision", []), ("\0", [])]
 )

@@ -4,7 +4,7 @@ A past is settled: what follows it changes none of its messages.  A user message
 tool call with an output stays as it is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -17,15 +17,18 @@ from gateway.backends.data_urls import is_base64_url
 from gateway.backends.openai.messages import MessagePolicy, alternate_roles, convert_messages
 from gateway.backends.openai.usage import text_characters
 from gateway.errors import BadRequest
-from gateway.request import LEADING, EncodedPast, Message
+from gateway.request import LEADING, EncodedPast, Message, NamedFiles
 from gateway.warnings import Warnings
 
-_CALL, _OUTPUT = "function_call", "function_call_output"
-_KEPT = frozenset(("message", "reasoning", _CALL, _OUTPUT))
+_CALLS = frozenset(("function_call", "custom_tool_call"))
+_OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output"))
+_KEPT = frozenset(("message", "reasoning", *_CALLS, *_OUTPUTS))
 _SPEAKERS = frozenset(("user", "assistant", "tool"))
 _NEXT: Message = {"role": "user", "content": ""}
 _LISTS, _TEXTS = MessagePolicy(lists=True), MessagePolicy(lists=False)
 _encode = json.Encoder().encode
+# Returns messages as every backend gets them, and their stored files, with warnings; None if they may change later.
+ConvertPast = Callable[[Sequence[Message], Warnings], tuple[list[Message], NamedFiles] | None]
 
 
 class SettledHistory(Struct, frozen=True):
@@ -54,19 +57,19 @@ def _is_new_message(item: Any) -> bool:  # noqa: ANN401 - decoded JSON
 
 
 def _is_output(item: Any) -> bool:  # noqa: ANN401 - decoded JSON
-    return isinstance(item, dict) and item.get("type") == _OUTPUT
+    return isinstance(item, dict) and item.get("type") in _OUTPUTS
 
 
 def settle_history(
-    before: EncodedPast | None, items: Sequence[Item], given: str | Sequence[Item]
+    before: EncodedPast | None, items: Sequence[Item], given: str | Sequence[Item], convert: ConvertPast
 ) -> SettledHistory | None:
     """Return the history with the past as far as it is settled; None if all items have to be read.
 
-    before: the past that the items follow; given: an input that `leaves_past`.
+    before: the past that the items follow; given: an input that `leaves_past`; convert: converts messages of the items.
     """
     outputs = [*takewhile(_is_output, given)] if isinstance(given, list) else []
     count = _settled_count(items) if outputs else len(items)
-    past, open = extend_past(before, items[:count]), items[count:]
+    past, open = extend_past(before, items[:count], convert), items[count:]
     if past and outputs and open and not _is_user(open[0]):
         past = replace(past, before_user=False) if count else past
     return SettledHistory(past, open) if past and _may_follow(past, open) and _answers(open, outputs) else None
@@ -80,9 +83,9 @@ def _settled_count(items: Sequence[Item]) -> int:
         type = item.get("type")
         if type not in _KEPT or type == "reasoning":  # a user message would end the reasoning
             break
-        if type == _CALL:
+        if type in _CALLS:
             waiting.add(item["call_id"])
-        elif type == _OUTPUT:
+        elif type in _OUTPUTS:
             waiting.discard(item.get("call_id"))
             settled = settled if waiting else i
     return settled
@@ -99,12 +102,12 @@ def _may_follow(past: EncodedPast, items: Sequence[Item]) -> bool:
 
 def _answers(open: Sequence[Item], outputs: Iterable[Item]) -> bool:
     """Return True if all outputs are those of open tool calls."""
-    called = {item["call_id"] for item in open if item.get("type") == _CALL}
-    answered = [item.get("call_id") for item in (*open, *outputs) if item.get("type") == _OUTPUT]
+    called = {item["call_id"] for item in open if item.get("type") in _CALLS}
+    answered = [item.get("call_id") for item in (*open, *outputs) if item.get("type") in _OUTPUTS]
     return called.issuperset(answered)
 
 
-def extend_past(before: EncodedPast | None, items: Sequence[Item]) -> EncodedPast | None:
+def extend_past(before: EncodedPast | None, items: Sequence[Item], convert: ConvertPast) -> EncodedPast | None:
     """Return the past with the items behind it; None if later items or other backends may change their messages.
 
     The items are stored ones, and a user message or further tool calls follow them.
@@ -116,13 +119,16 @@ def extend_past(before: EncodedPast | None, items: Sequence[Item]) -> EncodedPas
     if not all([item.get("type") in _KEPT for item in items]):
         return None
     ledger = Warnings()
-    if not (messages := _messages(items, ledger)):
+    given = _messages(items, ledger)
+    if not (given and (converted := convert(given, ledger))):
         return None
+    messages, files = converted
     count = 0 if before else next((i for i, one in enumerate(messages) if one["role"] not in LEADING), 0)
-    leading, rest = tuple(messages[:count]), messages[count:]
+    rest = messages[count:]
     if not (_are_turns(rest) and (before or rest[0]["role"] == "user")):
         return None
-    past = _encoded(leading, rest, tuple(ledger.entries()))
+    past = _encoded(rest, text_characters(given[count:]))
+    past = replace(past, leading=tuple(messages[:count]), warnings=tuple(ledger.entries()), files=files)
     return _joined(before, past) if before else past
 
 
@@ -140,9 +146,10 @@ def _messages(items: Sequence[Item], ledger: Warnings) -> list[Message]:
 
 def _are_turns(messages: Sequence[Message]) -> bool:
     """Return True for messages that servers get unchanged, but for lists of texts."""
+    if not all(map(_is_turn, messages)):
+        return False
     ledger = Warnings()
-    kept = [*messages] == convert_messages(messages, _LISTS, ledger)
-    return kept and not ledger.entries() and all(map(_is_turn, messages))
+    return [*messages] == convert_messages(messages, _LISTS, ledger) and not ledger.entries()
 
 
 def _is_turn(message: Message) -> bool:
@@ -154,29 +161,38 @@ def _is_turn(message: Message) -> bool:
 
 
 def _is_kept_part(part: Mapping[str, Any]) -> bool:
-    """Return True for a text, and for an image that needs no fetch."""
+    """Return True for a text, and for an image in a valid data URL or at a URL."""
     if part["type"] == "image_url":
-        return is_base64_url(part["image_url"].get("url", ""))
+        url = part["image_url"].get("url", "")
+        return _is_elsewhere(url) or is_base64_url(url)
     return bool(part["type"] == "text")
+
+
+def _is_elsewhere(url: str) -> bool:
+    return url[:8].lower().startswith(("http://", "https://"))
 
 
 def _calls(messages: Iterable[Message]) -> list[dict[str, Any]]:
     return [call for message in messages for call in message.get("tool_calls", ())]
 
 
-def _encoded(leading: tuple[Message, ...], messages: Sequence[Message], warnings: tuple[str, ...]) -> EncodedPast:
+def _encoded(messages: list[Message], characters: int) -> EncodedPast:
     whole, plain = _encode(messages)[1:-1], convert_messages(messages, _TEXTS, Warnings())
     return EncodedPast(
         whole,
-        text_characters(messages),
+        characters,
         _alternates(messages),
-        leading,
-        warnings,
         joined=None if plain == messages else _encode(plain)[1:-1],
         call_ids=frozenset([call["id"] for call in _calls(messages)]),
         has_text_beside_calls=any([message["content"] and "tool_calls" in message for message in messages]),
         has_images=any([isinstance(message["content"], list) for message in plain]),
+        has_image_urls=any([_is_elsewhere(url) for message in plain for url in _image_urls(message["content"])]),
     )
+
+
+def _image_urls(content: object) -> list[str]:
+    parts = content if isinstance(content, list) else ()
+    return [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
 
 
 def _alternates(messages: Sequence[Message]) -> bool:
@@ -197,4 +213,6 @@ def _joined(one: EncodedPast, other: EncodedPast) -> EncodedPast:
         one.call_ids | other.call_ids if other.call_ids else one.call_ids,
         one.has_text_beside_calls or other.has_text_beside_calls,
         one.has_images or other.has_images,
+        one.has_image_urls or other.has_image_urls,
+        one.files | other.files if other.files.ids else one.files,
     )

@@ -4,16 +4,21 @@ The store stays the source: in each turn it tells whether the items of a kept pa
 extend a chain or delete from it at any time.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, json
 
 from gateway.api.responses.stored_past import SettledHistory, settle_history
 from gateway.request import EncodedPast
-from gateway.server.worker_thread import apart
-from gateway.store import item_lists
+from gateway.server.worker_thread import MANY, apart
+from gateway.store import files, item_lists
 from gateway.store.records import Item, ItemRange
+from gateway.transforms.past_messages import FileContents, convert_past, named_files
+from gateway.transforms.stored_files import FileReference
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,6 +27,8 @@ _MAX_BYTES = 32 << 20
 _SHARE = 8  # a past takes at most this part of the bytes
 _DECODED = 4  # times the bytes of an item, for its objects
 _MIN_ITEMS = 40  # it costs little to read fewer ones again
+# Reads the files of a tenant.  The stack counts their memory; the mapping has the bytes of the files in the kept past.
+ReadFiles = Callable[[Sequence[FileReference], str, AsyncExitStack, Mapping[str, int]], Awaitable[FileContents | None]]
 
 
 class PastRange(Struct, frozen=True):
@@ -53,10 +60,17 @@ class LoadedHistory(Struct, frozen=True):
 class PastCache:
     """The pasts of the chains that were used last, up to this many bytes; one for each thread.
 
-    min_items: a shorter chain is read in each turn.
+    read_files: reads the files of the chains; None: a chain with files is read in each turn.
+    min_items: so is a shorter chain.
     """
 
-    def __init__(self, max_bytes: int = _MAX_BYTES, min_items: int = _MIN_ITEMS) -> None:
+    def __init__(
+        self,
+        read_files: ReadFiles | None = None,
+        max_bytes: int = _MAX_BYTES,
+        min_items: int = _MIN_ITEMS,
+    ) -> None:
+        self._read_files = read_files
         self._max_bytes, self._min_items, self._bytes = max_bytes, min_items, 0
         self._kept: dict[str, KeptPast] = {}
 
@@ -76,17 +90,30 @@ class PastCache:
             items += added
         return LoadedHistory(items, tuple(ranges), kept.history.past if kept else None)
 
-    async def settle(self, loaded: LoadedHistory, given: str | Sequence[Item]) -> SettledHistory | None:
+    async def settle(self, tenant: str, loaded: LoadedHistory, given: str | Sequence[Item]) -> SettledHistory | None:
         """Return the history of a chain before an input, and keep it; None if all its items have to be read."""
         if not loaded.ranges:
             return None
-        how = loaded.past, loaded.items, given
-        settled = await apart(settle_history, *how) if loaded.items else settle_history(*how)
+        async with AsyncExitStack() as stack:
+            contents = await self._contents(tenant, loaded, stack)
+            how = loaded.past, loaded.items, given, partial(convert_past, contents)
+            settled = await apart(settle_history, *how) if loaded.items else settle_history(*how)
         self._drop(loaded.ranges[-1].range.thread)
         if settled:
             size = settled.past.size + _DECODED * len(json.encode(settled.open))
             self._keep(KeptPast(loaded.ranges, settled, size))
         return settled
+
+    async def _contents(self, tenant: str, loaded: LoadedHistory, stack: AsyncExitStack) -> FileContents | None:
+        """Return the contents of the files that the items name.
+
+        stack: counts their memory.
+        """
+        if not self._read_files:
+            return None
+        parts = sum(len(content) for item in loaded.items if isinstance(content := item.get("content"), list))
+        references = await apart(named_files, loaded.items) if parts > MANY else named_files(loaded.items)
+        return await self._read_files(references, tenant, stack, loaded.past.files.sizes if loaded.past else {})
 
     def _find(self, chain: Sequence[ItemRange]) -> KeptPast | None:
         """Return the longest kept past that the chain begins with."""
@@ -113,13 +140,13 @@ def _begins(chain: Sequence[ItemRange], kept: KeptPast) -> bool:
 
 
 async def _exists(db: "AsyncConnection", tenant: str, kept: KeptPast) -> bool:
-    """Return True if the store has all items of the past."""
+    """Return True if the store has all items and files of the past."""
     for one in kept.ranges:
         if await item_lists.has_erased(db, tenant, one.range):
             return False
         if one.count is not None and await item_lists.count(db, one.range) != one.count:
             return False
-    return True
+    return await files.has_all(db, tenant, kept.history.past.files.ids, int(time.time()))
 
 
 async def _count(db: "AsyncConnection", last: PastRange | None, one: ItemRange, added: int) -> int | None:

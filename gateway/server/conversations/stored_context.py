@@ -168,7 +168,7 @@ class StoredContext:
     async def _found_past(self, draft: ResponseDraft, pasts: PastCache) -> "tuple[_History, InputContext]":
         """Return the history, with its encoded past if it has one."""
         found = await self._store.run_reading(lambda db: self._history(db, draft, pasts))
-        if settled := await pasts.settle(found.loaded, draft.body["input"]):
+        if settled := await pasts.settle(self.tenant, found.loaded, draft.body["input"]):
             return found, InputContext(settled.open, past=settled.past)
         if found.loaded.past:  # the items follow it, and the past is dropped now
             found = await self._store.run_reading(lambda db: self._history(db, draft, None))

@@ -76,6 +76,8 @@ async def inline_request_images(
     """
     if kind.fetches:
         return request
+    if request.past and request.past.has_image_urls:
+        request = request.with_whole_past()
     find = attachments.image_urls
     wanted = await apart(find, request) if request.large else find(request)
     if not wanted:

@@ -8,16 +8,25 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 from msgspec import DecodeError, json
 
 from gateway.server.child_process import run_child
 from gateway.server.fetch import pdf_pages
+from gateway.server.worker_thread import apart
 
 _COMMAND = (sys.executable, "-I", str(Path(pdf_pages.__file__)))
 _LINE = 8 << 20  # bytes of a page, as JSON
 _OF_A_KEY = 2  # PDFs of one API key at a time
+
+
+_REMEMBERED = 4 << 20  # characters
+
+
+def _digest(data: bytes) -> bytes:
+    return sha256(data).digest()
 
 
 def joined(pages: Iterable[str], *, whole: bool) -> tuple[str, bool]:
@@ -27,14 +36,23 @@ def joined(pages: Iterable[str], *, whole: bool) -> tuple[str, bool]:
 
 
 class Pdfs:
-    """Read PDFs, at most `most` at a time."""
+    """Read PDFs, at most `most` at a time, and remember the texts of the last ones that were read to the end."""
 
     def __init__(self, most: int = os.cpu_count() or 1) -> None:
         self._most, self._running = most, Counter[str]()
         self._changed = asyncio.Condition()
+        self._texts: dict[bytes, tuple[str, bool]] = {}
+        self._characters = 0  # of all these texts
+
+    def known(self, data: bytes) -> tuple[str, bool]:
+        """Return the text of a PDF that is remembered, as `text` does.  Raise LookupError for another one."""
+        return self._texts[_digest(data)]
 
     async def text(self, data: bytes, tenant: str, seconds: float) -> tuple[str, bool]:
         """Return the text of the pages read within `seconds`, and whether it is complete; "" for none."""
+        digest = await apart(_digest, data)
+        if found := self._texts.get(digest):
+            return found
         pages: list[str] = []
         whole = False
         with suppress(TimeoutError, DecodeError):
@@ -45,7 +63,18 @@ class Pdfs:
                         pages.append(value)
                     else:
                         whole = value
-        return joined(pages, whole=whole)
+        found = joined(pages, whole=whole)
+        if whole:
+            self._remember(digest, found)
+        return found
+
+    def _remember(self, digest: bytes, found: tuple[str, bool]) -> None:
+        if digest not in self._texts:  # another request may have read the same one
+            self._texts[digest] = found
+            self._characters += len(found[0])
+        while self._characters > _REMEMBERED:
+            text, _ = self._texts.pop(next(iter(self._texts)))
+            self._characters -= len(text)
 
     @asynccontextmanager
     async def _turn(self, tenant: str) -> AsyncIterator[None]:

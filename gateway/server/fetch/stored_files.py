@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 
 from gateway.config import Config
@@ -51,23 +51,42 @@ class StoredFileReader:
 
         stack: returns the stack that ends with the response; until then the memory is counted.
         """
-        references = [one for one in file_references(request) if _ID.fullmatch(one.id)]
-        if not references:
+        references = file_references(request)
+        past = request.past.files.sizes if request.past else {}
+        contents = await self.contents(references, tenant, stack, past)
+        if not contents:
             return request
-        async with self._database.reading() as db:
-            found = await files.find_all(db, tenant, {one.id for one in references}, int(time.time()))
-        if not found:
-            return request
-        self._check_size(references, found)
-        size = sum(found[one.id].bytes for one in references if one.id in found)
-        await stack().enter_context(Room(self._buffers, self._memory)).grow(size)
-        contents = {id: StoredContent(file.filename, await self._read(file)) for id, file in found.items()}
         ledger.add("translated", "file_id")
         return await apart(inline_stored_files, request, references, contents)
 
-    def _check_size(self, references: Iterable[FileReference], found: dict[str, StoredFile]) -> None:
+    async def contents(
+        self,
+        references: Iterable[FileReference],
+        tenant: str,
+        stack: Callable[[], AsyncExitStack],
+        past: Mapping[str, int],
+    ) -> dict[str, StoredContent]:
+        """Return the content of those files that are the tenant's, by id; raise BadRequest for too much content.
+
+        past: the bytes of the files in the encoded past, by the type of part.
+        """
+        known = [one for one in references if _ID.fullmatch(one.id)]
+        if not known:
+            return {}
+        async with self._database.reading() as db:
+            found = await files.find_all(db, tenant, {one.id for one in known}, int(time.time()))
+        if not found:
+            return {}
+        self._check_size(known, found, past)
+        size = sum(found[one.id].bytes for one in known if one.id in found)
+        await stack().enter_context(Room(self._buffers, self._memory)).grow(size)
+        return {id: StoredContent(file.filename, await self._read(file)) for id, file in found.items()}
+
+    def _check_size(
+        self, references: Iterable[FileReference], found: dict[str, StoredFile], past: Mapping[str, int]
+    ) -> None:
         """Raise BadRequest if the files take too much; a file counts each time that the request names it."""
-        taken = dict.fromkeys(self._limits, 0)
+        taken = {type: past.get(type, 0) for type in self._limits}
         for one in references:
             taken[one.type] += found[one.id].bytes if one.id in found else 0
             limit, section, code = self._limits[one.type]

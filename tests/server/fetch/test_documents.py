@@ -288,7 +288,23 @@ async def test_pdf_process_that_crashes_leaves_the_pages_before(monkeypatch, end
     said = json.dumps("a") + "\n" + end
     program = f"import sys; sys.stdout.write({said!r}); sys.exit(1)"
     monkeypatch.setattr(pdf_reader, "_COMMAND", (sys.executable, "-I", "-c", program))
-    assert await Pdfs().text(TWO_PAGES * 100, "", 60) == ("a", False)
+    pdfs = Pdfs()
+    assert await pdfs.text(TWO_PAGES * 100, "", 60) == ("a", False)
+    with pytest.raises(LookupError):
+        pdfs.known(TWO_PAGES * 100)
+
+
+async def test_pdfs_that_were_read_to_the_end_are_remembered(monkeypatch):
+    pdfs, one, other = Pdfs(), pdf(words("a" * 60)), pdf(words("b" * 60))
+    found = await asyncio.gather(*(pdfs.text(one, "", 60) for _ in range(2)))
+    assert found == [("a" * 60, True)] * 2 == [pdfs.known(one)] * 2
+    monkeypatch.setattr(pdf_reader, "_REMEMBERED", 100)
+    await pdfs.text(other, "", 60)
+    assert pdfs.known(other) == ("b" * 60, True)
+    with pytest.raises(LookupError):
+        pdfs.known(one)
+    monkeypatch.setattr(pdf_reader, "_COMMAND", ("false",))
+    assert await pdfs.text(other, "", 60) == pdfs.known(other)
 
 
 async def test_pdfs_are_read_a_few_at_a_time_and_fewer_of_a_client():
