@@ -6,9 +6,9 @@ undecoded.
 
 import re
 import struct
+from array import array
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from math import hypot
 from typing import Any, TypeVar
 
@@ -110,15 +110,22 @@ def length_of(raw: bytes) -> int:
     return raw.count(b",") + (not _EMPTY.fullmatch(raw))
 
 
-def decode_vector(raw: bytes) -> list[float]:
+def decode_vector(raw: bytes) -> Sequence[float]:
     """Return the numbers of a vector.  Raise ValueError or struct.error for another value."""
     if len(raw) > _SLICE and encoding_of(raw) == "float":
-        parts = _slices(raw, 0, len(raw), _BETWEEN_NUMBERS)
-        return [*chain.from_iterable(map(_floats, parts))]
+        return _collected(map(_floats, _slices(raw, 0, len(raw), _BETWEEN_NUMBERS)))
     data = _vector(raw)
     if isinstance(data, list):
         return data
-    return [*chain.from_iterable(struct.unpack(f"<{len(part) // 4}f", part) for part in base64_slices(data))]
+    return _collected(struct.unpack(f"<{len(part) // 4}f", part) for part in base64_slices(data))
+
+
+def _collected(parts: Iterable[Iterable[float]]) -> Sequence[float]:
+    """Return all numbers, without an object for each."""
+    numbers = array("d")
+    for part in parts:
+        numbers.extend(part)
+    return numbers
 
 
 def vectors_in(raw: bytes) -> Iterator[bytes]:
@@ -132,14 +139,14 @@ def encode_vector(numbers: Sequence[float], encoding: str) -> bytes:
     parts = _parts(numbers)
     if encoding == "base64":
         return b'"%b"' % b"".join([b64encode(struct.pack(f"<{len(part)}f", *part)) for part in parts])
-    return b"[%b]" % b",".join([json.encode(part)[1:-1] for part in parts])
+    return b"[%b]" % b",".join([json.encode([*part])[1:-1] for part in parts])
 
 
 def _parts(numbers: Sequence[float]) -> list[Sequence[float]]:
     return [numbers[i : i + _NUMBERS] for i in range(0, len(numbers), _NUMBERS)]
 
 
-def shortened(numbers: list[float], dimensions: int) -> list[float]:
+def shortened(numbers: Sequence[float], dimensions: int) -> Sequence[float]:
     """Return the first dimensions, scaled to length one again, as OpenAI's own models do."""
     if dimensions > len(numbers):
         return numbers
