@@ -27,8 +27,7 @@ from gateway.pipeline.pipeline import Pipeline, ResponseEncoder
 from gateway.pipeline.tool_calls import ParserSettings
 from gateway.pipeline.upstream_reader import UpstreamReader
 from gateway.request import Request
-from gateway.server.http.client_connection import ClientConnection
-from gateway.server.observability.request_recorder import RequestRecorder, record_rounds, tee_send
+from gateway.server.observability.request_recorder import RecordedPipeline, RequestRecorder, record_rounds
 from gateway.warnings import Warnings
 
 Feed = Callable[[bytes], bytes]
@@ -36,7 +35,6 @@ Feed = Callable[[bytes], bytes]
 _HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "mock"}
 _READ = 65536  # bytes of one read from the socket of a busy upstream
 _ASKED = chat.parse_chat(body(Traffic("mock", "", 1, 1, tools=True)))
-_TAPE = 64 << 20  # bytes of a recording
 _MOST_PER_DELTA = 4  # µs, of an encoder
 _FLAT = 1.3  # limit for the last quarter against the first; the difference to 1 is noise
 
@@ -58,7 +56,9 @@ def _chat_encoder(ledger: Warnings) -> ResponseEncoder:
 
 
 def _responses_encoder(ledger: Warnings) -> ResponseEncoder:
-    asked = responses.ResponseParams(request=_ASKED.request, echo={"background": False})
+    asked = responses.ResponseParams(
+        request=_ASKED.request, echo={"background": False, "instructions": "", "tools": []}
+    )
     edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
     return responses.response_encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), asked, ledger, edge)
 
@@ -77,17 +77,27 @@ def new_turn(
     format: str,
     endpoint: str = "chat",
     request: Request = _ASKED.request,
-    tape: RequestRecorder | None = None,
     decoder: type[ChatDecoder] = ChatDecoder,
 ) -> Feed:
     """Return `feed` of a new pipeline for a streamed response; by default the request offers one tool."""
+    return begun_pipeline(format, None, endpoint, request, decoder).feed
+
+
+def begun_pipeline(
+    format: str,
+    recorder: RequestRecorder | None,
+    endpoint: str = "chat",
+    request: Request = _ASKED.request,
+    decoder: type[ChatDecoder] = ChatDecoder,
+) -> Pipeline:
+    """Return a new pipeline for a streamed response."""
     setting = _setting(format, request)
     encoder = _ENCODERS[endpoint](setting.ledger)
-    rounds = record_rounds(lambda _: UpstreamReader(decoder(setting.ledger), setting, lambda: 0), tape)
-    turn = Pipeline(request, rounds, encoder)
+    rounds = record_rounds(lambda _: UpstreamReader(decoder(setting.ledger), setting, lambda: 0), recorder)
+    turn = (RecordedPipeline if recorder else Pipeline)(request, rounds, encoder)
     turn.start()
     turn.answered("text/event-stream")
-    return turn.feed
+    return turn
 
 
 def _chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
@@ -197,39 +207,20 @@ ANTHROPIC = Dialect(
 
 
 class Stretch(Struct, frozen=True):
-    """One chunk of text, repeated, behind those that open a thought or a tool call.
-
-    recorded: the inspector is on, which also records what the client receives.
-    """
+    """One chunk of text, repeated, behind those that open a thought or a tool call."""
 
     format: str
     word: str
     before: tuple[str, ...] = ()
     endpoint: str = "chat"
     dialect: Dialect = OPENAI
-    recorded: bool = False
 
     def begin(self, request: Request = _ASKED.request) -> Callable[[], object]:
         """Return a function that feeds the chunk to a new pipeline once more."""
-        tape = RequestRecorder("req_1", _TAPE, chosen=False) if self.recorded else None
-        feed = new_turn(self.format, self.endpoint, request, tape, self.dialect.decoder)
+        feed = new_turn(self.format, self.endpoint, request, self.dialect.decoder)
         for chunk in (*self.dialect.before, *map(self.dialect.text, self.before)):
             feed(chunk)
-        chunk = self.dialect.text(self.word)
-        return (
-            partial(_feed_and_write, feed, tee_send(_Client(), tape).try_write, chunk) if tape else partial(feed, chunk)
-        )
-
-
-class _Client(ClientConnection):
-    """A client that takes each piece at once."""
-
-    def try_write(self, piece: bytes) -> bool:
-        return True
-
-
-def _feed_and_write(feed: Feed, write: Callable[[bytes], bool], chunk: bytes) -> None:
-    write(feed(chunk))
+        return partial(feed, self.dialect.text(self.word))
 
 
 STRETCHES = {
@@ -242,7 +233,6 @@ STRETCHES = {
     "messages, text": Stretch("native", " the", endpoint="messages"),
     "messages, hermes_json call": Stretch("hermes_json", "a[i]", HERMES, "messages"),
 }
-RECORDED = {"native text, inspector on": Stretch("native", " the", recorded=True)}
 _ENCODERS = {"chat": _chat_encoder, "responses": _responses_encoder, "messages": _messages_encoder}
 _DELTAS: dict[str, tuple[list[Event], Event]] = {
     "text": ([], TextDelta(0, " the")),

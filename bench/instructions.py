@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import core
+from bench import core, relayed
 from bench.figures import Figure
 
 MARK, _MARKED_BY = os.getppid, "os_getppid"
 _WARM, _CHUNKS = 100, 200
 _SECONDS = 900
-_STRETCHES = core.STRETCHES | core.RECORDED
+_STRETCHES = core.STRETCHES | relayed.STRETCHES
 
 
 def figures() -> Iterator[Figure]:

@@ -182,27 +182,35 @@ class Pipeline:
             return output
         events = self._upstream.feed(data)
         self._lone = self._upstream.feed_one
-        return self._encode_events(events) if events else b""
+        return self.encode_events(events) if events else b""
 
     def feed_one(self, data: bytes) -> bytes | None:
         """Return the client's data for one more chunk of the last form; None, without effect, for other data."""
         events = self._lone(data) if self._lone else None
-        return None if events is None else self._encode_events(events)
+        return None if events is None else self.encode_events(events)
+
+    def read_one(self, data: bytes) -> Sequence[Event] | None:
+        """Return the events of such a chunk, for `encode_events`."""
+        return self._lone(data) if self._lone else None
+
+    def forget_form(self) -> None:
+        """Decode the next chunk as if no chunk of its form had come before."""
+        self._lone = None
 
     def fail(self, problem: Problem) -> list[PipelineAction]:
         """End a round that broke off; the content received before is delivered first."""
-        return self._finish_round(self._encode_events(self._upstream.fail(problem)))
+        return self._finish_round(self.encode_events(self._upstream.fail(problem)))
 
     def close(self) -> list[PipelineAction]:
         """End a round whose body has ended: end the response, or start the next round."""
-        return self._finish_round(self._encode_events(self._upstream.close()))
+        return self._finish_round(self.encode_events(self._upstream.close()))
 
     def end(self, problem: Problem) -> list[PipelineAction]:
         """End the response for this reason, without further attempts; deliver the content received so far."""
         if self.problem:  # the last round has failed, and the next one has not begun
             self.problem = problem
             return self._finish_response(b"")
-        return self._finish_response(self._encode_events(self._upstream.fail(problem)))
+        return self._finish_response(self.encode_events(self._upstream.fail(problem)))
 
     def end_after_failure(self) -> list[PipelineAction]:
         """End the response after a RoundFailed, without a further attempt."""
@@ -236,7 +244,8 @@ class Pipeline:
             return [SendBytes(last + self._endpoint.close(kept=False)), EndResponse()]
         return [SendBytes(last), StoreResponse(record)]
 
-    def _encode_events(self, events: Sequence[Event]) -> bytes:
+    def encode_events(self, events: Sequence[Event]) -> bytes:
+        """Return the client's data for events of the round."""
         if len(events) == 1 and self.round_has_content and type(events[0]) not in _APART:  # the usual case of a stream
             return self._endpoint.encode(events[0])
         if len(events) > _FEW:

@@ -2,7 +2,9 @@
 
 docs/reference/recordings.md describes the format.
 
-entries      the types of entries, and the list of them            ← start here
+entries      the types of entries                                   ← start here
+recording    the list of entries, while it grows
+chunk_run    chunks whose entries are made on demand
 jsonl        a recording as the lines of a file, and back
 response     the response, from the events
 redaction    removal of secrets and contents, byte for byte
@@ -12,7 +14,6 @@ summary      a recording in a list of requests
 from gateway.recording.entries import (
     EndEntry,
     PreparedEntry,
-    Recording,
     RecordingEntry,
     RequestEntry,
     ResponseDataEntry,
@@ -24,6 +25,7 @@ from gateway.recording.entries import (
     UpstreamRequestEntry,
 )
 from gateway.recording.jsonl import UnreadableRecording, entry_to_dict, parse_recording, read_summary, write_lines
+from gateway.recording.recording import Recording
 from gateway.recording.redaction import redact, redact_text
 from gateway.recording.response import RecordedResponse, recorded_response
 from gateway.recording.summary import ExchangeSummary, end_entry, prepared_entry, summarize

@@ -1,6 +1,7 @@
 """Define the entries of a recording, in the order in which they occur.
 
-The number of an entry is its place in the list.  Each read from a backend contains the events that resulted from it.
+The number of an entry is its place in the list of a Recording.
+Each read from a backend contains the events that resulted from it.
 """
 
 from collections.abc import Sequence
@@ -147,41 +148,3 @@ def cause_of(entries: Sequence[RecordingEntry], n: int) -> int | None:
             case UpstreamDataEntry() | RoundEndEntry():
                 return place
     return None
-
-
-class Recording:
-    """The list of entries, which can be read while it grows: existing entries never change.
-
-    started: the time of the request, in ISO 8601.
-    max_bytes: the limit of the size.
-    size: the counted bytes, those of left out entries included.
-    over: no more entries follow.
-    """
-
-    def __init__(self, id: str, started: str, most: int) -> None:
-        self.id, self.started = id, started
-        self.entries: list[RecordingEntry] = []
-        self.max_bytes, self.size = most, 0
-        self.over = False
-
-    def add(self, entry: RecordingEntry, size: int = 0) -> None:
-        """Append an entry, unless the recording would be too long.  size: the bytes of its content."""
-        self.size += size + ENTRY
-        if self.size <= self.max_bytes:
-            self.entries.append(entry)
-
-    @property
-    def cut(self) -> bool:
-        """True if entries were left out."""
-        return self.size > self.max_bytes
-
-    def end(self, entry: EndEntry) -> None:
-        """Append the last entry; the limit does not apply."""
-        self.entries.append(entry)
-        self.over = True
-
-    @property
-    def request_entry(self) -> RequestEntry | None:
-        """The client's request, if it is known."""
-        first = self.entries[0] if self.entries else None
-        return first if isinstance(first, RequestEntry) else None

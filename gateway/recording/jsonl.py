@@ -10,7 +10,8 @@ from typing import Any, get_args
 from msgspec import DecodeError, Struct, ValidationError, convert, json
 from msgspec.structs import astuple
 
-from gateway.recording.entries import EndEntry, Recording, RecordingEntry, RequestEntry, ResponseDataEntry, cause_of
+from gateway.recording.entries import EndEntry, RecordingEntry, RequestEntry, ResponseDataEntry, cause_of
+from gateway.recording.recording import Recording
 from gateway.recording.summary import ExchangeSummary
 
 VERSION = 1
@@ -59,8 +60,7 @@ def parse_recording(data: bytes) -> Recording:
         first, *lines = data.splitlines() or [b""]
         head = _header(first)
         recording = Recording(head.id, head.started, len(data))
-        for one in lines:
-            recording.entries.append(_entry(json.decode(one, type=dict[str, Any])))
+        recording.entries = [_entry(json.decode(one, type=dict[str, Any])) for one in lines]
     except (DecodeError, ValidationError, UnicodeDecodeError, TypeError) as error:
         raise UnreadableRecording(f"it is not a recording: {error}") from None
     _complete(recording)

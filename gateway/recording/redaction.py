@@ -20,7 +20,6 @@ from gateway.formats import FORMATS
 from gateway.formats.markers import END_TOKENS
 from gateway.recording.entries import (
     EndEntry,
-    Recording,
     RecordingEntry,
     RequestEntry,
     ResponseDataEntry,
@@ -29,6 +28,7 @@ from gateway.recording.entries import (
     UpstreamErrorEntry,
     UpstreamRequestEntry,
 )
+from gateway.recording.recording import Recording
 
 _LINE = re.compile(r"[^\r\n]+")
 _FIELD = re.compile(r"(?:data|event|id|retry): ?|:")  # beginnings of a line of server-sent events

@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import Struct, field, json
 
-from gateway.recording.entries import EndEntry, Recording, RoundEndEntry, UpstreamDataEntry
+from gateway.recording.entries import EndEntry, RoundEndEntry, UpstreamDataEntry
+from gateway.recording.recording import Recording
 
 _TEXTS = {"Text": "text", "Reasoning": "reasoning", "Refusal": "refusal"}
 

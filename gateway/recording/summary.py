@@ -6,13 +6,9 @@ from collections.abc import Collection, Iterator
 from msgspec import DecodeError, Raw, Struct, ValidationError, json
 
 from gateway.events import ToolCallStart
-from gateway.recording.entries import (
-    EndEntry,
-    PreparedEntry,
-    Recording,
-    RoundEndEntry,
-    UpstreamDataEntry,
-)
+from gateway.recording.chunk_run import ChunkRun
+from gateway.recording.entries import EndEntry, PreparedEntry, RoundEndEntry, UpstreamDataEntry
+from gateway.recording.recording import Recording
 from gateway.recording.redaction import redact_stream
 from gateway.warning_texts import WarningDetail, describe
 
@@ -58,10 +54,13 @@ class ExchangeSummary(Struct, frozen=True):
 
 
 def summarize(recording: Recording, secrets: Collection[bytes]) -> ExchangeSummary:
-    """Return the summary of a recording with entries.  Tool calls are only looked for in a complete one."""
-    entries, prepared, over = recording.entries, prepared_entry(recording), end_entry(recording)
+    """Return the summary of a recording with entries.  Tool calls are only looked for in a complete one.
+
+    The entries of chunks are not made for it.
+    """
+    parts, prepared, over = recording.parts, prepared_entry(recording), end_entry(recording)
     known = over.line if over else {}
-    first = next((entry.t for entry in entries if isinstance(entry, UpstreamDataEntry) and entry.call), None)
+    first = next((part.t for part in parts if isinstance(part, UpstreamDataEntry) and part.call), None)
     problem, request = over.problem if over else None, recording.request_entry
     return ExchangeSummary(
         id=recording.id,
@@ -74,10 +73,10 @@ def summarize(recording: Recording, secrets: Collection[bytes]) -> ExchangeSumma
         status=over.status if over else None,
         error=(problem.code or problem.type) if problem else None,
         first_byte=first,
-        duration=entries[-1].t,
+        duration=parts[-1].t,
         output_tokens=known.get("output_tokens"),
         ledger=over.ledger if over else [],
-        entries=len(entries),
+        entries=recording.count,
         bytes=recording.size,
         cut=recording.cut,
         key=known.get("key", ""),
@@ -91,13 +90,12 @@ def summarize(recording: Recording, secrets: Collection[bytes]) -> ExchangeSumma
 
 def prepared_entry(recording: Recording) -> PreparedEntry | None:
     """Return the settings of the first attempt, if there was one."""
-    return next((entry for entry in recording.entries if isinstance(entry, PreparedEntry)), None)
+    return next((entry for entry in recording.parts if isinstance(entry, PreparedEntry)), None)
 
 
 def end_entry(recording: Recording) -> EndEntry | None:
     """Return the outcome, if it is known."""
-    last = recording.entries[-1] if recording.entries else None
-    return last if isinstance(last, EndEntry) else None
+    return recording.last if isinstance(recording.last, EndEntry) else None
 
 
 # The prompt
@@ -170,8 +168,10 @@ def _tools_called(recording: Recording) -> list[str]:
 
 
 def _calls(recording: Recording) -> Iterator[str]:
-    for entry in recording.entries:
-        if isinstance(entry, UpstreamDataEntry | RoundEndEntry) and _TOOL in entry.events:
+    for part in recording.parts:
+        if isinstance(part, ChunkRun):
+            yield from part.tool_names()
+        elif isinstance(part, UpstreamDataEntry | RoundEndEntry) and _TOOL in part.events:
             yield from (
-                one.name for one in _decode_events(entry.events) if one.event == ToolCallStart.__struct_config__.tag
+                one.name for one in _decode_events(part.events) if one.event == ToolCallStart.__struct_config__.tag
             )

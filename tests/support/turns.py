@@ -4,6 +4,7 @@ import json
 
 from gateway.api import chat
 from gateway.pipeline.pipeline import Pipeline
+from gateway.server.observability.request_recorder import RecordedPipeline, record_rounds
 from gateway.transforms import lower_request
 from gateway.warnings import Warnings
 from support.pipeline import setting, upstream
@@ -26,6 +27,7 @@ def make_turn(
     wanted=frozenset(),
     again=lambda: None,
     limit=8 << 20,
+    recorder=None,
 ):
     """Return a pipeline of a chat completion."""
     question, ledger = question or asked(tools=[FUNCTION]), ledger or Warnings()
@@ -33,9 +35,9 @@ def make_turn(
     schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
     settings = setting(format, tools=schemas, ledger=ledger)
     encoder = chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
-    return Pipeline(
+    return (RecordedPipeline if recorder else Pipeline)(
         request,
-        lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit),
+        record_rounds(lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit), recorder),
         encoder,
         again=again,
     )

@@ -190,12 +190,16 @@ def _neighbors(
 ) -> tuple[ExchangeLink | None, ExchangeLink | None]:
     """Return the next and the previous exchange by start; those without entries do not count."""
     own = recording.started, recording.id
-    others = {(one.started, one.id) for one in several if one.entries}
+    others = {(one.started, one.id) for one in several if _has_entries(one)}
     newer, older = (
         min((one for one in others if one > own), default=None),
         max((one for one in others if one < own), default=None),
     )
     return _link(newer), _link(older)
+
+
+def _has_entries(one: Recording | ExchangeSummary) -> bool:
+    return (one.count if isinstance(one, Recording) else one.entries) > 0
 
 
 def _link(place: tuple[str, str] | None) -> ExchangeLink | None:

@@ -36,8 +36,7 @@ class FailureView(Struct, frozen=True):
 
 def has_failed(recording: Recording) -> bool:
     """Return True if a request is over and has failed."""
-    last = recording.entries[-1] if recording.entries else None
-    return isinstance(last, EndEntry) and last.status >= 400
+    return isinstance(recording.last, EndEntry) and recording.last.status >= 400
 
 
 def failure_view(

@@ -59,12 +59,13 @@ class EntriesPage(Struct, frozen=True):
 
 
 def find_exchange(recent: Iterable[Recording], id: str, started: str) -> Recording | None:
-    """Return the newest exchange of this id that started at `started`, or at any time if that is "".
+    """Return the newest exchange of this id that started at `started`, or at any time if that is "", up to now.
 
     Clients may use an id twice.
     """
     for one in [*recent][::-1]:
         if one.id == id and started in ("", one.started):
+            one.settle()
             return one
     return None
 

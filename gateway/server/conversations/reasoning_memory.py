@@ -119,6 +119,9 @@ class _SavingWriter:
     def try_write(self, piece: bytes) -> bool:
         return not (self._memory.behind or self._held) and self._writer.try_write(piece)
 
+    def try_write_unrecorded(self, piece: bytes) -> bool:
+        return not (self._memory.behind or self._held) and self._writer.try_write_unrecorded(piece)
+
     async def write(self, piece: bytes) -> None:
         await self._writer.write(await self._kept(piece))
 

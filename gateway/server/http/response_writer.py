@@ -62,11 +62,14 @@ class ResponseWriter(Protocol):
     """A writer of a response's pieces.
 
     try_write: sends a piece if that needs no waiting; else False.
+    try_write_unrecorded: see ClientConnection.
     end: sends the last piece, which may be empty; a second call sends nothing.
     """
 
     @property
     def try_write(self) -> TryWrite: ...
+    @property
+    def try_write_unrecorded(self) -> TryWrite: ...
     def write(self, piece: bytes) -> Awaitable[None]: ...
     def end(self, piece: bytes) -> Awaitable[None]: ...
 
@@ -77,6 +80,7 @@ class EventStreamWriter:
     def __init__(self, send: Send) -> None:
         self._send, self._connection = send, connection_behind(send)
         self.try_write = self._connection.try_write
+        self.try_write_unrecorded = self._connection.try_write_unrecorded
         self._ended = False
 
     async def begin(self, headers: Mapping[str, str]) -> None:

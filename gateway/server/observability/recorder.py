@@ -140,8 +140,10 @@ class Recorder:
 
     def exchanges(self) -> list[ExchangeSummary]:
         """Return the summaries of the running requests and of the finished ones, each the newest last."""
-        running = (one for one in self.recent if one.entries and not one.over)
-        return [*self._summaries, *(summarize(one, self.secrets) for one in running)]
+        running = [one for one in self.recent if not one.over]
+        for one in running:
+            one.settle()
+        return [*self._summaries, *(summarize(one, self.secrets) for one in running if one.count)]
 
     def _chosen(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         match self._settings.mode:

@@ -1,6 +1,6 @@
 """Record the steps of one request where they happen."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
@@ -10,7 +10,7 @@ from starlette.types import Message, Scope, Send
 
 from gateway.errors import Problem
 from gateway.events import Event, Usage
-from gateway.pipeline.pipeline import Lone, RoundSource
+from gateway.pipeline.pipeline import Lone, Pipeline, RoundSource
 from gateway.recording import (
     EndEntry,
     PreparedEntry,
@@ -24,7 +24,6 @@ from gateway.recording import (
     UpstreamHeadersEntry,
     UpstreamRequestEntry,
 )
-from gateway.recording.entries import ENTRY
 from gateway.request import Request
 from gateway.server.http.client_connection import ClientConnection
 from gateway.server.http.response_writer import connection_behind
@@ -39,15 +38,17 @@ _HEADERS = frozenset(
 class RequestRecorder:
     """Record the steps of a request.
 
-    chosen: the recording is written to a file, if its outcome is of the configured sort; begun: start on
-    `perf_counter`.
+    chosen: the recording is written to a file, if its outcome is of the configured sort.  Entries of chunks are then
+    made while they come, so that the end of a long response holds up no other.
+    begun: start on `perf_counter`.
     speaks: the number of the upstream call that was read last, 0 for none.
     """
 
     def __init__(self, id: str, most: int, *, chosen: bool) -> None:
         self.chosen = chosen
-        self.recording = Recording(id, datetime.now(UTC).isoformat(timespec="milliseconds"), most)
         self.begun, self._calls = perf_counter(), 0
+        started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.recording = Recording(id, started, most, begun=self.begun, deferred=not chosen)
         self.speaks = 0
 
     def record_request(self, scope: Scope, body: bytes) -> None:
@@ -67,6 +68,11 @@ class RequestRecorder:
         )
         return CallRecorder(self, self._calls)
 
+    def read_from(self, call: int) -> None:
+        """Note the number of the upstream call that is read from now on, 0 for none."""
+        self.recording.settle()
+        self.speaks = self.recording.call = call
+
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
         """Record the end of a round, with the problem that ended it and its last events."""
         self.recording.add(RoundEndEntry(self.now(), problem=problem, events=_encoded(events) if events else b""))
@@ -77,6 +83,7 @@ class RequestRecorder:
 
     def over(self, status: int, problem: Problem | None, ledger: list[str], line: dict[str, Any]) -> None:
         """Record the outcome of the request, with the fields of the access log in `line`."""
+        self.recording.settle()
         cut = self.recording.cut
         self.recording.end(EndEntry(self.now(), status=status, problem=problem, ledger=ledger, cut=cut, line=line))
 
@@ -114,7 +121,7 @@ class CallRecorder:
 
         The end (b"") is recorded here.  Data is recorded later, with the events that it gives.
         """
-        self.recorder.speaks = self.call
+        self.recorder.read_from(self.call)
         if not data:
             self.recorder.recording.add(UpstreamDataEntry(self.recorder.now(), self.call, data))
 
@@ -123,17 +130,28 @@ def _before(now: float, seconds: float | None) -> float | None:
     return None if seconds is None else now - seconds
 
 
+class RecordedPipeline(Pipeline):
+    """A Pipeline whose source records what `feed` gets.  The caller of `read_one` records what that gets."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the client's data for the upstream's data, also that of a lone chunk by the source."""
+        self.forget_form()
+        return super().feed(data)
+
+
 class _RecordedSource:
-    """A RoundSource that records its data and events."""
+    """A RoundSource that records its data and events, but for those of `feed_one`."""
 
     def __init__(self, source: RoundSource, recorder: RequestRecorder) -> None:
-        self._source, self._recorder, self._heard = source, recorder, _hearing(recorder)
+        self._source, self._recorder = source, recorder
         self.answered = source.answered
 
     def feed(self, data: bytes) -> list[Event]:
-        now = perf_counter()
+        now = self._recorder.now()
         events = self._source.feed(data)
-        self._heard(now, data, events)
+        self._recorder.recording.add(
+            UpstreamDataEntry(now, self._recorder.speaks, data, _encoded(events) if events else b""), len(data)
+        )
         return events
 
     def close(self) -> list[Event]:
@@ -156,30 +174,7 @@ class _RecordedSource:
 
     @property
     def feed_one(self) -> Lone | None:
-        read, event = self._source.feed_one, self._heard
-        if not read:
-            return None
-
-        def read_recorded(data: bytes) -> Sequence[Event] | None:
-            now = perf_counter()
-            if (events := read(data)) is not None:
-                event(now, data, events)
-            return events
-
-        return read_recorded
-
-
-def _hearing(recorder: RequestRecorder) -> Callable[[float, bytes, Sequence[Event]], None]:
-    """Return a function that records data, the time of its arrival and its events."""
-    recording, begun = recorder.recording, recorder.begun
-    add, most = recording.entries.append, recording.max_bytes
-
-    def add_entry(now: float, data: bytes, events: Sequence[Event]) -> None:
-        recording.size = size = recording.size + len(data) + ENTRY
-        if size <= most:
-            add(UpstreamDataEntry(now - begun, recorder.speaks, data, _encoded(events) if events else b""))
-
-    return add_entry
+        return self._source.feed_one
 
 
 def record_rounds(
@@ -190,7 +185,7 @@ def record_rounds(
         return open
 
     def opened(request: Request) -> RoundSource:
-        recorder.speaks = 0  # until a call sets it
+        recorder.read_from(0)  # until a call sets it
         return _RecordedSource(open(request), recorder)
 
     return opened
@@ -210,10 +205,11 @@ class _RecordingSendProxy(ClientConnection):
     """A `send` that records messages, and pieces that are sent at once."""
 
     def __init__(self, send: Send, recorder: RequestRecorder) -> None:
-        self._send, self._recorder, self._try_write = send, recorder, connection_behind(send).try_write
+        self._send, self._recorder = send, recorder
+        self.try_write_unrecorded = connection_behind(send).try_write  # type: ignore[method-assign] # no frame more
 
     def try_write(self, piece: bytes) -> bool:
-        written = self._try_write(piece)
+        written = self.try_write_unrecorded(piece)
         if written:
             self._wrote(piece)
         return written
@@ -227,10 +223,7 @@ class _RecordingSendProxy(ClientConnection):
         return self._send(message)
 
     def _wrote(self, body: bytes) -> None:
-        recording = self._recorder.recording
-        recording.size = size = recording.size + len(body) + ENTRY
-        if size <= recording.max_bytes:
-            recording.entries.append(ResponseDataEntry(perf_counter() - self._recorder.begun, body))
+        self._recorder.recording.add(ResponseDataEntry(self._recorder.now(), body), len(body))
 
 
 class _LengthSendProxy(_RecordingSendProxy):

@@ -18,7 +18,7 @@ from gateway.pipeline.pipeline import Pipeline
 from gateway.request import Request
 from gateway.server.fetch import attachments
 from gateway.server.observability.request_record import StreamTiming, record_of
-from gateway.server.observability.request_recorder import record_rounds
+from gateway.server.observability.request_recorder import RecordedPipeline, record_rounds
 from gateway.server.relay import response_headers, token_limit
 from gateway.server.relay.compaction_request import SummaryRequest
 from gateway.server.relay.hedge import HedgeCall, HedgedCall
@@ -80,9 +80,9 @@ class Attempts:
             self._needs_summary = (
                 plan.threshold == 0 or await count_input_tokens(rounds.now, self._ledger) > plan.threshold
             )
-        self._pipeline = Pipeline(
-            rounds.now.request, record_rounds(rounds.open, self.record.recorder), encoder, again=rounds.again
-        )
+        kind = RecordedPipeline if self.record.recorder else Pipeline
+        open_round = record_rounds(rounds.open, self.record.recorder)
+        self._pipeline = kind(rounds.now.request, open_round, encoder, again=rounds.again)
         self._pipeline.start()
         self._model_request.pipelines.append(self._pipeline)
         return self._pipeline

@@ -18,6 +18,7 @@ from gateway.server.http.response_writer import EventStreamWriter, send_json
 from gateway.server.relay import response_headers
 from gateway.server.relay.attempts import Attempts
 from gateway.server.relay.model_request import ModelRequest
+from gateway.server.relay.recorded_relay import open_relay
 from gateway.server.relay.relay import Relay
 from gateway.server.relay.retry_policy import RetryPolicy
 from gateway.server.relay.round_builder import build_round, goes_as_sent
@@ -46,7 +47,7 @@ class Responder(Struct, frozen=True):
         accepted = await self.request.accept(attempts.response_headers)
         pipeline, memory = await attempts.open_pipeline(), self.request.memory
         streamed = attempts.record.streamed = self.request.request.stream
-        with closing(Relay(pipeline, attempts, self.settings.stream, self.request.store_or_warn)) as relay:
+        with closing(open_relay(pipeline, attempts, self.settings.stream, self.request.store_or_warn)) as relay:
             first = await (relay.until_first_content() if streamed else relay.whole())
             await memory.save()
             headers = {} if accepted else attempts.response_headers()

@@ -25,12 +25,9 @@ from gateway.recording.entries import cause_of
 from gateway.server.app import create_app
 from gateway.server.observability import recorder
 from gateway.server.observability import recorder as recorder_module
-from gateway.server.observability.request_recorder import RequestRecorder, record_rounds
 from support.app import HELLO_MESSAGES, gateway, listening, settings
 from support.jobs import ended
 from support.mcp_server import operators, toys
-from support.pipeline import chunk as piece
-from support.pipeline import setting, upstream
 from support.recordings import events, recorded, recordings
 from support.upstream import CLOSE, COUNTS, HANG, HELLO, KEY, call, chunk, frame, head, stream, whole
 from support.wait import until
@@ -382,18 +379,3 @@ async def test_recording_frees_its_memory_after_it_is_written(tmp_path, streamed
                 assert (await site.chat(stream=streamed)).status_code == 200
                 await site.app.state.telemetry.flush()
             assert [name for name in census() if name.startswith(NAMES) and not name.endswith("Recorder")] == []
-
-
-@pytest.mark.parametrize(("most", "kept"), [(1 << 20, 4), (900, 3)])
-def test_recording_of_lone_chunks_equals_that_of_others(most, kept):
-    tape = RequestRecorder("req_1", most, chosen=True)
-    source = record_rounds(lambda _: upstream(setting("native")), tape)(None)
-    texts = ["a", "b", "c", "d"]
-    pieces = [piece(content=text) for text in texts]
-    for data in pieces:
-        if not source.feed_one or source.feed_one(data) is None:
-            source.feed(data)
-    assert source.feed_one(b"data: [DONE]\n\n") is None
-    entries = tape.recording.entries
-    assert [entry.data for entry in entries] == pieces[:kept] and tape.recording.cut == (kept < 4)
-    assert [json.loads(entry.events)[0]["text"] for entry in entries] == texts[:kept]

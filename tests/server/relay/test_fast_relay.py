@@ -12,8 +12,10 @@ from gateway.config.schema import StreamSettings
 from gateway.errors import STOPPED
 from gateway.recording import ResponseDataEntry, UpstreamDataEntry
 from gateway.recording.entries import cause_of
+from gateway.recording.recording import LONGEST_RUN
 from gateway.server.observability.request_record import RequestRecord
-from gateway.server.relay.relay import Relay
+from gateway.server.observability.request_recorder import RequestRecorder
+from gateway.server.relay.recorded_relay import open_relay
 from gateway.server.upstream import DECLINED, HANDLED
 from support.app import listening, streaming
 from support.raw_requests import asking
@@ -123,11 +125,15 @@ async def test_relay_ends_an_open_call_when_too_much_waits_for_it():
     assert "invalid:tool_calls.function.arguments" in lines[-2] + lines[-1]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
-async def test_relay_records_each_chunk_as_it_went(tmp_path, path):
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [("/v1/chat/completions", {}), ("/v1/responses", {}), ("/v1/responses", {"responses": {"reasoning_memory": True}})],
+    ids=["chat", "responses", "reasoning memory"],
+)
+async def test_relay_records_each_chunk_as_it_went(tmp_path, path, more):
     keep = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}}
     client = Client()
-    async with listening([head(), *client.one_by_one(8), *LAST], **keep) as site:
+    async with listening([head(), *client.one_by_one(8), *LAST], **keep, **more) as site:
         await client.read(site, path)
     (found,) = recordings(tmp_path)
     reads = [entry.data for entry in found.entries if isinstance(entry, UpstreamDataEntry)]
@@ -205,8 +211,8 @@ class ScriptedCall:
 
 
 class Attempts:
-    def __init__(self, call):
-        self.record, self._call = RequestRecord("req_1", "POST", "chat", lambda _: None), call
+    def __init__(self, call, recorder=None):
+        self.record, self._call = RequestRecord("req_1", "POST", "chat", lambda _: None, recorder=recorder), call
 
     def next_call(self):
         return self._call
@@ -219,16 +225,16 @@ async def turns():
 
 
 @asynccontextmanager
-async def pumping(call, outlet, **options):
+async def pumping(call, outlet, recorder=None, **options):
     """Yield an exchange that has begun and the task that waits for its next chunk."""
-    turn = make_turn(format="native", **options)
+    turn = make_turn(format="native", recorder=recorder, **options)
     turn.start()
     turn.answered("text/event-stream")
 
     async def kept(_):
         return True
 
-    exchange = Relay(turn, Attempts(call), StreamSettings(), kept)
+    exchange = open_relay(turn, Attempts(call, recorder), StreamSettings(), kept)
     await exchange.until_first_content()
     pump = asyncio.create_task(exchange.stream(outlet))
     await turns()
@@ -260,3 +266,67 @@ async def test_relay_sends_held_chunks_before_the_final_error():
         await exchange.abort(STOPPED, outlet)
         (last,) = outlet.pieces
         assert 0 < last.index(b" full") < last.index(STOPPED.message.encode())
+
+
+# With a recording
+
+
+@pytest.fixture
+def recorder():
+    return RequestRecorder("req_1", 1 << 20, chosen=False)
+
+
+class RecordedOutlet(CollectingOutlet):
+    """An outlet whose pieces are recorded unless the relay does that."""
+
+    def __init__(self, recorder):
+        super().__init__()
+        self.try_write_unrecorded, self._recording = super().try_write, recorder.recording
+
+    def try_write(self, piece):
+        self._recording.add(ResponseDataEntry(0.0, piece))
+        return super().try_write(piece)
+
+
+def sides(entries):
+    return [type(entry) for entry in entries if isinstance(entry, UpstreamDataEntry | ResponseDataEntry)]
+
+
+async def test_relay_keeps_lone_chunks_until_a_reader_asks(recorder):
+    call, outlet = ScriptedCall(*BEFORE), RecordedOutlet(recorder)
+    async with pumping(call, outlet, recorder):
+        recorder.read_from(1)
+        known = len(recorder.recording.entries)
+        for _ in range(100):
+            call.come(WORD)
+        assert len(outlet.at_once) == 100 and 0 < len(recorder.recording.chunks) < LONGEST_RUN
+        recorder.recording.settle()
+        added = recorder.recording.entries[known:]
+    assert sides(added) == [UpstreamDataEntry, ResponseDataEntry] * 100
+    assert b"".join(entry.data for entry in added[1::2]) == b"".join(outlet.at_once)
+    assert [json.loads(entry.events)[0]["text"] for entry in added[::2]] == [" word"] * 100
+    assert {entry.call for entry in added[::2]} == {1}
+    assert [entry.t for entry in added] == sorted(entry.t for entry in added)
+
+
+async def test_relay_records_what_its_task_writes_once(recorder):
+    call, outlet = ScriptedCall(*BEFORE), RecordedOutlet(recorder)
+    async with pumping(call, outlet, recorder):
+        known = len(recorder.recording.entries)
+        outlet.open = False
+        call.come(chunk(" full"))
+        await turns()
+        added = recorder.recording.entries[known:]
+        assert [b" full" in piece for piece in outlet.pieces] == [True]
+    assert [type(entry) for entry in added] == [UpstreamDataEntry, ResponseDataEntry]
+    assert all(b" full" in entry.data for entry in added)
+
+
+async def test_relay_leaves_data_of_another_form_to_its_task_and_source(recorder):
+    call, outlet = ScriptedCall(*BEFORE), RecordedOutlet(recorder)
+    async with pumping(call, outlet, recorder):
+        known = len(recorder.recording.entries)
+        call.come(chunk(finish="stop"))
+        await turns()
+        added = recorder.recording.entries[known:]
+    assert b"".join(entry.data for entry in added if isinstance(entry, UpstreamDataEntry)) == chunk(finish="stop")

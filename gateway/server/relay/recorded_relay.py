@@ -1,0 +1,62 @@
+"""Relay a response that is recorded.
+
+A chunk that needs no task costs little more than without a recording: the relay keeps what came and what went out, and
+the entries are made when a page asks for them.
+"""
+
+from time import perf_counter
+
+from gateway.config.schema import StreamSettings
+from gateway.pipeline.pipeline import Pipeline
+from gateway.recording.recording import LONGEST_RUN
+from gateway.server.http.client_connection import TryWrite
+from gateway.server.http.response_writer import ResponseWriter
+from gateway.server.observability.request_recorder import RequestRecorder
+from gateway.server.relay.relay import AttemptSource, Relay, StoreCallback
+from gateway.server.upstream import DECLINED, HANDLED, WAKE, DataOutcome
+
+
+class RecordedRelay(Relay):
+    """A Relay that records the chunks it reads, decodes and writes in one step; a chunk has one time."""
+
+    _try_write_unrecorded: TryWrite  # of the writer of the stream
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        attempts: AttemptSource,
+        settings: StreamSettings,
+        store: StoreCallback,
+        recorder: RequestRecorder,
+    ) -> None:
+        super().__init__(pipeline, attempts, settings, store)
+        self._recording, self._chunks = recorder.recording, recorder.recording.chunks
+
+    async def stream(self, writer: ResponseWriter) -> None:
+        """Send all but the last piece, as a Relay does."""
+        self._try_write_unrecorded = writer.try_write_unrecorded
+        await super().stream(writer)
+
+    def _on_data(self, data: bytes) -> DataOutcome:
+        """Handle data as a Relay does, and record it.  The writer records output that the task sends."""
+        events = None if self._outcome_open else self._pipeline.read_one(data)
+        if events is None:
+            return DECLINED
+        chunks, output = self._chunks, self._pipeline.encode_events(events)
+        if self._pipeline.problem or (output and not self._try_write_unrecorded(output)):
+            self._pending = output
+            chunks += perf_counter(), data, events, b""
+            return WAKE
+        pace = self._record.pace
+        pace.chunk_received(begun=True)
+        chunks += pace.last, data, events, output
+        if len(chunks) >= LONGEST_RUN:
+            self._recording.settle()
+        return HANDLED
+
+
+def open_relay(pipeline: Pipeline, attempts: AttemptSource, settings: StreamSettings, store: StoreCallback) -> Relay:
+    """Return the relay of a response, which is recorded if its request is."""
+    if recorder := attempts.record.recorder:
+        return RecordedRelay(pipeline, attempts, settings, store, recorder)
+    return Relay(pipeline, attempts, settings, store)
