@@ -186,6 +186,17 @@ async def document(request: Request) -> Response:
     return Response(data, media_type="application/json", headers={"cache-control": "no-store"})
 
 
+@router.get("/admin/first-run", include_in_schema=False)
+async def first_run(request: Request) -> Response:
+    """Return what to paste into clients, for a key of the scope admin.  The query's `model` is the one in all texts."""
+    from gateway.server.admin.first_run import build_first_run  # noqa: PLC0415 - it imports Jinja
+
+    await authenticate(request, "admin")
+    keyed, model = request.app.state.config.auth.needs_key, request.query_params.get("model", "")
+    overview, root = await _read_overview(request.app), _root(request)
+    return _answer(await asyncio.to_thread(build_first_run, overview, root, keyed=keyed, wanted=model))
+
+
 async def _key_prompt(request: Request) -> Response | None:
     """Return the page for a client without a key; None if it has one or needs none.  Raise for a wrong one."""
     state = request.app.state

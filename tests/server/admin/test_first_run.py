@@ -4,7 +4,8 @@ import pytest
 
 from gateway.server.admin.first_run import build_first_run, is_first_run
 from gateway.server.admin.overview_model import ModelView, Overview, ThroughputView, WorkersView
-from support.app import gateway
+from support.app import bearer, gateway
+from support.overview import KEYS
 from support.upstream import HELLO
 
 REST = ThroughputView(0, 0, 0)
@@ -87,3 +88,14 @@ async def test_first_run_page_says_what_to_start_where_there_is_no_backend_or_mo
         with monkeypatch.context() as patch:  # the gateway closes the connections of its backends at its end
             patch.setattr(site.app.state.directory, "backends", {})
             assert "The configuration has no backend." in (await site.client.get("/")).text
+
+
+async def test_first_run_is_a_document_for_the_scope_admin():
+    async with gateway(HELLO, auth={"keys": KEYS}) as site:
+        refused = await site.client.get("/admin/first-run")
+        answer = await site.client.get("/admin/first-run", params={"model": "m"}, headers=bearer("eve-key"))
+    assert refused.status_code == 401
+    found = answer.json()
+    assert (found["root"], found["keyed"], found["model"]) == ("http://gateway", True, "m")
+    assert [one["name"] for one in found["backends"]] == ["up"] and found["clients"][0]["steps"][0]["text"]
+    assert answer.headers["cache-control"] == "no-store"

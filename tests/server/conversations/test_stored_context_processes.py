@@ -176,6 +176,7 @@ UNOWNED = {
             "/v1/models/{id:path}",
             "/v1/responses",
             "/admin/keys/log",
+            "/admin/first-run",
             "/admin/overview",
             "/admin/usage",
         )
