@@ -30,6 +30,7 @@ async def ask(site, id, **more):
 
 
 def reads(recording):
+    recording.settle()
     return len([one for one in recording.entries if isinstance(one, UpstreamDataEntry)])
 
 
@@ -55,6 +56,12 @@ async def open_one(page, site, id):
     await page.get_by_role("status").get_by_text("complete").wait_for()
 
 
+async def show_stream(page):
+    """Go to the stream, whose steps are fetched when it is seen."""
+    await page.locator("#stream").scroll_into_view_if_needed()
+    await page.locator("#stream[aria-busy=false]").wait_for()
+
+
 def row(page, column, text):
     return page.locator(f"#{column} .row", has_text=text).first
 
@@ -76,6 +83,7 @@ async def test_a_live_stream_is_watched_from_its_first_chunk_to_its_last():
         line = page.locator("#exchanges tr", has_text="watched")
         await line.get_by_text("running").wait_for()
         await line.get_by_role("link").click()
+        await page.locator("#stream").scroll_into_view_if_needed()
         for text, event in (("First", go), (" middle", on), (" last", None)):
             for column in ("reads", "events", "sent"):
                 await row(page, column, text).wait_for()
@@ -135,6 +143,7 @@ async def test_a_chunk_shows_what_became_of_it_and_what_it_came_of():
     async with chromium() as browser, listening(weather.script, **HERMES, **ON) as site, page_of(browser) as page:
         await weather.ask(site, "one")
         await open_one(page, site, "one")
+        await show_stream(page)
         await row(page, "reads", " to know").click()
         assert [text for text in await linked(page, "events") if "Reasoning" in text and "to know" in text]
         assert [text for text in await linked(page, "sent") if "reasoning_content" in text and "to know" in text]
@@ -152,6 +161,7 @@ async def test_arguments_are_shown_as_they_had_grown():
     async with chromium() as browser, listening(weather.script, **HERMES, **ON) as site, page_of(browser) as page:
         await weather.ask(site, "one")
         await open_one(page, site, "one")
+        await show_stream(page)
         calls = page.locator("#calls pre")
         assert json.loads(await calls.inner_text()) == {"city": "Oslo", "days": 3}
         await row(page, "events", "ToolArgs").click()
@@ -166,6 +176,7 @@ async def test_repairs_and_times_are_shown():
     async with chromium() as browser, listening(cut, **ON) as site, page_of(browser) as page:
         await ask(site, "one", tools=TOOLS)
         await open_one(page, site, "one")
+        await show_stream(page)
         assert await page.locator("#events .made").count() > 0
         shown = await page.locator("#timeline").get_attribute("aria-label")
         assert "first byte after" in shown and "24 tokens" in shown
@@ -177,9 +188,9 @@ async def test_a_silence_is_shown():
         await page.goto(f"{url_of(site)}/inspector?id=none")
         said = await page.evaluate(
             """async () => {
-                const { timeline } = await import("/assets/-/timeline.js");
-                const known = { times: [.1, .2, 2.5, 3], pieces: [.2, 2.5] };
-                return timeline(document.getElementById("timeline"), known, { duration: 4, line: {} });
+                const { timeline } = await import("/assets/-/timing.js");
+                const pace = { bars: [1, 0, 1, 0], first_byte: .1, silences: [[.2, 2.5]] };
+                return timeline(document.getElementById("timeline"), { duration: 4, line: {}, times: { pace } });
             }"""
         )
         assert said == "first byte after 0.10 s · 2 pieces · silent 1 ×, for 2.30 s at most · duration 4.00 s"
@@ -191,6 +202,7 @@ async def test_ten_thousand_chunks_are_a_few_rows():
     async with chromium() as browser, listening(script, **ON) as site, page_of(browser) as page:
         await ask(site, "long")
         await open_one(page, site, "long")
+        await show_stream(page)
         events = page.locator("#events")
         await events.focus()
         for key, text in (("End", "Finish"), ("Home", "format")):
@@ -216,6 +228,7 @@ async def test_all_can_be_done_by_keyboard():
         await page.locator("#which", has_text="one").wait_for()
         await page.get_by_role("status").get_by_text("complete").wait_for()
         await page.locator("#reads").focus()
+        await page.locator("#stream[aria-busy=false]").wait_for()
         assert await page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         for key in ("Home", *["ArrowDown"] * 4):
             await page.keyboard.press(key)
@@ -277,7 +290,7 @@ async def test_a_failed_request_says_what_failed():
         await open_one(page, site, "one")
         await until_shown(page, "Backend 'up' returned HTTP 500, and the client received 502.")
         for body in ("#upstream-body", "#client-body"):
-            assert "CUDA out of memory" in await page.locator(body).inner_text()
+            await expect(page.locator(body)).to_contain_text("CUDA out of memory")
         assert await page.get_by_text("unchanged").count() == 0 and page.complaints == []
 
 
@@ -305,6 +318,7 @@ async def test_a_request_of_the_playground_is_one_click_from_its_page(api):
         await page.get_by_role("link", name="Inspect", exact=True).click()
         await page.get_by_role("heading", name="Hello?").wait_for()
         await page.get_by_role("status").get_by_text("complete").wait_for()
+        await show_stream(page)
         assert "Hello?" in await row(page, "sent", "request").inner_text()
         assert page.complaints == []
 
@@ -324,6 +338,7 @@ async def test_nobodys_words_are_run():
         await page.get_by_role("link", name=id).click()
         await page.locator("#which", has_text=id).wait_for()
         await page.get_by_role("status").get_by_text("complete").wait_for()
+        await show_stream(page)
         for column, text in (("sent", "request"), ("reads", "onerror"), ("events", "ToolArgs")):
             await row(page, column, text).click()
             await page.locator("#chosen", has_text="onerror").wait_for()
@@ -350,6 +365,7 @@ async def test_all_fits_and_can_be_read(size, scheme):
             await page.locator("#exchanges tr").nth(1).wait_for()
             await readable(page, size, scheme, "list")
             await open_one(page, site, "req_the-weather-in-oslo")
+            await show_stream(page)
             await row(page, "reads", " to know").click()
             await readable(page, size, scheme, "one")
             if size == PHONE:

@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import expect
 
 from browser.chromium import chromium, page_of
-from browser.inspector import ask, linked, open_one, row
+from browser.inspector import ask, linked, open_one, row, show_stream
 from browser.overview import ON, url_of
 from support.app import listening
 from support.upstream import HELLO, chunk, head
@@ -43,6 +43,7 @@ async def test_a_stream_of_a_hundred_thousand_rows_does_not_stop_the_page():
         await ask(site, "long")
         await page.add_init_script(TASKS)
         await open_one(page, site, "long")
+        await show_stream(page)
         await page.locator("#events").focus()
         await page.keyboard.press("End")
         await expect(page.locator("#events .row.chosen")).to_contain_text("Finish")

@@ -3,7 +3,7 @@
 import pytest
 
 from browser.chromium import DESKTOP, PHONE, chromium, page_of
-from browser.inspector import HERMES, TOOLS, WEATHER
+from browser.inspector import HERMES, TOOLS, WEATHER, show_stream
 from browser.overview import ON, until_shown, url_of
 from browser.shell import SHIFTS, faults
 from support.app import listening
@@ -100,6 +100,7 @@ async def test_the_place_of_a_reader_survives_back_and_reload():
     async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser) as page:
         await weather(site)
         await page.goto(f"{url_of(site)}/inspector?id=weather")
+        await show_stream(page)
         await page.locator("#sent .row").first.click()
         assert page.url.endswith("&row=sent-0")
         position = await page.evaluate("scrollY")

@@ -14,6 +14,7 @@ from gateway.recording import (
     RecordedResponse,
     Recording,
     RequestEntry,
+    ResponseHeadersEntry,
     RoundEndEntry,
     UpstreamDataEntry,
     UpstreamRequestEntry,
@@ -60,6 +61,7 @@ class ExchangeDetail(ExchangeSummary, frozen=True):
     reason: of the format's choice; message: of the error; line: the fields of the access log.
     markers: the tags that models write, for highlighting.
     upstream_model: the model's name at the backend; client: the product of the user agent.
+    client_status: the status that the client received, None before the response begins.
     warning_entries: the number of the entry that a warning belongs to.
     newer, older: the requests around this one; None at the end of the list.
     """
@@ -70,6 +72,7 @@ class ExchangeDetail(ExchangeSummary, frozen=True):
     markers: list[str] = field(default_factory=list)
     upstream_model: str = ""
     client: str = ""
+    client_status: int | None = None
     times: ExchangeTimes = ExchangeTimes()
     tokens: TokenCounts = TokenCounts()
     warning_entries: dict[str, int] = field(default_factory=dict)
@@ -112,6 +115,7 @@ def exchange_detail(
         markers=markers(),
         upstream_model=prepared.upstream_model if prepared else "",
         client=_client(recording),
+        client_status=next((one.status for one in recording.entries if isinstance(one, ResponseHeadersEntry)), None),
         times=exchange_times(recording),
         tokens=_tokens(over.line if over else {}, summary.ledger),
         warning_entries={entry: n for entry in summary.ledger if (n := _place(recording, entry)) is not None},

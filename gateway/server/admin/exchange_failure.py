@@ -6,11 +6,11 @@ from msgspec import Struct
 
 from gateway.error_texts import error_advice
 from gateway.errors import Problem
-from gateway.recording import EndEntry, Recording, UpstreamErrorEntry, redact_text
+from gateway.recording import EndEntry, Recording, ResponseDataEntry, UpstreamErrorEntry, redact_text
 from gateway.server.observability.access_log import error_code
 from gateway.server.observability.minute_counts import MinuteCounts
 
-_BODY = 1 << 14  # characters of a backend's error that are shown
+_BODY = 1 << 14  # characters that are shown of a backend's error and of the response
 
 
 class FailureView(Struct, frozen=True):
@@ -18,6 +18,7 @@ class FailureView(Struct, frozen=True):
 
     backend: "" if no backend was called; status, content_type, body: of the backend's last error response.
     n: the number of its entry; cut: the size of the body in bytes if only its beginning is shown.
+    sent: the end of what the client received.
     advice: what to do; equal: requests of all workers that failed alike in the last hour, with this one.
     """
 
@@ -30,6 +31,7 @@ class FailureView(Struct, frozen=True):
     body: str
     cut: int | None
     n: int | None
+    sent: str
     advice: str
     equal: int
 
@@ -48,6 +50,7 @@ def failure_view(
     refused = [(n, entry) for n, entry in enumerate(recording.entries) if isinstance(entry, UpstreamErrorEntry)]
     n, entry = refused[-1] if refused else (None, None)
     body = redact_text(entry.body.decode(errors="replace"), secrets) if entry else ""
+    sent = b"".join(one.data for one in recording.entries if isinstance(one, ResponseDataEntry))
     return FailureView(
         status=over.status,
         code=code,
@@ -58,6 +61,7 @@ def failure_view(
         body=body[:_BODY],
         cut=len(entry.body) if entry and len(body) > _BODY else None,
         n=n,
+        sent=redact_text(sent.decode(errors="replace"), secrets)[-_BODY:],
         advice=error_advice(over.status, code),
         equal=_equal(minutes, over, error_code(problem) or ""),
     )

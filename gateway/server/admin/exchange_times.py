@@ -3,7 +3,8 @@
 All times are seconds since the request arrived.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Literal
 
 from msgspec import Struct, json
@@ -12,6 +13,7 @@ from gateway.recording import (
     EndEntry,
     PreparedEntry,
     Recording,
+    RecordingEntry,
     ResponseHeadersEntry,
     RoundEndEntry,
     UpstreamDataEntry,
@@ -30,6 +32,9 @@ _PARTS: dict[str, PartKind] = {
     "ToolInput": "tool_call",
     "ToolEnd": "tool_call",
 }
+_PIECES = frozenset(("Reasoning", "Text", "Refusal", "ToolArgs", "ToolInput"))  # what a client sees grow
+_BARS = 120
+_SHORTEST, _SILENCE = 0.001, 1.0  # seconds
 
 
 class AttemptTimes(Struct):
@@ -70,11 +75,25 @@ class PartTimes(Struct):
     pieces: int = 1
 
 
+class OutputPace(Struct, frozen=True):
+    """The pace of the output.
+
+    bars: the number of pieces of output in each of 120 equal parts of the time so far.
+    first_byte: of any backend; silences: the start and the end of each time of more than a second without a byte.
+    """
+
+    bars: list[int] = []
+    first_byte: float | None = None
+    silences: list[tuple[float, float]] = []
+
+
 class ExchangeTimes(Struct, frozen=True):
     """The times of a request.  prepared: the gateway had chosen a backend; client_start: the response began.
 
     end: None while the request runs.
     """
+
+    pace: OutputPace = OutputPace()
 
     attempts: list[AttemptTimes] = []
     parts: list[PartTimes] = []
@@ -102,9 +121,11 @@ _decoded = json.Decoder(list[_PartEvent]).decode
 
 def exchange_times(recording: Recording) -> ExchangeTimes:
     """Return the times known so far; queue, connection and first byte are those of the last call."""
-    attempts, parts = _attempts(recording), _parts(recording)
+    output = [*_output(recording.entries)]
+    attempts, parts = _attempts(recording), _parts(output)
     last = attempts[-1] if attempts else None
     return ExchangeTimes(
+        pace=_pace(recording.entries, output),
         attempts=attempts,
         parts=parts,
         prepared=_first(recording, PreparedEntry),
@@ -155,23 +176,34 @@ def _note(attempts: list[AttemptTimes], entry: UpstreamHeadersEntry | UpstreamEr
     attempt.status = entry.status if isinstance(entry, UpstreamErrorEntry) else 200
 
 
-def _parts(recording: Recording) -> list[PartTimes]:
+def _output(entries: Iterable[RecordingEntry]) -> Iterator[tuple[int, float, _PartEvent]]:
+    """Yield the events of the output, each with the number of its entry and its time."""
+    for number, entry in enumerate(entries):
+        if isinstance(entry, UpstreamDataEntry | RoundEndEntry) and entry.events:
+            yield from ((number, entry.t, event) for event in _decoded(entry.events) if event.kind in _PARTS)
+
+
+def _parts(output: Iterable[tuple[int, float, _PartEvent]]) -> list[PartTimes]:
     """Return the parts of the output in the order of their starts."""
     parts: list[PartTimes] = []
     current: dict[int, tuple[object, PartTimes]] = {}
-    for number, entry in enumerate(recording.entries):
-        if isinstance(entry, UpstreamDataEntry | RoundEndEntry) and entry.events:
-            for event, kind in _of_parts(_decoded(entry.events)):
-                choice, key = event.choice or 0, (kind, event.call)
-                before = current.get(choice)
-                if before and before[0] == key:
-                    before[1].end, before[1].pieces = entry.t, before[1].pieces + 1
-                else:
-                    part = PartTimes(kind, event.name, choice, number, entry.t, entry.t)
-                    parts.append(part)
-                    current[choice] = key, part
+    for number, time, event in output:
+        kind, choice = _PARTS[event.kind], event.choice or 0
+        key, before = (kind, event.call), current.get(choice)
+        if before and before[0] == key:
+            before[1].end, before[1].pieces = time, before[1].pieces + 1
+        else:
+            part = PartTimes(kind, event.name, choice, number, time, time)
+            parts.append(part)
+            current[choice] = key, part
     return parts
 
 
-def _of_parts(events: Iterable[_PartEvent]) -> Iterable[tuple[_PartEvent, PartKind]]:
-    return ((event, _PARTS[event.kind]) for event in events if event.kind in _PARTS)
+def _pace(entries: Sequence[RecordingEntry], output: Iterable[tuple[int, float, _PartEvent]]) -> OutputPace:
+    bars, last = [0] * _BARS, max(entries[-1].t, _SHORTEST) if entries else _SHORTEST
+    for _, time, event in output:
+        if event.kind in _PIECES:
+            bars[min(_BARS - 1, int(time / last * _BARS))] += 1
+    reads = [entry.t for entry in entries if isinstance(entry, UpstreamDataEntry) and entry.data]
+    silences = [(before, after) for before, after in pairwise(reads) if after - before > _SILENCE]
+    return OutputPace(bars, reads[0] if reads else None, silences)

@@ -14,6 +14,8 @@ from gateway.recording import (
     PreparedEntry,
     Recording,
     RequestEntry,
+    ResponseDataEntry,
+    ResponseHeadersEntry,
     RoundEndEntry,
     UpstreamDataEntry,
     UpstreamErrorEntry,
@@ -118,6 +120,12 @@ def test_exchange_warning_about_output_that_is_not_recorded_has_no_entry():
     assert found["warning_entries"] == {} and len(found["warnings"]) == 2
 
 
+def test_exchange_has_the_status_that_the_client_received():
+    assert detail_of(recording_of())["client_status"] is None
+    began = ResponseHeadersEntry, {"status": 200}
+    assert detail_of(recording_of(began, over=over(499)))["client_status"] == 200
+
+
 # Failures
 
 
@@ -127,7 +135,8 @@ def test_exchange_failure_has_the_words_of_the_backend_and_advice():
         MinuteCounts(1, groups={(503, "model_loading", "", "m", "up"): (3, 0.0), (503, "x", "", "m", "up"): (9, 0.0)}),
         MinuteCounts(2, groups={(503, "model_loading", "Loading.", "m", "up"): (2, 0.0)}),
     ]
-    made = recording_of(prepared(), PUT, refused, over=over(503, LOADING, model="m", backend="up"))
+    sent = ResponseDataEntry, {"data": b"loading, k3y"}
+    made = recording_of(prepared(), PUT, refused, sent, over=over(503, LOADING, model="m", backend="up"))
     assert has_failed(made)
     assert detail_of(made, minutes=minutes, secrets=[b"k3y"])["failure"] == {
         "status": 503,
@@ -139,6 +148,7 @@ def test_exchange_failure_has_the_words_of_the_backend_and_advice():
         "body": "no ***: loading",
         "cut": None,
         "n": 3,
+        "sent": "loading, ***",
         "advice": error_advice(503, "model_loading"),
         "equal": 5,
     }
@@ -225,7 +235,7 @@ async def test_exchange_of_a_running_request_has_the_times_so_far():
     async with gateway(HELLO, **ON) as site:
         await site.chat(headers={"x-request-id": "one"}, stream=True)
         recording = site.app.state.telemetry.recorder.recent[-1]
-        recording.entries.pop()
+        recording.entries = recording.entries[:-1]
         recording.over = False
         known, talk = await asyncio.gather(
             site.client.get("/admin/exchanges/one"), site.client.get("/admin/exchanges/one/conversation")

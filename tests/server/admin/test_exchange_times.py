@@ -38,6 +38,7 @@ def times_of(*entries):
 def test_times_of_a_request_without_a_backend_are_unknown():
     found = times_of(EndEntry(0.5, 404, False))
     assert found == {
+        "pace": {"bars": [0] * 120, "first_byte": None, "silences": []},
         "attempts": [], "parts": [], "prepared": None, "queue_start": None, "queue_end": None, "connected": None,
         "first_byte": None, "first_token": None, "client_start": None, "end": 0.5,
     }  # fmt: skip
@@ -100,3 +101,20 @@ def test_times_of_tools_at_the_gateway_belong_to_no_attempt():
     found = times_of(put(0.0), RoundEndEntry(0.1), read(0.2, call=0), RoundEndEntry(0.3), EndEntry(0.4, 200, False))
     (attempt,) = found["attempts"]
     assert (attempt["ended"], attempt["first_byte"]) == (0.1, None)
+
+
+def test_pace_counts_the_pieces_of_the_output_and_finds_silences():
+    found = times_of(
+        put(0.0),
+        read(0.5, ReasoningDelta(0, "a"), TextDelta(0, "b")),
+        read(0.9, ToolCallStart(0, 0, "id", "f")),
+        read(2.5, ToolArgsDelta(0, 0, "{}")),
+        read(2.9, data=b""),
+        RoundEndEntry(3.0, events=json.encode([TextDelta(0, "c")])),
+    )["pace"]
+    assert {place: count for place, count in enumerate(found["bars"]) if count} == {20: 2, 100: 1, 119: 1}
+    assert (found["first_byte"], found["silences"]) == (0.5, [(0.9, 2.5)])
+
+
+def test_pace_of_a_recording_without_entries_is_empty():
+    assert sum(exchange_times(Recording("1", "", 1)).pace.bars) == 0

@@ -83,6 +83,7 @@ _TAIL = """\
 | `GET`, `POST /admin/keys`, `PATCH`, `DELETE /admin/keys/{name}`, `POST /admin/keys/{name}/rotate` | [keys of the store](../how-to/keys-and-limits.md#keys-in-the-store), for a key of the scope `admin` |
 | `GET /admin/keys/log` | [the log of changes](#log-of-changes), for a key of the scope `admin` |
 | `GET /admin/usage` | [usage](#usage) of keys, models and days, for a key of the scope `admin` |
+| `GET /admin/first-run` | [what to paste into clients](#first-run), for a key of the scope `admin` |
 | `GET /admin/overview`, `GET /admin/exchanges`, … | the data behind both pages; they need a key of the scope `admin` |
 
 ## Overview
@@ -177,6 +178,18 @@ With `inspector: {enabled: true}`, `GET /admin/exchanges` lists the running requ
 - With `inspector.recordings`, the list also has the newest 1000 recordings of `recording.directory`.
 - For the next page, give the `started` of the last request as `before`.
 """
+_FIRST_RUN = """
+## First run
+
+`GET /admin/first-run` returns the content of the page before the first request. The texts are those of `gateway launch`, and they have no key.
+
+| member | meaning |
+|---|---|
+| `root`, `keyed` | the URL of the gateway as the client has it, and whether requests need a key |
+| `backends[]` | each backend with its `address`, its `models`, and the `problem` of one that cannot be used |
+| `model`, `models` | the model in all texts (`?model=` chooses one), and those that can be chosen |
+| `clients[]` | `name`, `title`, `steps` with a `place` and the `text` to paste, `notes`, and the `problems` of the model with this client |
+"""
 _EXCHANGE = """
 ## One request
 
@@ -197,11 +210,12 @@ The details have these members. All times are seconds since the request arrived,
 |---|---|
 | `times` | `prepared`, `queue_start`, `queue_end`, `connected`, `first_byte`, `first_token`, `client_start`, `end` |
 | `times.attempts` | each call of a backend: `backend`, `model`, `status`, `error`, `started`, `sent`, `answered`, `ended`, and the `wait` before it |
+| `times.pace` | `bars`, the number of pieces of output in each of 120 equal parts of the time so far; `first_byte`; `silences` of more than a second |
 | `times.parts` | each piece of reasoning, text and tool call: `kind`, `name`, `start`, `end`, its first `entry`, and the number of `pieces` |
 | `tokens` | `input`, `cached`, `output`, `reasoning`, `text`; `estimated` names the counts that the gateway estimated |
 | `warning_entries` | the number of the recorded entry that each warning belongs to |
-| `failure` | `null`, or the error: `backend`, `upstream_status` and `body` of its response, `advice`, and the number of `equal` failures in the last hour |
-| `client` | the first product of the client's user agent |
+| `failure` | `null`, or the error: `backend`, `upstream_status` and `body` of its response, the end of the response to the client (`sent`), `advice`, and the number of `equal` failures in the last hour |
+| `client`, `client_status` | the first product of the client's user agent; the status that the client received |
 | `newer`, `older` | `id` and `started` of the requests around it |
 
 The conversation has the request as the model received it (`received`) and as the client sent it (`sent`): `messages`, `tools` and `parameters`. The `response`
@@ -223,7 +237,7 @@ _TITLES = {
 
 def page() -> str:
     """Return the whole page in Markdown."""
-    return "\n".join([_HEAD, *_sections(), _groups(), _TAIL, _EXCHANGE])
+    return "\n".join([_HEAD, *_sections(), _groups(), _TAIL, _EXCHANGE, _FIRST_RUN])
 
 
 def _groups() -> str:

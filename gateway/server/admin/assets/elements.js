@@ -14,6 +14,13 @@ export function made(name, said = "", look = "") {
 
 export const badge = (said, look = "") => made("span", said, `badge ${look}`);
 
+// Names between backquotes are code.
+export function coded(text, look = "") {
+    const shown = made("p", "", look);
+    shown.append(...text.split("`").map((part, place) => place % 2 ? made("code", part) : part));
+    return shown;
+}
+
 // The outcome of a request, or that it is still running.
 export function state({ live, status }) {
     if (live) return badge("running", "live");

@@ -4,19 +4,16 @@
 const COLUMNS = { put: "reads", answered: "reads", refused: "reads", read: "reads", ended: "reads", prepared: "events" };
 const KINDS = { ToolStart: "call", ToolArgs: "call", ToolInput: "call", ToolEnd: "call", Failure: "bad" };
 const REQUESTS = { asked: "request", put: "request sent" };
-const PIECES = new Set(["Text", "Reasoning", "Refusal", "ToolArgs", "ToolInput"]);
 
 export class Exchange {
     constructor() {
         Object.assign(this, { reads: [], events: [], sent: [], calls: [], asked: null, last: -1, pending: [] });
-        Object.assign(this, { times: [], pieces: [] }); // of reads, and of what is said in them
     }
 
     add(entry) {
         if (entry.n <= this.last) return; // it was asked for twice
         this.last = entry.n;
         if (entry.kind === "asked") this.asked = entry;
-        if (entry.kind === "read" && text(entry.data)) this.times.push(entry.t);
         const item = { entry, group: entry.call && entry.kind !== "read" ? `call ${entry.call}` : entry.n, ...face(entry) };
         this[COLUMNS[entry.kind] ?? "sent"].push(item);
         if (entry.kind === "read" || entry.kind === "ended") this.#heard(item, entry);
@@ -32,7 +29,6 @@ export class Exchange {
             const event = { entry, said, group: entry.n, ...appearance(name, members, made) };
             this.events.push(event);
             this.pending.push(event);
-            if (PIECES.has(name)) this.pieces.push(entry.t);
             this.#called(name, members, this.events.length - 1);
         }
     }

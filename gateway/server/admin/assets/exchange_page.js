@@ -1,22 +1,17 @@
-// One request: what became of it, its conversation, times, warnings, its replay, and its stream.
+// One request: what became of it, its conversation, its times and warnings.  Modules for what a reader opens come later.
 
-import { ask, reason } from "./api_key.js";
-import { badge, find, icon, made, state } from "./elements.js";
-import { curl, text } from "./exchange.js";
-import { fold, pretty, showConversation, showResponse } from "./conversation.js";
+import { badge, coded, find, icon, made, state } from "./elements.js";
+import { fold, showConversation } from "./conversation.js";
 import { follow, get, open, tell } from "./follow.js";
 import { restoreScroll } from "./scroll.js";
-import { Stream } from "./stream.js";
-import { timeline } from "./timeline.js";
-import { showTiming } from "./timing.js";
+import { showTiming, timeline } from "./timing.js";
 import { verdict } from "./verdict.js";
 
 const SECONDS = 1; // between two looks at a running request
 const ICONS = { ok: "check", warn: "alert", bad: "error", info: "info" };
-const SHOWN = 16_000; // characters of the response in a failure
 
-const load = follow(look, SECONDS), stream = new Stream();
-let head = null, talk = null;
+const load = follow(look, SECONDS);
+let head = null, talk = null, steps = null; // steps: a promise of the recorded steps, once a reader wants them
 
 const address = () => new URLSearchParams(location.search);
 const path = (more = "") => {
@@ -24,53 +19,42 @@ const path = (more = "") => {
     return [`/admin/exchanges/${encodeURIComponent(address().get("id"))}${more}`, new URLSearchParams(started ? { started } : {})];
 };
 
-// Fetch and show what is new; return true if more will come.  The rest of a long stream follows the first rows.
+// Fetch and show what is new; return true if more will come.
 async function look() {
-    const [where, query] = path();
-    const known = await get(where, query);
+    const known = await get(...path());
     if (!known) return false;
     const first = !head;
-    let more = await loadEntries(where, query);
-    if (more === null) return false;
-    head = known;
     talk = await get(...path("/conversation")) ?? talk;
+    head = known;
+    if (head.failure) (await import("./failure.js")).showFailure(head.failure);
     open(true);
     showAll();
-    while (more) {
-        tell(`${(stream.seen.last + 1).toLocaleString()} of ${head.entries.toLocaleString()} entries`);
-        more = await loadEntries(where, query);
-        if (more === null) return false;
-        if (more) stream.shown(head.markers, false);
-        else showAll();
-    }
-    if (first) begin();
+    if (first) await begin();
+    else if (steps && !await (await steps).load(head)) return false;
     tell(head.live ? "running" : "complete");
     return head.live;
 }
 
-// Add the next entries to the stream; return true if there are more, null if the gateway refuses.
-async function loadEntries(where, query) {
-    query.set("after", stream.seen.last);
-    const page = await get(`${where}/entries`, query);
-    for (const entry of page?.entries ?? []) stream.seen.add(entry);
-    return page && page.more;
+// The recorded steps, loaded at the first call.
+async function wanted() {
+    steps ??= import("./steps.js").then(({ Steps }) => new Steps(path));
+    const loaded = await steps;
+    await loaded.load(head);
+    return loaded;
 }
 
 function showAll() {
     showHead();
     showVerdict();
-    showFailure();
     if (talk) showConversation(find("talk"), talk);
-    showBodies();
     showTiming(find("axis"), find("phases"), head);
-    const said = timeline(find("timeline"), stream.seen, head);
+    const said = timeline(find("timeline"), head);
     find("timeline").setAttribute("aria-label", said);
     find("pace").textContent = said;
     showWarnings();
     showPairs(find("usage"), usage());
     showPairs(find("details"), details());
     showLikely();
-    stream.shown(head.markers, head.live);
 }
 
 function showHead() {
@@ -90,8 +74,7 @@ function showHead() {
 }
 
 function showVerdict() {
-    const began = stream.seen.sent.find((one) => one.entry.kind === "began")?.entry.status;
-    const { look, title, support, link, format } = verdict(head, talk, began);
+    const { look, title, support, link, format } = verdict(head, talk);
     find("verdict").className = `notice is-${look}`;
     find("verdict-icon").replaceChildren(icon(ICONS[look]));
     find("verdict-title").textContent = title;
@@ -109,29 +92,6 @@ function showVerdict() {
         const more = made("a", "Show why", "button");
         more.href = link;
         acts.append(more);
-    }
-}
-
-function showFailure() {
-    const { failure } = head;
-    find("failure").hidden = !failure;
-    if (!failure) return;
-    find("advice").replaceChildren(...coded(failure.advice).childNodes);
-    find("equal").textContent = failure.equal > 1 ? `${failure.equal} equal failures in the last hour` : "";
-    find("upstream-status").replaceChildren(failure.upstream_status ? badge(failure.upstream_status, "bad") : "");
-    const none = failure.backend ? "The backend sent no error response." : "No backend was called.";
-    find("upstream-body").textContent = pretty(failure.body) + (failure.cut ? `\n… of ${failure.cut} bytes` : "") || none;
-    find("client-status").replaceChildren(badge(failure.status, "bad"));
-    const sent = stream.seen.sent.filter((one) => one.entry.kind === "wrote").map((one) => text(one.entry.data)).join("");
-    find("client-body").textContent = pretty(sent.slice(-SHOWN)) || "The client received nothing.";
-}
-
-function showBodies() {
-    const { asked, reads } = stream.seen, put = reads.findLast((one) => one.entry.kind === "put")?.entry;
-    for (const [id, entry] of [["request-body", asked], ["backend-body", put]]) {
-        if (find(id).dataset.n === `${entry?.n}`) continue;
-        find(id).dataset.n = `${entry?.n}`;
-        find(id).textContent = entry ? pretty(text(entry.body)) + (entry.cut ? `\n… of ${entry.cut} bytes` : "") : "None.";
     }
 }
 
@@ -155,17 +115,10 @@ function showWarnings() {
     box.replaceChildren(...shown.length ? shown : [made("p", head.live ? "None so far." : "No warnings.", "pad quiet")]);
 }
 
-// Names between backquotes are code.
-function coded(text, look = "") {
-    const shown = made("p", "", look);
-    shown.append(...text.split("`").map((part, place) => place % 2 ? made("code", part) : part));
-    return shown;
-}
-
 function jump(n) {
     const link = made("a", "Show in the stream");
     link.href = "#stream";
-    link.addEventListener("click", () => stream.open(n));
+    link.addEventListener("click", async () => (await wanted()).open(n));
     return link;
 }
 
@@ -202,76 +155,31 @@ function showLikely() {
 }
 
 // Once, when the request is known.
-function begin() {
+async function begin() {
     find("format").value = talk?.looks_like[0]?.format ?? head.format;
-    const wanted = address().get("compare");
-    if (wanted && !head.live) replay(wanted);
+    const format = address().get("compare"), row = address().get("row");
+    if (format && !head.live) replay(format);
     else if (location.hash) find(location.hash.slice(1))?.scrollIntoView();
-    stream.choosePlace(address().get("row"));
+    if (row) (await wanted()).choosePlace(row);
     restoreScroll();
-}
-
-// Actions
-
-async function copy() {
-    const { asked } = stream.seen, said = !asked || asked.cut ? "" : curl(asked, location.origin);
-    if (!said) {
-        find("copied").textContent = "The command is too long. Download the recording instead.";
-        return;
-    }
-    find("chosen").textContent = said;
-    try {
-        await navigator.clipboard.writeText(said);
-        find("copied").textContent = "Copied. Set the API key in GATEWAY_KEY.";
-    } catch {
-        find("copied").textContent = "The command is shown below.";
-    }
-}
-
-async function download() {
-    const [where, query] = path("/recording");
-    const answer = await ask(`${where}?${query}`);
-    if (!answer.ok) {
-        tell(reason(await answer.text()));
-        return;
-    }
-    const link = made("a");
-    link.href = URL.createObjectURL(await answer.blob());
-    link.download = `${head.id.replaceAll(/[^\w-]/g, "_")}.jsonl`;
-    link.click();
-    URL.revokeObjectURL(link.href);
+    // What shows recorded steps asks for them when it is seen.
+    const seen = new IntersectionObserver((all) => {
+        if (!all.some((one) => one.isIntersecting)) return;
+        seen.disconnect();
+        wanted();
+    });
+    for (const id of ["stream", "panel-request", "panel-to-backend"]) seen.observe(find(id));
 }
 
 async function replay(format) {
-    find("format").value = format;
-    find("report").textContent = `Replaying in the format ${format} …`;
-    find("replay").scrollIntoView();
-    const query = address();
-    query.set("compare", format);
-    history.replaceState(null, "", `?${query}`);
-    const [where, more] = path("/replay");
-    const answer = await ask(`${where}?${more}`, { method: "POST", body: JSON.stringify({ format }) });
-    const said = await answer.text();
-    const { same, differences, reason: why, response } = answer.ok ? JSON.parse(said) : { reason: reason(said) };
-    find("compared").hidden = !response;
-    if (!response || !talk) {
-        find("report").textContent = `The replay is not possible: ${why}`;
-        return;
-    }
-    find("report").textContent = same ? `The format ${format} gives the same response.` : `The format ${format} gives another response.`;
-    find("before-format").textContent = head.format;
-    find("after-format").textContent = format;
-    find("before").replaceChildren(...showResponse(talk.response));
-    find("after").replaceChildren(...showResponse(response));
-    find("differences").textContent = differences.join("\n") || "None.";
-    find("yaml").textContent = `models:\n  ${JSON.stringify(head.model)}:\n    format: ${format}`;
+    (await import("./replay.js")).replay(format, head, talk, path("/replay"));
 }
 
 find("replaying").addEventListener("submit", (event) => {
     event.preventDefault();
     replay(find("format").value);
 });
-find("copy").addEventListener("click", copy);
-find("download").addEventListener("click", download);
+find("copy").addEventListener("click", async () => head && (await wanted()).copy());
+find("download").addEventListener("click", async () => head && (await import("./steps.js")).download(head, path("/recording")));
 document.addEventListener("visibilitychange", () => document.hidden || !head?.live || load());
 load();

@@ -1,6 +1,6 @@
 // The playground: a conversation with a model, beside the bytes of each response.  All text stays text.
 
-import { APIS, Frames, newAnswer } from "./dialects.js";
+import { Frames, newAnswer } from "./dialects.js";
 import { ask, forget, keep, key, reason } from "./api_key.js";
 import { find, icon, made } from "./elements.js";
 import { toast } from "./shell.js";
@@ -46,14 +46,14 @@ function parsed(name, check, wanted) {
     throw new SyntaxError(`${field(name).labels[0].textContent} must be ${wanted}.`);
 }
 
-function buildBody() {
+function buildBody(api) {
     const number = (name) => (value(name) === "" ? undefined : Number(value(name)));
     const settings = {
         system: value("system").trim(), history, stream: value("stream"), temperature: number("temperature"), limit: number("limit"),
         tools: parsed("tools", Array.isArray, "a JSON array"),
     };
     const more = parsed("more", (data) => data && typeof data === "object" && !Array.isArray(data), "a JSON object");
-    return { model: value("model"), ...APIS[value("api")].body(settings), ...more };
+    return { model: value("model"), ...api.body(settings), ...more };
 }
 
 // Models, and the key
@@ -197,13 +197,12 @@ function showRequest(path, body, headers) {
 
 // Send the history, and add the answer to it.
 async function request() {
-    const { path, read } = APIS[value("api")], headers = { "content-type": "application/json" };
-    const body = buildBody();
+    const { api } = await import(`./${value("api")}.js`), headers = { "content-type": "application/json" };
+    const { path, read } = api, body = buildBody(api);
     if (value("strict")) headers["x-gateway-strict"] = "1";
     showRequest(path, body, headers);
     const answer = Object.assign(newAnswer(), { model: body.model, request: randomId() });
     history.push(answer);
-    running = new AbortController();
     busy(true);
     const began = performance.now(), since = () => (performance.now() - began) / 1000;
     try {
@@ -251,10 +250,12 @@ async function sendTurns(turns) {
     const before = history.length;
     history.push(...turns);
     problem("");
+    running = new AbortController();
     try {
         await request();
         return true;
     } catch (error) {
+        running = null;
         history.length = before;
         problem(error.message);
         show();

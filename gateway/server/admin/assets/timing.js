@@ -1,4 +1,4 @@
-// The phases of a request on one time axis: a table that also reads without the picture.
+// The phases of a request on one time axis, a table that also reads without the picture, and the pace of its output.
 
 import { made } from "./elements.js";
 
@@ -66,4 +66,37 @@ function shape(name, given) {
     const made = document.createElementNS(SVG, name);
     for (const [key, value] of Object.entries(given)) made.setAttribute(key, value);
     return made;
+}
+
+// The pace
+
+const WIDTH = 600, HEIGHT = 60;
+
+// Draw how much came when, and when nothing did; return what it shows in words.
+export function timeline(svg, head) {
+    const { bars, first_byte: first, silences } = head.times.pace, end = Math.max(head.duration, .001);
+    const at = (time) => (time / end) * WIDTH, most = Math.max(1, ...bars), width = WIDTH / bars.length;
+    svg.replaceChildren(
+        ...silences.map(([from, to]) => bar("stall", at(from), at(to) - at(from))),
+        ...bars.flatMap((count, place) => count ? [bar("piece", place * width, width - 1, count / most)] : []),
+        ...first === null ? [] : [bar("first", Math.min(WIDTH - 2, at(first)), 2)],
+    );
+    return words(head);
+}
+
+function words({ duration, line, live, times: { pace: { bars, first_byte: byte, silences } } }) {
+    const said = [byte !== null ? `first byte after ${brief(byte)}` : live ? "no byte yet" : "no byte"];
+    const { first_content: first, output_tokens: tokens } = line, pieces = bars.reduce((sum, one) => sum + one, 0);
+    if (tokens && duration > first) said.push(`${tokens} tokens, ${(tokens / (duration - first)).toFixed(0)} a second`);
+    else if (pieces) said.push(`${pieces} pieces`);
+    const longest = Math.max(...silences.map(([from, to]) => to - from));
+    if (silences.length) said.push(`silent ${silences.length} ×, for ${brief(longest)} at most`);
+    return [...said, `duration ${brief(duration)}`].join(" · ");
+}
+
+const brief = (time) => `${time.toFixed(time < 10 ? 2 : 0)} s`;
+
+// share: of the height, from the bottom.
+function bar(look, x, width, share = 1) {
+    return shape("rect", { class: look, x, width, y: HEIGHT * (1 - share), height: HEIGHT * share });
 }

@@ -1,9 +1,9 @@
 // What became of a request, in one sentence.  Nothing says "unchanged" of a request that failed or has no end.
 
-// head: the details; talk: the conversation, null until it is known; began: the status that the client received.
-export function verdict(head, talk, began) {
+// head: the details; talk: the conversation, null until it is known.
+export function verdict(head, talk) {
     if (head.live) return running(head);
-    if (head.failure) return failed(head.failure, began);
+    if (head.failure) return failed(head.failure, head.client_status);
     const likely = talk?.looks_like[0];
     if (likely) return unread(likely, head.format);
     const ends = talk?.response.choices.map((one) => one.finish_reason) ?? [];

@@ -1,0 +1,98 @@
+// The recorded steps of a request, fetched when a reader opens what shows them: the stream, the bodies, the command.
+
+import { ask, reason } from "./api_key.js";
+import { find, made } from "./elements.js";
+import { curl, text } from "./exchange.js";
+import { pretty } from "./conversation.js";
+import { get, tell } from "./follow.js";
+import { Stream } from "./stream.js";
+
+// The styles of the rows, which come before them.
+function looks() {
+    const sheet = made("link");
+    Object.assign(sheet, { rel: "stylesheet", href: new URL("steps.css", import.meta.url) });
+    document.head.append(sheet);
+    return new Promise((loaded) => {
+        sheet.onload = sheet.onerror = loaded;
+    });
+}
+
+export class Steps {
+    #path;
+    #stream = new Stream();
+    #turn = looks();
+
+    // path: returns the address of a part of the request, and its query.
+    constructor(path) {
+        this.#path = path;
+    }
+
+    // Fetch and show what is new, one call after the other; return false if the gateway refuses.
+    load(head) {
+        return this.#turn = this.#turn.catch(() => {}).then(() => this.#load(head));
+    }
+
+    // The rest of a long stream follows the first rows.
+    async #load(head) {
+        find("stream").ariaBusy = true;
+        const [where, query] = this.#path("/entries"), { seen } = this.#stream;
+        for (let more = true; more;) {
+            query.set("after", seen.last);
+            const page = await get(where, query);
+            if (!page) return false;
+            for (const entry of page.entries) seen.add(entry);
+            more = page.more;
+            this.#stream.shown(head.markers, head.live && !more);
+            if (more) tell(`${(seen.last + 1).toLocaleString()} of ${head.entries.toLocaleString()} entries`);
+        }
+        this.#showBodies();
+        if (!head.live) tell("complete");
+        find("stream").ariaBusy = false;
+        return true;
+    }
+
+    open(n) {
+        this.#stream.open(n);
+    }
+
+    choosePlace(row) {
+        this.#stream.choosePlace(row);
+    }
+
+    #showBodies() {
+        const { asked, reads } = this.#stream.seen, put = reads.findLast((one) => one.entry.kind === "put")?.entry;
+        for (const [id, entry] of [["request-body", asked], ["backend-body", put]]) {
+            if (find(id).dataset.n === `${entry?.n}`) continue;
+            find(id).dataset.n = `${entry?.n}`;
+            find(id).textContent = entry ? pretty(text(entry.body)) + (entry.cut ? `\n… of ${entry.cut} bytes` : "") : "None.";
+        }
+    }
+
+    async copy() {
+        const { asked } = this.#stream.seen, said = !asked || asked.cut ? "" : curl(asked, location.origin);
+        if (!said) {
+            find("copied").textContent = "The command is too long. Download the recording instead.";
+            return;
+        }
+        find("chosen").textContent = said;
+        try {
+            await navigator.clipboard.writeText(said);
+            find("copied").textContent = "Copied. Set the API key in GATEWAY_KEY.";
+        } catch {
+            find("copied").textContent = "The command is shown below.";
+        }
+    }
+}
+
+export async function download(head, [where, query]) {
+    const answer = await ask(`${where}?${query}`);
+    if (!answer.ok) {
+        tell(reason(await answer.text()));
+        return;
+    }
+    const link = made("a");
+    link.href = URL.createObjectURL(await answer.blob());
+    link.download = `${head.id.replaceAll(/[^\w-]/g, "_")}.jsonl`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+}
