@@ -27,6 +27,7 @@ from gateway.server.admin.conversation import RequestView, ToolView, read_reques
 from gateway.server.admin.exchange_failure import FailureView, failure_view
 from gateway.server.admin.exchange_times import ExchangeTimes, exchange_times
 from gateway.server.admin.inspector import markers
+from gateway.server.admin.warning_changes import TextChange, text_changes
 from gateway.server.observability.minute_counts import MinuteCounts
 
 _PRODUCT = re.compile(r"[^\s/]+(?:/[^\s/]+)?")
@@ -86,12 +87,14 @@ class ConversationView(Struct, frozen=True):
 
     received: the request as the model received it, None if no backend was called; sent: as the client sent it.
     looks_like: formats whose markup the text has, if tools were offered and none was called.
+    changes: the texts before and after, by warning, where the gateway changed one.
     """
 
     received: RequestView | None
     sent: RequestView | None
     response: RecordedResponse
     looks_like: list[FormatGuess]
+    changes: dict[str, TextChange]
 
 
 def exchange_detail(
@@ -118,7 +121,7 @@ def exchange_detail(
         client_status=next((one.status for one in recording.entries if isinstance(one, ResponseHeadersEntry)), None),
         times=exchange_times(recording),
         tokens=_tokens(over.line if over else {}, summary.ledger),
-        warning_entries={entry: n for entry in summary.ledger if (n := _place(recording, entry)) is not None},
+        warning_entries=_warning_entries(recording, summary.ledger),
         failure=failure_view(recording, over, minutes, secrets) if over and over.status >= 400 else None,
         newer=newer,
         older=older,
@@ -134,7 +137,8 @@ def conversation_view(recording: Recording, secrets: Collection[bytes]) -> Conve
     received = read_request(bodies[-1]) if bodies else None
     prepared = next((entry.format for entry in shown.entries if isinstance(entry, PreparedEntry)), "")
     tools = [*(received.tools if received else ()), *(sent.tools if sent else ())]
-    return ConversationView(received, sent, response, _looks_like(response, tools, prepared))
+    changes = text_changes(shown, _warning_entries(shown, response.warnings))
+    return ConversationView(received, sent, response, _looks_like(response, tools, prepared), changes)
 
 
 def _looks_like(response: RecordedResponse, tools: Sequence[ToolView], format: str) -> list[FormatGuess]:
@@ -165,6 +169,10 @@ def _tokens(line: dict[str, Any], warnings: Sequence[str]) -> TokenCounts:
         text=None if output is None or reasoning is None else max(0, output - reasoning),
         estimated=[subject for subject in subjects if subject in _TOKEN_WARNINGS],
     )
+
+
+def _warning_entries(recording: Recording, warnings: Iterable[str]) -> dict[str, int]:
+    return {warning: n for warning in warnings if (n := _place(recording, warning)) is not None}
 
 
 def _place(recording: Recording, warning: str) -> int | None:

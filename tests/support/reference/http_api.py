@@ -223,6 +223,9 @@ has `choices` with `text`, `reasoning`, `tool_calls` and `finish_reason`, and `u
 
 If tools were offered and none was called, `looks_like` has the formats whose markup the text has. `calls: true` says that the format reads a tool call in it.
 
+`changes` has the text `before` and `after` by warning: of a field in both requests, or of a read and what the client got of it, each of at most 2,000
+characters.
+
 A replay returns `same`, `differences` as lines, and the new `response` in the same form. If it is not possible, `reason` says why.
 """
 _TITLES = {

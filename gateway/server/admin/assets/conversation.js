@@ -91,7 +91,7 @@ function row(role, parts, note = "") {
 
 const long = (text) => text.length > LONG ? fold(`${text.slice(0, 160)} …`, [said(text, "say")]) : said(text, "say");
 
-function said(text, look) {
+export function said(text, look) {
     const shown = made("pre", text.slice(0, LONGEST) + (text.length > LONGEST ? "\n…" : ""), `wrap ${look}`);
     shown.tabIndex = 0;
     return shown;

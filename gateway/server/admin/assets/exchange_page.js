@@ -1,7 +1,7 @@
 // One request: what became of it, its conversation, its times and warnings.  Modules for what a reader opens come later.
 
 import { badge, coded, find, icon, made, state } from "./elements.js";
-import { fold, showConversation } from "./conversation.js";
+import { fold, said, showConversation } from "./conversation.js";
 import { follow, get, open, tell } from "./follow.js";
 import { restoreScroll } from "./scroll.js";
 import { showTiming, timeline } from "./timing.js";
@@ -105,6 +105,8 @@ function showWarnings() {
         const n = head.warning_entries[one.entry];
         if (n !== undefined) acts.prepend(jump(n), " ");
         item.append(title, made("p", one.entry, "mono quiet"), coded(one.meaning), coded(one.action, "quiet"), acts);
+        const change = talk?.changes[one.entry];
+        if (change) item.append(fold("Before and after", [said(change.before || "–", "block"), said(change.after || "–", "block")]));
         return item;
     });
     const rest = head.ledger.slice(head.warnings.length);
