@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from browser.chromium import DESKTOP, PHONE, chromium, page_of
-from browser.inspector import TOOLS, WEATHER
+from browser.inspector import TOOLS, WEATHER, show_stream
 from browser.overview import KEYS, ON, url_of
 from browser.tasks import FAILED, QUESTION, UNREAD
 from support.app import listening
@@ -55,6 +55,8 @@ class Camera:
                 if prepare:
                     await prepare(page)
                 await page.wait_for_load_state("networkidle")
+                if not self.docs and "?id=" in address:
+                    await show_stream(page)
                 await page.evaluate("document.activeElement.blur(), scrollTo(0, 0)")
                 file = f"{name}.png" if self.docs else f"{name}-{theme}-{size['width']}.png"
                 await page.screenshot(path=self.folder / file, full_page=not self.docs)
