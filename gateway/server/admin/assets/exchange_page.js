@@ -37,7 +37,10 @@ async function look() {
 
 // The recorded steps, loaded at the first call.
 async function wanted() {
-    steps ??= import("./steps.js").then(({ Steps }) => new Steps(path));
+    steps ??= import("./steps.js").then(({ Steps }) => new Steps(path), (error) => {
+        steps = null; // the next call tries again
+        throw error;
+    });
     const loaded = await steps;
     await loaded.load(head);
     return loaded;

@@ -29,12 +29,14 @@ export class Steps {
 
     // Fetch and show what is new, one call after the other; return false if the gateway refuses.
     load(head) {
-        return this.#turn = this.#turn.catch(() => {}).then(() => this.#load(head));
+        find("stream").ariaBusy = true;
+        return this.#turn = this.#turn.catch(() => {}).then(() => this.#load(head)).finally(() => {
+            find("stream").ariaBusy = false;
+        });
     }
 
     // The rest of a long stream follows the first rows.
     async #load(head) {
-        find("stream").ariaBusy = true;
         const [where, query] = this.#path("/entries"), { seen } = this.#stream;
         for (let more = true; more;) {
             query.set("after", seen.last);
@@ -47,7 +49,6 @@ export class Steps {
         }
         this.#showBodies();
         if (!head.live) tell("complete");
-        find("stream").ariaBusy = false;
         return true;
     }
 
