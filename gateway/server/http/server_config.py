@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gateway.server.http.tls import Certificates
 
 _PONG = 60.0  # seconds for a pong; a client sends it when it has read all before the ping
+_KEPT = 75  # seconds of an idle connection: longer than clients and proxies keep one, so that they close it first
 _LAST_WORDS = 5  # seconds, beyond the drain, for the last messages to clients
 
 
@@ -42,6 +43,7 @@ class ServerConfig(ConnectionSettings):
             proxy_headers=False,
             server_header=False,
             date_header=False,
+            timeout_keep_alive=_KEPT,
             timeout_graceful_shutdown=round(config.server.drain_seconds) + _LAST_WORDS,
             ssl_context_factory=(lambda *_: certificates.context) if certificates else None,
         )

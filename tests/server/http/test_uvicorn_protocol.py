@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import httpx
 import pytest
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -290,6 +291,12 @@ async def test_request_body_in_chunks_beyond_the_limit_is_a_413(cut):
         async with asyncio.timeout(DEADLINE):
             assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
         writer.close()
+
+
+def test_idle_connection_is_kept_longer_than_clients_and_proxies_keep_it():
+    """Otherwise the gateway closes it at the moment in which the client sends the next request."""
+    kept = ServerConfig(None, settings("http://x")).timeout_keep_alive
+    assert kept > max(httpx.Limits().keepalive_expiry, 60)  # 60 s: HAProxy in `deploy`, nginx, load balancers
 
 
 async def test_disconnect_message_cancels_the_task_once():
