@@ -82,7 +82,7 @@ SERVER_ERRORS: tuple[ErrorRow, ...] = (
         "server_is_overloaded",
         "The backend or the gateway is overloaded or stops, or a queue is full: retry later.",
     ),
-    (503, "store_unavailable", "The database cannot be used; the log says why."),
+    (503, "store_unavailable", "The database cannot be used (the log says why), or too many writes wait for it."),
     (504, "upstream_timeout", "The backend sent nothing within `backends.NAME.timeouts`."),
 )
 

@@ -150,10 +150,15 @@ class RateLimited(ClientError):
 
 
 class StoreFailed(GatewayError):
-    """A failed read or write of the store."""
+    """A failed read or write of the store, or one that was not begun."""
 
     status = 503
     code = "store_unavailable"
+
+    @property
+    def reason(self) -> str:
+        """The reason for the log: the database's error if there is one, which no client sees."""
+        return str(self.__cause__ or self)
 
 
 class UpstreamError(GatewayError):

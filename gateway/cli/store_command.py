@@ -39,7 +39,7 @@ def exit_on_store_error() -> Iterator[None]:
     try:
         yield
     except StoreFailed as error:
-        typer.echo(f"The store cannot be used: {error.__cause__}", err=True)
+        typer.echo(f"The store cannot be used: {error.reason}", err=True)
         raise typer.Exit(1) from None
     except GatewayError as error:
         typer.echo(str(error), err=True)

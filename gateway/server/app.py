@@ -96,7 +96,7 @@ async def _living(
     try:
         async with (
             telemetry.usage.writing_to(state.store if config.store.keeps_usage else None),
-            telemetry.of(state.directory.backends),
+            telemetry.of(state.directory.backends, state.store.queue),
             state.directory.run_probes(),
             state.authenticator.following(state.store),
             state.handler.jobs.running() as state.stopping,

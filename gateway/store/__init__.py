@@ -5,7 +5,8 @@ Reading order:
     tables              the tables                                                ← start here
     migrations          the steps from one schema to the next
     records             stored values without SQL
-    database            transactions, and writes that share one
+    database            transactions
+    write_queue         the order of writes, and those that share a transaction
     engines             SQLite and PostgreSQL
     sqlite_driver       a statement in one trip to SQLite's thread
     direct              a whole transaction in one trip, without SQLAlchemy

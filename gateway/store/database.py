@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.errors import StoreFailed
+from gateway.store.write_queue import GroupCommit, WriteQueue
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,68 +19,11 @@ if TYPE_CHECKING:
     from gateway.store.direct import Work
     from gateway.store.engines import Engines
 
-
 _One = TypeVar("_One")
 _T = TypeVar("_T")
-_Waiting = list[tuple[_One, asyncio.Future[None]]]
-_MAX = 100  # writes in a transaction, so that others do not wait long
+_WRITERS = 10  # concurrent writing transactions, if the database supports it
 _NO_FILE = ("", ":memory:")
-_Write = Callable[["AsyncConnection", Sequence[_One]], Awaitable[object]]
-
-
-class GroupCommit(Generic[_One]):
-    """Group writes: those that wait are written together, in one transaction, after all earlier ones.
-
-    write: writes all or nothing.  It raises StoreFailed if the database fails, any other error for an invalid value.
-    """
-
-    def __init__(self, write: Callable[[Sequence[_One]], Awaitable[object]]) -> None:
-        self._write = write
-        self._waiting: _Waiting[_One] = []
-        self._work: asyncio.Task[None] | None = None  # while there is any
-
-    async def add(self, one: _One) -> None:
-        """Wait until the value is written.  It is written even if this call is cancelled.
-
-        Raises the error of `write`.
-        """
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((one, written))
-        if not self._work or self._work.done():
-            self._work = asyncio.create_task(self._run())
-        await written
-
-    async def close(self) -> None:
-        """Wait until all values are written."""
-        if self._work:
-            await self._work
-
-    async def _run(self) -> None:
-        while batch := self._waiting[:_MAX]:
-            del self._waiting[:_MAX]
-            await self._settle(batch)
-
-    async def _settle(self, batch: _Waiting[_One]) -> None:
-        try:
-            await self._write([one for one, _ in batch])
-        except Exception as error:  # noqa: BLE001 - the waiting tasks get it
-            if len(batch) > 1 and not isinstance(error, StoreFailed):
-                for alone in batch:  # so that only the invalid one fails
-                    await self._settle([alone])
-            else:
-                _tell(batch, error)
-        else:
-            _tell(batch)
-
-
-def _tell(batch: _Waiting[_One], failure: Exception | None = None) -> None:
-    for _, written in batch:
-        if written.done():  # the waiting call was cancelled
-            continue
-        if failure:
-            written.set_exception(failure)
-        else:
-            written.set_result(None)
+_Write = Callable[["AsyncConnection", Sequence[_One]], Awaitable[_T]]
 
 
 class Database:
@@ -90,6 +34,7 @@ class Database:
 
     notifies: processes can notify each other (`listen`).
     failed: called at each StoreFailed.
+    queue: the writes that wait.
     """
 
     def __init__(self, url: str, failed: Callable[[], None] = lambda: None) -> None:
@@ -98,7 +43,8 @@ class Database:
         self._file = "" if self.notifies else rest.removeprefix("/").partition("?")[0]
         self._engines: Engines | None = None
         self._opening = asyncio.Lock()
-        self._batches: dict[_Write[Any], GroupCommit[Any]] = {}
+        self.queue = WriteQueue(_WRITERS if self.notifies else 1)
+        self._batches: dict[_Write[Any, Any], GroupCommit[Any, Any]] = {}
 
     @asynccontextmanager
     async def reading(self) -> "AsyncIterator[AsyncConnection]":
@@ -137,17 +83,19 @@ class Database:
         with self._telling():
             await engines.ping()
 
-    async def write_grouped(self, write: _Write[_One], one: _One) -> None:
-        """Call `write` in a transaction that it may share with concurrent calls of the same function.
+    async def write_grouped(self, write: _Write[_One, _T], one: _One) -> _T:
+        """Return the result of `write` in a transaction that concurrent calls of the same function may share.
 
-        It has to write new rows only: two processes that lock the same rows in different orders would fail.
+        It has to write new rows, or to lock all others first and in one order: two processes that lock the same rows in
+        different orders would fail.
         """
         if write not in self._batches:
-            self._batches[write] = GroupCommit(partial(self._write, write))
-        await self._batches[write].add(one)
+            self._batches[write] = GroupCommit(partial(self._write, write), self.queue)
+        result: _T = await self._batches[write].add(one)
+        return result
 
-    async def _write(self, write: _Write[_One], these: Sequence[_One]) -> None:
-        await self.run_writing(lambda db: write(db, these))
+    async def _write(self, write: _Write[_One, _T], these: Sequence[_One]) -> _T:
+        return await self.run_writing(lambda db: write(db, these))
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -190,11 +138,11 @@ class Database:
         """Open the database once; its libraries load in a thread."""
         async with self._opening:
             if not self._engines:
-                self._engines = await asyncio.to_thread(_engines, self._url)
+                self._engines = await asyncio.to_thread(_engines, self._url, self.queue)
             return self._engines
 
 
-def _engines(url: str) -> "Engines":
+def _engines(url: str, queue: WriteQueue) -> "Engines":
     from gateway.store.engines import Engines  # noqa: PLC0415 - see `gateway.store`
 
-    return Engines(url)
+    return Engines(url, queue)

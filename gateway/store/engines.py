@@ -21,12 +21,10 @@ from gateway.errors import StoreFailed
 from gateway.store.direct import DirectSqlite, Work
 from gateway.store.migrations import upgrade
 from gateway.store.sqlite_driver import PRAGMAS, connect
+from gateway.store.write_queue import WriteQueue
 
 _WAIT = 5  # seconds for a connection from the pool, and for a server to accept one
 _LOCKED = 30  # seconds for another process's transaction: SQLite lets waiting ones retry at random
-_QUEUE = 30  # seconds that a transaction may wait for others of this process
-_MAX_WAITING = 2000  # waiting transactions, at most
-_WRITERS = 10  # concurrent writing transactions, if the database supports it
 _ANSWER = 30  # seconds that a server may take for one statement
 _AGAIN = 1.0  # seconds between checks of a listening connection, and before a new one
 _LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that never changes
@@ -45,44 +43,20 @@ _T = TypeVar("_T")
 _Engines = tuple[AsyncEngine, AsyncEngine]  # for reading, for writing
 
 
-class Writers:
-    """Let writing transactions of this process take turns, in the order of their arrival."""
-
-    def __init__(self, most: int) -> None:
-        self._turns, self._waiting = asyncio.Semaphore(most), 0
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn.  Raises StoreFailed at once if too many wait, and after half a minute."""
-        if self._waiting >= _MAX_WAITING:
-            message = f"The gateway's store is overloaded ({_MAX_WAITING} transactions waiting). Retry after 1 s."
-            raise StoreFailed(message, retry_after="1")
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(_QUEUE):
-                await self._turns.acquire()
-        except TimeoutError:
-            message = f"The gateway's store is overloaded (a transaction waited {_QUEUE} s). Retry after 1 s."
-            raise StoreFailed(message, retry_after="1") from None
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._turns.release()
-
-
 class Engines:
-    """The engines of one database; the schema is brought up to date before the first transaction."""
+    """The engines of one database; the schema is brought up to date before the first transaction.
 
-    def __init__(self, url: str) -> None:
+    queue: lets writing transactions take turns.
+    """
+
+    def __init__(self, url: str, queue: WriteQueue) -> None:
         scheme, _, rest = url.partition("://")
         self.reads, self.writes = (_sqlite if scheme.startswith("sqlite") else _postgresql)(rest)
         self._connect = _driver(rest)
         self._migrating = asyncio.Lock()
         self._ready = False
         self._identity: tuple[int, int] | None = None  # of the file that was opened
-        self._writers = Writers(1 if scheme.startswith("sqlite") else _WRITERS)
+        self._queue = queue
         self._transactions, self._closed, self._idle = 0, False, asyncio.Event()
         self._direct = _direct(self.writes.url) if scheme.startswith("sqlite") else None
 
@@ -121,7 +95,7 @@ class Engines:
                 if engine is not self.writes:
                     yield
                     return
-                async with self._writers.turn():
+                async with self._queue.turn():
                     yield
             except _OURS:
                 raise

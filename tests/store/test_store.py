@@ -15,12 +15,11 @@ from sqlalchemy import exc, func, insert, select, text
 
 import gateway
 from gateway.errors import StoreFailed
-from gateway.store import Database, conversations, engines, item_lists
-from gateway.store.engines import Writers
+from gateway.store import Database, conversations, item_lists
 from gateway.store.tables import as_stored, metadata
 from gateway.store.tables import threads as table
 from support.postgres import Postgres
-from support.wait import DEADLINE, idle, until
+from support.wait import DEADLINE, idle
 
 ROW = {"tenant": "", "length": 0, "bytes": 0, "used_at": 0}
 
@@ -363,43 +362,3 @@ async def test_store_files_are_their_owners_alone(tmp_path):
         await add(db, "a")
         assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
     await database.close()
-
-
-async def test_store_writers_take_turns_in_their_order():
-    writers, order, go = Writers(1), [], asyncio.Event()
-
-    async def write(name):
-        async with writers.turn():
-            order.append(name)
-            await go.wait()
-
-    tasks = [asyncio.create_task(write(name)) for name in "abc"]
-    await until(lambda: order, ["a"])
-    go.set()
-    await asyncio.gather(*tasks)
-    assert order == ["a", "b", "c"]
-
-
-async def test_store_refuses_writers_where_too_many_wait(monkeypatch):
-    monkeypatch.setattr(engines, "_MAX_WAITING", 1)
-    writers = Writers(1)
-    async with writers.turn():
-        waiting = asyncio.create_task(writers.turn().__aenter__())
-        await asyncio.sleep(0)
-        with pytest.raises(StoreFailed) as refused:
-            async with writers.turn():
-                raise AssertionError
-        assert refused.value.retry_after == "1"
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-
-
-async def test_store_fails_for_a_writer_that_waits_too_long(monkeypatch):
-    monkeypatch.setattr(engines, "_QUEUE", 0.01)
-    writers = Writers(1)
-    async with writers.turn():
-        with pytest.raises(StoreFailed):
-            async with writers.turn():
-                raise AssertionError
-    async with writers.turn():
-        """It is free again."""

@@ -8,8 +8,8 @@ from sqlalchemy import exc
 
 from gateway.errors import StoreFailed
 from gateway.store import Database, responses
-from gateway.store.database import GroupCommit
 from gateway.store.records import NewResponse
+from gateway.store.write_queue import GroupCommit, WriteQueue
 
 
 class Writer:
@@ -20,7 +20,7 @@ class Writer:
         self.began, self.open = asyncio.Event(), asyncio.Event()
         self.wrong = set(wrong)
         self.broken = False
-        self.batches = GroupCommit(self.write)
+        self.batches = GroupCommit(self.write, WriteQueue(1))
 
     async def write(self, these):
         self.seen.append([*these])

@@ -109,6 +109,11 @@ class ResponseDraft(Struct, frozen=True):
     references: frozenset[str]
     triggered: bool = False
 
+    @property
+    def kept(self) -> bool:
+        """True if the response is stored, or added to a conversation."""
+        return self.body.get("store") is not False or self.conversation is not None
+
     def input(self, known: Mapping[str, Item]) -> list[Item]:
         """Return the items of the input: a text as one item, and references replaced by their items."""
         return resolve_references(self.body.get("input", []), known)
@@ -150,7 +155,7 @@ def parse_response(
         request=request,
         hosted=hosted,
         echo={**request_echo(body), "conversation": {"id": draft.conversation} if draft.conversation else None},
-        kept=body.get("store") is not False or draft.conversation is not None,
+        kept=draft.kept,
         background=body.get("background", False),
         streamed=body.get("stream", False),
         compact_above=_compact_above(draft, ledger) if request.generates else None,

@@ -33,9 +33,10 @@ from gateway.server.ids import new_id
 from gateway.server.jobs.log_writer import Lease
 from gateway.server.worker_thread import apart, parsed
 from gateway.store import batches, blobs, files
-from gateway.store.database import Database, GroupCommit
+from gateway.store.database import Database
 from gateway.store.file_store import FileStore
 from gateway.store.records import BatchLease, FileQuota, LineResult, StoredFile
+from gateway.store.write_queue import GroupCommit
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -74,7 +75,7 @@ class BatchRun:
 
     def __init__(self, context: BatchContext, tenant: str, batch: Batch) -> None:
         self._context, self._tenant, self.batch = context, tenant, batch
-        self._results = GroupCommit(self._store_results)
+        self._results = GroupCommit(self._store_results, context.store.queue)
         self._free, self._tasks = asyncio.Semaphore(LINES), set[asyncio.Task[None]]()
         self._paused, self._left = asyncio.Event(), asyncio.Event()
         self._failure: Exception | None = None

@@ -26,4 +26,4 @@ async def expire_forever(
                 await expiry.expire(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
                 await files.sweep()
         except StoreFailed as error:
-            _log.warning("expired data could not be deleted: %s", error.__cause__)
+            _log.warning("expired data could not be deleted: %s", error.reason)

@@ -76,7 +76,7 @@ class ReasoningMemory(NoReasoningMemory):
             async with self._store.reading() as db:
                 found = await reasoning_memory.find(db, self._tenant, {key for one in lacks for key in one.keys})
         except StoreFailed as error:
-            _log.warning("reasoning could not be looked up: %s", error.__cause__)
+            _log.warning("reasoning could not be looked up: %s", error.reason)
             return request
         self._used = found.keys()
         return restore_reasoning(request, lacks, found, ledger)
@@ -105,7 +105,7 @@ class ReasoningMemory(NoReasoningMemory):
                 await reasoning_memory.save(db, self._tenant, items, now)
                 await reasoning_memory.touch(db, self._tenant, self._used, now)
         except StoreFailed as error:
-            _log.warning("reasoning could not be stored: %s", error.__cause__)
+            _log.warning("reasoning could not be stored: %s", error.reason)
         items.clear()
 
 

@@ -94,6 +94,10 @@ class StoredContext:
         self._store, self.tenant, self._pasts = store, tenant, pasts
         self._holds = False  # a conversation is locked
 
+    def check_room(self) -> None:
+        """Raise StoreFailed if so many writes wait for the store that a further response must not begin."""
+        self._store.queue.check_room()
+
     async def load_predecessor(self, draft: ResponseDraft, id: str, held: Held) -> Predecessor:
         """Return the history of a request, and lock its conversation.  Raises BadRequest or NotFound for unknown ids.
 
@@ -130,6 +134,7 @@ class StoredContext:
 
     async def open_response(self, draft: ResponseDraft, origin: Predecessor, body: StoredObject, job: NewJob) -> None:
         """Store a response that is in progress, with its input and its job; raise StoreFailed."""
+        self.check_room()
         items = [*origin.unstored, *await input_items(draft, origin)]
         new = OpenedResponse(NewResponse(self.tenant, body, items, int(time.time()), origin.behind), job)
         if origin.behind:
@@ -247,6 +252,9 @@ class StoredContext:
 
 class ReadOnlyContext(StoredContext):
     """The context for requests that store nothing: a conversation is not locked, and may grow meanwhile."""
+
+    def check_room(self) -> None:
+        """Do nothing: nothing is written."""
 
     async def load_predecessor(self, draft: ResponseDraft, _: str, __: Held) -> Predecessor:
         """Return the history of a request without a lock."""

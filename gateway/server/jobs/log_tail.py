@@ -101,7 +101,7 @@ async def _behind(store: Database, id: str, tail: LogTail, after: int) -> Sequen
         async with store.reading() as db:
             return await event_logs.read(db, id, after, _ROWS)
     except StoreFailed as error:
-        _log.warning("the event log of a response cannot be read: %s", error.__cause__)
+        _log.warning("the event log of a response cannot be read: %s", error.reason)
         return ()
 
 

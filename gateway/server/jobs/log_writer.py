@@ -111,7 +111,7 @@ class LogWriter:
 
     def _put_off(self, batch: list[LogWrite], error: StoreFailed) -> None:
         if not self._late:
-            _log.warning("events of responses cannot be stored, the gateway tries again: %s", error.__cause__)
+            _log.warning("events of responses cannot be stored, the gateway tries again: %s", error.reason)
         self._late += batch
         if sum(len(entry.row.data) for entry in self._late if entry.row) > _MAX_LATE:
             _log.warning("events of %d responses are lost: clients cannot resume these responses", len(self._late))

@@ -49,7 +49,7 @@ class RemoteLog:
         try:
             await self._read()
         except StoreFailed as error:
-            _log.warning("the event log of a response cannot be read: %s", error.__cause__)
+            _log.warning("the event log of a response cannot be read: %s", error.reason)
         return self.tail.over
 
     async def _read(self) -> None:

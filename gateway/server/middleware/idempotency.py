@@ -71,7 +71,7 @@ class IdempotencyKey(Struct, frozen=True):
                 else:
                     await idempotency_keys.give_up(db, self.tenant, self.key, self.holder)
         except StoreFailed as error:
-            _log.warning("a response could not be stored for its idempotency key: %s", error.__cause__)
+            _log.warning("a response could not be stored for its idempotency key: %s", error.reason)
 
 
 def idempotency_key(http: HttpRequest, body: bytes, store: Database, tenant: str) -> IdempotencyKey | None:
@@ -93,7 +93,7 @@ async def replay_or_run(key: IdempotencyKey, answer: ResponseHandler, http: Http
     try:
         begun = await key.begin()
     except StoreFailed as error:
-        _log.warning("an idempotency key could not be looked up: %s", error.__cause__)
+        _log.warning("an idempotency key could not be looked up: %s", error.reason)
         await answer(_warning(send))
         return
     if begun is IdempotencyState.NEW:

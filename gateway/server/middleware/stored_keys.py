@@ -92,7 +92,7 @@ class StoredKeys:
             await self.refresh()
         except StoreFailed as error:
             if not self._failed:
-                _log.warning("the stored API keys cannot be read, the known ones stay in use: %s", error.__cause__)
+                _log.warning("the stored API keys cannot be read, the known ones stay in use: %s", error.reason)
             self._failed = True
         else:
             self._failed = False

@@ -107,6 +107,7 @@ STORE_ERRORS = Metric(
     "Failed transactions of the store.",
     initial_labels=_ALONE,
 )
+STORE_QUEUE = Metric("gateway_store_queue_depth", "gauge", "Writes that wait for the store.", initial_labels=_ALONE)
 UPSTREAM_ERRORS = Metric(
     "gateway_upstream_errors_total", "counter", "Failed attempts at a backend.", ("backend", "kind")
 )
@@ -152,7 +153,7 @@ PROCESS_METRICS = (
 
 METRICS = (
     REQUESTS, IN_FLIGHT, DURATION, FIRST_TOKEN, BETWEEN, TOKENS, FORMATS, LEDGER, RECEIVED, SENT, STORED, STORE_ERRORS,
-    UPSTREAM_ERRORS, HEALTHY, CIRCUIT, QUEUE, PRICE, BUILD, *PROCESS_METRICS,
+    STORE_QUEUE, UPSTREAM_ERRORS, HEALTHY, CIRCUIT, QUEUE, PRICE, BUILD, *PROCESS_METRICS,
 )  # fmt: skip
 
 # With `metrics.gen_ai` only: OpenTelemetry's metrics for generative AI, with the names that they have in Prometheus.

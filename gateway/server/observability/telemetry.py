@@ -16,7 +16,14 @@ from gateway import __version__
 from gateway.config import Config
 from gateway.errors import Problem
 from gateway.server.observability import access_log, logs, metrics_collector
-from gateway.server.observability.metrics import BUILD, IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, LabelValues
+from gateway.server.observability.metrics import (
+    BUILD,
+    IN_FLIGHT,
+    STORE_ERRORS,
+    STORE_QUEUE,
+    UPSTREAM_ERRORS,
+    LabelValues,
+)
 from gateway.server.observability.metrics_store import (
     MetricValues,
     SeriesByMetric,
@@ -39,6 +46,7 @@ from gateway.server.observability.snapshot import (
 )
 from gateway.server.observability.tracer import Tracer
 from gateway.server.observability.usage_keeper import UsageKeeper
+from gateway.store.write_queue import WriteQueue
 
 _KEPT = 200  # finished requests
 _KEPT_FAILED = 50  # failed ones of them
@@ -114,6 +122,7 @@ class Telemetry:
         self._counter = metrics_collector.MetricsCollector(self._tally)
         self.recorder, self.tracer, self.usage = Recorder(), Tracer(), UsageKeeper()
         self._backends: Mapping[str, BackendStatus] = {}  # of the newest application
+        self._writes = WriteQueue(1)  # of its store
         self._prices: SeriesByMetric = {}
         self._recent = RecentRequests()
 
@@ -151,9 +160,12 @@ class Telemetry:
         self._tally.count(STORE_ERRORS)
 
     @asynccontextmanager
-    async def of(self, backends: Mapping[str, BackendStatus]) -> AsyncIterator[None]:
-        """Share the metrics with other workers within the block, with the backends of the newest generation."""
-        self._backends = backends
+    async def of(self, backends: Mapping[str, BackendStatus], writes: WriteQueue) -> AsyncIterator[None]:
+        """Share the metrics with other workers within the block, with the backends of the newest generation.
+
+        writes: the writes that wait for the store.
+        """
+        self._backends, self._writes = backends, writes
         sharing = asyncio.create_task(self._share_for_ever(self._shared)) if self._shared else None
         try:
             yield
@@ -203,6 +215,7 @@ class Telemetry:
         return {
             IN_FLIGHT.name: flying,
             BUILD.name: _BUILD,
+            STORE_QUEUE.name: {(): [float(self._writes.length)]},
             **self._prices,
             **metrics_collector.backend_states(self._backends, asyncio.get_running_loop().time()),
         }

@@ -115,7 +115,7 @@ class UsageKeeper:
 
     def _report(self, error: StoreFailed) -> None:
         if not self._failed:
-            _log.warning("usage cannot be written, it waits for the store: %s", error.__cause__ or error)
+            _log.warning("usage cannot be written, it waits for the store: %s", error.reason)
         self._failed = True
 
     async def _end(self, store: Database, task: asyncio.Task[None]) -> None:

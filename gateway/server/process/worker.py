@@ -122,7 +122,7 @@ async def _write_reload(before: Config, after: Config, earlier: asyncio.Task[Non
         async with store.writing() as db:
             await audit_log.add(db, entry)
     except StoreFailed as error:
-        _log.warning("the reload cannot be written to the audit log: %s", error.__cause__ or error)
+        _log.warning("the reload cannot be written to the audit log: %s", error.reason)
     finally:
         await store.close()
 

@@ -55,8 +55,10 @@ class ChatRequest(ModelRequest):
 async def parse_chat_request(
     raw: bytes, counts: Counts, context: StoredContext, memory: NoReasoningMemory, tools: ToolRegistry
 ) -> ChatRequest:
-    """Parse the body of a chat completion.  Raise BadRequest."""
+    """Parse the body of a chat completion.  Raise BadRequest, and StoreFailed if it is to be stored and cannot be."""
     params, ledger = await parsed(chat.parse_chat, raw, counts), Warnings()
+    if params.store:
+        context.check_room()
     request = await memory.restore(params.request, ledger)
     return ChatRequest(params, request, ledger, memory, context, tools)
 

@@ -132,7 +132,7 @@ class ModelRequest(ABC):
             await self.store(record)
         except StoreFailed as error:
             extra = {"request_id": self.request_id}  # "" if this process continues another one's job
-            _log.warning("the response could not be stored: %s", error.__cause__, extra=extra)
+            _log.warning("the response could not be stored: %s", error.reason, extra=extra)
             self.ledger.add("dropped", "store")
             return False
         return True

@@ -143,14 +143,17 @@ async def parse_responses_request(
 ) -> ResponsesRequest:
     """Parse a body, with the history that it continues.  Raise BadRequest or NotFound.
 
-    identity: that of a response that is repeated.
+    Raise StoreFailed if the response is to be stored and too many writes wait.
+    identity: that of a response that is repeated; it was accepted before.
     """
     ledger, tools = Warnings(), services.tools
     rules = parse_settings(
         settings, services.encryptor, tools.builtin_tool_filter if tools else responses.no_builtin_tools
     )
-    identity = identity or ResponseIdentity(new_id("resp_"), int(time.time()))
     draft = responses.draft_response(body, rules)
+    if draft.kept and not identity:
+        stored.check_room()
+    identity = identity or ResponseIdentity(new_id("resp_"), int(time.time()))
     origin = await stored.load_predecessor(draft, identity.id, services.held)
     params = await parse_input(draft, origin.context, rules, ledger)
     params = replace(params, kept=params.kept or stored.can_store)

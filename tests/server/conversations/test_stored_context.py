@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.store import conversations
-from gateway.store.engines import Writers
+from gateway.store.write_queue import WriteQueue
 from support.app import gateway, listening, problem
 from support.jobs import BAD, get
 from support.sse import comments, events, payloads
@@ -221,8 +221,8 @@ async def test_conversation_gains_the_items_of_each_response(store):
 @pytest.mark.parametrize("store", [True, False])
 async def test_conversation_response_makes_two_write_transactions(store, monkeypatch):
     """The first locks the conversation; the second stores the response and unlocks it."""
-    written, turn = [], Writers.turn
-    monkeypatch.setattr(Writers, "turn", lambda writers: written.append(writers) or turn(writers))
+    written, turn = [], WriteQueue.turn
+    monkeypatch.setattr(WriteQueue, "turn", lambda queue: written.append(queue) or turn(queue))
     async with gateway(whole(said("one"))) as site:
         id = await conversation(site)
         written.clear()

@@ -467,6 +467,16 @@ async def test_job_without_output_is_restarted_after_a_crash(streamed, store_url
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1, **left}
 
 
+async def test_job_is_restarted_although_the_store_is_full(store_url, store, soon, monkeypatch):
+    """It was accepted before: a refusal would count as an attempt."""
+    async with gateway([HANG], **where(store_url)) as site:
+        id = await orphan(site, store)
+    monkeypatch.setattr("gateway.store.write_queue._MAX_LENGTH", 0)
+    async with gateway(HELLO, **where(store_url)) as site:
+        assert (await site.respond()).status_code == 503
+        assert ((await ended(site, id))["status"], len(site.upstream.posts)) == ("completed", 1)
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 async def test_job_that_is_restarted_reads_its_stored_file_again(deleted, store_url, store, soon):
     async with gateway([HANG], **where(store_url)) as site:
