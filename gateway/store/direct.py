@@ -106,6 +106,8 @@ def _row_type(columns: tuple[str, ...]) -> Callable[..., Any]:
 class DirectConnection:
     """Execute constant statements whose columns need no conversion, as AsyncConnection does, but never wait."""
 
+    dialect = _DIALECT
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._cursor = connection.cursor()
 

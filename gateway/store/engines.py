@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg
-from sqlalchemy import URL, AsyncAdaptedQueuePool, Table, event, exc, text
+from sqlalchemy import (
+    URL,
+    AsyncAdaptedQueuePool,
+    ColumnElement,
+    Table,
+    any_,
+    bindparam,
+    event,
+    exc,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -21,6 +33,7 @@ from gateway.errors import StoreFailed
 from gateway.store.direct import DirectSqlite, Work
 from gateway.store.migrations import upgrade
 from gateway.store.sqlite_driver import PRAGMAS, connect
+from gateway.store.tables import IdListType
 from gateway.store.write_queue import WriteQueue
 
 _WAIT = 5  # seconds for a connection from the pool, and for a server to accept one
@@ -259,6 +272,16 @@ def upserts(table: Table, statement_of: Callable[[Any], Any]) -> dict[str, Any]:
     said: adds the conflict clause.
     """
     return {"sqlite": statement_of(sqlite.insert(table)), "postgresql": statement_of(postgresql.insert(table))}
+
+
+def listed(column: ColumnElement[str], name: str = "ids") -> dict[str, ColumnElement[bool]]:
+    """Return conditions by the name of the dialect that match the ids of a list, as one parameter.
+
+    Unlike one of IN, the text of such a statement is constant.
+    """
+    ids = bindparam(name, type_=IdListType)
+    values = func.json_each(ids).table_valued("value", name="listed").c.value
+    return {"sqlite": column.in_(select(values)), "postgresql": column == any_(ids)}
 
 
 def chunked(values: Collection[str]) -> Iterator[list[str]]:

@@ -5,16 +5,18 @@ The API's sequence numbers identify the events.
 
 import asyncio
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Delete, Integer, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import responses
 from gateway.store.database import Database
-from gateway.store.engines import upserts
+from gateway.store.engines import listed, upserts
 from gateway.store.records import LogRow
 from gateway.store.tables import events
 from gateway.store.tables import threads as all_threads
@@ -95,8 +97,11 @@ async def newest_event(db: AsyncConnection, id: str, now: int) -> int | None:
     return last
 
 
-_RANGES = select(events.c.first, events.c.last).where(_LOOSE, _OF).order_by(events.c.first)
-_ROWS = _RANGES.add_columns(events.c.data)
+_ROWS = select(events.c.first, events.c.last, events.c.data).where(_LOOSE, _OF).order_by(events.c.first)
+_RANGES = {
+    dialect: select(events.c.response, events.c.first, events.c.last).where(_LOOSE, among).order_by(events.c.first)
+    for dialect, among in listed(events.c.response).items()
+}
 _CLEAR, _PACK = delete(events).where(_LOOSE, _OF), insert(events)
 _WEIGH = (
     update(all_threads)
@@ -111,20 +116,40 @@ async def pack(database: Database, id: str) -> None:
     That row lasts as long as the response, and counts as bytes of its thread.  Nothing happens if the log changes
     meanwhile, is packed already, or has a gap.
     """
-    async with database.reading() as db:
-        rows = (await db.execute(_ROWS, {"this": id})).all()
+    rows = await database.run_reading(lambda db: _rows(db, id))
     if not rows or any(one.last + 1 < other.first for one, other in pairwise(rows)):
         return
     data = await asyncio.to_thread(zlib.compress, b"".join(row.data for row in rows))
-    async with database.writing() as db:
-        if not (response := await responses.find_locked(db, id)):
-            return
-        if [*map(tuple, await db.execute(_RANGES, {"this": id}))] != [(row.first, row.last) for row in rows]:
-            return
-        await db.execute(_CLEAR, {"this": id})
-        fields = {"first": rows[0].first, "last": rows[-1].last, "data": data, "packed": True}
-        await db.execute(_PACK, {"response": id, **fields})
-        await db.execute(_WEIGH, {"this": response.thread, "size": len(data)})
+    packed = _PackedLog(id, [(row.first, row.last) for row in rows], data)
+    await database.write_grouped(_replace, packed)
+
+
+class _PackedLog(Struct, frozen=True):
+    """A compressed log.  ranges: the numbers of the first and the last event of each row that it replaces."""
+
+    id: str
+    ranges: list[tuple[int, int]]
+    data: bytes
+
+
+async def _rows(db: AsyncConnection, id: str) -> Sequence[Any]:
+    return (await db.execute(_ROWS, {"this": id})).all()
+
+
+async def _replace(db: AsyncConnection, logs: Sequence[_PackedLog]) -> None:
+    """Replace the rows of logs that have not changed; lock their threads first, in the order of all processes."""
+    ids, found = [one.id for one in logs], defaultdict[str, list[tuple[int, int]]](list)
+    threads = await responses.lock_threads(db, ids)
+    for row in (await db.execute(_RANGES[db.dialect.name], {"ids": ids})).all():
+        found[row.response].append((row.first, row.last))
+    if same := [one for one in logs if one.id in threads and found[one.id] == one.ranges]:
+        await db.execute(_CLEAR, [{"this": one.id} for one in same])
+        await db.execute(_PACK, [_packed_row(one) for one in same])
+        await db.execute(_WEIGH, [{"this": threads[one.id], "size": len(one.data)} for one in same])
+
+
+def _packed_row(one: _PackedLog) -> dict[str, Any]:
+    return {"response": one.id, "first": one.ranges[0][0], "last": one.ranges[-1][1], "data": one.data, "packed": True}
 
 
 _EXPIRE = update(events).where(_LOOSE, _OF).values(valid_until=bindparam("until"))

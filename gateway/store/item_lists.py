@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from gateway.store.engines import chunked
-from gateway.store.records import Item, ItemList, ItemRange, ItemsMissing, ListPosition
+from gateway.store.records import Item, ItemList, ItemRange, ItemsMissing, ListAddition, ListPosition
 from gateway.store.tables import conversations, decode, encode, items, jobs, threads
 
 _BEGIN = insert(threads)
@@ -36,7 +36,7 @@ def _row(thread: ItemList, bodies: Sequence[bytes]) -> dict[str, Any]:
     return {"id": thread.id, "tenant": thread.tenant, "parent": parent, "parent_end": end, **counted}
 
 
-_GROW = (
+_EXTEND = (
     update(threads)
     .where(threads.c.id == bindparam("this"))
     .values(
@@ -44,8 +44,8 @@ _GROW = (
         bytes=threads.c.bytes + bindparam("size"),
         used_at=bindparam("now"),
     )
-    .returning(threads.c.tenant, threads.c.length)
 )
+_GROW = _EXTEND.returning(threads.c.tenant, threads.c.length)
 _GROW_BEHIND = _GROW.where(
     threads.c.length == bindparam("end"),
     ~exists().where(conversations.c.thread == bindparam("this")),
@@ -73,6 +73,21 @@ async def extend(
     return await _grow(db, _GROW, {"this": thread}, added, now, beside)
 
 
+async def extend_all(db: AsyncConnection, new: Sequence[ListAddition]) -> None:
+    """Append items to threads that the caller alone extends."""
+    rows, of_items = [], []
+    for one in new:
+        bodies = [*map(encode, one.added)]
+        rows.append({"this": one.at.thread, **_growth(bodies, one.extra_bytes, one.now)})
+        of_items.append(_rows(one.tenant, one.at, one.added, bodies))
+    await db.execute(_EXTEND, rows)
+    await _put(db, chain.from_iterable(of_items))
+
+
+def _growth(bodies: Sequence[bytes], beside: int, now: int) -> dict[str, int]:
+    return {"items": len(bodies), "size": sum(map(len, bodies)) + beside, "now": now}
+
+
 async def _grow(
     db: AsyncConnection,
     growing: ReturningUpdate[str, int],
@@ -82,7 +97,7 @@ async def _grow(
     beside: int,
 ) -> ItemRange | None:
     bodies = [*map(encode, added)]
-    more = {"items": len(bodies), "size": sum(map(len, bodies)) + beside, "now": now}
+    more = _growth(bodies, beside, now)
     if not (row := (await db.execute(growing, {**which, **more})).one_or_none()):
         return None
     at = ListPosition(which["this"], row.length - len(bodies))

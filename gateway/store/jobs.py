@@ -1,6 +1,6 @@
 """Jobs: unfinished responses, each with the lease of the process that works on it.
 
-All times are Unix milliseconds.  Each write for a job also renews its lease.  When the lease has ended, any other
+All times are Unix milliseconds.  Each write of a job's log also renews its lease.  When the lease has ended, any other
 process may claim the job.
 """
 
@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from gateway.store import responses
-from gateway.store.records import JobLeaseState, JobState, NewJob, OpenedResponse, StoredJob
+from gateway.store.engines import listed
+from gateway.store.records import FinishedJob, JobLeaseState, JobState, NewJob, OpenedResponse, StoredJob
 from gateway.store.tables import LONGEST_MS, jobs, requests
 
 LAST = 1 << 15  # a number of attempts after which no process tries again
@@ -47,8 +48,9 @@ async def mark_acting(db: AsyncConnection, id: str) -> None:
     await db.execute(_CHANGE, {"this": id, "attempts": LAST})
 
 
+_IDS = listed(jobs.c.id)
 _MINE = select(jobs.c.id).where(jobs.c.holder == bindparam("mine"))
-_SOME = _MINE.where(jobs.c.id.in_(bindparam("ids")))
+_SOME = {dialect: _MINE.where(among) for dialect, among in _IDS.items()}
 
 
 def _among(rows: Select[str]) -> ColumnElement[bool]:
@@ -56,12 +58,16 @@ def _among(rows: Select[str]) -> ColumnElement[bool]:
     return jobs.c.id.in_(select(rows.cte("locked")))
 
 
+def _locked(rows: Select[str]) -> Select[str]:
+    return rows.order_by(jobs.c.id).with_for_update()
+
+
 def _renewal(rows: Select[str]) -> ReturningUpdate[str, bool, int | None]:
-    renewed = update(jobs).where(_among(rows.order_by(jobs.c.id).with_for_update()))
+    renewed = update(jobs).where(_among(_locked(rows)))
     return renewed.values(held_until=bindparam("until")).returning(jobs.c.id, jobs.c.cancelled, jobs.c.wanted_until)
 
 
-_HOLD_ALL, _HOLD = _renewal(_MINE), _renewal(_SOME)
+_HOLD_ALL, _HOLD = _renewal(_MINE), {dialect: _renewal(rows) for dialect, rows in _SOME.items()}
 
 
 async def renew_leases(
@@ -72,8 +78,31 @@ async def renew_leases(
     Writes for them in the same transaction are safe: no other process can claim, cancel or remove them before its end.
     """
     fields = {"mine": holder, "until": now_ms + lease_ms}
-    rows = await db.execute(_HOLD_ALL, fields) if ids is None else await db.execute(_HOLD, {**fields, "ids": [*ids]})
-    return {id: JobLeaseState(cancelled, wanted_until) for id, cancelled, wanted_until in rows}
+    if ids is None:
+        rows = await db.execute(_HOLD_ALL, fields)
+    else:
+        rows = await db.execute(_HOLD[db.dialect.name], {**fields, "ids": ids})
+    return {row.id: JobLeaseState(row.cancelled, row.wanted_until) for row in rows.all()}
+
+
+_LOCK = {dialect: _locked(rows) for dialect, rows in _SOME.items()}
+
+
+async def lock(db: AsyncConnection, holder: str, ids: Collection[str]) -> Collection[str]:
+    """Lock the jobs of these ids that the holder still has, in the order of all processes, and return their ids."""
+    rows = await db.execute(_LOCK[db.dialect.name], {"mine": holder, "ids": ids})
+    return rows.scalars().all()
+
+
+async def finish(db: AsyncConnection, ended: Sequence[FinishedJob]) -> Collection[str]:
+    """Store final responses of one holder that continue no other; return the ids of the jobs that it still has.
+
+    Transactions of several processes do not wait for each other: each locks its jobs first, in the same order.  Any
+    other process locks the job of an unfinished response before its thread.
+    """
+    held = await lock(db, ended[0].holder, [one.response.body["id"] for one in ended])
+    await responses.finish_alone(db, [one.response for one in ended if one.response.body["id"] in held])
+    return held
 
 
 _WANTED = _CHANGE.where(jobs.c.wanted_until < bindparam("until")).values(wanted_until=bindparam("until"))
@@ -91,7 +120,7 @@ async def extend_wanted_until(db: AsyncConnection, ids: Collection[str], until_m
 
 _OF = (jobs.c.id == bindparam("this")) & (jobs.c.holder == bindparam("mine"))
 _LET_GO = update(jobs).where(_OF).values(holder=None, held_until=0, attempts=jobs.c.attempts - 1)
-_END = delete(jobs).where(_OF)
+_END = {dialect: delete(jobs).where(jobs.c.holder == bindparam("mine"), among) for dialect, among in _IDS.items()}
 
 
 async def release(db: AsyncConnection, id: str, holder: str) -> None:
@@ -102,9 +131,9 @@ async def release(db: AsyncConnection, id: str, holder: str) -> None:
     await db.execute(_LET_GO, {"this": id, "mine": holder})
 
 
-async def end(db: AsyncConnection, id: str, holder: str) -> bool:
-    """End a job; return False if this holder does not have it any more."""
-    return (await db.execute(_END, {"this": id, "mine": holder})).rowcount == 1
+async def end(db: AsyncConnection, ids: Collection[str], holder: str) -> int:
+    """End jobs; return the number of those that this holder still had."""
+    return (await db.execute(_END[db.dialect.name], {"ids": ids, "mine": holder})).rowcount
 
 
 _CANCEL = _CHANGE.where(jobs.c.tenant == bindparam("of")).values(cancelled=True)

@@ -39,6 +39,16 @@ class ItemList(Struct, frozen=True):
     extra_bytes: int = 0
 
 
+class ListAddition(Struct, frozen=True):
+    """Items to append to a thread, with bytes that are stored along with them.  at: its end; now: Unix seconds."""
+
+    at: ListPosition
+    tenant: str
+    added: Sequence[Item]
+    now: int
+    extra_bytes: int
+
+
 class NewResponse(Struct, frozen=True):
     """A Response object to store in a thread of its own.
 
@@ -52,6 +62,14 @@ class NewResponse(Struct, frozen=True):
     input: Sequence[Item]
     now: int
     parent: ListPosition | None = None
+
+
+class FinishedResponse(Struct, frozen=True):
+    """The final Response object of a response that is in progress.  now: Unix seconds."""
+
+    tenant: str
+    body: dict[str, Any]
+    now: int
 
 
 class ItemsMissing(Exception):
@@ -147,6 +165,13 @@ class OpenedResponse(Struct, frozen=True):
 
     response: NewResponse
     job: NewJob
+
+
+class FinishedJob(Struct, frozen=True):
+    """A finished response, with the process that has its job."""
+
+    response: FinishedResponse
+    holder: str
 
 
 class JobLeaseState(Struct, frozen=True):

@@ -1,16 +1,19 @@
 """Stored responses, and the positions that they continue."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import item_lists
+from gateway.store.engines import listed
 from gateway.store.records import (
+    FinishedResponse,
     Item,
     ItemList,
     ItemRange,
+    ListAddition,
     ListPosition,
     NewResponse,
     StoredConversation,
@@ -19,16 +22,21 @@ from gateway.store.records import (
 from gateway.store.tables import conversations, decode, encode, events, jobs, responses
 from gateway.store.tables import threads as all_threads
 
-_FIND = select(
+_ALL = select(
     responses.c.id, responses.c.thread, responses.c.first, responses.c.output, responses.c.end, responses.c.body
-).where(responses.c.id == bindparam("this"))
+)
+_IDS = listed(responses.c.id)
+_FIND, _FIND_ALL = _ALL.where(responses.c.id == bindparam("this")), {name: _ALL.where(_IDS[name]) for name in _IDS}
 _FIND_OF_TENANT = _FIND.where(responses.c.tenant == bindparam("tenant"))
 _LOCK = (
     select(all_threads.c.id)
     .join(responses, responses.c.thread == all_threads.c.id)
-    .where(responses.c.id == bindparam("this"))
+    .order_by(all_threads.c.id)
     .with_for_update(of=all_threads)
 )
+_LOCK_ONE = _LOCK.where(responses.c.id == bindparam("this"))
+_LOCK_ALL = {name: _LOCK.where(_IDS[name]) for name in _IDS}
+_THREADS = {name: select(responses.c.id, responses.c.thread).where(_IDS[name]) for name in _IDS}
 
 
 _WARNINGS = "gateway_warnings"  # a member of the stored object that clients do not see
@@ -52,13 +60,24 @@ async def find(db: AsyncConnection, tenant: str, id: str) -> StoredResponse | No
 
 async def find_locked(db: AsyncConnection, id: str) -> StoredResponse | None:
     """Return a response that is not in progress, and lock its thread until the end of the transaction."""
-    await db.execute(_LOCK, {"this": id})
+    await db.execute(_LOCK_ONE, {"this": id})
     return await _find(db, _FIND, {"this": id})
+
+
+async def lock_threads(db: AsyncConnection, ids: Collection[str]) -> dict[str, str]:
+    """Lock the threads of responses that are not in progress, in one order; return the thread of each by its id."""
+    await db.execute(_LOCK_ALL[db.dialect.name], {"ids": ids})
+    rows = await db.execute(_THREADS[db.dialect.name], {"ids": ids})
+    return {row.id: row.thread for row in rows.all()}
 
 
 async def _find(db: AsyncConnection, finding: Select[*tuple[Any, ...]], which: dict[str, str]) -> StoredResponse | None:
     row = (await db.execute(finding, which)).one_or_none()
-    return StoredResponse(row.id, row.thread, row.first, row.output, row.end, decode(row.body)) if row else None
+    return _stored(row) if row else None
+
+
+def _stored(row: Any) -> StoredResponse:  # noqa: ANN401 - a row
+    return StoredResponse(row.id, row.thread, row.first, row.output, row.end, decode(row.body))
 
 
 async def response_object(db: AsyncConnection, kept: StoredResponse) -> dict[str, Any]:
@@ -130,15 +149,32 @@ async def finish(
     output, rest = body["output"], _rest(body)
     input = await item_lists.read(db, [kept.input])
     behind = conversation or await item_lists.parent_position(db, kept.thread)
-    own = await _grow(db, behind, [*input, *output], now, len(rest))
-    if own is None:
-        more = await item_lists.extend(db, kept.thread, output, now, len(rest) - len(encode(kept.body)))
-        assert more, "a response has a thread"
-        own = ItemRange(kept.thread, kept.first, more.end)
-    await db.execute(_FINISH, {"this": kept.id, **_row(own, len(input), rest)})
-    if own.thread != kept.thread:
+    if own := await _grow(db, behind, [*input, *output], now, len(rest)):
+        await db.execute(_FINISH, {"this": kept.id, **_row(own, len(input), rest)})
         await db.execute(_REMOVE_THREAD, {"this": kept.thread})
+    else:
+        await _finish_in_place(db, [(kept, FinishedResponse(tenant, body, now))])
     return True
+
+
+async def finish_alone(db: AsyncConnection, ended: Sequence[FinishedResponse]) -> None:
+    """Store finished responses that continue no other; the caller has to hold their jobs."""
+    if ended:
+        rows = (await db.execute(_FIND_ALL[db.dialect.name], {"ids": [one.body["id"] for one in ended]})).all()
+        kept = {row.id: _stored(row) for row in rows}
+        await _finish_in_place(db, [(kept[one.body["id"]], one) for one in ended])
+
+
+async def _finish_in_place(db: AsyncConnection, ended: Sequence[tuple[StoredResponse, FinishedResponse]]) -> None:
+    """Store finished responses in the threads that they have: nothing else extends these."""
+    added, rows = [], []
+    for kept, one in ended:
+        rest, output = _rest(one.body), one.body["output"]
+        added.append(ListAddition(kept.behind, one.tenant, output, one.now, len(rest) - len(encode(kept.body))))
+        own = ItemRange(kept.thread, kept.first, kept.end + len(output))
+        rows.append({"this": kept.id, **_row(own, kept.output - kept.first, rest)})
+    await item_lists.extend_all(db, added)
+    await db.execute(_FINISH, rows)
 
 
 _FORGET = delete(all_threads).where(

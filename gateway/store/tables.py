@@ -17,10 +17,14 @@ A *batch* has a lease like a job.  Its *results* are the lines of its output fil
 A body is JSON in UTF-8, as bytes: its length is its size, and PostgreSQL accepts a NUL in it.
 """
 
+from collections.abc import Collection
 from hashlib import sha256
+from typing import Any
 
 from msgspec import json
 from sqlalchemy import (
+    ARRAY,
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -36,6 +40,7 @@ from sqlalchemy import (
     TypeDecorator,
     or_,
 )
+from sqlalchemy.types import TypeEngine
 
 _LONGEST = 3600  # seconds; all leases are shorter, so a later end comes from a clock that was ahead
 LONGEST_MS = _LONGEST * 1000
@@ -67,6 +72,21 @@ class IdType(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, _: Dialect) -> str | None:
         """Convert a value; called by SQLAlchemy."""
         return None if value is None else as_stored(value)
+
+
+class IdListType(TypeDecorator[list[str]]):
+    """A list of ids as one parameter, an array or JSON, with the conversion of `as_stored`."""
+
+    impl = JSON
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Return the type of the dialect; called by SQLAlchemy."""
+        return dialect.type_descriptor(ARRAY(String) if dialect.name == "postgresql" else JSON())
+
+    def process_bind_param(self, value: Collection[str] | None, _: Dialect) -> list[str]:
+        """Convert a value; called by SQLAlchemy."""
+        return [*map(as_stored, value or ())]
 
 
 metadata = MetaData()

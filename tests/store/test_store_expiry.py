@@ -169,7 +169,7 @@ async def test_store_sweep_spares_running_jobs_and_their_parents(store):
     assert await left(store) == {"first", "job"}
     async with store.writing() as db:
         await responses.finish(db, "t", {"id": "job", "output": HERE}, None, 50)
-        await jobs.end(db, "job", "a")
+        await jobs.end(db, ["job"], "a")
     await sweep_all(store, 150, TTL, 0)
     assert await left(store) == {"first", "job"}
     await sweep_all(store, 151, TTL, 0)

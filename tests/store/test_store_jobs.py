@@ -8,7 +8,17 @@ import pytest
 from sqlalchemy import func, select, text
 
 from gateway.store import Database, conversations, event_logs, item_lists, jobs, migrations, responses
-from gateway.store.records import ItemRange, ItemsMissing, JobLeaseState, JobState, ListPosition, LogRow, StoredJob
+from gateway.store.records import (
+    FinishedJob,
+    FinishedResponse,
+    ItemRange,
+    ItemsMissing,
+    JobLeaseState,
+    JobState,
+    ListPosition,
+    LogRow,
+    StoredJob,
+)
 from gateway.store.tables import events, items, requests
 from gateway.store.tables import threads as all_threads
 from support.postgres import Postgres
@@ -44,8 +54,8 @@ async def test_job_is_held_by_its_creator(store):
         assert await jobs.renew_leases(db, "a", 50, LEASE) == {"r": JobLeaseState(False, None)}
         assert await jobs.renew_leases(db, "b", 50, LEASE) == {}
         assert await jobs.claim(db, "b", 149, LEASE, 9) == []
-        assert not await jobs.end(db, "r", "b")
-        assert await jobs.end(db, "r", "a")
+        assert not await jobs.end(db, ["r"], "b")
+        assert await jobs.end(db, ["r"], "a")
         assert await jobs.job_state(db, "r") is None
         assert await jobs.renew_leases(db, "a", 50, LEASE) == {}
         assert await left(db) == [0, 0, 0]
@@ -61,7 +71,7 @@ async def test_job_lease_lasts_until_another_process_takes_the_job(store):
         assert await jobs.claim(db, "b", 600, LEASE, 9) == [StoredJob("r", "t", b"r \0", 2, False)]
         assert await jobs.renew_leases(db, "a", 600, LEASE) == await jobs.renew_leases(db, "a", 600, LEASE, ["r"]) == {}
         await jobs.release(db, "r", "a")
-        assert not await jobs.end(db, "r", "a")
+        assert not await jobs.end(db, ["r"], "a")
         assert await jobs.claim(db, "a", 699, LEASE, 9) == []
         assert await jobs.renew_leases(db, "b", 699, LEASE) == {"r": JobLeaseState(False, None)}
 
@@ -171,7 +181,7 @@ async def test_thread_of_an_open_response_takes_no_other_items(store):
         found = await responses.find(db, "t", "r")
         assert await item_lists.append(db, found.behind, numbered("x"), 0) is None
         done = await finish(db, "r")
-        await jobs.end(db, "r", "a")
+        await jobs.end(db, ["r"], "a")
         assert await item_lists.append(db, done.behind, numbered("x"), 0) == ItemRange("r", 2, 3)
 
 
@@ -183,7 +193,7 @@ async def test_job_chain_is_one_thread(store):
             await begin(db, f"r{number}", parent=behind)
             await event_logs.append(db, [(f"r{number}", LogRow(0, 2, b"abc"))])
             behind = (await finish(db, f"r{number}")).behind
-            assert await jobs.end(db, f"r{number}", "a")
+            assert await jobs.end(db, [f"r{number}"], "a")
         last = await responses.find(db, "t", "r4")
         assert await item_lists.ranges(db, last.behind) == [ItemRange("r0", 0, 10)]
         assert await item_ids(db, last) == [f"r{number}-{end}" for number in range(5) for end in ("in", "out")]
@@ -199,7 +209,7 @@ async def test_job_branches_off_if_another_response_extends_its_parent(store):
     async with store.writing() as db:
         await begin(db, "first")
         first = await finish(db, "first")
-        await jobs.end(db, "first", "a")
+        await jobs.end(db, ["first"], "a")
         await begin(db, "slow", parent=first.behind)
         await responses.save(db, "t", {"id": "quick", "output": []}, numbered("quick-in"), first.behind, 0)
         slow, quick = await finish(db, "slow"), await responses.find(db, "t", "quick")
@@ -230,7 +240,7 @@ async def test_job_joins_its_conversation_at_its_end(store):
         assert [*await db.scalars(select(all_threads.c.id))] == ["conv"]
         told, kept = await counted(db)
         assert told == kept
-        assert await jobs.end(db, "r", "a")
+        assert await jobs.end(db, ["r"], "a")
         await responses.save(db, "t", {"id": "s", "output": []}, numbered("s-in"), done.behind, 0)
         assert await item_ids(db, await responses.find(db, "t", "s")) == ["x", "y", "r-in", "r-out", "s-in"]
         await responses.remove(db, done)
@@ -316,7 +326,7 @@ async def test_response_can_be_removed_while_its_job_writes(store_url):
                 await event_logs.append(db, [("r", LogRow(0, 2, b"abc"))])
                 if finished:
                     await finish(db, "r")
-                    await jobs.end(db, "r", "a")
+                    await jobs.end(db, ["r"], "a")
             await asyncio.gather(*removing)
             async with one.writing() as db:
                 assert await responses.find(db, "t", "r") is None
@@ -359,10 +369,22 @@ async def work(database, me, turn):
     await asyncio.gather(renew(), write(), want(), cancel(), take())
 
 
+def the_end(me, id):
+    body = {"id": id, "status": "completed", "output": numbered(f"{id}-out")}
+    return FinishedJob(FinishedResponse("t", body, 0), str(me))
+
+
 async def finish_and_remove(database, me):
-    async with database.writing() as db:
-        for id in await jobs.renew_leases(db, str(me), 0, LEASE):
-            await finish(db, id)
+    """Finish all jobs in two transactions at once, each in an order of its own; pack and remove at once."""
+
+    async def finish(ids):
+        async with database.writing() as db:
+            assert {*await jobs.finish(db, [the_end(me, id) for id in ids])} <= {*IDS[me::3]}
+
+    async def pack(order):
+        await asyncio.gather(*(event_logs.pack(database, id) for id in order))
+
+    await asyncio.gather(finish(IDS), finish(IDS[::-1]), pack(IDS), pack(IDS[::-1]))
     for id in IDS:
         async with database.writing() as db:
             if kept := await responses.find(db, "t", id):

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from contextlib import asynccontextmanager
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -190,14 +189,13 @@ class Interrupted(Database):
 
     change = None
 
-    @asynccontextmanager
-    async def reading(self):
-        async with super().reading() as db:
-            yield db
+    async def run_reading(self, work):
+        result = await super().run_reading(work)
         change, self.change = self.change, None
         if change:
             async with self.writing() as db:
                 await change(db)
+        return result
 
 
 async def test_event_log_that_changes_while_it_is_packed_stays_as_it_is(store_url):

@@ -141,7 +141,7 @@ class Machine(RuleBasedStateMachine):
         body = {"id": new.id, "output": [cell.body for cell in output], "tools": [1]}
         mine = found if part else None
         assert self.write(responses.finish, self.tenant, body, mine, self.now) == new.alive
-        assert self.write(jobs.end, new.id, "a") == new.alive
+        assert self.write(jobs.end, [new.id], "a") == new.alive
         new.finished = True
         if not new.alive:
             return multiple()

@@ -20,6 +20,8 @@ from gateway.server.worker_thread import MANY, apart
 from gateway.store import chat_completions, conversations, item_lists, jobs, responses
 from gateway.store.database import Database
 from gateway.store.records import (
+    FinishedJob,
+    FinishedResponse,
     Item,
     ItemRange,
     ItemsMissing,
@@ -142,13 +144,20 @@ class StoredContext:
         else:
             await self._store.write_grouped(jobs.open, new)
 
-    async def finish_response(
-        self, origin: Predecessor, ledger: Warnings, db: "AsyncConnection", record: StoredObject
-    ) -> bool:
-        """Store the end of an opened response, with its warnings; return False if it was deleted meanwhile."""
-        record = responses.warned(record, header_text(", ".join(ledger.listed())))
-        conversation = await _left(db, origin, record)
-        return await responses.finish(db, self.tenant, record, conversation, int(time.time()))
+    async def finish_response(self, origin: Predecessor, ledger: Warnings, record: StoredObject, holder: str) -> bool:
+        """Store the end of an opened response, with its warnings; return False if this holder does not have its job."""
+        record, id = responses.warned(record, header_text(", ".join(ledger.listed()))), record["id"]
+        now = int(time.time())
+        if not origin.behind:
+            ended = FinishedJob(FinishedResponse(self.tenant, record, now), holder)
+            return id in await self._store.write_grouped(jobs.finish, ended)
+
+        async def finish(db: "AsyncConnection") -> bool:
+            if not await jobs.lock(db, holder, [id]):
+                return False
+            return await responses.finish(db, self.tenant, record, await _left(db, origin, record), now)
+
+        return await self._store.run_writing(finish)
 
     async def save_completion(self, record: StoredObject, messages: list[Item]) -> None:
         """Store a chat completion with its messages; raise StoreFailed."""

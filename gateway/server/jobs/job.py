@@ -1,9 +1,9 @@
 """Run a response without a waiting client: the job takes the client's place and writes the response to its log."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Scope
@@ -26,6 +26,7 @@ from gateway.store.records import LogRow, NewJob
 
 _WELL = ("completed", "incomplete")
 _OURS = b"x-gateway-"
+_T = TypeVar("_T")
 
 
 class JobRequest(ModelRequest):
@@ -96,15 +97,11 @@ class BackgroundJob:
         now, lease = self._context.lease.times()
         wanted = None if self.background else now + self._context.resume_seconds * 1000
         holder, body = self._context.lease.holder, storable_body(request)
-        writing = asyncio.create_task(
-            self._request.open_job(NewJob(self._tenant, self.id, body, holder, now, lease, wanted))
-        )
+        new = NewJob(self._tenant, self.id, body, holder, now, lease, wanted)
         try:
-            await asyncio.shield(writing)
+            await _uninterrupted(self._request.open_job(new))
         except asyncio.CancelledError:
-            with suppress(StoreFailed):
-                await writing
-                await self._discard()
+            await self._discard()
             raise
 
     async def run(self, scope: Scope, targets: RetryPolicy, config: Config) -> None:
@@ -176,14 +173,14 @@ class BackgroundJob:
             await jobs.mark_acting(db, self.id)
 
     async def store(self, record: dict[str, Any]) -> None:
-        """Store the end of the response.  Raise JobLost if another process has the job."""
+        """Store the end of the response.  Raise JobLost if another process has the job.
+
+        The write shares a transaction with others and ends even if this call is cancelled: later writes for the job
+        follow it.
+        """
         self.ends = True
-        if self._lost:
+        if self._lost or not await _uninterrupted(self._request.finish_job(record, self._context.lease.holder)):
             raise JobLost
-        async with self._context.store.writing() as db:
-            held = await jobs.renew_leases(db, self._context.lease.holder, *self._context.lease.times(), [self.id])
-            if not held or not await self._request.finish_job(db, record):
-                raise JobLost
         self.status = record["status"]
 
     # The log
@@ -235,3 +232,16 @@ class BackgroundJob:
             async with self._context.store.writing() as db:
                 if await jobs.renew_leases(db, self._context.lease.holder, *self._context.lease.times(), [self.id]):
                     await responses.forget(db, self.id)
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of the work; a cancelled caller waits for its end first."""
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
+        task.exception()  # marks the error as read
+        raise

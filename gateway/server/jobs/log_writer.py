@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -17,6 +18,9 @@ from gateway.server.jobs.log_tail import LogTail
 from gateway.store import event_logs, jobs
 from gateway.store.database import Database
 from gateway.store.records import LogRow
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 SECONDS = 15.0  # of a lease; a process that does not renew it for so long counts as dead
 _log = logging.getLogger("gateway")
@@ -97,17 +101,18 @@ class LogWriter:
 
     async def _stored(self, entries: list[LogWrite]) -> Collection[str]:
         """Store the rows of jobs that this process still has; return the ids of these jobs."""
-        async with self._store.writing() as db:
-            held = await jobs.renew_leases(
-                db, self._lease.holder, *self._lease.times(), {entry.id for entry in entries}
-            )
+        holder, ids = self._lease.holder, {entry.id for entry in entries}
+
+        async def store(db: "AsyncConnection") -> Collection[str]:
+            held = await jobs.renew_leases(db, holder, *self._lease.times(), ids)
             ours = [entry for entry in entries if entry.id in held]
             await event_logs.append(db, [(entry.id, entry.row) for entry in ours if entry.row])
-            for entry in ours:
-                if entry.last:
-                    await jobs.end(db, entry.id, self._lease.holder)
+            if ended := [entry.id for entry in ours if entry.last]:
+                await jobs.end(db, ended, holder)
             await jobs.notify(db, CHANNEL, held)
-        return held
+            return held
+
+        return await self._store.run_writing(store)
 
     def _put_off(self, batch: list[LogWrite], error: StoreFailed) -> None:
         if not self._late:

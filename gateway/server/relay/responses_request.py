@@ -2,7 +2,7 @@
 
 import time
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,9 +22,6 @@ from gateway.server.tools import ToolRegistry, Toolset
 from gateway.server.worker_thread import MANY, apart
 from gateway.store.records import NewJob
 from gateway.warnings import Warnings
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 class ResponseIdentity(Struct, frozen=True):
@@ -63,9 +60,9 @@ class ResponseContext(Struct, frozen=True):
         """Store a response that is in progress, with its job.  Raise StoreFailed."""
         await self.stored.open_response(self.draft, self.origin, record, job)
 
-    async def finish(self, db: "AsyncConnection", record: StoredObject) -> bool:
-        """Store the end of a response that is in progress; return False if it was deleted meanwhile."""
-        return await self.stored.finish_response(self.origin, self.ledger, db, record)
+    async def finish(self, record: StoredObject, holder: str) -> bool:
+        """Store the end of a response that is in progress; return False if this holder does not have its job."""
+        return await self.stored.finish_response(self.origin, self.ledger, record, holder)
 
 
 class ResponsesRequest(InputRequest):
@@ -118,10 +115,10 @@ class ResponsesRequest(InputRequest):
         assert self._context, "a job is stored"
         await self._context.open({**self.created_events[0], "status": "in_progress"}, job)
 
-    async def finish_job(self, db: "AsyncConnection", record: StoredObject) -> bool:
-        """Store the end of the response; return False if it was deleted meanwhile."""
+    async def finish_job(self, record: StoredObject, holder: str) -> bool:
+        """Store the end of the response; return False if this holder does not have its job."""
         assert self._context, "a job is stored"
-        return await self._context.finish(db, record)
+        return await self._context.finish(record, holder)
 
     def _head(self, carrier: Carrier = "summary", events_sent: int = 0) -> responses.ResponseHead:
         identity = self.identity

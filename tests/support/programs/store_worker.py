@@ -84,7 +84,7 @@ async def take(database, name):
         say([job.id for job in taken])
         for job in taken[::2]:
             async with database.writing() as db:
-                assert await jobs.end(db, job.id, name)
+                assert await jobs.end(db, [job.id], name)
         if not taken:
             return
 
