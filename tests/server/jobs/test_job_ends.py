@@ -6,12 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from gateway.api.responses import InputContext
 from gateway.errors import StoreFailed
+from gateway.server.conversations.stored_context import Predecessor, StoredContext
 from gateway.server.jobs.job import BackgroundJob
 from gateway.server.jobs.log_writer import JobContext, JobLost, Lease, LogWriter
 from gateway.store import event_logs, jobs, responses
-from gateway.store.records import FinishedJob, FinishedResponse, ItemRange, LogRow
+from gateway.store.records import FinishedJob, FinishedResponse, ItemRange, ListPosition, LogRow
 from gateway.store.write_queue import WriteQueue
+from gateway.warnings import Warnings
 from support.app import gateway
 from support.jobs import accepted, ended, where
 from support.store_jobs import begin, counted, numbered
@@ -46,6 +49,16 @@ async def test_jobs_that_end_at_once_share_a_transaction(store):
         assert (await responses.find(db, "t", "other")).body["status"] == "queued"
         told, kept = await counted(db)
         assert told == kept
+
+
+async def test_end_of_a_response_that_continues_another_needs_its_job(store):
+    origin = Predecessor(InputContext(), ListPosition("r", 1))
+    record = {"id": "next", "status": "completed", "output": []}
+    async with store.writing() as db:
+        await begin(db, "r")
+        await begin(db, "next", parent=origin.behind)
+    ends = [await StoredContext(store, "t").finish_response(origin, Warnings(), record, holder) for holder in "ba"]
+    assert ends == [False, True]
 
 
 async def test_job_without_output_ends(store):
