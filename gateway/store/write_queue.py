@@ -75,7 +75,10 @@ class GroupCommit(Generic[_One, _Result]):
         self._queue.length += 1
         if not self._work or self._work.done():
             self._work = asyncio.create_task(self._run())
-        return await written
+        try:
+            return await written
+        finally:
+            del written  # the traceback of its error has this frame: a cycle with all that the callers hold
 
     async def close(self) -> None:
         """Wait until all values are written."""
@@ -97,11 +100,17 @@ class GroupCommit(Generic[_One, _Result]):
                 for alone in batch:  # so that only the invalid one fails
                     await self._settle([alone])
                 return
-            for written in _alive(waiting):
-                written.set_exception(error)
+            _fail(waiting, error)
         else:
             for written in _alive(waiting):
                 written.set_result(result)
+        finally:
+            del batch, waiting  # as in `add`
+
+
+def _fail(waiting: Sequence[asyncio.Future[_Result]], error: Exception) -> None:
+    for written in _alive(waiting):
+        written.set_exception(error)
 
 
 def _alive(waiting: Sequence[asyncio.Future[_Result]]) -> list[asyncio.Future[_Result]]:

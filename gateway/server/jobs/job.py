@@ -245,3 +245,5 @@ async def _uninterrupted(work: Coroutine[Any, Any, _T]) -> _T:
                 await asyncio.wait((task,))
         task.exception()  # marks the error as read
         raise
+    finally:
+        del task  # the traceback of its error has this frame: a cycle with the request

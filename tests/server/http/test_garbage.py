@@ -65,3 +65,10 @@ async def test_request_that_is_refused_leaves_no_garbage(path, text):
             )
             assert refused.status_code == 400
             await until(lambda: not unfreed())
+
+
+async def test_background_response_that_cannot_be_stored_leaves_no_garbage():
+    async with listening(HELLO, store={"url": "sqlite:////proc/missing/gateway.db"}) as site:
+        with without_collections():
+            assert (await site.respond(background=True, user=LARGE)).status_code == 503
+            await until(lambda: not unfreed())
