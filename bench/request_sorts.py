@@ -61,8 +61,9 @@ def _whole(tokens: int = 50) -> Callable[[], bytes]:
 
 
 @cache
-def _image() -> bytes:
-    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(251)) * (_IMAGE // 4 * 3 // 251)).decode()
+def image(size: int = _IMAGE) -> bytes:
+    """Return a chat completion with an image of so many bytes."""
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(251)) * (size // 4 * 3 // 251)).decode()
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": _PNG + data}}]
     return _json(model="m", messages=[{"role": "user", "content": parts}])()
 
@@ -125,11 +126,17 @@ def _codex(stream: bool = True, **more: object) -> Callable[[], bytes]:
     )
 
 
+def texts_to_embed(texts: int = _TEXTS) -> Callable[[], bytes]:
+    """Return a request for the embeddings of so many texts."""
+    return _json(model="m", input=["A text to embed."] * texts)
+
+
 @cache
-def _vectors() -> bytes:
+def vectors(texts: int = _TEXTS) -> bytes:
+    """Return the embeddings of so many texts."""
     vector = ",".join(f"{(place * 7919 % 20011 - 10005) / 123457:.9f}" for place in range(_DIMENSIONS))
     entry = '{"object":"embedding","index":%d,"embedding":[' + vector + "]}"
-    entries = ",".join(entry % place for place in range(_TEXTS))
+    entries = ",".join(entry % place for place in range(texts))
     usage = '"usage":{"prompt_tokens":8192,"total_tokens":8192}'
     return f'{{"object":"list","data":[{entries}],"model":"m",{usage}}}'.encode()
 
@@ -149,10 +156,8 @@ SORTS = {
         writes=6,
         websocket=True,
     ),
-    "an image of 5 MB": Sort(CHAT, _image, _whole(), warm=2, times=2, wanted=12e6),
-    "embeddings 2,048 × 1,536": Sort(
-        EMBEDDINGS, _json(model="m", input=["A text to embed."] * _TEXTS), _vectors, warm=1, times=2, ms=150
-    ),
+    "an image of 5 MB": Sort(CHAT, image, _whole(), warm=2, times=2, wanted=12e6),
+    "embeddings 2,048 × 1,536": Sort(EMBEDDINGS, texts_to_embed(), vectors, warm=1, times=2, ms=150),
 }
 FIRST = replace(SORTS["a stored response"], warm=0, times=1)
 RATIOS = (Ratio("a stored response", "a response", 2.2),)

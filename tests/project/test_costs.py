@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from support.costs import ASKED_ITEMS, OTHER_PYTHON, SORTS, VERSION, ceiling, cost, judged, stored, stored_cost
+from support.costs import ASKED_ITEMS, OTHER_PYTHON, SORTS, VERSION, ceiling, cost, judged, stored
+from support.edge_costs import stored_cost
 from support.format_events import untraced
 
 

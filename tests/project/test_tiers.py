@@ -40,12 +40,14 @@ def module(tmp_path):
         ("Holder.method()", Tier.edge),
         ("VALUE", Tier.edge),
         ("bearer('key')", Tier.unit),
+        ("bench.request_sorts.SORTS", Tier.unit),
+        ("bench.rounds.Track()", Tier.system),
     ],
 )
 def test_tier_follows_the_names_that_a_test_uses(module, body, tier):
     file = module(
         f"""
-        import asyncio, subprocess
+        import asyncio, bench, subprocess
         from support.app import bearer, gateway
         from support import postgres as server
 

@@ -1,4 +1,4 @@
-"""Count the cost of a chunk and of a request: function calls, and the memory peak of a chunk.
+"""Count the cost of a chunk and of a request: function calls, writes, and the memory peak of a chunk.
 
     make costs        counts again, and stores the figures in costs.json
 
@@ -6,31 +6,34 @@ Counted are calls of Python and of C, made by the gateway's code and by the fram
 event loop and of the test are not counted.  In the pure core, each chunk is alone in its read.  At the edge, a chunk is
 sent after the one before has arrived.  So no count depends on the machine.
 
-The stored figures are ceilings: a figure may exceed its ceiling by 3 per cent of its calls.  A change that moves them
+The stored figures are ceilings: a figure may exceed its ceiling by 3 per cent of its calls or writes.  A change that moves them
 writes them again at its end.
 """
 
 import asyncio
-import gc
 import json
 import sys
-import threading
-import tracemalloc
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 
-import aiosqlite
-import fastapi
-import sqlalchemy
-import starlette
-import uvicorn
+from msgspec.structs import replace
 
-import gateway
+from bench import request_sorts
 from gateway.pipeline.pipeline import Pipeline
 from gateway.request import Request
 from gateway.warnings import Warnings
 from support import upstream as scripted
-from support.app import bearer, listening
+from support.call_counts import Calls, held
+from support.edge_costs import (
+    CHAT,
+    RESPONSES,
+    TIMES,
+    WARM,
+    lone_chunk_cost,
+    request_cost,
+    stored_request_cost,
+    team_request_cost,
+    websocket_cost,
+)
 from support.format_events import untraced
 from support.messages import encoder_of
 from support.paths import TESTS
@@ -40,67 +43,10 @@ from support.turns import make_turn
 from support.upstream import DONE, END, HELLO, head
 
 STORED = TESTS / "project" / "costs.json"
-SHARES = {"calls": 0.03, "bytes": 0.1}  # allowed excess over the stored figure
+SHARES = {"calls": 0.03, "writes": 0.03, "bytes": 0.1}  # allowed excess over the stored figure
 OTHER_PYTHON = 0.04  # allowed difference between 3.11, 3.12 and 3.13
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
-WARM, TIMES = 20, 100  # chunks
-REQUESTS = 8  # the cheapest counts: timers may run during the others
-OWN = tuple(str(Path(package.__file__).parent) for package in (gateway, fastapi, starlette, uvicorn))
-DATABASE = tuple(str(Path(package.__file__).parent) for package in (sqlalchemy, aiosqlite))
-KEY = "sk-costs-0123456789"
-AUTH = {"keys": [{"name": "a", "key": KEY}]}
-
-
-# Counting
-
-
-@cache
-def is_own(code):
-    """Return True for code of the gateway or of its frameworks."""
-    return code.co_filename.startswith(OWN)
-
-
-class Calls:
-    """Count calls while the block runs.  counts: tells by the code of a call whether it counts."""
-
-    def __init__(self, counts=is_own):
-        self.counts, self.count = counts, 0
-
-    def __enter__(self):
-        self.count = 0
-        gc.disable()  # a profiler that watches it would be counted
-        sys.setprofile(self._see)
-        return self
-
-    def __exit__(self, *_):
-        sys.setprofile(None)
-        gc.enable()
-
-    def _see(self, frame, event, _):
-        if event in ("call", "c_call") and self.counts(frame.f_code):
-            self.count += 1
-
-
-class CallsInThreads(Calls):
-    """Count calls of this thread, and of those that start later; the object has to exist before they start."""
-
-    def __init__(self, counts):
-        super().__init__(counts)
-        threading.setprofile(self._see)
-
-    def close(self):
-        """Count nothing of later threads."""
-        threading.setprofile(None)
-
-
-def held(feed, data):
-    """Return the memory peak while `feed` runs."""
-    tracemalloc.start()
-    try:
-        feed(data)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+IMAGE, TEXTS = 1 << 18, 16  # bytes, and a number: smaller than in the bench, so that they arrive in few reads
 
 
 # The pure core
@@ -146,112 +92,6 @@ def core(new, format, data, *before):
     return partial(chunk_cost, new, format, before, data)
 
 
-# The edge
-
-
-async def posted(served, path, body, key=KEY):
-    """Open a connection and send the request."""
-    reader, writer = await asyncio.open_connection(served.client.base_url.host, served.client.base_url.port)
-    send(writer, path, body, key)
-    return reader, writer
-
-
-def send(writer, path, body, key=KEY):
-    """Send a request."""
-    data = json.dumps(body).encode()
-    lines = (
-        f"POST {path} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n"
-    )
-    writer.write(f"{lines}content-length: {len(data)}\r\n\r\n".encode() + data)
-
-
-async def end_of_body(reader):
-    """Read until the end of the response."""
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    assert head.startswith(b"http/1.1 200"), head
-    if b"chunked" in head:
-        await reader.readuntil(b"0\r\n\r\n")
-    else:
-        await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
-
-
-def site(script):
-    """Return the context of a gateway with an API key."""
-    return listening(script, auth=AUTH)
-
-
-async def request_cost(path, body, script):
-    """Return the cost of one request with a key of the configuration."""
-    async with site(script) as served:
-        return await cost_at(served, path, body, KEY)
-
-
-async def team_request_cost(path, body, script):
-    """Return the cost of one request with a key of the store, which keeps usage as well."""
-    auth = {"keys": [{"name": "ops", "key": KEY, "scopes": ["admin"]}], "stored_keys": True}
-    async with listening(script, auth=auth, store={"usage": True}) as served:
-        added = await served.client.post("/admin/keys", json={"name": "a"}, headers=bearer(KEY))
-        return await cost_at(served, path, body, added.json()["key"])
-
-
-async def cost_at(served, path, body, key):
-    """Return the cost of one request, from its first byte to its last, on open connections."""
-    counts = []
-    reader, writer = await posted(served, path, body, key)
-    try:
-        await end_of_body(reader)
-        for _ in range(REQUESTS):
-            with Calls() as calls:
-                send(writer, path, body, key)
-                await end_of_body(reader)
-            counts.append(calls.count)
-    finally:
-        writer.close()
-    return {"calls": min(counts[1:])}
-
-
-@cache
-def is_of_store(code):
-    """Return True for the code of the gateway, its frameworks, and its way to the database."""
-    return is_own(code) or code.co_filename.startswith(DATABASE)
-
-
-async def stored_cost(body, url):
-    """Return the cost of one response, that of the database's threads included."""
-    counts, calls = [], CallsInThreads(is_of_store)
-    try:
-        async with listening(scripted.whole(scripted.said()), auth=AUTH, store={"url": url}) as served:
-            reader, writer = await posted(served, RESPONSES, body)
-            await end_of_body(reader)
-            for _ in range(REQUESTS):
-                with calls:
-                    send(writer, RESPONSES, body)
-                    await end_of_body(reader)
-                counts.append(calls.count)
-            writer.close()
-    finally:
-        calls.close()
-    return min(counts[1:])
-
-
-async def lone_chunk_cost(path, body):
-    """Return the cost of a chunk that arrives alone: from the upstream's socket to the client's."""
-    turns = [asyncio.Event() for _ in range(WARM + TIMES)]
-    steps = [step for turn in turns for step in (scripted.chunk(" word"), turn)]
-    async with site([head(), *steps, scripted.chunk(finish="stop"), DONE, END]) as served:
-        reader, writer = await posted(served, path, body)
-        for turn in turns[:WARM]:
-            await reader.readuntil(b" word")
-            turn.set()
-        with Calls() as calls:
-            for turn in turns[WARM:]:
-                await reader.readuntil(b" word")
-                turn.set()
-        await reader.readuntil(b"0\r\n\r\n")
-        writer.close()
-    return {"calls": calls.count / TIMES}
-
-
 def edge(cost, *arguments):
     """Return a function that measures at the edge, on a loop of its own."""
 
@@ -262,7 +102,17 @@ def edge(cost, *arguments):
     return run
 
 
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+# The sorts
+
+
+def answered(sort, **more):
+    """Return path, body and script of a request of the bench.  more: members that differ."""
+    known = replace(request_sorts.SORTS[sort], **more)
+    data = known.response()
+    type = "text/event-stream" if data.startswith(b"data: ") else "application/json"
+    return known.path, known.body(), scripted.whole(data, type=type)
+
+
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 ASKED_ITEMS = {"model": "m", "input": "Hello", "store": False}
 STREAMED = {"stream": True}
@@ -296,6 +146,18 @@ SORTS = {
     "request: chat, a burst of 50": edge(request_cost, CHAT, ASKED | STREAMED, BURST),
     "request: responses": edge(request_cost, RESPONSES, ASKED_ITEMS, scripted.whole(scripted.said())),
     "request: responses, streamed": edge(request_cost, RESPONSES, ASKED_ITEMS | STREAMED, HELLO),
+    "request: responses, stored": edge(stored_request_cost, ASKED_ITEMS | {"store": True}),
+    "request: image": edge(request_cost, *answered("an image of 5 MB", body=partial(request_sorts.image, IMAGE))),
+    "request: Codex turn": edge(request_cost, *answered("a Codex turn, streamed")),
+    "request: embeddings": edge(
+        request_cost,
+        *answered(
+            "embeddings 2,048 × 1,536",
+            body=request_sorts.texts_to_embed(TEXTS),
+            response=partial(request_sorts.vectors, TEXTS),
+        ),
+    ),
+    "WebSocket turn": edge(websocket_cost, *answered("a WebSocket turn of 50 deltas")[1:]),
 }  # fmt: skip
 
 

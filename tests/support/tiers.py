@@ -5,7 +5,7 @@ edge    the gateway in this process, SQLite, scripted backends over loopback
 system  other processes, PostgreSQL, Redis, llama.cpp, real clients, faults, soak
 
 `tier_of` follows the names that a test function uses, through helpers and fixtures, to the modules that they come from.
-`USES` names those that need a tier above unit.  Nothing is imported for this, so that a run of one tier loads only its
+`USES` names those that need a tier above unit; the longest name in it counts.  Nothing is imported for this, so that a run of one tier loads only its
 modules.
 """
 
@@ -34,6 +34,7 @@ USES = {
     "asyncio.open_connection": Tier.edge,
     "asyncio.start_server": Tier.edge,
     "bench": Tier.system,
+    "bench.request_sorts": Tier.unit,
     "conformance.parts": Tier.system,
     "faults": Tier.system,
     "fuzz.run": Tier.system,
@@ -131,7 +132,8 @@ def _uses_of(file: Path, name: str) -> Uses:
 @cache
 def _tier_of_name(dotted: str) -> Tier:
     parts = dotted.split(".")
-    return max(USES.get(".".join(parts[:count]), Tier.unit) for count in range(1, len(parts) + 1))
+    known = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((USES[name] for name in known if name in USES), Tier.unit)
 
 
 @cache
