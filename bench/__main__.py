@@ -20,7 +20,10 @@ from bench.processes import NotReady, machine, raise_file_limit
 from bench.rounds import GATEWAY, Track, Wrong, measure
 from bench.scenarios import scenarios
 
-_GROUPS = ("whole", "burst", "paced", "first", "streams", "responses", "arguments", "core", "formats", "store")
+_GROUPS = (
+    *("whole", "burst", "paced", "first", "streams", "offered", "responses", "arguments"),
+    *("core", "formats", "store"),
+)
 _GROWTH, _INSTRUCTIONS, _REQUESTS = "growth", "instructions", "requests"  # these and the next run only on request
 _PATHS, _PASSED = "paths", "passed"
 _COUNTS = {_INSTRUCTIONS: instructions.figures, _REQUESTS: requests.figures, _PATHS: paths.figures}

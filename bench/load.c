@@ -1,10 +1,13 @@
-// A closed-loop HTTP/1.1 load generator: one thread, epoll, loopback only.
+// An HTTP/1.1 load generator: one thread, epoll, loopback only.
 //
-//   load -u HOST:PORT/path -b BODY [-c streams] [-n requests] [-t seconds] [-g grace] [-r ramp_ms] [-H "k:
-//   v"]…
+//   load -u HOST:PORT/path -b BODY [-c streams] [-n requests] [-t seconds] [-g grace] [-r ramp_ms] [-o]
+//        [-a rate] [-H "k: v"]…
 //
 // Keeps `c` connections busy until `n` requests are done or `t` seconds are over.  Running requests then get
-// `g` more seconds.  With -r the connections open evenly over that time.  Prints one line of JSON:
+// `g` more seconds.  With -r the connections open evenly over that time, with -o each request has its own.
+// With -a the loop is open: `n` requests begin at that rate, each on its own connection, however many are
+// open.  Their times count from the moment that the rate gives, also if the generator is late.  Prints one
+// line of JSON:
 //
 //   ok, errs      responses with status 200; all others, broken or late ones included
 //   lines, dones  SSE `data:` lines; those with [DONE]; `failures`: those that begin with {"error"
@@ -21,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,7 +34,8 @@ enum { HEADER_ROOM = 8192, LINE_ROOM = 1024, READ_ROOM = 262144, MOST_EVENTS = 5
 typedef enum { IDLE, HEADER, BODY } State;
 typedef enum { SIZE, EXTENSION, DATA, AFTER_DATA, TRAILER } Framing; // of a chunked body
 
-typedef struct {
+typedef struct Stream {
+    struct Stream *next; // in the list of idle ones
     int fd;
     State state;
     uint64_t began;
@@ -56,8 +61,9 @@ typedef struct {
 typedef struct {
     char *url, *body;
     int streams, ramp_ms;
+    bool own_connections;
     long requests;
-    double seconds, grace;
+    double seconds, grace, rate;
     char headers[4096];
 } Options;
 
@@ -65,6 +71,7 @@ static Options options = {.streams = 1, .requests = 1, .seconds = 60, .grace = 1
 static struct sockaddr_in address;
 static char *request;
 static int request_length, poll_fd;
+static Stream *idle;
 static uint64_t run_begin, run_end;
 static long started, live, ok, errors, lines, dones, failures, reads;
 static unsigned long long bytes;
@@ -130,26 +137,28 @@ static void send_request(Stream *s) {
     }
 }
 
-static void begin(Stream *s) {
+static void begin(Stream *s, uint64_t began) {
     if (s->fd < 0)
         connect_stream(s);
     s->state = HEADER;
     s->header_length = s->line_length = s->sent = 0;
     s->has_data = false;
-    s->began = nanoseconds();
+    s->began = began;
     started++;
     send_request(s);
 }
 
 // Send the next request after a response or its failure, or end this stream.
 static void go_on(Stream *s, uint64_t now) {
-    if (started < options.requests && now < run_end) {
-        begin(s);
+    if (!options.rate && started < options.requests && now < run_end) {
+        begin(s, nanoseconds());
         return;
     }
     s->state = IDLE;
     live--;
     disconnect(s);
+    s->next = idle;
+    idle = s;
 }
 
 static void finish(Stream *s, uint64_t now) {
@@ -159,7 +168,7 @@ static void finish(Stream *s, uint64_t now) {
     } else {
         note_error(s->line, s->line_length);
     }
-    if (s->closes)
+    if (s->closes || options.own_connections)
         disconnect(s);
     go_on(s, now);
 }
@@ -330,22 +339,44 @@ static void read_all(Stream *s) {
     }
 }
 
-static void run(Stream *streams) {
+static Stream *idle_stream(void) {
+    Stream *s = idle;
+    if (s)
+        idle = s->next;
+    else
+        s = calloc(1, sizeof *s);
+    s->fd = -1;
+    return s;
+}
+
+// Return the moment at which to open the stream with this number; 0 if there is none.
+static uint64_t opening(long number, uint64_t now) {
+    long all = options.rate ? options.requests : options.streams;
+    if (number >= all || started >= options.requests || (now >= run_end && !options.rate))
+        return 0;
+    double apart = options.rate ? 1e9 / options.rate : options.ramp_ms * 1e6 / options.streams;
+    return run_begin + (uint64_t)(apart * number);
+}
+
+// Wait for events until a moment, a tenth of a second at most.
+static int await_events(struct epoll_event *events, uint64_t until, uint64_t now) {
+    long nap = !until || until > now + 100000000 ? 100000000 : until > now ? (long)(until - now) : 0;
+    struct timespec timeout = {.tv_nsec = nap};
+    return epoll_pwait2(poll_fd, events, MOST_EVENTS, &timeout, NULL);
+}
+
+static void run(void) {
     struct epoll_event events[MOST_EVENTS];
-    uint64_t give_up = run_end + (uint64_t)(options.grace * 1e9);
-    int opened = 0, all = options.streams;
-    for (;;) {
+    uint64_t give_up = run_end + (uint64_t)(options.grace * 1e9), next;
+    for (long opened = 0;;) {
         uint64_t now = nanoseconds();
-        for (; opened < all && started < options.requests && now < run_end; opened++) {
-            if (now < run_begin + (uint64_t)options.ramp_ms * 1000000 * opened / all)
-                break;
+        for (; (next = opening(opened, now)) && next <= now; opened++) {
             live++;
-            begin(&streams[opened]);
+            begin(idle_stream(), options.rate ? next : nanoseconds());
         }
-        bool more = opened < all && started < options.requests && now < run_end;
-        if ((!live && !more) || now > give_up)
+        if ((!live && !next) || now > give_up)
             return;
-        int ready = epoll_wait(poll_fd, events, MOST_EVENTS, more ? 1 : 100);
+        int ready = await_events(events, next, now);
         for (int i = 0; i < ready; i++) {
             Stream *s = events[i].data.ptr;
             if (s->fd >= 0 && s->state != IDLE && events[i].events & EPOLLOUT)
@@ -359,7 +390,7 @@ static void run(Stream *streams) {
 // --- the command line and the report ---------------------------------------------------------------------
 
 static bool read_options(int count, char **arguments) {
-    for (int option; (option = getopt(count, arguments, "u:b:c:n:t:g:r:H:")) > 0;)
+    for (int option; (option = getopt(count, arguments, "u:b:c:n:t:g:r:oa:H:")) > 0;)
         switch (option) {
         case 'u':
             options.url = optarg;
@@ -381,6 +412,12 @@ static bool read_options(int count, char **arguments) {
             break;
         case 'r':
             options.ramp_ms = atoi(optarg);
+            break;
+        case 'o':
+            options.own_connections = true;
+            break;
+        case 'a':
+            options.rate = atof(optarg);
             break;
         case 'H': {
             size_t length = strlen(options.headers);
@@ -431,17 +468,15 @@ int main(int count, char **arguments) {
     if (!read_options(count, arguments)) {
         fprintf(stderr,
                 "usage: load -u HOST:PORT/path -b BODY [-c streams] [-n requests] [-t seconds] [-g grace] "
-                "[-r ramp_ms] [-H header]...\n");
+                "[-r ramp_ms] [-o] [-a rate] [-H header]...\n");
         return 2;
     }
     build_request();
-    Stream *streams = calloc(options.streams, sizeof *streams);
-    for (int i = 0; i < options.streams; i++)
-        streams[i].fd = -1;
+    prctl(PR_SET_TIMERSLACK, 1); // openings are on time
     poll_fd = epoll_create1(0);
     run_begin = nanoseconds();
     run_end = run_begin + (uint64_t)(options.seconds * 1e9);
-    run(streams);
+    run();
     static const char late[] = "not ended in time";
     for (; live > 0; live--)
         note_error(late, sizeof late - 1);

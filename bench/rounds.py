@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from statistics import median
@@ -13,6 +14,7 @@ from statistics import median
 from msgspec import Struct
 
 from bench import compiled, traffic
+from bench.capacity import capacity, offered
 from bench.figures import Figure
 from bench.processes import (
     Peak,
@@ -117,7 +119,7 @@ class Results:
 
     def measure(self, track: Track, mock: Server, gateway: Server) -> None:
         """Run one round: directly, then through the gateway."""
-        self._direct.append(Run(traffic.run(self.scenario.traffic.direct(), mock.port)))
+        self._direct.append(direct(self.scenario, mock))
         if self.scenario.fresh:
             with track.gateway(mock) as own:
                 self._through.append(through(self.scenario, own))
@@ -134,12 +136,9 @@ class Results:
 
     def problems(self) -> Iterator[str]:
         """Yield failed requests, which make their figures useless."""
-        wanted = self.scenario.traffic.requests
         for way, runs in (("direct", self._direct), ("gateway", self._through)):
-            for report in (run.report for run in runs):
-                ended = report.dones if self.scenario.traffic.stream else report.ok
-                if ended < wanted or report.failures:
-                    yield f"{self.scenario.name}, {way}: {ended} of {wanted} ended well; {report.err}"
+            for run in (run for run in runs if run.missing):
+                yield f"{self.scenario.name}, {way}: {run.failure}"
 
     def doubts(self) -> Iterator[str]:
         """Yield reasons to doubt the times, even without failures."""
@@ -148,15 +147,25 @@ class Results:
             yield f"{self.scenario.name}: others had the gateway's core for {share:.0%} of the time; read CPU only"
 
 
+def direct(scenario: Scenario, mock: Server) -> Run:
+    """Run a scenario without a program between."""
+    asked = scenario.traffic.direct()
+    with traffic.opened(asked.open, mock.port) as streams:
+        report = traffic.run(asked, mock.port)
+    return Run(asked, report, *streams)
+
+
 def through(scenario: Scenario, gateway: Server) -> Run:
     """Run a scenario through a program, after a check of its response."""
     check(scenario, gateway.port)
+    asked = offered(scenario.traffic, partial(capacity, gateway.pid, gateway.port))
     memory = resident_bytes(gateway.pid)
-    cpu, waited = cpu_seconds(gateway.pid), waited_seconds(gateway.pid)
-    with Peak(gateway.pid) as peak:
-        report = traffic.run(scenario.traffic, gateway.port)
-    cpu, waited = cpu_seconds(gateway.pid) - cpu, waited_seconds(gateway.pid) - waited
-    return Run(report, cpu, waited, gateway.idle, max(0, peak.bytes - memory))
+    with Peak(gateway.pid) as peak, traffic.opened(asked.open, gateway.port) as streams:
+        cpu, waited = cpu_seconds(gateway.pid), waited_seconds(gateway.pid)
+        report = traffic.run(asked, gateway.port)
+        cpu, waited = cpu_seconds(gateway.pid) - cpu, waited_seconds(gateway.pid) - waited
+    growth = max(0, peak.bytes - memory)
+    return Run(asked, report, streams[0] if streams else None, cpu, waited, gateway.idle, growth)
 
 
 def check(scenario: Scenario, port: int) -> None:

@@ -5,15 +5,23 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bench.capacity import new_clients
 from bench.traffic import RESPONSES, Report, Traffic
 
 CROWDED = 0.05  # share of the time; a program that waits longer for its core looks slower than it is
+SHARES = (50, 80, 95)  # of a core, in per cent
 
 
 class Run(Struct, frozen=True):
-    """One run of a scenario; a direct one has no figures of the gateway."""
+    """One run of a scenario; a direct one has no figures of the gateway.
 
+    asked: what was sent.
+    open: the report of the streams that were open meanwhile.
+    """
+
+    asked: Traffic
     report: Report
+    open: Report | None = None
     cpu: float = 0.0  # seconds of the gateway
     waited: float = 0.0  # seconds in which it was ready while others had its core
     idle: int = 0  # resident bytes after the start, before any request
@@ -23,6 +31,27 @@ class Run(Struct, frozen=True):
     def waiting(self) -> float:
         """The share of the time in which the gateway waited for its core."""
         return self.waited / self.report.s
+
+    @property
+    def streams(self) -> Report:
+        """The report of the streams whose chunks are timed."""
+        return self.open or self.report
+
+    @property
+    def missing(self) -> int:
+        """The number of requests and open streams that did not end well."""
+        ended = self.report.dones if self.asked.stream else self.report.ok
+        failed = self.report.failures
+        if self.asked.open and self.open:
+            failed += self.asked.open.requests - self.open.dones + self.open.failures
+        return self.asked.requests - ended + failed
+
+    @property
+    def failure(self) -> str:
+        """The text about the missing ones."""
+        error = self.report.err or (self.open.err if self.open else "")
+        asked = self.asked.requests + (self.asked.open.requests if self.asked.open else 0)
+        return f"{self.missing} of {asked} requests and streams did not end well; {error}"
 
 
 class Row(Struct, frozen=True):
@@ -47,9 +76,11 @@ class Scenario(Struct, frozen=True):
 
 
 _DELAY = (
-    Row("delay of a chunk, p50", "ms", lambda run: run.report.lat50),
-    Row("delay of a chunk, p99", "ms", lambda run: run.report.lat99),
+    Row("delay of a chunk, p50", "ms", lambda run: run.streams.lat50),
+    Row("delay of a chunk, p99", "ms", lambda run: run.streams.lat99),
 )
+
+_CORE = Row("core in use", "%", lambda run: run.cpu / run.report.s * 100, direct=False)
 
 
 def _cpu_per_request(wanted: float | None = None) -> Row:
@@ -70,7 +101,7 @@ def _first_byte(wanted: float | None = None) -> tuple[Row, Row]:
 def scenarios(quick: bool) -> list[Scenario]:
     """Return all scenarios, in the order of the table."""
     parts = (*_whole(quick), *_burst(quick), _paced(quick), *_first(quick), _many(quick))
-    return [*parts, *_responses(quick), *_arguments(quick)]
+    return [*parts, *_offered(quick), *_responses(quick), *_arguments(quick)]
 
 
 def _whole(quick: bool) -> list[Scenario]:
@@ -136,9 +167,21 @@ def crowded(traffic: Traffic) -> tuple[Row, ...]:
         Row("not ended well", "streams", lambda run: traffic.requests - run.report.dones, 0),
         *_first_byte(5),
         _cpu_per_line(),
-        Row("core in use", "%", lambda run: run.cpu / run.report.s * 100, direct=False),
+        _CORE,
         Row("memory", "kB/stream", lambda run: run.growth / traffic.streams / 1000, direct=False),
     )
+
+
+def _offered(quick: bool) -> Iterator[Scenario]:
+    rows = (Row("new clients", "1/s", lambda run: run.asked.rate), *_first_byte(), *_DELAY, _CORE)
+    for share in SHARES:
+        traffic = new_clients(1.0 if quick else 4.0, share)
+        yield Scenario("offered", offered_load(share), traffic, rows, b'"content"')
+
+
+def offered_load(share: int) -> str:
+    """Return the name of the scenario."""
+    return f"offered load {share} % of a core"
 
 
 def _responses(quick: bool) -> Iterator[Scenario]:

@@ -3,6 +3,9 @@
 import http.client
 import json
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 from msgspec import Struct
@@ -21,11 +24,18 @@ _TOOL = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
 }
+_TO_OPEN = 0.2  # seconds, for the last of many streams
 _TO_FINISH = 20.0  # seconds that requests may take after the last one has started
 
 
 class Traffic(Struct, frozen=True):
-    """One sort of request, with `streams` of them at a time."""
+    """One sort of request, with `streams` of them at a time.
+
+    own: each has its own connection.
+    rate: so many requests begin in a second, each on its own connection, however many are open.
+    share: the rate is this part of the one that fills the program's core, in per cent.
+    open: streams that are open meanwhile.
+    """
 
     model: str
     knobs: str  # for the mock: see mock.c
@@ -38,6 +48,10 @@ class Traffic(Struct, frozen=True):
     path: str = CHAT
     store: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+    own: bool = False
+    rate: float = 0.0
+    share: int = 0
+    open: "Traffic | None" = None
 
     def direct(self) -> "Traffic":
         """Return the same traffic in the API of the mock."""
@@ -81,13 +95,39 @@ def body(traffic: Traffic, knobs: str = "") -> bytes:
 
 def run(traffic: Traffic, port: int) -> Report:
     """Send all requests, and wait for the end or a timeout."""
+    done = subprocess.run(_command(traffic, port), stdout=subprocess.PIPE, check=True, timeout=_limit(traffic))
+    return msgspec.json.decode(done.stdout, type=Report)
+
+
+@contextmanager
+def opened(traffic: Traffic | None, port: int) -> Iterator[list[Report]]:
+    """Keep streams open within the block, and wait for their end after it; the list has their report then."""
+    reports: list[Report] = []
+    if not traffic:
+        yield reports
+        return
+    with subprocess.Popen(_command(traffic, port), stdout=subprocess.PIPE) as process:
+        try:
+            time.sleep(traffic.ramp_ms / 1000 + _TO_OPEN)
+            yield reports
+            data, _ = process.communicate(timeout=_limit(traffic))
+        finally:
+            process.kill()
+    reports.append(msgspec.json.decode(data, type=Report))
+
+
+def _command(traffic: Traffic, port: int) -> list[str]:
     command = [str(compiled.load()), "-u", f"127.0.0.1:{port}{traffic.path}", "-b", body(traffic).decode()]
     command += ["-c", str(traffic.streams), "-n", str(traffic.requests), "-r", str(traffic.ramp_ms)]
     command += ["-t", str(traffic.seconds), "-g", str(_TO_FINISH)]
-    command += [word for name, value in traffic.headers for word in ("-H", f"{name}: {value}")]
-    limit = traffic.seconds + _TO_FINISH + 10
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=limit)
-    return msgspec.json.decode(done.stdout, type=Report)
+    command += ["-o"] if traffic.own else []
+    command += ["-a", str(traffic.rate)] if traffic.rate else []
+    return command + [word for name, value in traffic.headers for word in ("-H", f"{name}: {value}")]
+
+
+def _limit(traffic: Traffic) -> float:
+    """Return the seconds after which the load generator has to be at its end."""
+    return traffic.seconds + _TO_FINISH + 10
 
 
 def ask(traffic: Traffic, port: int, knobs: str) -> bytes:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench.peers.programs import LITELLM, SMG
-from bench.scenarios import Scenario, crowded, scenarios
+from bench.scenarios import SHARES, Scenario, crowded, offered_load, scenarios
 from bench.traffic import Traffic
 
 START, IDLE, ADDED, TWO = (
@@ -23,6 +23,8 @@ ONE_AT_A_TIME, MANY_AT_A_TIME = "whole answer, 1 at a time", "whole answer, 32 a
 LATENCY, CPU = f"{ONE_AT_A_TIME}: latency, p50", f"{MANY_AT_A_TIME}: CPU"
 NATIVE = "burst, native text"
 _CROWD, _HUGE_CROWD = "1000 streams × 10 chunks/s", "5000 streams × 1 chunk/s"
+_DELAYS = ("delay of a chunk, p50", "delay of a chunk, p99")
+_DETAILS = ("rate", "latency, p99", "idle gateway, memory")
 
 
 class Heat(Struct, frozen=True):
@@ -31,6 +33,7 @@ class Heat(Struct, frozen=True):
     scenario: Scenario
     needs: frozenset[str] = frozenset({"chat"})  # one of these
     once: bool = False  # in the first round only
+    left_out: tuple[str, ...] = (*_DETAILS, *_DELAYS)  # rows
 
 
 class Want(Struct, frozen=True):
@@ -64,6 +67,8 @@ WANTS = {
     f"{_CROWD}: CPU": Want(1.6, SMG),
     f"{_HUGE_CROWD}: not ended well": Want(0),
     f"{_HUGE_CROWD}: first byte, p99": Want(1000),
+    **{f"{offered_load(share)}: first byte, p50": Want(2, SMG) for share in SHARES},
+    f"{offered_load(80)}: delay of a chunk, p99": Want(100),
     ADDED: Want(0.25),
     START: Want(0.8),
     IDLE: Want(70),
@@ -84,6 +89,8 @@ def heats(quick: bool) -> Iterator[Heat]:
     yield Heat(_plain(known["20 streams × 50 chunks/s"]))
     yield Heat(_shorter(_plain(known[_CROWD]), quick), once=True)
     yield Heat(_huge_crowd(quick), frozenset({"crowd"}), once=True)
+    for share in SHARES:
+        yield Heat(known[offered_load(share)], frozenset({"load"}), left_out=_DETAILS)
 
 
 def _plain(scenario: Scenario) -> Scenario:

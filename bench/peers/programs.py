@@ -103,7 +103,7 @@ http {{
 """
 
 PEERS = (
-    _gateway(GATEWAY_NAME, 1, {"chat", "formats", "responses", "crowd"}),
+    _gateway(GATEWAY_NAME, 1, {"chat", "formats", "responses", "crowd", "load"}),
     _gateway(TWO_WORKERS, 2, {"workers"}),
     Peer(
         SMG,
@@ -113,6 +113,7 @@ PEERS = (
             " --prometheus-port {spare} --log-level warn",
         ),
         (f"{sys.executable} -m venv .", f"bin/python {_PIP} smg==1.13.0"),
+        frozenset({"chat", "load"}),
     ),
     Peer(
         LITELLM,

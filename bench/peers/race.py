@@ -4,7 +4,7 @@ Every program runs once in each round of each heat, so that all share the busy m
 """
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from msgspec.structs import replace
@@ -13,13 +13,12 @@ from bench import traffic
 from bench.peers.heats import IDLE, START, Heat
 from bench.peers.programs import GATEWAY_NAME, Peer, prepare
 from bench.processes import NotReady
-from bench.rounds import Server, Track, Wrong, say, through
+from bench.rounds import Server, Track, Wrong, direct, say, through
 from bench.scenarios import CROWDED, Run
 from bench.traffic import Traffic
 
 DIRECT = "direct"
 _HELLO = Traffic("mock", "m=plain,n=2", 1, 1, stream=False)
-_LEFT_OUT = ("rate", "latency, p99", "delay of a chunk, p50", "delay of a chunk, p99", "idle gateway, memory")
 
 Values = dict[str, list[float]]  # by program
 
@@ -80,8 +79,7 @@ class Race:
         self._add(IDLE, peer.name, server.idle / 1e6)
 
     def _direct(self, heat: Heat, mock: Server) -> None:
-        run = Run(traffic.run(heat.scenario.traffic.direct(), mock.port))
-        self._take(heat, DIRECT, run)
+        self._take(heat, DIRECT, direct(heat.scenario, mock))
 
     def _measured(self, heat: Heat, peer: Peer, server: Server, mock: Server) -> None:
         scenario = replace(heat.scenario, traffic=peer.asks(heat.scenario.traffic, mock.port))
@@ -98,20 +96,15 @@ class Race:
         self._take(heat, peer.name, run)
         if peer.name == GATEWAY_NAME and run.waiting > CROWDED:
             self._busy.append(scenario.name)
-        self.notes += _failures(peer, scenario.traffic, scenario.name, run)
+        if run.missing:
+            self.notes.append(f"{peer.name}, {scenario.name}: {run.failure}")
 
     def _take(self, heat: Heat, name: str, run: Run) -> None:
         for row in heat.scenario.rows:
-            if row.name not in _LEFT_OUT and (row.direct or name != DIRECT):
+            if row.name not in heat.left_out and (row.direct or name != DIRECT):
                 title = f"{heat.scenario.name}: {row.name}"
                 self.units[title] = row.unit
                 self._add(title, name, row.value(run))
 
     def _add(self, title: str, name: str, value: float) -> None:
         self.rows.setdefault(title, {}).setdefault(name, []).append(value)
-
-
-def _failures(peer: Peer, asked: Traffic, name: str, run: Run) -> Iterator[str]:
-    ended = run.report.dones if asked.stream else run.report.ok
-    if ended < asked.requests or run.report.failures:
-        yield f"{peer.name}, {name}: {ended} of {asked.requests} ended well; {run.report.err}"

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench.capacity import new_clients, offered
 from bench.document import replaced
 from bench.growth import Growth
 from bench.growth import markdown as growths_as_markdown
@@ -14,7 +15,8 @@ from bench.peers.outcome import markdown, outcome, text
 from bench.peers.plot import svg
 from bench.peers.programs import GATEWAY_NAME, PEERS, SMG, TWO_WORKERS, Peer, prepare
 from bench.rounds import Program
-from bench.traffic import Traffic
+from bench.scenarios import Run, scenarios
+from bench.traffic import Report, Traffic
 
 SIZES = (10, 100, 1000)
 
@@ -102,6 +104,28 @@ def test_bench_measures_every_target(quick):
     titles |= {ADDED, START, IDLE, TWO}
     assert WANTS.keys() <= titles and LATENCY in titles
     assert {want.row for want in WANTS.values()} - {""} <= titles
+
+
+def report(dones, failures=0, lat99=0.0, err=""):
+    times = dict.fromkeys(("s", "rps", "lps", "ttfd50", "ttfd99", "tot50", "tot99", "lat50"), 1.0)
+    return Report(ok=dones, errs=0, lines=dones, dones=dones, failures=failures, lat99=lat99, err=err, **times)
+
+
+def test_bench_offered_load_is_a_share_of_the_measured_rate_and_other_traffic_stays():
+    asked = offered(new_clients(4.0, 80), lambda: 500.0)
+    assert (asked.rate, asked.requests, asked.open.streams) == (400.0, 1600, 400)
+    other = Traffic("m", "", 4, 100)
+    assert offered(other, lambda: 500.0) is other
+
+
+def test_bench_run_counts_failures_of_requests_and_of_the_streams_open_meanwhile():
+    asked = offered(new_clients(4.0, 80), lambda: 500.0)
+    run = Run(asked, report(1600), report(400, lat99=7.0))
+    assert not run.missing
+    delay = {row.name: row.value(run) for one in scenarios(True) if one.traffic.share for row in one.rows}
+    assert delay["delay of a chunk, p99"] == 7 and delay["new clients"] == 400
+    run = Run(asked, report(1590, failures=2), report(397, err="reset"))
+    assert run.missing == 15 and run.failure == "15 of 2000 requests and streams did not end well; reset"
 
 
 @pytest.mark.parametrize("name", [peer.name for peer in PEERS])
