@@ -1,5 +1,6 @@
 """Measure which rate of new clients fills the core of a program: the offered load is a share of that."""
 
+import time
 from collections.abc import Callable
 from functools import cache
 
@@ -10,6 +11,7 @@ from bench.processes import cpu_seconds
 from bench.traffic import Traffic
 
 _SECONDS = 2.0
+_SETTLE_SECONDS = 2.0  # the gateway opens its store a second after the first request
 _STREAM = "m=plain,n={},p=100,ts=1"
 
 
@@ -44,7 +46,8 @@ def capacity(pid: int, port: int) -> float:
 
     They come as fast as the program takes them.  A second of its CPU time counts, not one of the clock.
     """
-    with traffic.opened(open_streams(_SECONDS + 1), port):
+    with traffic.opened(open_streams(_SETTLE_SECONDS + _SECONDS + 1), port):
+        time.sleep(_SETTLE_SECONDS)
         cpu = cpu_seconds(pid)
         report = traffic.run(_client(_SECONDS), port)
         return report.ok / (cpu_seconds(pid) - cpu)

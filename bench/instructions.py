@@ -47,7 +47,12 @@ def environment() -> dict[str, str]:
 
 def instructions_of(out: Path, place: int) -> int:
     """Return the instructions of a stretch, counted from 1.  Each mark ends a part: the one before it, or a stretch."""
-    counted = re.search(r"^summary: (\d+)", out.with_suffix(f".{2 * place}").read_text(), re.MULTILINE)
+    return summary(out.with_suffix(f".{2 * place}"))
+
+
+def summary(part: Path) -> int:
+    """Return the instructions of a part that callgrind has written."""
+    counted = re.search(r"^summary: (\d+)", part.read_text(), re.MULTILINE)
     assert counted
     return int(counted[1])
 

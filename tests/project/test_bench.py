@@ -11,6 +11,8 @@ from bench.document import replaced
 from bench.growth import Growth
 from bench.growth import markdown as growths_as_markdown
 from bench.peers.heats import ADDED, CPU, IDLE, LATENCY, START, TWO, WANTS, heats
+from bench.peers.instructions import UNITS, rows
+from bench.peers.instructions import markdown as markdown_of_instructions
 from bench.peers.outcome import markdown, outcome, text
 from bench.peers.plot import svg
 from bench.peers.programs import GATEWAY_NAME, PEERS, SMG, TWO_WORKERS, Peer, prepare
@@ -104,6 +106,15 @@ def test_bench_measures_every_target(quick):
     titles |= {ADDED, START, IDLE, TWO}
     assert WANTS.keys() <= titles and LATENCY in titles
     assert {want.row for want in WANTS.values()} - {""} <= titles
+
+
+def test_bench_instructions_of_a_delta_are_compared_with_smgs_burst():
+    ours = {unit.name: 120.0 for unit in UNITS}
+    head, rule, *lines = markdown_of_instructions(rows(ours, dict.fromkeys(ours, 100.0)), "smg 1").splitlines()[2:]
+    assert head.count("|") == rule.count("|") == lines[0].count("|") and len(lines) == len(UNITS)
+    assert lines[0] == "| whole answer | 120 | 100 | 1.20 | ≤ 1 | over |"
+    theirs = {unit.name: 100.0 for unit in UNITS if not unit.of}
+    assert rows(ours, theirs)[-1].cells()[3:] == ("1.20", "≤ 1.1 × smg's burst line", "over")
 
 
 def report(dones, failures=0, lat99=0.0, err=""):
