@@ -50,3 +50,4 @@ def test_costs_of_another_python_have_a_higher_ceiling():
     assert ceiling("calls", 1000, "2.7") - ceiling("calls", 1000, "none") == 0
     assert ceiling("calls", 1000, "2.7") == 1000 * (1 + 0.03 + OTHER_PYTHON)
     assert ceiling("calls", 3, VERSION) == 4
+    assert ceiling("writes", 3, VERSION) == ceiling("writes", 3, "2.7") == 3

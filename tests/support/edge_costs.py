@@ -57,6 +57,12 @@ async def request_cost(path, body, script):
         return await cost_at(served, path, body, KEY)
 
 
+async def request_writes(path, body, script):
+    """Return the writes of one request: those to the client and those to the upstream."""
+    async with site(script) as served:
+        return await cost_at(served, path, body, KEY, Writes, "writes")
+
+
 async def team_request_cost(path, body, script):
     """Return the cost of one request with a key of the store, which keeps usage as well."""
     auth = {"keys": [{"name": "ops", "key": KEY, "scopes": ["admin"]}], "stored_keys": True}
@@ -65,20 +71,20 @@ async def team_request_cost(path, body, script):
         return await cost_at(served, path, body, added.json()["key"])
 
 
-async def cost_at(served, path, body, key):
+async def cost_at(served, path, body, key, counter=Calls, unit="calls"):
     """Return the cost of one request, from its first byte to its last, on open connections."""
     counts = []
     reader, writer = await posted(served, path, body, key)
     try:
         await end_of_body(reader)
         for _ in range(REQUESTS):
-            with Calls() as calls:
+            with counter() as counted:
                 send(writer, path, body, key)
                 await end_of_body(reader)
-            counts.append(calls.count)
+            counts.append(counted.count)
     finally:
         writer.close()
-    return {"calls": min(counts[1:])}
+    return {unit: min(counts[1:])}
 
 
 async def stored_cost(body, url):

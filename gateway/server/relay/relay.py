@@ -71,6 +71,11 @@ class Relay:
         self._last = b""  # output that is sent with the end
         self._call = attempts.next_call()
 
+    @property
+    def ended(self) -> bool:
+        """True if no output follows what was returned."""
+        return self._ended
+
     async def whole(self) -> bytes:
         """Return the whole response.  Raise UpstreamFailed for a failure, whatever came before it."""
         pieces = []

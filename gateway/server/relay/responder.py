@@ -62,6 +62,9 @@ class Responder(Struct, frozen=True):
         writer = self.request.memory.flush_before(stream)
         try:
             await stream.begin(headers)
+            if relay.ended:  # a short response: all of it is one write
+                await writer.end(first)
+                return
             if first and not writer.try_write(first):
                 await writer.write(first)
             # A task of its own: a chunk wakes all frames of a task, up to where the request came in.
