@@ -11,7 +11,6 @@ import atexit
 import inspect
 import itertools
 import json
-import socket
 import tempfile
 from contextlib import asynccontextmanager
 
@@ -26,6 +25,7 @@ from gateway.server.handler import GatewayApp
 from gateway.server.http.server_config import ServerConfig
 from gateway.server.http.uvicorn_protocol import STOPPING
 from gateway.server.limits import counters
+from gateway.server.process.listener import open_listener
 from support.upstream import KEY, Upstream
 from support.wait import DEADLINE, until
 
@@ -153,7 +153,7 @@ async def running(app, said=None, request_seconds=60, idle_seconds=5):
     request_seconds: the timeout between two pieces of an unfinished request.
     idle_seconds: the timeout between two requests.
     """
-    sock = socket.create_server(("127.0.0.1", 0))
+    sock = open_listener("127.0.0.1", 0)
     served = app if isinstance(app, GatewayApp) else released(app)
     server = uvicorn.Server(ServerConfig(served, said or config.Config()))
     server.config.request_seconds, server.config.timeout_keep_alive = request_seconds, idle_seconds

@@ -24,12 +24,12 @@ from gateway.server.observability.metrics_store import mark_ended, metrics_file,
 from gateway.server.process.config_source import ConfigSource
 from gateway.server.process.config_watcher import ConfigWatcher
 from gateway.server.process.dependency_watch import DependencyWatch
+from gateway.server.process.listener import open_listener
 
 _log = logging.getLogger("gateway")
 _spawn = multiprocessing.get_context("spawn")
 _TICK = 0.1  # seconds between two checks for signals
 _AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # signals to read the configuration again
-_WAITING = 2048  # connections in the listen queue
 
 
 class Supervisor:
@@ -180,8 +180,7 @@ def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher, dependenci
 
 
 def _listening(server: ServerSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     try:
-        return socket.create_server((server.host, server.port), family=family, backlog=_WAITING)
+        return open_listener(server.host, server.port)
     except OSError as error:
         sys.exit(f"cannot listen on {server.host} port {server.port}: {error.strerror}")
