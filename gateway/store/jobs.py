@@ -97,8 +97,8 @@ async def lock(db: AsyncConnection, holder: str, ids: Collection[str]) -> Collec
 async def finish(db: AsyncConnection, ended: Sequence[FinishedJob]) -> Collection[str]:
     """Store final responses of one holder that continue no other; return the ids of the jobs that it still has.
 
-    Transactions of several processes do not wait for each other: each locks its jobs first, in the same order.  Any
-    other process locks the job of an unfinished response before its thread.
+    Transactions never wait for each other in a circle: each locks its jobs first, then its threads, both in the same
+    order.
     """
     held = await lock(db, ended[0].holder, [one.response.body["id"] for one in ended])
     await responses.finish_alone(db, [one.response for one in ended if one.response.body["id"] in held])

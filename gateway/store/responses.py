@@ -65,7 +65,7 @@ async def find_locked(db: AsyncConnection, id: str) -> StoredResponse | None:
 
 
 async def lock_threads(db: AsyncConnection, ids: Collection[str]) -> dict[str, str]:
-    """Lock the threads of responses that are not in progress, in one order; return the thread of each by its id."""
+    """Lock the threads of responses in the order of all processes; return the thread of each by its id."""
     await db.execute(_LOCK_ALL[db.dialect.name], {"ids": ids})
     rows = await db.execute(_THREADS[db.dialect.name], {"ids": ids})
     return {row.id: row.thread for row in rows.all()}
@@ -160,7 +160,9 @@ async def finish(
 async def finish_alone(db: AsyncConnection, ended: Sequence[FinishedResponse]) -> None:
     """Store finished responses that continue no other; the caller has to hold their jobs."""
     if ended:
-        rows = (await db.execute(_FIND_ALL[db.dialect.name], {"ids": [one.body["id"] for one in ended]})).all()
+        ids = [one.body["id"] for one in ended]
+        await lock_threads(db, ids)
+        rows = (await db.execute(_FIND_ALL[db.dialect.name], {"ids": ids})).all()
         kept = {row.id: _stored(row) for row in rows}
         await _finish_in_place(db, [(kept[one.body["id"]], one) for one in ended])
 
