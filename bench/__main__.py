@@ -99,10 +99,10 @@ def _print(found: Found, options: argparse.Namespace) -> None:
     load = os.getloadavg()[0]
     where = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f}"
     if options.json:
-        told: dict[str, object] = {"figures": [figure.as_json() for figure in found.figures]}
-        told |= {"growth": [each.as_json() for each in found.growths]}
-        told |= {"problems": found.problems, "doubts": found.doubts}
-        print(json.dumps({"machine": where, **told}, indent=1, ensure_ascii=False))
+        output: dict[str, object] = {"figures": [figure.as_json() for figure in found.figures]}
+        output |= {"growth": [each.as_json() for each in found.growths]}
+        output |= {"problems": found.problems, "doubts": found.doubts}
+        print(json.dumps({"machine": where, **output}, indent=1, ensure_ascii=False))
         return
     tables = [
         *([table(found.figures)] if found.figures else []),

@@ -27,12 +27,12 @@ def new_clients(seconds: float, share: int) -> Traffic:
     return replace(_client(seconds), rate=1000.0, requests=round(1000 * seconds), share=share, open=streams)
 
 
-def offered(asked: Traffic, capacity: Callable[[], float]) -> Traffic:
+def offered(load: Traffic, capacity: Callable[[], float]) -> Traffic:
     """Return the traffic with its rate, if that is a share of the capacity of a program."""
-    if not asked.share:
-        return asked
-    rate = asked.share / 100 * capacity()
-    return replace(asked, rate=rate, requests=round(rate * asked.seconds))
+    if not load.share:
+        return load
+    rate = load.share / 100 * capacity()
+    return replace(load, rate=rate, requests=round(rate * load.seconds))
 
 
 def _client(seconds: float) -> Traffic:

@@ -56,17 +56,17 @@ def _chat_encoder(ledger: Warnings) -> ResponseEncoder:
 
 
 def _responses_encoder(ledger: Warnings) -> ResponseEncoder:
-    asked = responses.ResponseParams(
+    params = responses.ResponseParams(
         request=_ASKED.request, echo={"background": False, "instructions": "", "tools": []}
     )
     edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
-    return responses.response_encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), asked, ledger, edge)
+    return responses.response_encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), params, ledger, edge)
 
 
 def _messages_encoder(ledger: Warnings) -> ResponseEncoder:
     edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
-    asked = messages.MessageParams(request=_ASKED.request)
-    return messages.message_encoder(messages.MessageHead("msg_1", "mock"), asked, ledger, edge)
+    params = messages.MessageParams(request=_ASKED.request)
+    return messages.message_encoder(messages.MessageHead("msg_1", "mock"), params, ledger, edge)
 
 
 def _encode(new: Callable[[Warnings], ResponseEncoder]) -> Callable[[Event], bytes]:
@@ -105,9 +105,9 @@ def _chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
     return b"data: " + json.dumps({**_HEAD, "choices": [choice]}, separators=(",", ":")).encode() + b"\n\n"
 
 
-def text(said: str) -> bytes:
+def text(content: str) -> bytes:
     """Return a chunk with this text."""
-    return _chunk({"content": said})
+    return _chunk({"content": content})
 
 
 def _event(type: str, **members: object) -> bytes:
@@ -116,8 +116,8 @@ def _event(type: str, **members: object) -> bytes:
     return f"event: {type}\ndata: {payload}\n\n".encode()
 
 
-def _text_delta(said: str) -> bytes:
-    return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": said})
+def _text_delta(content: str) -> bytes:
+    return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": content})
 
 
 def _thought(text: str) -> bytes:

@@ -156,13 +156,15 @@ def _requests(gateway: Server, sizes: Sequence[int]) -> Iterator[Growth]:
 
 def _question(path: str, items: int, tools: int, **more: object) -> bytes:
     """Return a request with this many messages and tools, for a short response."""
-    said = [{"role": ("user", "assistant")[i % 2], "content": f"message {i}, of some words"} for i in range(items - 1)]
-    said.append({"role": "user", "content": "@@m=plain,n=5@@"})
+    messages = [
+        {"role": ("user", "assistant")[i % 2], "content": f"message {i}, of some words"} for i in range(items - 1)
+    ]
+    messages.append({"role": "user", "content": "@@m=plain,n=5@@"})
     functions = [{**_FUNCTION, "name": f"tool_{i}"} for i in range(tools)]
     if path == RESPONSES:
-        body = {"input": said, "store": False, "tools": [{"type": "function", **one} for one in functions]}
+        body = {"input": messages, "store": False, "tools": [{"type": "function", **one} for one in functions]}
     else:
-        body = {"messages": said, "tools": [{"type": "function", "function": one} for one in functions]}
+        body = {"messages": messages, "tools": [{"type": "function", "function": one} for one in functions]}
     body = {"model": "mock", **body, **more}
     return json.dumps({key: value for key, value in body.items() if value != []}).encode()
 
@@ -211,12 +213,12 @@ def _open_streams(track: Track, mock: Server, counts: Sequence[int]) -> Iterator
     cpu, memory = [], []
     for count in counts:
         say(f"growth: {count} open streams")
-        asked = Traffic("mock", "m=plain,n=10,p=1000,ts=1", streams=count, requests=count, ramp_ms=1000 + count)
+        load = Traffic("mock", "m=plain,n=10,p=1000,ts=1", streams=count, requests=count, ramp_ms=1000 + count)
         with track.gateway(mock) as gateway:
-            traffic.run(replace(asked, knobs="m=plain,n=1", requests=200, streams=1, ramp_ms=0), gateway.port)
+            traffic.run(replace(load, knobs="m=plain,n=1", requests=200, streams=1, ramp_ms=0), gateway.port)
             used, held = cpu_seconds(gateway.pid), resident_bytes(gateway.pid)
             with Peak(gateway.pid) as peak:
-                report = traffic.run(asked, gateway.port)
+                report = traffic.run(load, gateway.port)
             used = cpu_seconds(gateway.pid) - used
         assert report.dones == count, report
         cpu.append(used / report.lines * 1e6)

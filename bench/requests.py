@@ -236,11 +236,11 @@ async def _read_marks(reading: asyncio.Event) -> None:
 
 
 def _mark() -> None:
-    if told := os.read(sys.stdin.fileno(), 1):
-        if told == _BEGIN:
+    if byte := os.read(sys.stdin.fileno(), 1):
+        if byte == _BEGIN:
             gc.collect()
         MARK()
-        os.write(sys.stdout.fileno(), told)
+        os.write(sys.stdout.fileno(), byte)
 
 
 if __name__ == "__main__":

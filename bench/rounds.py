@@ -149,23 +149,23 @@ class Results:
 
 def direct(scenario: Scenario, mock: Server) -> Run:
     """Run a scenario without a program between."""
-    asked = scenario.traffic.direct()
-    with traffic.opened(asked.open, mock.port) as streams:
-        report = traffic.run(asked, mock.port)
-    return Run(asked, report, *streams)
+    load = scenario.traffic.direct()
+    with traffic.opened(load.open, mock.port) as streams:
+        report = traffic.run(load, mock.port)
+    return Run(load, report, *streams)
 
 
 def through(scenario: Scenario, gateway: Server) -> Run:
     """Run a scenario through a program, after a check of its response."""
     check(scenario, gateway.port)
-    asked = offered(scenario.traffic, partial(capacity, gateway.pid, gateway.port))
+    load = offered(scenario.traffic, partial(capacity, gateway.pid, gateway.port))
     memory = resident_bytes(gateway.pid)
-    with Peak(gateway.pid) as peak, traffic.opened(asked.open, gateway.port) as streams:
+    with Peak(gateway.pid) as peak, traffic.opened(load.open, gateway.port) as streams:
         cpu, waited = cpu_seconds(gateway.pid), waited_seconds(gateway.pid)
-        report = traffic.run(asked, gateway.port)
+        report = traffic.run(load, gateway.port)
         cpu, waited = cpu_seconds(gateway.pid) - cpu, waited_seconds(gateway.pid) - waited
     growth = max(0, peak.bytes - memory)
-    return Run(asked, report, streams[0] if streams else None, cpu, waited, gateway.idle, growth)
+    return Run(load, report, streams[0] if streams else None, cpu, waited, gateway.idle, growth)
 
 
 def check(scenario: Scenario, port: int) -> None:

@@ -15,11 +15,11 @@ SHARES = (50, 80, 95)  # of a core, in per cent
 class Run(Struct, frozen=True):
     """One run of a scenario; a direct one has no figures of the gateway.
 
-    asked: what was sent.
+    load: the traffic that was sent.
     open: the report of the streams that were open meanwhile.
     """
 
-    asked: Traffic
+    load: Traffic
     report: Report
     open: Report | None = None
     cpu: float = 0.0  # seconds of the gateway
@@ -40,18 +40,18 @@ class Run(Struct, frozen=True):
     @property
     def missing(self) -> int:
         """The number of requests and open streams that did not end well."""
-        ended = self.report.dones if self.asked.stream else self.report.ok
+        ended = self.report.dones if self.load.stream else self.report.ok
         failed = self.report.failures
-        if self.asked.open and self.open:
-            failed += self.asked.open.requests - self.open.dones + self.open.failures
-        return self.asked.requests - ended + failed
+        if self.load.open and self.open:
+            failed += self.load.open.requests - self.open.dones + self.open.failures
+        return self.load.requests - ended + failed
 
     @property
     def failure(self) -> str:
         """The text about the missing ones."""
         error = self.report.err or (self.open.err if self.open else "")
-        asked = self.asked.requests + (self.asked.open.requests if self.asked.open else 0)
-        return f"{self.missing} of {asked} requests and streams did not end well; {error}"
+        count = self.load.requests + (self.load.open.requests if self.load.open else 0)
+        return f"{self.missing} of {count} requests and streams did not end well; {error}"
 
 
 class Row(Struct, frozen=True):
@@ -173,7 +173,7 @@ def crowded(traffic: Traffic) -> tuple[Row, ...]:
 
 
 def _offered(quick: bool) -> Iterator[Scenario]:
-    rows = (Row("new clients", "1/s", lambda run: run.asked.rate), *_first_byte(), *_DELAY, _CORE)
+    rows = (Row("new clients", "1/s", lambda run: run.load.rate), *_first_byte(), *_DELAY, _CORE)
     for share in SHARES:
         traffic = new_clients(1.0 if quick else 4.0, share)
         yield Scenario("offered", offered_load(share), traffic, rows, b'"content"')

@@ -132,19 +132,19 @@ def _started(peer: Peer, folder: Path) -> Iterator[tuple[Server, "Counter"]]:
         yield server, Counter(server.pid, folder / f"{server.port}.callgrind")
 
 
-def _count(asked: Traffic, server: Server, counter: "Counter") -> float:
+def _count(load: Traffic, server: Server, counter: "Counter") -> float:
     """Return the instructions of a request, or of a line if it is a stream of many."""
     for _ in range(_WARM):  # Python specializes its instructions
-        traffic.run(asked, server.port)
+        traffic.run(load, server.port)
     time.sleep(_IDLE_SECONDS)
     counter.count()
     time.sleep(_IDLE_SECONDS)
     idle = counter.count() / _IDLE_SECONDS
     begun = time.monotonic()
-    report = traffic.run(asked, server.port)
+    report = traffic.run(load, server.port)
     count = counter.count() - idle * (time.monotonic() - begun)
-    if report.ok < asked.requests or report.failures:
-        raise Wrong(f"{report.ok} of {asked.requests} ended well; {report.err}")
+    if report.ok < load.requests or report.failures:
+        raise Wrong(f"{report.ok} of {load.requests} ended well; {report.err}")
     return count / (report.lines if report.lines > 10 * report.ok else report.ok)
 
 

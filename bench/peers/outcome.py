@@ -77,8 +77,8 @@ def _verdict(values: dict[str, float], want: Want, others: dict[str, float]) -> 
     if GATEWAY_NAME not in values or (want.of and want.of not in others):
         return "not measured"
     reached = values[GATEWAY_NAME] / (others[want.of] if want.of else 1)
-    said = "ok" if reached <= want.most else "over"
-    return f"{said}: {reached:.2f} ×" if want.of else said
+    verdict = "ok" if reached <= want.most else "over"
+    return f"{verdict}: {reached:.2f} ×" if want.of else verdict
 
 
 def _place(line: Line) -> int:

@@ -82,8 +82,8 @@ def _dots(lines: list[Line], colours: dict[str, str], scale: _Scale) -> Iterator
         for name, colour in reversed(colours.items()):  # the gateway's dot above the others
             if name in line.values:
                 value = line.values[name]
-                said = f"{escape(name)}: {number(value)} µs"
-                yield f'<circle cx="{scale(value)}" cy="{y}" r="6" fill="{colour}"><title>{said}</title></circle>'
+                title = f"{escape(name)}: {number(value)} µs"
+                yield f'<circle cx="{scale(value)}" cy="{y}" r="6" fill="{colour}"><title>{title}</title></circle>'
         if GATEWAY_NAME in line.values:
             own = line.values[GATEWAY_NAME]
             yield f'<text x="{scale(own)}" y="{y - 9}" text-anchor="middle" class="own">{number(own)}</text>'

@@ -35,7 +35,7 @@ class Peer(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     slow: int = 1
 
-    def asks(self, traffic: Traffic, mock: int) -> Traffic:
+    def traffic_for(self, traffic: Traffic, mock: int) -> Traffic:
         """Return the traffic for this program, with the mock on this port."""
         headers = tuple((name, value.format(mock=mock)) for name, value in self.headers)
         return replace(traffic, headers=headers, requests=max(traffic.streams, traffic.requests // self.slow))

@@ -49,9 +49,9 @@ class Race:
                             self._measured(heat, peer, server, mock)
         say("")
         if self._busy:
-            told = "; ".join(dict.fromkeys(self._busy))
+            programs = "; ".join(dict.fromkeys(self._busy))
             share = f"more than {CROWDED:.0%} of the time"
-            self.notes.append(f"others had the gateway's core for {share}, read CPU only: {told}")
+            self.notes.append(f"others had the gateway's core for {share}, read CPU only: {programs}")
 
     def _prepared(self, peer: Peer) -> bool:
         say(f"installing {peer.name}")
@@ -74,7 +74,7 @@ class Race:
 
     def _began(self, peer: Peer, server: Server, mock: Server) -> None:
         """Measure the time until the first response, and the memory then."""
-        answer = traffic.run(peer.asks(_HELLO, mock.port), server.port)
+        answer = traffic.run(peer.traffic_for(_HELLO, mock.port), server.port)
         self._add(START, peer.name, server.start + answer.tot50 / 1000)
         self._add(IDLE, peer.name, server.idle / 1e6)
 
@@ -82,7 +82,7 @@ class Race:
         self._take(heat, DIRECT, direct(heat.scenario, mock))
 
     def _measured(self, heat: Heat, peer: Peer, server: Server, mock: Server) -> None:
-        scenario = replace(heat.scenario, traffic=peer.asks(heat.scenario.traffic, mock.port))
+        scenario = replace(heat.scenario, traffic=peer.traffic_for(heat.scenario.traffic, mock.port))
         try:
             if scenario.fresh:
                 with self._track.started(peer.program, mock) as own:

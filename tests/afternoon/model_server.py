@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import count
 
-from support.upstream import Upstream, chunk, frame, said, stream, whole
+from support.upstream import Upstream, chunk, completion_body, frame, stream, whole
 
 COUNTED = ("requests", "input_tokens", "cached_tokens", "output_tokens")
 _FAULT = whole({"error": {"message": "out of memory"}}, status=500)
@@ -19,9 +19,9 @@ class ModelServer(Upstream):
         super().__init__((), models)
         self.counts, self.fails_each, self._numbers = Counter(), fails_each, count(1)
 
-    def script_for(self, asked):
+    def script_for(self, request):
         """Return the answer to a request, and count it."""
-        number, body = next(self._numbers), asked.json
+        number, body = next(self._numbers), request.json
         if self.fails_each and number % self.fails_each == 0:
             return _FAULT
         tokens = 1, 10 + number % 7, number % 5, 2 + number % 6
@@ -38,4 +38,4 @@ def _answer(prompt, cached, words, *, streamed):
     }
     if streamed:
         return stream(*[chunk("word ")] * words, chunk(finish="stop"), frame(choices=[], usage=usage))
-    return whole({**said("word " * words), "usage": usage})
+    return whole({**completion_body("word " * words), "usage": usage})

@@ -55,9 +55,9 @@ class Site:
     async def ask(self, key, model="qwen", replica=0, api="chat", *, stream=False):
         """Send a request with a key, and return the whole answer."""
         path, body = APIS[api]
-        said = {"model": model, "stream": stream, **body}
+        request = {"model": model, "stream": stream, **body}
         async with self._places:
-            return await self.replicas[replica].client.post(path, json=said, headers=bearer(key))
+            return await self.replicas[replica].client.post(path, json=request, headers=bearer(key))
 
     async def send(self, keys):
         """Send a request of each sort with each key, and return the number of requests."""

@@ -36,8 +36,8 @@ async def add_keys(site):
     limit = {"tokens_per_month": TOKENS}
     for number in range(1, PEOPLE):
         name, team = f"person-{number}", f"team-{number % TEAMS}"
-        said = {"name": name, "limits": limit, "group": team, "expires_at": end}
-        site.keys[name] = (await site.admin("POST", "/admin/keys", number % 2, json=said))["key"]
+        request = {"name": name, "limits": limit, "group": team, "expires_at": end}
+        site.keys[name] = (await site.admin("POST", "/admin/keys", number % 2, json=request))["key"]
     words = "--limit", f"tokens_per_month={TOKENS}", "--group", "team-0", "--expires", "90d"
     site.keys["person-0"] = (await site.command("keys", "add", "person-0", *words)).strip()
     seconds = perf_counter() - begun
@@ -94,19 +94,19 @@ async def revoke(site):
 
 async def expire(site):
     """Add a key for two seconds, and wait until both gateways say that it has expired."""
-    said = {"name": "guest", "expires_at": int(now()) + 3}
-    key = (await site.admin("POST", "/admin/keys", json=said))["key"]
+    request = {"name": "guest", "expires_at": int(now()) + 3}
+    key = (await site.admin("POST", "/admin/keys", json=request))["key"]
     assert await _status(site, key, 0) == 200
     for replica in range(2):
         await until(lambda here=replica: _has_expired(site, key, here))
-    assert now() >= said["expires_at"]
+    assert now() >= request["expires_at"]
     return "both gateways refuse a key that has expired, and say so"
 
 
 async def spend_budget(site):
     """Spend a budget at both gateways at once, until each refuses with nothing in flight."""
-    said = {"name": "spender", "limits": {"tokens_per_month": _BUDGET}}
-    key = (await site.admin("POST", "/admin/keys", json=said))["key"]
+    request = {"name": "spender", "limits": {"tokens_per_month": _BUDGET}}
+    key = (await site.admin("POST", "/admin/keys", json=request))["key"]
     await _knows(site, key, 1)
     before = _tokens(site)
     await asyncio.gather(*(_spend(site, key, place % 2) for place in range(_AT_A_TIME)))

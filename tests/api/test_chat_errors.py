@@ -21,9 +21,9 @@ from support.upstream import (
     RESET,
     call,
     chunk,
+    completion_body,
     frame,
     head,
-    said,
     silent,
     stream,
     whole,
@@ -386,7 +386,7 @@ async def test_error_object_without_a_wrapper_is_recognized():
 
 
 async def test_stream_is_built_from_a_whole_upstream_response():
-    async with gateway(whole(said("Hello"))) as site:
+    async with gateway(whole(completion_body("Hello"))) as site:
         answer = await site.chat(stream=True)
         assert (text_of(answer.text), payloads(answer.text)[-1]) == ("Hello", "[DONE]")
 
@@ -598,10 +598,10 @@ async def test_timeout_is_not_reached_by_a_shorter_pause():
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
     async with listening(script, backend={"timeouts": {"idle": 5, "total": 0, "first_byte": 0}}) as site:
-        asked = asyncio.create_task(site.chat(stream=True))
+        task = asyncio.create_task(site.chat(stream=True))
         await site.upstream.arrived.wait()
         go.set()
-        assert payloads((await asked).text)[-1] == "[DONE]"
+        assert payloads((await task).text)[-1] == "[DONE]"
 
 
 async def test_timeout_connect_is_a_504():

@@ -10,7 +10,7 @@ import pytest
 
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.sse import comments, payloads
-from support.upstream import COUNTS, HELLO, call, chunk, frame, said, stream, whole
+from support.upstream import COUNTS, HELLO, call, chunk, completion_body, frame, stream, whole
 
 BAD = "invalid_request_error"
 USER = {"role": "user", "content": "Hello"}
@@ -262,7 +262,7 @@ async def all_sent(requests, kind="openai", **model):
         for fields in requests:
             answer = await site.chat(stream=True, **fields)
             assert answer.status_code == 200, answer.text
-            body = site.asked
+            body = site.upstream_body
             assert body.pop("stream") is True
             assert body.pop("model") == "m"
             if body.get("stream_options") == {"include_usage": True}:
@@ -299,10 +299,10 @@ async def test_field_null_counts_as_absent(kind):
 
 
 async def test_stream_may_be_null():
-    async with gateway(whole(said())) as site:
+    async with gateway(whole(completion_body())) as site:
         assert (await site.chat(stream=None)).json()["object"] == "chat.completion"
-        assert site.asked["stream"] is False
-        assert "stream_options" not in site.asked
+        assert site.upstream_body["stream"] is False
+        assert "stream_options" not in site.upstream_body
 
 
 PASSED = {
@@ -338,13 +338,13 @@ NOT_DONE = {
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_field_that_a_kind_supports_is_sent_unchanged(kind):
-    asked, warnings = await sent(PASSED, kind)
+    upstream_body, warnings = await sent(PASSED, kind)
     if kind in NOT_PASSED:
         names, translated, listed = NOT_PASSED[kind]
-        assert asked == {name: value for name, value in PASSED.items() if name not in names} | translated
+        assert upstream_body == {name: value for name, value in PASSED.items() if name not in names} | translated
         assert warnings == listed
     else:
-        assert (asked, warnings) == (PASSED, None)
+        assert (upstream_body, warnings) == (PASSED, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -354,11 +354,11 @@ async def test_field_of_the_openai_service_is_left_out_without_a_warning(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_field_that_no_local_backend_supports_is_dropped_with_a_warning(kind):
-    asked, warnings = await sent(NOT_DONE, kind)
+    upstream_body, warnings = await sent(NOT_DONE, kind)
     if kind == "openai":
-        assert (asked, warnings) == (NOT_DONE, None)
+        assert (upstream_body, warnings) == (NOT_DONE, None)
     else:
-        assert (asked, warnings) == ({}, ", ".join(f"dropped:{name}" for name in NOT_DONE))
+        assert (upstream_body, warnings) == ({}, ", ".join(f"dropped:{name}" for name in NOT_DONE))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -403,9 +403,9 @@ async def test_field_for_the_token_limit_has_the_name_of_the_kind(kind):
 
 @pytest.mark.parametrize("n", [2, 128])
 async def test_choice_count_is_sent_and_a_missing_choice_is_a_warning(n):
-    async with gateway(HELLO, whole(said())) as site:
+    async with gateway(HELLO, whole(completion_body())) as site:
         answer = await site.chat(stream=True, n=n)
-        assert site.asked["n"] == n
+        assert site.upstream_body["n"] == n
         assert "unenforced:n" in all_warnings(answer)
         assert (await site.chat(n=n)).headers["x-gateway-warnings"] == "unenforced:n"
 
@@ -422,7 +422,7 @@ STREAM_OPTIONS = [
 async def test_usage_is_always_requested_and_shown_only_on_request(given, expected):
     async with gateway(HELLO) as site:
         answer = await site.chat(stream=True, stream_options=given)
-        assert site.asked["stream_options"] == expected
+        assert site.upstream_body["stream_options"] == expected
         *chunks, done = payloads(answer.text)
         assert done == "[DONE]"
         shown = [chunk["usage"]["total_tokens"] for chunk in chunks if chunk.get("usage")]
@@ -436,7 +436,7 @@ async def test_usage_is_always_requested_and_shown_only_on_request(given, expect
 
 
 async def test_service_tier_is_in_the_response_only_if_requested():
-    async with gateway(HELLO, whole(said()), HELLO, backend={"kind": "vllm"}) as site:
+    async with gateway(HELLO, whole(completion_body()), HELLO, backend={"kind": "vllm"}) as site:
         assert payloads((await site.chat(stream=True, service_tier="auto")).text)[0]["service_tier"] == "default"
         assert (await site.chat(service_tier="flex")).json()["service_tier"] == "default"
         assert "service_tier" not in payloads((await site.chat(stream=True)).text)[0]
@@ -450,24 +450,24 @@ EXTRAS = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "of_answer", "of_choice"), EXTRAS)
-async def test_field_added_by_a_backend_is_shown_whether_requested_or_not(asked, of_answer, of_choice):
-    body = said()
+@pytest.mark.parametrize(("extra_fields", "of_answer", "of_choice"), EXTRAS)
+async def test_field_added_by_a_backend_is_shown_whether_requested_or_not(extra_fields, of_answer, of_choice):
+    body = completion_body()
     body |= of_answer
     body["choices"][0] |= of_choice
     choice = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": None, **of_choice}
     streamed = stream(frame(choices=[choice], **of_answer), chunk(finish="stop"))
     async with gateway(whole(body), whole(body), streamed, streamed) as site:
-        for fields in (asked, {}):
+        for fields in (extra_fields, {}):
             answer = (await site.chat(**fields)).json()
             assert of_answer.items() <= answer.items()
             assert of_choice.items() <= answer["choices"][0].items()
-        for fields in (asked, {}):
+        for fields in (extra_fields, {}):
             chunks = payloads((await site.chat(stream=True, **fields)).text)[:-1]
             assert any(of_answer.items() <= chunk.items() for chunk in chunks)
             assert any(of_choice.items() <= one.items() for chunk in chunks for one in chunk["choices"])
-    asked_for, _ = await sent({name: False for name in asked})
-    assert asked_for == {name: False for name in asked}
+    asked_for, _ = await sent({name: False for name in extra_fields})
+    assert asked_for == {name: False for name in extra_fields}
 
 
 async def test_token_ids_of_held_back_text_come_with_it_complete():
@@ -495,7 +495,7 @@ async def test_prompt_progress_is_streamed_if_requested():
 
 async def test_response_that_continues_a_message_of_the_client_has_its_role():
     messages = [USER, {"role": "user", "content": "And"}]
-    async with gateway(HELLO, whole(said()), HELLO) as site:
+    async with gateway(HELLO, whole(completion_body()), HELLO) as site:
         more = {"messages": messages, "add_generation_prompt": False}
         assert payloads((await site.chat(stream=True, **more)).text)[0]["choices"][0]["delta"]["role"] == "user"
         assert (await site.chat(**more)).json()["choices"][0]["message"]["role"] == "user"
@@ -567,8 +567,8 @@ async def test_tool_choice_is_none_where_the_gateway_parses_the_tool_calls(kind,
 
 async def test_tool_definition_is_sent_without_nulls():
     bare = {"type": "function", "function": {"name": "f", "description": None, "parameters": None}}
-    asked, warnings = await sent({"tools": [bare]})
-    (tool,) = asked["tools"]
+    upstream_body, warnings = await sent({"tools": [bare]})
+    (tool,) = upstream_body["tools"]
     assert tool["function"] == {"name": "f", "parameters": {"type": "object", "properties": {}}} and not warnings
 
 
@@ -581,7 +581,7 @@ async def test_tool_list_that_is_empty_is_not_sent(kind):
 
 async def test_tool_call_markup_is_text_if_no_tool_may_be_called():
     text = 'Look: <tool_call>{"name": "clock", "arguments": {}}</tool_call>'
-    async with gateway(whole(said(text))) as site:
+    async with gateway(whole(completion_body(text))) as site:
         for fields in ({}, {"tools": []}, {"tools": BOTH, "tool_choice": "none"}):
             (choice,) = (await site.chat(**fields)).json()["choices"]
             assert (choice["message"]["content"], choice["finish_reason"]) == (text, "stop")
@@ -592,10 +592,12 @@ async def test_tool_call_markup_is_text_if_no_tool_may_be_called():
 @pytest.mark.parametrize("kind", KINDS)
 async def test_custom_tool_is_sent_as_a_function_and_its_calls_become_custom(kind):
     script = stream(chunk(tool_calls=call("shell", '{"input": "ls -l"}', id="call_9")), chunk(finish="tool_calls"))
-    body = said(None, tool_calls=[{**CALLED, "function": {"name": "shell", "arguments": '{"input": "ls -l"}'}}])
+    body = completion_body(
+        None, tool_calls=[{**CALLED, "function": {"name": "shell", "arguments": '{"input": "ls -l"}'}}]
+    )
     async with gateway(script, whole(body), backend={"kind": kind}) as site:
         answer = await site.chat(stream=True, tools=[SHELL])
-        assert site.asked["tools"] == [SHIM]
+        assert site.upstream_body["tools"] == [SHIM]
         calls = [
             one
             for chunk in payloads(answer.text)[:-1]
@@ -620,8 +622,8 @@ async def test_custom_tool_named_in_tool_choice_is_forced_as_a_function():
 async def test_custom_tool_grammar_is_described_with_an_unenforced_warning():
     format = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /[0-9]+/"}}
     tool = {"type": "custom", "custom": {"name": "shell", "format": format}}
-    asked, warnings = await sent({"tools": [tool]})
-    assert "[0-9]+" in asked["tools"][0]["function"]["description"]
+    upstream_body, warnings = await sent({"tools": [tool]})
+    assert "[0-9]+" in upstream_body["tools"][0]["function"]["description"]
     assert warnings == f"{EMULATED}, unenforced:tools.custom.format"
 
 
@@ -632,8 +634,8 @@ async def test_custom_tool_call_of_the_past_is_sent_as_a_function_call():
         {"role": "assistant", "tool_calls": [called]},
         {"role": "tool", "tool_call_id": "c", "content": "hi"},
     ]
-    asked, _ = await sent({"messages": messages})
-    assert json.loads(asked["messages"][1]["tool_calls"][0]["function"]["arguments"]) == {"input": 'say "hi"'}
+    upstream_body, _ = await sent({"messages": messages})
+    assert json.loads(upstream_body["messages"][1]["tool_calls"][0]["function"]["arguments"]) == {"input": 'say "hi"'}
 
 
 async def test_tool_call_beyond_the_first_is_dropped_if_not_parallel():
@@ -641,7 +643,7 @@ async def test_tool_call_beyond_the_first_is_dropped_if_not_parallel():
     script = stream(calls, chunk(finish="tool_calls"))
     async with gateway(script) as site:
         answer = await site.chat(stream=True, tools=BOTH, parallel_tool_calls=False)
-        assert site.asked["parallel_tool_calls"] is False
+        assert site.upstream_body["parallel_tool_calls"] is False
         assert "get_weather" not in answer.text
         assert "dropped:tool_calls" in all_warnings(answer)
 
@@ -649,10 +651,14 @@ async def test_tool_call_beyond_the_first_is_dropped_if_not_parallel():
 async def test_logprobs_with_tools_are_requested_unstreamed_from_llamacpp():
     fields = {"logprobs": True, "top_logprobs": 2, "tools": [TOOL]}
     assert await sent(fields, "vllm") == (fields, None)
-    async with gateway(whole(said()), backend={"kind": "llamacpp"}) as site:
+    async with gateway(whole(completion_body()), backend={"kind": "llamacpp"}) as site:
         for streamed in (False, True):
             await site.chat(**fields, stream=streamed)
-            assert (site.asked["logprobs"], site.asked["top_logprobs"], site.asked["stream"]) == (True, 2, False)
+            assert (
+                site.upstream_body["logprobs"],
+                site.upstream_body["top_logprobs"],
+                site.upstream_body["stream"],
+            ) == (True, 2, False)
 
 
 @pytest.mark.parametrize(("fields", "most"), [({}, 0), ({"top_logprobs": 0}, 0), ({"top_logprobs": 2}, 2)])
@@ -660,11 +666,11 @@ async def test_logprobs_with_tools_are_requested_unstreamed_from_llamacpp():
 async def test_logprobs_show_no_more_alternatives_than_requested(fields, most, streamed):
     others = [{"token": token, "logprob": -1.0, "bytes": None} for token in "xyz"]
     chances = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": others}]}
-    said = frame(choices=[{"index": 0, "delta": {"content": "Hi"}, "logprobs": chances}])
-    async with gateway(stream(said, chunk(finish="stop")), backend={"kind": "llamacpp"}) as site:
+    first_frame = frame(choices=[{"index": 0, "delta": {"content": "Hi"}, "logprobs": chances}])
+    async with gateway(stream(first_frame, chunk(finish="stop")), backend={"kind": "llamacpp"}) as site:
         answer = await site.chat(logprobs=True, stream=streamed, **fields)
         assert answer.text.count('"logprob":-1.0') == most
-        assert site.asked["top_logprobs"] == max(most, 1)
+        assert site.upstream_body["top_logprobs"] == max(most, 1)
 
 
 # Functions, which tools replaced
@@ -698,10 +704,10 @@ TWO_CALLS = [*call("get_weather", '{"city":', id="a"), *call(None, '"Oslo"}'), *
 
 async def test_function_call_is_the_only_one_in_a_response_to_functions():
     whole_calls = [CALLED, {**CALLED, "id": "call_2"}]
-    body = said(None, tool_calls=whole_calls)
+    body = completion_body(None, tool_calls=whole_calls)
     body["choices"][0]["finish_reason"] = "tool_calls"
     script = stream(*(chunk(tool_calls=[one]) for one in TWO_CALLS), chunk(finish="tool_calls"))
-    async with gateway(script, whole(body), HELLO, whole(said())) as site:
+    async with gateway(script, whole(body), HELLO, whole(completion_body())) as site:
         answer = await site.chat(stream=True, functions=[WEATHER, CLOCK])
         choices = [chunk["choices"][0] for chunk in payloads(answer.text)[:-1]]
         pieces = [one["delta"]["function_call"] for one in choices if "function_call" in one["delta"]]
@@ -749,8 +755,8 @@ async def test_function_call_of_the_past_becomes_a_tool_call_with_an_id():
             "tool_calls": [{"id": id, "type": "function", "function": called}],
         }
 
-    asked, _ = await sent({"messages": messages})
-    assert asked["messages"] == [
+    upstream_body, _ = await sent({"messages": messages})
+    assert upstream_body["messages"] == [
         USER,
         past("call_function_1"),
         {"role": "tool", "tool_call_id": "call_function_1", "content": "rain"},
@@ -806,8 +812,8 @@ POLICIES = [
 
 @pytest.mark.parametrize(("roles", "given", "expected", "listed"), POLICIES)
 async def test_message_of_system_or_developer_follows_the_policy_of_the_model(roles, given, expected, listed):
-    asked, warnings = await sent({"messages": given}, roles=roles)
-    assert (asked["messages"], warnings) == (expected, listed)
+    upstream_body, warnings = await sent({"messages": given}, roles=roles)
+    assert (upstream_body["messages"], warnings) == (expected, listed)
 
 
 CONTENTS = [
@@ -846,8 +852,8 @@ CONTENTS = [
 
 @pytest.mark.parametrize(("given", "expected"), CONTENTS)
 async def test_message_content_becomes_plain_text_or_parts_without_loss(given, expected):
-    asked, warnings = await sent({"messages": given})
-    assert (asked["messages"], warnings) == (expected, None)
+    upstream_body, warnings = await sent({"messages": given})
+    assert (upstream_body["messages"], warnings) == (expected, None)
 
 
 REASONED = [
@@ -888,14 +894,14 @@ ARGUMENTS = [
 @pytest.mark.parametrize(("given", "expected", "warnings"), ARGUMENTS, ids=lambda value: str(value)[:9])
 async def test_tool_call_arguments_of_the_past_become_an_object(given, expected, warnings):
     called = {**CALLED, "function": {"name": "get_weather", "arguments": given}}
-    asked, found = await sent({"messages": [USER, {"role": "assistant", "tool_calls": [called]}, ANSWERED]})
-    arguments = asked["messages"][1]["tool_calls"][0]["function"]["arguments"]
+    upstream_body, found = await sent({"messages": [USER, {"role": "assistant", "tool_calls": [called]}, ANSWERED]})
+    arguments = upstream_body["messages"][1]["tool_calls"][0]["function"]["arguments"]
     assert arguments == (expected or json.dumps({"__raw": given}, separators=(",", ":")))
     assert found == warnings
 
 
 async def test_tool_call_id_of_the_conversation_is_not_used_again():
-    body = said(None, tool_calls=[CALLED])
+    body = completion_body(None, tool_calls=[CALLED])
     messages = [USER, {"role": "assistant", "tool_calls": [CALLED]}, ANSWERED]
     async with gateway(whole(body)) as site:
         answer = await site.chat(messages=messages, tools=[TOOL])
@@ -1006,24 +1012,24 @@ TOLD = {
 async def test_request_body_is_complete_for_each_kind(kind):
     async with gateway(a_call(CLOCK_TOOL), backend={"kind": kind}, model={"upstream_model": "theirs"}) as site:
         answer = await site.chat(**EVERYTHING)
-        assert site.asked == GOLDEN[kind]
+        assert site.upstream_body == GOLDEN[kind]
         assert answer.headers["x-gateway-warnings"] == TOLD[kind]
 
 
 async def test_request_is_sent_as_json_to_the_path_of_the_backend():
     async with gateway(HELLO) as site:
         await site.chat(stream=True)
-        (asked,) = site.upstream.posts
-        assert (asked.method, asked.path) == ("POST", "/v1/chat/completions")
-        assert asked.headers["content-type"] == "application/json"
-        assert asked.headers["accept-encoding"] == "identity"
+        (post,) = site.upstream.posts
+        assert (post.method, post.path) == ("POST", "/v1/chat/completions")
+        assert post.headers["content-type"] == "application/json"
+        assert post.headers["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize("text", ["", "é ☃ 😀", "\u2028\0\x7f", '"quotes" \\ and \n lines', "x" * 100_000])
 async def test_text_is_sent_and_returned_unchanged(text):
-    async with gateway(whole(said(text or "-"))) as site:
+    async with gateway(whole(completion_body(text or "-"))) as site:
         answer = await site.chat(messages=[{"role": "user", "content": text}])
-        assert site.asked["messages"][0]["content"] == text
+        assert site.upstream_body["messages"][0]["content"] == text
         assert answer.json()["choices"][0]["message"]["content"] == (text or "-")
 
 
@@ -1070,7 +1076,7 @@ async def test_lone_surrogate_is_named(body, escape, place):
 
 async def test_strict_mode_judges_no_response():
     search = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-    odd = said(never_seen=1)
+    odd = completion_body(never_seen=1)
     async with gateway(
         whole({**odd, "never_seen": 1}), model={"strict": True, "enforce": {"tool_choice": "retry"}}
     ) as site:

@@ -23,7 +23,7 @@ from support.sdk_cases import (
     threaded,
 )
 from support.sse import payloads
-from support.upstream import COUNTS, DONE, END, RESET, chunk, frame, head, said, stream, whole
+from support.upstream import COUNTS, DONE, END, RESET, chunk, completion_body, frame, head, stream, whole
 from support.wait import DEADLINE
 
 pytestmark = pytest.mark.smoke
@@ -93,8 +93,8 @@ def fold(chunks):
                 calls[piece.index][1] += piece.function.arguments
             assert not (reason and choice.finish_reason), "one finish reason"
             reason = choice.finish_reason or reason
-    said = tuple((name, json.loads(arguments)) for name, arguments in calls.values())
-    return Answer(text or (None if said else ""), thought or None, said, reason, tokens)
+    tool_calls = tuple((name, json.loads(arguments)) for name, arguments in calls.values())
+    return Answer(text or (None if tool_calls else ""), thought or None, tool_calls, reason, tokens)
 
 
 async def whole_async(site):
@@ -172,7 +172,7 @@ async def test_sdk_parses_a_json_response_whole_and_streamed():
     async with listening(finished({"content": text}, "stop"), letters(text)) as site, sdk(site) as client:
         completion = await client.chat.completions.parse(**more)
         assert completion.choices[0].message.parsed == Weather(city="Oslo", degrees=7)
-        sent = site.asked["response_format"]
+        sent = site.upstream_body["response_format"]
         assert (sent["type"], sent["json_schema"]["name"], sent["json_schema"]["strict"]) == (
             "json_schema",
             "Weather",
@@ -203,7 +203,7 @@ async def test_choices_stay_apart_in_any_order():
         chunk("B", index=1), chunk("A", index=0), chunk("b", index=1), chunk("a", index=0),
         chunk(index=1, finish="stop"), chunk(index=0, finish="stop"), USAGE,
     )  # fmt: skip
-    body = said("Aa")
+    body = completion_body("Aa")
     body["choices"].append({"index": 1, "message": {"role": "assistant", "content": "Bb"}, "finish_reason": "length"})
     async with listening(script, whole(body)) as site, sdk(site) as client:
         async with client.chat.completions.stream(model="m", messages=QUESTION, n=2) as events:
@@ -224,7 +224,7 @@ async def test_choices_stay_apart_in_any_order():
 async def test_logprobs_come_with_their_text():
     parts = {"content": [LOGPROB]}
     choice = {"index": 0, "delta": {"content": "Hi"}, "logprobs": parts, "finish_reason": None}
-    body = said("Hi")
+    body = completion_body("Hi")
     body["choices"][0]["logprobs"] = parts
     more = {"model": "m", "messages": QUESTION, "logprobs": True, "top_logprobs": 1}
     script = stream(frame(choices=[choice]), chunk(finish="stop"), USAGE)
@@ -242,7 +242,7 @@ async def test_logprobs_come_with_their_text():
 async def test_refusal_comes_with_its_logprobs():
     parts = {"refusal": [{**LOGPROB, "token": "No"}]}
     choice = {"index": 0, "delta": {"refusal": "No"}, "logprobs": parts, "finish_reason": None}
-    body = said(None, refusal="No")
+    body = completion_body(None, refusal="No")
     body["choices"][0]["logprobs"] = parts
     async with (
         listening(stream(frame(choices=[choice]), chunk(finish="stop"), USAGE), whole(body)) as site,
@@ -261,7 +261,7 @@ async def test_refusal_comes_with_its_logprobs():
 
 
 async def test_annotations_are_kept():
-    async with listening(whole(said("Hi", annotations=[REMARK]))) as site, sdk(site) as client:
+    async with listening(whole(completion_body("Hi", annotations=[REMARK]))) as site, sdk(site) as client:
         (answer,) = (await client.chat.completions.create(model="m", messages=QUESTION)).choices
         assert answer.message.annotations[0].url_citation.url == "https://example.org"
     async with gateway(stream(chunk("Hi", annotations=[REMARK]), chunk(finish="stop"))) as site:
@@ -283,8 +283,10 @@ async def test_usage_has_details_and_comes_with_each_chunk_on_request():
     )
     async with listening(script) as site, sdk(site) as client:
         options = {"include_usage": True, "continuous_usage_stats": True}
-        asked = await client.chat.completions.create(model="m", messages=QUESTION, stream=True, stream_options=options)
-        chunks = [chunk async for chunk in asked]
+        response_stream = await client.chat.completions.create(
+            model="m", messages=QUESTION, stream=True, stream_options=options
+        )
+        chunks = [chunk async for chunk in response_stream]
         usage = chunks[-1].usage
         assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (7, 2, 9)
         assert (usage.prompt_tokens_details.cached_tokens, usage.completion_tokens_details.reasoning_tokens) == (3, 1)
@@ -296,8 +298,8 @@ async def test_reasoning_field_has_the_name_that_the_model_configures():
         listening(CASES["tagged thought"].streamed, model={"reasoning": {"field": "both"}}) as site,
         sdk(site) as client,
     ):
-        asked = await client.chat.completions.create(model="m", messages=QUESTION, stream=True)
-        deltas = [one.choices[0].delta async for one in asked if one.choices]
+        response_stream = await client.chat.completions.create(model="m", messages=QUESTION, stream=True)
+        deltas = [one.choices[0].delta async for one in response_stream if one.choices]
         for field in ("reasoning", "reasoning_content"):
             assert "".join(getattr(delta, field, None) or "" for delta in deltas) == "Hmm."
     async with gateway(CASES["tagged thought"].whole, model={"reasoning": {"field": "reasoning"}}) as site:
@@ -313,13 +315,13 @@ async def test_function_call_of_the_deprecated_api_reaches_the_sdk():
         (choice,) = (await client.chat.completions.create(**old)).choices
         assert (choice.message.function_call.name, choice.finish_reason) == ("weather", "function_call")
         assert json.loads(choice.message.function_call.arguments) == {"city": "Oslo"}
-        asked = await client.chat.completions.create(stream=True, **old)
-        pieces = [one.choices[0].delta.function_call async for one in asked if one.choices]
+        response_stream = await client.chat.completions.create(stream=True, **old)
+        pieces = [one.choices[0].delta.function_call async for one in response_stream if one.choices]
         assert json.loads("".join(piece.arguments or "" for piece in pieces if piece)) == {"city": "Oslo"}
 
 
 async def test_models_are_listed_and_retrieved():
-    async with listening(whole(said()), model={"aliases": ["nickname"]}) as site, sdk(site) as client:
+    async with listening(whole(completion_body()), model={"aliases": ["nickname"]}) as site, sdk(site) as client:
         assert [one.id async for one in client.models.list()] == ["m", "nickname"]
         assert (await client.models.retrieve("nickname")).owned_by == "gateway"
         with pytest.raises(openai.NotFoundError):
@@ -338,9 +340,9 @@ async def test_sdk_raises_the_exception_of_a_backend_error(script, error, code, 
 
 async def test_sdk_raises_the_exception_of_a_gateway_error():
     keys = {"keys": [{"name": "a", "key": "right-key", "models": ["m"]}]}
-    async with listening(whole(said()), auth=keys, more_models={"z": {}}) as site, sdk(site) as client:
+    async with listening(whole(completion_body()), auth=keys, more_models={"z": {}}) as site, sdk(site) as client:
         ask = client.with_options(api_key="right-key").chat.completions.create
-        for error, code, param, asked in (
+        for error, code, param, pending in (
             (
                 openai.AuthenticationError,
                 "invalid_api_key",
@@ -357,7 +359,7 @@ async def test_sdk_raises_the_exception_of_a_gateway_error():
             ),
         ):
             with pytest.raises(error) as caught:
-                await asked
+                await pending
             assert (caught.value.code, caught.value.param) == (code, param)
 
 
@@ -371,7 +373,7 @@ async def test_sdk_raises_for_an_error_in_a_stream_after_its_content():
 
 
 async def test_sdk_retries_after_a_503():
-    async with listening(whole({"error": "busy"}, 503, retry_after="0"), whole(said("Hi"))) as site:
+    async with listening(whole({"error": "busy"}, 503, retry_after="0"), whole(completion_body("Hi"))) as site:
         async with openai.AsyncOpenAI(
             base_url=f"{site.client.base_url}/v1", api_key="k", timeout=DEADLINE, max_retries=1
         ) as client:
@@ -386,7 +388,10 @@ async def test_sdk_message_is_accepted_back_with_its_tool_results():
         message = (await client.chat.completions.create(**fields())).choices[0].message
         results = [{"role": "tool", "tool_call_id": one.id, "content": "fine"} for one in message.tool_calls]
         messages = [*QUESTION, message, *results]
-        asked = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS, stream=True)
-        assert "".join([one.choices[0].delta.content or "" async for one in asked if one.choices]) == "Both are fine."
-        _, past, *answers = site.asked["messages"]
+        response_stream = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS, stream=True)
+        assert (
+            "".join([one.choices[0].delta.content or "" async for one in response_stream if one.choices])
+            == "Both are fine."
+        )
+        _, past, *answers = site.upstream_body["messages"]
         assert [one["id"] for one in past["tool_calls"]] == [one["tool_call_id"] for one in answers]

@@ -29,8 +29,8 @@ def piece(text="", *, index=0, finish=None, logprobs=None, **more):
     return frame(choices=[choice])
 
 
-def frame(**said):
-    body = {"id": "up-1", "object": "text_completion", "created": 1, "model": "theirs", **said}
+def frame(**members):
+    body = {"id": "up-1", "object": "text_completion", "created": 1, "model": "theirs", **members}
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
@@ -68,7 +68,7 @@ async def test_stream_has_the_shape_of_the_api():
     async with gateway(OSLO) as site:
         answer = await complete(site, stream=True)
         assert site.upstream.posts[0].path == "/v1/completions"
-        assert site.asked == {
+        assert site.upstream_body == {
             "model": "m", "prompt": "Hi", "stream": True, "max_tokens": 16, "stream_options": {"include_usage": True},
         }  # fmt: skip
     *chunks, done = payloads(answer.text)
@@ -84,10 +84,10 @@ async def test_stream_has_the_shape_of_the_api():
 async def test_whole_response_has_the_shape_of_the_api():
     async with gateway(body(" Oslo")) as site:
         answer = await complete(site, user="me", metadata={"a": "b"})
-        assert site.asked["user"] == "me"
-    said = answer.json()
-    assert said.pop("id").startswith("cmpl-") and said.pop("created") > 1
-    assert said == {
+        assert site.upstream_body["user"] == "me"
+    payload = answer.json()
+    assert payload.pop("id").startswith("cmpl-") and payload.pop("created") > 1
+    assert payload == {
         "object": "text_completion",
         "model": "m",
         "choices": [{"text": " Oslo", "index": 0, "logprobs": None, "finish_reason": "stop"}],
@@ -103,7 +103,7 @@ async def test_whole_response_has_the_shape_of_the_api():
 async def test_usage_comes_at_the_end_if_requested():
     async with gateway(OSLO) as site:
         answer = await complete(site, stream=True, stream_options={"include_usage": True, "include_obfuscation": True})
-        assert site.asked["stream_options"] == {"include_usage": True}
+        assert site.upstream_body["stream_options"] == {"include_usage": True}
     *chunks, last, _ = payloads(answer.text)
     assert all(chunk["usage"] is None for chunk in chunks)
     assert last["choices"] == [] and last["usage"]["total_tokens"] == 9
@@ -194,9 +194,9 @@ async def test_choices_of_several_prompts_keep_their_index():
     )
     async with gateway(script, body("a", "b", "c", "d"), **of("llamacpp")) as site:
         streamed = await complete(site, prompt=["x", "y"], stream=True)
-        assert site.asked["prompt"] == ["x", "y"] and "n" not in site.asked
+        assert site.upstream_body["prompt"] == ["x", "y"] and "n" not in site.upstream_body
         at_once = await complete(site, prompt=[[1, 2], [3]], n=2)
-        assert (site.asked["prompt"], site.asked["n"]) == ([[1, 2], [3]], 2)
+        assert (site.upstream_body["prompt"], site.upstream_body["n"]) == ([[1, 2], [3]], 2)
     assert texts_of(streamed.text) == {0: "a", 1: "c"} and not comments(streamed.text)
     assert streamed.headers["x-gateway-warnings"] == "estimated:usage"
     assert [choice["text"] for choice in at_once.json()["choices"]] == ["a", "b", "c", "d"]
@@ -212,7 +212,7 @@ async def test_choices_that_are_missing_are_a_warning():
 async def test_prompt_of_tokens_is_one_prompt():
     async with gateway(body("a")) as site:
         assert (await complete(site, prompt=[1, 2, 3])).status_code == 200
-        assert site.asked["prompt"] == [1, 2, 3]
+        assert site.upstream_body["prompt"] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("kind", ["ollama", "lmstudio", "transformers"])
@@ -221,7 +221,7 @@ async def test_prompt_list_is_refused_by_a_kind_that_takes_one_text(kind, prompt
     async with gateway(body("a"), **of(kind)) as site:
         assert problem(await complete(site, prompt=prompt)) == (400, BAD, "unsupported_value", "prompt")
         assert (await complete(site, prompt=["alone"])).status_code == 200
-        assert site.asked["prompt"] == "alone"
+        assert site.upstream_body["prompt"] == "alone"
 
 
 # Fields, by kind
@@ -253,26 +253,26 @@ LOST = {
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_field_is_sent_or_named_in_a_warning(kind):
-    lost, told = LOST[kind]
+    lost, warnings = LOST[kind]
     async with gateway(body("a"), **of(kind)) as site:
         answer = await complete(site, **EVERYTHING)
         sent = {name: value for name, value in EVERYTHING.items() if name not in lost}
-        assert site.asked == {"model": "m", "prompt": "Hi", "stream": False, **sent}
-    assert answer.headers.get("x-gateway-warnings", "") == told
+        assert site.upstream_body == {"model": "m", "prompt": "Hi", "stream": False, **sent}
+    assert answer.headers.get("x-gateway-warnings", "") == warnings
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_field_with_its_default_value_is_not_sent(kind):
     async with gateway(body("a"), **of(kind)) as site:
         answer = await complete(site, n=1, best_of=1, echo=False, suffix="", stop="x")
-        assert site.asked == {"model": "m", "prompt": "Hi", "stream": False, "max_tokens": 16, "stop": "x"}
+        assert site.upstream_body == {"model": "m", "prompt": "Hi", "stream": False, "max_tokens": 16, "stop": "x"}
     assert answer.headers.get("x-gateway-warnings") == ("translated:prompt" if kind == "ollama" else None)
 
 
 async def test_extension_field_is_renamed_for_the_kind():
     async with gateway(body("a"), **of("llamacpp")) as site:
         answer = await complete(site, repetition_penalty=1.5, unheard_of=1)
-        assert (site.asked["repeat_penalty"], site.asked["unheard_of"]) == (1.5, 1)
+        assert (site.upstream_body["repeat_penalty"], site.upstream_body["unheard_of"]) == (1.5, 1)
         assert "renamed:repetition_penalty" in answer.headers["x-gateway-warnings"]
         assert "forwarded:unheard_of" in answer.headers["x-gateway-warnings"]
         strict = await complete(site, suffix="x", headers={"x-gateway-strict": "1"})
@@ -282,9 +282,9 @@ async def test_extension_field_is_renamed_for_the_kind():
 async def test_field_that_a_kind_takes_only_for_chat_is_not_sent():
     async with gateway(body("a"), **of("transformers")) as site:
         answer = await complete(site, chat_template_kwargs={"enable_thinking": False}, generation_config="{}")
-        assert "chat_template_kwargs" not in site.asked and site.asked["generation_config"] == "{}"
-    told = "dropped:chat_template_kwargs.enable_thinking, forwarded:generation_config"
-    assert answer.headers["x-gateway-warnings"] == told
+        assert "chat_template_kwargs" not in site.upstream_body and site.upstream_body["generation_config"] == "{}"
+    warnings = "dropped:chat_template_kwargs.enable_thinking, forwarded:generation_config"
+    assert answer.headers["x-gateway-warnings"] == warnings
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ async def test_echo_is_emulated_if_the_backend_cannot():
     async with gateway(script, body("", " b"), **of("llamacpp")) as site:
         streamed = await complete(site, prompt=["A", "B"], echo=True, stream=True)
         at_once = await complete(site, prompt=["A", "B"], echo=True)
-        assert "echo" not in site.asked
+        assert "echo" not in site.upstream_body
     assert texts_of(streamed.text) == {0: "A a", 1: "B b"}
     assert [choice["text"] for choice in at_once.json()["choices"]] == ["A", "B b"]
     assert "emulated:echo" in streamed.headers["x-gateway-warnings"]
@@ -335,8 +335,8 @@ async def test_echo_of_a_prompt_of_tokens_is_dropped():
 def test_echo_comes_once_for_each_choice():
     echo = EchoFilter(["A", "B"], 2)
     usage = ev.Usage(1, 1)
-    said = [echo.feed(event) for event in (ev.TextDelta(3, "x"), usage, ev.TextDelta(3, "y"), ev.Finish(3, "stop"))]
-    assert said == [
+    outputs = [echo.feed(event) for event in (ev.TextDelta(3, "x"), usage, ev.TextDelta(3, "y"), ev.Finish(3, "stop"))]
+    assert outputs == [
         (ev.TextDelta(3, "B"), ev.TextDelta(3, "x")),
         (usage,),
         (ev.TextDelta(3, "y"),),
@@ -354,11 +354,11 @@ ENDINGS = [
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-@pytest.mark.parametrize(("said", "reason", "text", "end"), ENDINGS)
-async def test_end_tokens_of_llama_are_cut_at_the_end_of_a_completion(said, reason, text, end, size):
-    pieces = [piece(said[i : i + size]) for i in range(0, len(said), size)]
+@pytest.mark.parametrize(("upstream_text", "reason", "text", "end"), ENDINGS)
+async def test_end_tokens_of_llama_are_cut_at_the_end_of_a_completion(upstream_text, reason, text, end, size):
+    pieces = [piece(upstream_text[i : i + size]) for i in range(0, len(upstream_text), size)]
     answer = stream(*pieces, piece(finish=reason), frame(choices=[], usage=COUNTS))
-    async with gateway(answer, body(said, finish=reason), model={"upstream_model": "Llama-3.1-8B"}) as site:
+    async with gateway(answer, body(upstream_text, finish=reason), model={"upstream_model": "Llama-3.1-8B"}) as site:
         streamed = (await complete(site, stream=True)).text
         assert texts_of(streamed) == {0: text}
         assert [c["choices"][0]["finish_reason"] for c in payloads(streamed) if c != "[DONE]" and c["choices"]][
@@ -384,7 +384,7 @@ def test_end_token_that_is_incomplete_precedes_a_failure():
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("upstream_text", "text"),
     [
         ("middle<|endoftext|>", "middle"),
         ("a <|b <fim_<EOT>and another file", "a <|b <fim_"),
@@ -393,11 +393,11 @@ def test_end_token_that_is_incomplete_precedes_a_failure():
         ("<|file_sep|>", ""),
     ],
 )
-async def test_suffix_completion_ends_at_the_end_marker_of_the_model(said, text, size):
-    pieces = [piece(said[i : i + size]) for i in range(0, len(said), size)]
+async def test_suffix_completion_ends_at_the_end_marker_of_the_model(upstream_text, text, size):
+    pieces = [piece(upstream_text[i : i + size]) for i in range(0, len(upstream_text), size)]
     async with gateway(stream(*pieces, piece(finish="stop")), **of("vllm")) as site:
         answer = await complete(site, suffix="end", stream=True)
-        assert site.asked["suffix"] == "end"
+        assert site.upstream_body["suffix"] == "end"
     assert texts_of(answer.text) == {0: text}
 
 
@@ -415,7 +415,7 @@ def test_text_held_back_comes_before_an_error():
 
 @pytest.mark.parametrize("size", [1, 3, 100])
 @pytest.mark.parametrize(
-    ("stop", "said", "text"),
+    ("stop", "upstream_text", "text"),
     [
         (" is", "Oslo is", "Oslo"),
         (["x", " is in", ""], "Oslo is in Norway", "Oslo"),
@@ -423,11 +423,11 @@ def test_text_held_back_comes_before_an_error():
         ("", "a", "a"),
     ],
 )
-async def test_stop_sequence_left_in_the_text_is_cut_off(stop, said, text, size):
-    pieces = [piece(said[i : i + size]) for i in range(0, len(said), size)]
+async def test_stop_sequence_left_in_the_text_is_cut_off(stop, upstream_text, text, size):
+    pieces = [piece(upstream_text[i : i + size]) for i in range(0, len(upstream_text), size)]
     async with gateway(stream(*pieces, piece(finish="stop")), **of("transformers")) as site:
         answer = await complete(site, stop=stop, stream=True)
-        assert site.asked["stop"] == stop
+        assert site.upstream_body["stop"] == stop
     assert texts_of(answer.text) == {0: text}
 
 
@@ -467,7 +467,7 @@ async def test_logprobs_of_chat_become_the_shape_of_completions():
     content = [entry(" Os", -0.5, **{" Os": -0.5, " Ro": -1.0}), entry("lo", -0.25)]
     async with gateway(body(" Oslo", logprobs={"content": content}), **of("llamacpp")) as site:
         answer = await complete(site, logprobs=0)
-        assert site.asked["logprobs"] == 1, "0 would turn them off"
+        assert site.upstream_body["logprobs"] == 1, "0 would turn them off"
     assert answer.json()["choices"][0]["logprobs"] == {
         "tokens": [" Os", "lo"], "token_logprobs": [-0.5, -0.25], "text_offset": [0, 3],
         "top_logprobs": [{" Os": -0.5}, {"lo": -0.25}],
@@ -558,8 +558,8 @@ async def test_idempotency_key_replays_the_first_response():
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_encoder_handles_every_event(streamed):
-    asked = completions.parse_completion(json.dumps({"model": "m", "prompt": "x", "stream": streamed}).encode())
-    encoder = completions.completion_encoder(completions.CompletionHead("c", 1, "m"), asked, Warnings())
+    params = completions.parse_completion(json.dumps({"model": "m", "prompt": "x", "stream": streamed}).encode())
+    encoder = completions.completion_encoder(completions.CompletionHead("c", 1, "m"), params, Warnings())
     for event in (
         ev.ReasoningDelta(0, "so"),
         ev.RefusalDelta(0, "no"),

@@ -39,12 +39,12 @@ def dot(one, other):
 
 
 def test_completion_is_the_same_streamed_and_whole(client):
-    asked = {"model": "m", "prompt": PROMPT, "max_tokens": 3, "temperature": 0}
-    whole = client.completions.create(**asked)
+    request = {"model": "m", "prompt": PROMPT, "max_tokens": 3, "temperature": 0}
+    whole = client.completions.create(**request)
     (choice,) = whole.choices
     assert choice.text.startswith(" Paris") and choice.finish_reason == "length"
     assert (whole.model, whole.usage.prompt_tokens, whole.usage.completion_tokens) == ("m", 5, 3)
-    chunks = [*client.completions.create(**asked, stream=True, stream_options={"include_usage": True})]
+    chunks = [*client.completions.create(**request, stream=True, stream_options={"include_usage": True})]
     assert "".join(chunk.choices[0].text for chunk in chunks[:-1]) == choice.text
     assert chunks[-2].choices[0].finish_reason == "length" and chunks[-1].usage.completion_tokens == 3
     assert {chunk.id for chunk in chunks} == {chunks[0].id} and chunks[0].id.startswith("cmpl-")
@@ -55,20 +55,20 @@ def test_completion_has_the_default_token_limit_of_the_api(client):
 
 
 def test_completion_of_several_prompts_has_a_choice_each(client):
-    asked = {"model": "m", "prompt": ["One two", "Three four"], "max_tokens": 3, "temperature": 0}
-    whole = [choice.text for choice in client.completions.create(**asked).choices]
+    request = {"model": "m", "prompt": ["One two", "Three four"], "max_tokens": 3, "temperature": 0}
+    whole = [choice.text for choice in client.completions.create(**request).choices]
     streamed = {0: "", 1: ""}
-    for chunk in client.completions.create(**asked, stream=True):
+    for chunk in client.completions.create(**request, stream=True):
         streamed[chunk.choices[0].index] += chunk.choices[0].text
     assert [*streamed.values()] == whole and all(whole)
 
 
 def test_completion_has_logprobs_and_echo(client):
-    asked = {"model": "m", "prompt": PROMPT, "max_tokens": 2, "temperature": 0}
-    chances = client.completions.create(**asked, logprobs=2).choices[0].logprobs
+    request = {"model": "m", "prompt": PROMPT, "max_tokens": 2, "temperature": 0}
+    chances = client.completions.create(**request, logprobs=2).choices[0].logprobs
     assert chances.tokens[0] == " Paris" and chances.text_offset == [0, 6]
     assert [len(top) for top in chances.top_logprobs] == [2, 2] and max(chances.token_logprobs) < 0
-    assert client.completions.create(**asked, echo=True).choices[0].text.startswith(PROMPT + " Paris")
+    assert client.completions.create(**request, echo=True).choices[0].text.startswith(PROMPT + " Paris")
 
 
 def test_prompt_too_long_is_refused(client):

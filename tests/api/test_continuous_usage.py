@@ -127,8 +127,8 @@ def test_estimate_counts_the_text_of_each_event():
         Media(0, Raw(b"{}")), TextDelta(0, "text"), Finish(0, "stop"),
     ]  # fmt: skip
     counting = Continuous(lambda: 9, lambda characters: characters // 4, Warnings())
-    told = [usage for event in events for usage in counting.feed(event) if isinstance(usage, Usage)]
-    assert [usage.completion for usage in told] == [1, 1, 2, 3, 3, 4, 4] and {usage.prompt for usage in told} == {9}
+    counts = [usage for event in events for usage in counting.feed(event) if isinstance(usage, Usage)]
+    assert [usage.completion for usage in counts] == [1, 1, 2, 3, 3, 4, 4] and {usage.prompt for usage in counts} == {9}
     assert [*counting.close()] == []
 
 

@@ -42,10 +42,10 @@ def vectors(answer):
 async def test_embedding_response_has_the_shape_of_the_api(kind):
     async with gateway(embeddings_of(*VECTORS), backend={"kind": kind}, model={"upstream_model": "bge"}) as site:
         answer = await embed(site, input=["Hi", "you"], user="me")
-        (asked,) = site.upstream.posts
-        assert asked.path == "/v1/embeddings" and asked.headers["authorization"] == f"Bearer {KEY}"
+        (post,) = site.upstream.posts
+        assert post.path == "/v1/embeddings" and post.headers["authorization"] == f"Bearer {KEY}"
         user = {"user": "me"} if kind == "openai" else {}
-        assert asked.json == {"model": "bge", "input": ["Hi", "you"], **user}
+        assert post.json == {"model": "bge", "input": ["Hi", "you"], **user}
     assert answer.json() == {
         "object": "list",
         "data": [{"object": "embedding", "index": i, "embedding": [*map(float, VECTORS[i])]} for i in range(2)],
@@ -61,7 +61,7 @@ async def test_embedding_has_the_requested_encoding(theirs, wanted):
     script = embeddings_of(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
     async with gateway(script) as site:
         answer = await embed(site, input=["a", "b"], encoding_format=wanted)
-        assert site.asked.get("encoding_format") == wanted
+        assert site.upstream_body.get("encoding_format") == wanted
     shown = [packed(vector) for vector in VECTORS] if wanted == "base64" else [*map(list, VECTORS)]
     assert vectors(answer) == shown
 
@@ -72,7 +72,7 @@ async def test_embedding_dimensions_are_emulated_if_the_backend_ignores_them(the
     vector = [3.0, 4.0, 100.0]
     async with gateway(embeddings_of(packed(vector) if theirs == "base64" else vector)) as site:
         answer = await embed(site, dimensions=2, encoding_format=wanted)
-        assert site.asked["dimensions"] == 2
+        assert site.upstream_body["dimensions"] == 2
         longer = await embed(site, dimensions=4)
         exact = await embed(site, dimensions=3, encoding_format=wanted)
     cut = [3 / 5, 4 / 5]
@@ -120,7 +120,7 @@ async def test_embeddings_without_an_index_keep_their_order():
         whole({"data": [{"embedding": [0.0]}, {"embedding": [1.0]}], "usage": {"total_tokens": 2}})
     ) as site:
         answer = await embed(site, input=["a", "b"], truncate="END")
-        assert site.asked["truncate"] == "END"
+        assert site.upstream_body["truncate"] == "END"
     assert vectors(answer) == [[0.0], [1.0]] and answer.json()["usage"]["prompt_tokens"] == 2
     assert answer.headers["x-gateway-warnings"] == "forwarded:truncate"
 
@@ -262,7 +262,7 @@ async def test_sdk_gets_embeddings_in_both_encodings(theirs):
         url = f"{site.client.base_url}/v1"
         async with openai.AsyncOpenAI(base_url=url, api_key="none", timeout=DEADLINE, max_retries=0) as client:
             implied = await client.embeddings.create(model="m", input=["a", "b"])
-            assert site.asked["encoding_format"] == "base64"
+            assert site.upstream_body["encoding_format"] == "base64"
             plain = await client.embeddings.create(model="m", input=["a", "b"], encoding_format="float")
     for answer in (implied, plain):
         assert [entry.embedding for entry in answer.data] == [*map(list, VECTORS)]

@@ -54,7 +54,7 @@ def vectors(answer):
 async def test_messages_reach_vllm_unchanged_with_its_options():
     async with embedding_site(VllmEmbeddings(), "vllm", model={"upstream_model": "qwen3-vl-embedding"}) as site:
         answer = await embed(site, **OPTIONS, headers={"x-gateway-strict": "1"})
-        assert site.server.asked == [{"model": "qwen3-vl-embedding", "messages": MESSAGES, **OPTIONS}]
+        assert site.server.bodies == [{"model": "qwen3-vl-embedding", "messages": MESSAGES, **OPTIONS}]
     assert answer.json() == {
         "object": "list",
         "data": [{"object": "embedding", "index": 0, "embedding": [15.0, 1.0]}],
@@ -70,7 +70,7 @@ async def test_messages_may_have_any_role_and_content(content):
     messages = [{"role": "query", **({} if content is None else {"content": content})}]
     async with gateway(VECTOR, backend={"kind": "vllm"}) as site:
         assert vectors(await embed(site, messages)) == [[0.5]]
-        assert site.asked["messages"] == messages
+        assert site.upstream_body["messages"] == messages
 
 
 async def test_messages_get_a_vector_in_the_requested_form():
@@ -84,7 +84,7 @@ async def test_messages_get_a_vector_in_the_requested_form():
 async def test_messages_of_an_unknown_server_and_its_fields_are_passed_on():
     async with gateway(VECTOR) as site:
         answer = await embed(site, chat_template_kwargs={})
-        assert site.asked == {"model": "m", "messages": MESSAGES, "chat_template_kwargs": {}}
+        assert site.upstream_body == {"model": "m", "messages": MESSAGES, "chat_template_kwargs": {}}
     assert answer.headers["x-gateway-warnings"] == "forwarded:chat_template_kwargs"
 
 
@@ -156,7 +156,7 @@ async def test_url_of_an_image_reaches_a_server_that_fetches():
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     async with embedding_site(VllmEmbeddings(), "vllm") as site:
         assert vectors(await embed(site, [{"role": "user", "content": [part]}])) == [[0.0, 1.0]]
-        assert site.server.asked[0]["messages"][0]["content"] == [part]
+        assert site.server.bodies[0]["messages"][0]["content"] == [part]
 
 
 async def test_files_of_messages_are_read():
@@ -164,7 +164,7 @@ async def test_files_of_messages_are_read():
     file = {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{document}", "filename": "a.pdf"}}
     async with embedding_site(VllmEmbeddings(), "vllm") as site:
         answer = await embed(site, [{"role": "user", "content": [file]}])
-        ((part,),) = [message["content"] for message in site.server.asked[0]["messages"]]
+        ((part,),) = [message["content"] for message in site.server.bodies[0]["messages"]]
     assert part["type"] == "text" and "Hello there" in part["text"]
     assert answer.headers["x-gateway-warnings"] == "translated:file"
 
@@ -176,7 +176,7 @@ async def test_files_of_messages_are_fetched_from_configured_networks():
     ):
         part = {"type": "file", "file": {"file_url": f"{pages.url}/a.txt"}}
         answer = await embed(site, [{"role": "user", "content": [part]}])
-        assert '<file name="a.txt">Hello</file>' in json.dumps(site.server.asked).replace('\\"', '"')
+        assert '<file name="a.txt">Hello</file>' in json.dumps(site.server.bodies).replace('\\"', '"')
     assert answer.headers["x-gateway-warnings"] == "translated:file_url, translated:file"
 
 
@@ -186,7 +186,7 @@ async def test_stored_files_of_messages_belong_to_their_owner():
         id = (await site.client.post("/v1/files", files=files, data=data, headers=ANN)).json()["id"]
         messages = [{"role": "user", "content": [IMAGE, {"type": "file", "file": {"file_id": id}}]}]
         answer = await embed(site, messages, headers=ANN)
-        image, text = site.server.asked[0]["messages"][0]["content"]
+        image, text = site.server.bodies[0]["messages"][0]["content"]
         assert (image, text["text"]) == (IMAGE, '<file name="a.txt">Hello</file>')
         assert problem(await embed(site, messages, headers=BOB))[:3] == (404, BAD, "file_not_found")
     assert vectors(answer) == [[31.0, 1.0]]
@@ -226,7 +226,7 @@ async def test_sdk_sends_messages():
         url = f"{site.client.base_url}/v1"
         async with openai.AsyncOpenAI(base_url=url, api_key="none", timeout=DEADLINE, max_retries=0) as client:
             made = await client.embeddings.create(model="m", input=openai.omit, extra_body={"messages": MESSAGES})
-            assert site.server.asked[0]["encoding_format"] == "base64"
+            assert site.server.bodies[0]["encoding_format"] == "base64"
             body = {"model": "m", "messages": MESSAGES, "encoding_format": "float"}
             posted = await client.post("/embeddings", cast_to=CreateEmbeddingResponse, body=body)
     assert made.data[0].embedding == posted.data[0].embedding == [15.0, 1.0]
@@ -263,9 +263,9 @@ async def test_objects_reach_llamacpp_with_their_images(encoding):
     given = ["Hello", {"prompt_string": f"A{MARKER}", "multimodal_data": [DATA]}, {"prompt_string": "Hi"}]
     async with embedding_site(LlamaCppEmbeddings(), "llamacpp") as site:
         answer = await embed(site, None, input=given, embd_normalize=2, headers={"x-gateway-strict": "1"})
-        assert site.server.asked == [{"model": "m", "input": given, "embd_normalize": 2}]
+        assert site.server.bodies == [{"model": "m", "input": given, "embd_normalize": 2}]
         packed = await embed(site, None, input=given[1], encoding_format=encoding)
-        assert site.server.asked[1]["input"] == [given[1]]
+        assert site.server.bodies[1]["input"] == [given[1]]
     assert vectors(answer) == [[5.0, 0.0], [1.0, 1.0], [2.0, 0.0]]
     assert vectors(packed) == [[1.0, 1.0] if encoding == "float" else "AACAPwAAgD8="]
     assert "x-gateway-warnings" not in answer.headers
@@ -303,7 +303,7 @@ async def test_objects_are_refused_by_kinds_that_lack_them(kind, given, param):
 async def test_objects_of_text_and_image_reach_servers_that_know_them(kind):
     async with gateway(VECTOR, backend={"kind": kind}) as site:
         assert vectors(await embed(site, None, input=[{"text": "Hi", "image": DATA}])) == [[0.5]]
-        assert site.asked == {"model": "m", "input": [{"text": "Hi", "image": DATA}]}
+        assert site.upstream_body == {"model": "m", "input": [{"text": "Hi", "image": DATA}]}
 
 
 @pytest.mark.parametrize(

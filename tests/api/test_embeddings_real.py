@@ -40,11 +40,11 @@ def numbers(entries):
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
 def test_vectors_of_all_tokens_are_those_of_the_server(upstream, url, encoding):
-    asked = {"model": "m", "input": TEXTS, "dimensions": 8, "encoding_format": encoding}
+    request = {"model": "m", "input": TEXTS, "dimensions": 8, "encoding_format": encoding}
     with httpx.Client(timeout=60) as client:
-        direct = client.post(f"{upstream}/embeddings", json={**asked, "model": "smollm2"}).json()
-        answer = client.post(f"{url}/v1/embeddings", json=asked)
-        again = client.post(f"{url}/embeddings", json=asked)
+        direct = client.post(f"{upstream}/embeddings", json={**request, "model": "smollm2"}).json()
+        answer = client.post(f"{url}/v1/embeddings", json=request)
+        again = client.post(f"{url}/embeddings", json=request)
     made = answer.json()["data"]
     assert numbers(made) == pytest.approx(numbers(direct), abs=1e-4)
     assert [len(one["embedding"]) for one in made] == [6, 1, 3]

@@ -62,20 +62,20 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize("path, asked", ASKED)
+@pytest.mark.parametrize("path, fields", ASKED)
 @pytest.mark.parametrize("evil", [EVIL, *ENDS[:-1]])
-async def test_backend_text_adds_no_line_to_a_stream_and_no_header(path, asked, evil):
+async def test_backend_text_adds_no_line_to_a_stream_and_no_header(path, fields, evil):
     tools = [{"type": "function", "function": {"name": "f"}}]
-    asked = asked | ({"tools": tools} if "chat" in path else {})
+    fields = fields | ({"tools": tools} if "chat" in path else {})
     script = [head(), *hostile_frames(evil), DONE, END]
     refused = [head(), frame(error={"message": evil, "code": evil, "type": evil, "param": evil}), END]
     late = [head(), chunk("x"), frame(error={"message": evil, "code": evil}), END]
     scripts = [steps for steps in (script, refused, late) for _ in range(2)]
     async with gateway(*scripts, stream={"grace_seconds": 0}) as site:
         for _ in range(3):
-            answer = await site.client.post(path, json={"model": "m", "stream": True, **asked})
+            answer = await site.client.post(path, json={"model": "m", "stream": True, **fields})
             assert checked_events(answer.content)
-            whole = await site.client.post(path, json={"model": "m", **asked})
+            whole = await site.client.post(path, json={"model": "m", **fields})
             assert isinstance(whole.json(), dict)
             assert not {"evil", "x-evil"} & {*whole.headers, *answer.headers}
         assert len(site.upstream.posts) == len(scripts)
@@ -93,8 +93,8 @@ async def test_field_name_of_a_client_adds_no_header_and_no_line():
     async with gateway([head(), chunk("x"), chunk(finish="stop"), DONE, END]) as site:
         for name in (EVIL, "x\r\nx-evil: 1", "é\u2028", "a, forwarded:b", "x" * 9000):
             part = {"role": "user", "content": [{"type": "text", "text": "x"}], name: 1}
-            for path, asked in ASKED:
-                body = {"model": "m", **asked, name: {name: name}} | ({"messages": [part]} if "chat" in path else {})
+            for path, fields in ASKED:
+                body = {"model": "m", **fields, name: {name: name}} | ({"messages": [part]} if "chat" in path else {})
                 for stream in (False, True):
                     answer = await site.client.post(
                         path, json={**body, "stream": stream}, headers={"x-gateway-debug": "1"}

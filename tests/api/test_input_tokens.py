@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from support.app import bearer, gateway, listening, problem
-from support.upstream import CLOSE, HANG, HELLO, KEY, head, said, whole
+from support.upstream import CLOSE, HANG, HELLO, KEY, completion_body, head, whole
 from support.wait import DEADLINE
 
 BAD = "invalid_request_error"
@@ -41,14 +41,14 @@ async def count(site, *, headers=None, **fields):
 async def test_input_tokens_are_counted_by_the_backend_for_the_same_body(name):
     path, answer = COUNTERS[name]
     fields = {"input": [{"role": "user", "content": "q"}], "instructions": "Be brief.", "tools": [TOOL]}
-    async with gateway(whole(said("Hi")), **kind(name)) as site:
+    async with gateway(whole(completion_body("Hi")), **kind(name)) as site:
         site.upstream.shown[path] = whole(answer)
         counted = await count(site, **fields)
         assert site.upstream.posts == []
         await site.respond(**fields)
-        (asked,) = site.upstream.aside
-        assert asked.path == path and asked.json == site.asked
-        assert asked.headers["authorization"] == f"Bearer {KEY}"
+        (post,) = site.upstream.aside
+        assert post.path == path and post.json == site.upstream_body
+        assert post.headers["authorization"] == f"Bearer {KEY}"
     assert counted.json() == {"object": "response.input_tokens", "input_tokens": 42}
     assert counted.status_code == 200 and "x-gateway-warnings" not in counted.headers
 
@@ -71,7 +71,7 @@ async def test_input_tokens_are_not_requested_from_a_kind_that_cannot_count():
 
 
 async def test_input_tokens_include_the_previous_response():
-    async with gateway(whole(said("Hello you")), **kind("llamacpp")) as site:
+    async with gateway(whole(completion_body("Hello you")), **kind("llamacpp")) as site:
         site.upstream.shown[LLAMACPP] = whole({"input_tokens": 7})
         first = (await site.respond(input="Hello")).json()
         assert (await count(site, input="And?", previous_response_id=first["id"])).status_code == 200

@@ -14,22 +14,22 @@ HEAD = {"model": "m", "stream": True}
 
 
 def chat_encoder():
-    asked = chat.parse_chat(json.dumps({**HEAD, "messages": [{"role": "user", "content": "q"}]}).encode())
-    return chat.chat_encoder(chat.CompletionHead("c", 7, "m"), asked, Warnings(), lambda: "")
+    params = chat.parse_chat(json.dumps({**HEAD, "messages": [{"role": "user", "content": "q"}]}).encode())
+    return chat.chat_encoder(chat.CompletionHead("c", 7, "m"), params, Warnings(), lambda: "")
 
 
 def completion_encoder():
-    asked = completions.parse_completion(json.dumps({**HEAD, "prompt": "q"}).encode())
-    return completions.completion_encoder(completions.CompletionHead("c", 7, "m"), asked, Warnings())
+    params = completions.parse_completion(json.dumps({**HEAD, "prompt": "q"}).encode())
+    return completions.completion_encoder(completions.CompletionHead("c", 7, "m"), params, Warnings())
 
 
 @pytest.mark.parametrize("make", [chat_encoder, completion_encoder])
 def test_member_behind_the_end_of_its_choice_has_a_frame_of_its_own(make):
     encoder = make()
-    said = [
+    frames = [
         encoder.encode(event) for event in (TextDelta(0, "Hi"), Finish(0, "stop"), ExtraField(0, "late", Raw(b"1")))
     ]
-    *_, last, end = payloads(b"".join([*said, encoder.close(kept=True)]).decode())
+    *_, last, end = payloads(b"".join([*frames, encoder.close(kept=True)]).decode())
     assert end == "[DONE]"
     (choice,) = last["choices"]
     assert (choice["late"], choice["finish_reason"], choice["index"]) == (1, None, 0)

@@ -38,19 +38,19 @@ CALLS = [
 
 
 @asynccontextmanager
-async def connected(*scripts, **said):
+async def connected(*scripts, **sections):
     """Yield the SDK's client of a gateway, and the backend."""
     async with (
-        listening(*scripts, **said) as site,
+        listening(*scripts, **sections) as site,
         anthropic.AsyncAnthropic(base_url=str(site.client.base_url), api_key="x", max_retries=0) as client,
     ):
         yield client, site.upstream
 
 
 @asynccontextmanager
-async def sdk(*scripts, **said):
+async def sdk(*scripts, **sections):
     """Yield the SDK's client of a gateway."""
-    async with connected(*scripts, **said) as (client, _):
+    async with connected(*scripts, **sections) as (client, _):
         yield client
 
 
@@ -144,7 +144,7 @@ async def test_messages_sdk_runs_tools(streamed):
         runner = client.beta.messages.tool_runner(**ASKED, tools=[weather], stream=streamed)
         last = await runner.until_done()
     assert [block.text for block in last.content] == ["Hi"]
-    _, second = [asked.json["messages"] for asked in upstream.posts]
+    _, second = [post.json["messages"] for post in upstream.posts]
     assert [message["role"] for message in second] == ["user", "assistant", "tool", "tool"]
     assert [message["content"] for message in second[2:]] == ["warm in Oslo", "warm in Rome"]
 
@@ -160,8 +160,8 @@ async def test_messages_sdk_parses_the_output():
     async with connected(script) as (client, upstream):
         message = await client.messages.parse(**ASKED, output_format=City)
     assert message.parsed_output == City(name="Oslo")
-    (asked,) = upstream.posts
-    assert asked.json["response_format"]["json_schema"]["schema"]["required"] == ["name"]
+    (post,) = upstream.posts
+    assert post.json["response_format"]["json_schema"]["schema"]["required"] == ["name"]
 
 
 async def test_messages_sdk_sends_thinking_back():

@@ -37,15 +37,15 @@ def test_multipart_body_without_the_field_ends(body, size):
 
 @pytest.mark.parametrize("size", [100, 50_000])
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (MODEL.replace(b"whisper", b"w" * 2000) + END, "Invalid 'model': longer than 1024 bytes."),
         (MODEL.replace(b"whisper", b"w" * 2000), "Invalid 'model': longer than 1024 bytes."),
         (b"--XX\r\nx: " + b"x" * 20_000, "The headers of a part are longer than 16384 bytes."),
     ],
 )
-def test_multipart_field_or_headers_that_are_too_long_are_refused(body, said, size):
-    with pytest.raises(BadRequest, match=said):
+def test_multipart_field_or_headers_that_are_too_long_are_refused(body, message, size):
+    with pytest.raises(BadRequest, match=message):
         found(body, size)
 
 

@@ -33,7 +33,7 @@ def test_multipart_form_is_taken_apart_wherever_it_is_cut(size):
 
 
 @pytest.mark.parametrize(
-    ("body", "boundary", "said"),
+    ("body", "boundary", "message"),
     [
         (b"hello", b"XX", "invalid"),
         (BODY[:-6], b"XX", "It has no final boundary"),
@@ -41,8 +41,8 @@ def test_multipart_form_is_taken_apart_wherever_it_is_cut(size):
         (b"--XX\r\nA: " + b"x" * 10_000, b"XX", "Maximum header size"),
     ],
 )
-def test_multipart_form_that_is_invalid_is_refused(body, boundary, said):
-    with pytest.raises(BadRequest, match=said) as caught:
+def test_multipart_form_that_is_invalid_is_refused(body, boundary, message):
+    with pytest.raises(BadRequest, match=message) as caught:
         taken_apart(body, boundary=boundary)
     assert caught.value.problem.code == "invalid_value"
 

@@ -74,7 +74,7 @@ async def test_several_vectors_stay_beside_single_ones():
 async def test_several_vectors_of_jina_keep_their_name():
     async with gateway(answer_of(*TOKENS, name="embeddings")) as site:
         answer = await embed(site, return_multivector=True)
-        assert site.asked["return_multivector"] is True
+        assert site.upstream_body["return_multivector"] is True
     assert [entry["embeddings"] for entry in answer.json()["data"]] == TOKENS
     assert not any("embedding" in entry for entry in answer.json()["data"])
     assert answer.headers["x-gateway-warnings"] == "forwarded:return_multivector"
@@ -115,7 +115,7 @@ async def test_llamacpp_without_pooling_has_a_vector_for_each_token(encoding):
     async with embedding_site(LlamaCppEmbeddings("none"), "llamacpp") as site:
         answer = await embed(site, input=given, encoding_format=encoding)
         assert site.server.paths == ["/v1/embeddings", "/embeddings"]
-        assert site.server.asked[0] == site.server.asked[1]
+        assert site.server.bodies[0] == site.server.bodies[1]
     assert vectors(answer) == [[[2.0, 0.0]] * 2, [[3.0, 1.0]] * 3]
     assert answer.json()["usage"]["prompt_tokens"] == 4  # an estimate, from the marker as well
     assert answer.headers["x-gateway-warnings"] == "estimated:usage"
@@ -167,7 +167,7 @@ async def test_pooling_of_tokens_passes_as_it_came(encoding, given):
     body = {"model": "m", "task": "token_embed", "encoding_format": encoding, **given}
     async with embedding_site(VllmEmbeddings(), "vllm") as site:
         answer = await site.client.post("/v1/pooling", json=body)
-        assert site.server.asked == [body] and site.server.paths == ["/pooling"]
+        assert site.server.bodies == [body] and site.server.paths == ["/pooling"]
         direct = site.server.embed("/pooling", body)
     assert json.loads(answer.content) == direct
     first = direct["data"][0]["data"]

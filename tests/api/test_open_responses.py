@@ -127,7 +127,7 @@ async def test_compliance_case_passes(name, streamed):
     case = CASES[name]
     async with listening(script(case.answer, streamed), model={"format": "hermes_json"}) as site:
         answer, events = await ask(site, **case_fields(case, streamed))
-        assert [(one["role"], one["content"]) for one in site.asked["messages"]] == case.messages
+        assert [(one["role"], one["content"]) for one in site.upstream_body["messages"]] == case.messages
     _, last = answer["output"]
     if case.tools:
         assert (last["type"], last["name"], json.loads(last["arguments"])) == (
@@ -150,8 +150,8 @@ async def test_tool_call_and_its_result_are_accepted_back_without_tools(stored, 
     async with listening(*scripts, model={"format": "hermes_json"}) as site:
         named = {"type": "function", "name": "get_weather"}
         question = user("Weather in Oslo?")
-        asked = {"input": [question], "tools": [WEATHER], "tool_choice": named, "stream": streamed}
-        first, _ = await ask(site, **asked)
+        request = {"input": [question], "tools": [WEATHER], "tool_choice": named, "stream": streamed}
+        first, _ = await ask(site, **request)
         (call,) = [item for item in first["output"] if item["type"] == "function_call"]
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": '{"degrees": -3}'}
         before = {"previous_response_id": first["id"]} if stored else {}
@@ -159,8 +159,8 @@ async def test_tool_call_and_its_result_are_accepted_back_without_tools(stored, 
         second, _ = await ask(site, **before, input=[*past, result], stream=streamed)
         assert second["output"][-1]["content"][0]["text"] == "It is cold."
         assert second["previous_response_id"] == before.get("previous_response_id")
-        asked, past, answer = site.asked["messages"]
-        assert (asked["content"], "tools" in site.asked) == ("Weather in Oslo?", False)
+        request, past, answer = site.upstream_body["messages"]
+        assert (request["content"], "tools" in site.upstream_body) == ("Weather in Oslo?", False)
         assert (past["reasoning_content"], answer["content"]) == ("Let me see.", '{"degrees": -3}')
         assert past["tool_calls"][0]["id"] == answer["tool_call_id"] == call["call_id"]
 
@@ -171,8 +171,8 @@ async def test_previous_response_is_continued(streamed):
     async with listening(*scripts, model={"format": "hermes_json"}) as site:
         first, _ = await ask(site, input=[user("I am Ann.")], stream=streamed)
         second, _ = await ask(site, input=[user("Who am I?")], previous_response_id=first["id"], stream=streamed)
-        said = [(one["role"], one["content"]) for one in site.asked["messages"]]
-    assert said == [("user", "I am Ann."), ("assistant", "Hello Ann."), ("user", "Who am I?")]
+        messages = [(one["role"], one["content"]) for one in site.upstream_body["messages"]]
+    assert messages == [("user", "I am Ann."), ("assistant", "Hello Ann."), ("user", "Who am I?")]
     assert (second["previous_response_id"], second["store"]) == (first["id"], True)
     assert second["output"][-1]["content"][0]["text"] == "You are Ann."
 

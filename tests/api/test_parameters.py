@@ -33,7 +33,7 @@ def test_parameters_of_the_api_and_of_the_kind_are_accepted(parameters, kinds):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "kinds", "said"),
+    ("name", "value", "kinds", "message"),
     [
         ("temperatures", 1, OLLAMA, "unknown parameter; did you mean 'temperature'?"),
         ("num_ctxx", 1, ("openai",), "unknown parameter; did you mean 'num_ctx'?"),
@@ -52,9 +52,9 @@ def test_parameters_of_the_api_and_of_the_kind_are_accepted(parameters, kinds):
         ("chat_template_kwargs", 1, VLLM, "invalid type for 'chat_template_kwargs': expected an object, but got "),
     ],
 )
-def test_parameters_with_a_fault_are_refused(name, value, kinds, said):
+def test_parameters_with_a_fault_are_refused(name, value, kinds, message):
     ((found, text),) = parameter_faults({name: value}, kinds)
-    assert found == name and text.startswith(said), text
+    assert found == name and text.startswith(message), text
 
 
 def config_of(model, kind="ollama"):
@@ -65,7 +65,7 @@ def config_of(model, kind="ollama"):
 def test_parameters_are_checked_with_the_configuration():
     assert config_of("{defaults: {num_ctx: 8192}}").models["m"].defaults == {"num_ctx": 8192}
     assert config_of("{defaults: , overrides: }").models["m"].overrides == {}
-    for model, kind, said in [
+    for model, kind, message in [
         ("{overrides: {num_ctx: 1.5}}", "ollama", "g:3: models.m.overrides.num_ctx: invalid type for 'num_ctx': "),
         ("{defaults: {num_ctx: 8192}}", "vllm", "g:3: models.m.defaults.num_ctx: the model's backend (kind vllm) does"),
         ("{backends: [{name: gpu}], defaults: {a: 1}}", "ollama", "g:3: models.m.defaults.a: the model's backend"),
@@ -76,7 +76,7 @@ def test_parameters_are_checked_with_the_configuration():
     ]:
         with pytest.raises(ConfigError) as caught:
             config_of(model, kind)
-        assert len(caught.value.faults) == 1 and str(caught.value).startswith(said), str(caught.value)
+        assert len(caught.value.faults) == 1 and str(caught.value).startswith(message), str(caught.value)
 
 
 # What becomes of a request
@@ -126,7 +126,7 @@ def test_default_parameters_apply_where_the_client_sent_nothing(client, defaults
 
 
 @pytest.mark.parametrize(
-    ("client", "overrides", "fields", "said"),
+    ("client", "overrides", "fields", "warnings"),
     [
         ({}, {"temperature": 0.6}, {"temperature": 0.6}, []),
         ({"temperature": 0.6}, {"temperature": 0.6}, {"temperature": 0.6}, []),
@@ -147,9 +147,9 @@ def test_default_parameters_apply_where_the_client_sent_nothing(client, defaults
         ({"think": True}, {"reasoning_effort": "none"}, {"reasoning_effort": "none"}, ["dropped:think"]),
     ],
 )
-def test_override_parameters_replace_what_the_client_sent(client, overrides, fields, said):
+def test_override_parameters_replace_what_the_client_sent(client, overrides, fields, warnings):
     found, _, _, warned = applied(client, overrides=overrides)
-    assert (found, warned) == (fields, said)
+    assert (found, warned) == (fields, warnings)
 
 
 def test_override_of_a_defaults_other_name_is_no_warning():

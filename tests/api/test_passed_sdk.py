@@ -30,20 +30,20 @@ TRANSCRIPT = [*DELTAS, sse_event("transcript.text.done", text="Hello"), DONE, EN
 async def test_sdk_reads_a_transcript_whole_and_streamed():
     async with listening(whole({"text": "Hello"}), TRANSCRIPT) as site, sdk(site) as client:
         create = client.audio.transcriptions.create
-        said = await create(model="m", file=WAV)
+        response = await create(model="m", file=WAV)
         events = [event async for event in await create(model="m", file=WAV, stream=True)]
         first, second = site.upstream.posts
-    assert said.text == "Hello" and WAV[1] in first.body
+    assert response.text == "Hello" and WAV[1] in first.body
     assert "".join(event.delta for event in events[:2]) == events[2].text == "Hello"
     assert b'name="stream"\r\n\r\ntrue' in second.body
 
 
 async def test_sdk_reads_speech_whole_and_in_pieces():
     async with listening(AUDIO) as site, sdk(site) as client:
-        said = await client.audio.speech.create(**SPOKEN)
+        response = await client.audio.speech.create(**SPOKEN)
         async with client.audio.speech.with_streaming_response.create(**SPOKEN) as answer:
             pieces = [piece async for piece in answer.iter_bytes()]
-    assert said.content == b"".join(pieces) == b"ID3\xff\xfb"
+    assert response.content == b"".join(pieces) == b"ID3\xff\xfb"
 
 
 async def test_sdk_reads_images_of_a_prompt_and_of_a_file():

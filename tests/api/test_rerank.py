@@ -28,8 +28,8 @@ def order(answer):
 async def test_rerank_results_are_sorted_by_score(kind):
     async with gateway(whole({"results": RESULTS, "usage": COUNTS, "id": "x"}), backend={"kind": kind}) as site:
         answer = await rank(site)
-        (asked,) = site.upstream.posts
-        assert (asked.path, asked.json) == ("/v1/rerank", {"model": "m", "query": "Norway", "documents": DOCUMENTS})
+        (post,) = site.upstream.posts
+        assert (post.path, post.json) == ("/v1/rerank", {"model": "m", "query": "Norway", "documents": DOCUMENTS})
     assert answer.json() == {
         "object": "list",
         "model": "m",
@@ -57,8 +57,8 @@ async def test_rerank_returns_top_n_with_their_documents():
     documents = [{"text": DOCUMENTS[0]}, DOCUMENTS[1], {"text": DOCUMENTS[2], "title": "N"}]
     async with gateway(whole({"results": RESULTS, "usage": COUNTS})) as site:
         answer = await rank(site, documents=documents, top_n=2, return_documents=True)
-        assert site.asked["documents"] == [DOCUMENTS[0], DOCUMENTS[1], documents[2]]
-        assert site.asked["top_n"] == 2 and "return_documents" not in site.asked
+        assert site.upstream_body["documents"] == [DOCUMENTS[0], DOCUMENTS[1], documents[2]]
+        assert site.upstream_body["top_n"] == 2 and "return_documents" not in site.upstream_body
     assert [one["document"] for one in answer.json()["results"]] == [{"text": DOCUMENTS[1]}, documents[2]]
     assert answer.headers["x-gateway-warnings"] == "translated:documents"
 
@@ -66,7 +66,7 @@ async def test_rerank_returns_top_n_with_their_documents():
 async def test_rerank_field_unknown_to_the_api_is_forwarded_with_a_warning():
     async with gateway(whole({"results": RESULTS, "usage": COUNTS})) as site:
         answer = await rank(site, max_tokens_per_doc=5)
-        assert site.asked["max_tokens_per_doc"] == 5
+        assert site.upstream_body["max_tokens_per_doc"] == 5
         strict = await rank(site, max_tokens_per_doc=5, headers={"x-gateway-strict": "1"})
     assert answer.headers["x-gateway-warnings"] == "forwarded:max_tokens_per_doc"
     assert problem(strict) == (400, BAD, "unknown_parameter", "max_tokens_per_doc")

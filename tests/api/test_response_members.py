@@ -71,8 +71,8 @@ async def answers(*script, **fields):
 def warned(answer):
     """Return the warnings of a response, in its head and in its stream."""
     text = answer.headers.get("x-gateway-warnings", "")
-    told = [part for part in answer.text.split("\n\n") if part.startswith(": gateway-warnings ")]
-    return {one for part in (text, *(part[19:] for part in told)) for one in part.split(", ") if one}
+    comments = [part for part in answer.text.split("\n\n") if part.startswith(": gateway-warnings ")]
+    return {one for part in (text, *(part[19:] for part in comments)) for one in part.split(", ") if one}
 
 
 def accumulated(frames):
@@ -222,8 +222,8 @@ OFFERED = {"chat": [CUSTOM], "responses": [{"type": "custom", "name": "run"}]}
 
 @pytest.mark.parametrize("input", ["ls -la", 'echo "a\\b"\n\té', "", "😀" * 30])
 async def test_custom_call_of_a_backend_is_a_custom_call_of_the_client(input):
-    told = {"name": "run", "input": input}
-    calls = [{"id": "c1", "type": "custom", "custom": told}]
+    custom_call = {"name": "run", "input": input}
+    calls = [{"id": "c1", "type": "custom", "custom": custom_call}]
     pieces = [{"index": 0, "id": "c1", "type": "custom", "custom": {"name": "run", "input": ""}}]
     pieces += [{"index": 0, "custom": {"input": one}} for one in input]
     script = stream(*[chunk(tool_calls=[piece]) for piece in pieces], chunk(finish="tool_calls"))

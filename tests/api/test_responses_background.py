@@ -11,19 +11,19 @@ from support.app import gateway
 from support.responses import BEGUN, BROKE, ECHO, KEEP_ALIVE, LENGTH, STOP, counted, encoded, new_encoder
 from support.responses_events import checked, checked_whole, events_of
 from support.sse import events
-from support.upstream import COUNTS, HELLO, chunk, frame, said, stream, whole
+from support.upstream import COUNTS, HELLO, chunk, completion_body, frame, stream, whole
 
 
 def opened(background=True):
     request = Request(model="m", messages=(), stream=True)
-    asked = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background)
-    response, frames = created_events(ResponseHead("resp_1", 1790000000, "m"), asked)
+    params = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background)
+    response, frames = created_events(ResponseHead("resp_1", 1790000000, "m"), params)
     return json.decode(json.encode(response)), frames
 
 
 def resumed(number, events, **options):
     """Return the stream of a response that resumes after this number of events."""
-    out = new_encoder(told=number, background=True, **options)
+    out = new_encoder(events_sent=number, background=True, **options)
     beats = (out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
     return out.start() + b"".join(beats) + out.close(kept=True)
 
@@ -58,10 +58,10 @@ def test_background_response_resumes_after_its_first_events(end, status):
 
 
 def test_encoder_behind_earlier_events_still_has_to_be_started():
-    out = new_encoder(told=3, background=True, kept=True)
+    out = new_encoder(events_sent=3, background=True, kept=True)
     out.encode(TextDelta(0, "a"))
     assert out.stored_object() is None
-    out = new_encoder(told=3, background=True, kept=True)
+    out = new_encoder(events_sent=3, background=True, kept=True)
     assert out.start() == b""
     out.encode(STOP)
     assert out.stored_object()["status"] == "completed"
@@ -69,7 +69,7 @@ def test_encoder_behind_earlier_events_still_has_to_be_started():
 
 def test_response_may_begin_again_until_content_was_sent():
     queued, frames = opened()
-    frames += new_encoder(told=3, background=True).keep_alive()
+    frames += new_encoder(events_sent=3, background=True).keep_alive()
     fold = LogReplay(queued)
     fold.feed(frames)
     assert (fold.next_event_number, fold.has_output) == (4, False)
@@ -94,24 +94,26 @@ def test_prewarm_error_is_a_failed_response_without_output():
 
 
 READ = stream(chunk("I"), chunk(finish="length"), frame(choices=[], usage=COUNTS))
-WHOLE = whole(said("I", tool_calls=[{"id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]))
+WHOLE = whole(
+    completion_body("I", tool_calls=[{"id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}])
+)
 
 
-@pytest.mark.parametrize("asked", [{"generate": False}, {"prompt_cache_options": {"prewarm": True}, "generate": True}])
+@pytest.mark.parametrize("fields", [{"generate": False}, {"prompt_cache_options": {"prewarm": True}, "generate": True}])
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_prewarm_reads_a_prompt_that_a_later_response_continues(asked, streamed):
+async def test_prewarm_reads_a_prompt_that_a_later_response_continues(fields, streamed):
     tools = [{"type": "function", "name": "f"}]
     async with gateway(READ if streamed else WHOLE, HELLO) as site:
-        answer = await site.respond(input="Read this.", stream=streamed, tools=tools, max_output_tokens=50, **asked)
+        answer = await site.respond(input="Read this.", stream=streamed, tools=tools, max_output_tokens=50, **fields)
         assert answer.headers["x-gateway-warnings"].startswith("emulated:")
-        assert site.asked["max_completion_tokens"] == 1
-        assert [tool["function"]["name"] for tool in site.asked["tools"]] == ["f"]
+        assert site.upstream_body["max_completion_tokens"] == 1
+        assert [tool["function"]["name"] for tool in site.upstream_body["tools"]] == ["f"]
         first = events(answer.text)[-1]["response"] if streamed else answer.json()
         assert (first["status"], first["output"], first["usage"]["output_tokens"]) == ("completed", [], 0)
         assert first["usage"]["input_tokens"] == first["usage"]["total_tokens"] == COUNTS["prompt_tokens"]
         second = await site.respond(input="And?", stream=True, previous_response_id=first["id"])
-        assert [message["content"] for message in site.asked["messages"]] == ["Read this.", "And?"]
-        assert "max_completion_tokens" not in site.asked and events(second.text)[-1]["response"]["output"]
+        assert [message["content"] for message in site.upstream_body["messages"]] == ["Read this.", "And?"]
+        assert "max_completion_tokens" not in site.upstream_body and events(second.text)[-1]["response"]["output"]
 
 
 async def test_prewarm_usage_is_estimated_for_the_prompt_alone():
@@ -122,6 +124,6 @@ async def test_prewarm_usage_is_estimated_for_the_prompt_alone():
 
 
 async def test_compaction_writes_a_summary_despite_generate_false():
-    async with gateway(whole(said("They spoke."))) as site:
+    async with gateway(whole(completion_body("They spoke."))) as site:
         answer = await site.client.post("/v1/responses/compact", json={"model": "m", "input": "q", "generate": False})
-        assert answer.json()["output"][-1]["type"] == "compaction" and "max_completion_tokens" not in site.asked
+        assert answer.json()["output"][-1]["type"] == "compaction" and "max_completion_tokens" not in site.upstream_body

@@ -40,5 +40,5 @@ async def test_codex_exchange_matches_the_recording(exchange):
     model = {"format": "hermes_json", "upstream_model": "smollm2", "aliases": ["hermes"]}
     async with listening(script(exchange["answer"]), model=model, backend={"kind": "llamacpp"}) as site:
         answer = await site.client.post("/v1/responses", json=exchange["request"])
-        assert site.asked == exchange["asked"]
+        assert site.upstream_body == exchange["asked"]
     assert shortened_events(answer.text) == exchange["told"]

@@ -28,13 +28,13 @@ async def test_final_message_is_continued_only_if_the_prompt_leaves_it_open(prom
         if prompt is not None:
             site.upstream.shown["/apply-template"] = whole({"prompt": prompt})
         answer = await site.chat(messages=BEGUN, stream=stream, **fields)
-        assert site.asked["messages"] == messages
+        assert site.upstream_body["messages"] == messages
         assert answer.headers.get("x-gateway-warnings") == warnings
-        passed = {name for name in ASKED if name in site.asked}
+        passed = {name for name in ASKED if name in site.upstream_body}
         assert passed == (set(fields) if messages is BEGUN else set())
 
 
 async def test_final_message_is_not_checked_for_a_kind_that_cannot_continue():
     async with gateway(HELLO, backend={"kind": "sglang"}) as site:
         await site.chat(messages=BEGUN)
-        assert site.asked["messages"] == BEGUN and not site.upstream.aside
+        assert site.upstream_body["messages"] == BEGUN and not site.upstream.aside

@@ -9,14 +9,14 @@ import pytest
 from support.app import bearer, gateway, listening, problem
 from support.responses import message_texts
 from support.sse import comments, events, text_of_stream
-from support.upstream import CLOSE, DONE, END, HELLO, RESET, chunk, frame, head, said, whole
+from support.upstream import CLOSE, DONE, END, HELLO, RESET, chunk, completion_body, frame, head, whole
 
 BAD = "invalid_request_error"
 TOO_LONG = whole(
     {"error": {"message": "This model's maximum context length is 9 tokens.", "type": "BadRequestError", "code": 400}},
     status=400,
 )
-THOUGHT = whole(said("<think>Hm.</think>Hello"))
+THOUGHT = whole(completion_body("<think>Hm.</think>Hello"))
 
 
 def types(text):
@@ -24,7 +24,7 @@ def types(text):
 
 
 async def test_whole_response_has_the_shape_of_the_api():
-    async with gateway(whole(said("Hello"))) as site:
+    async with gateway(whole(completion_body("Hello"))) as site:
         answer = await site.respond()
         response = answer.json()
     assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
@@ -32,7 +32,7 @@ async def test_whole_response_has_the_shape_of_the_api():
     assert message_texts(response) == ["Hello"] and response["usage"]["total_tokens"] == 9
     assert response["id"].startswith("resp_")
     assert response["completed_at"] >= response["created_at"] > 1_700_000_000
-    assert site.asked == {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": False}
+    assert site.upstream_body == {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": False}
 
 
 async def test_stream_has_the_events_of_the_api():
@@ -44,7 +44,7 @@ async def test_stream_has_the_events_of_the_api():
         "content_part.done", "output_item.done", "completed",
     ]  # fmt: skip
     assert answer.text.endswith("data: [DONE]\n\n")
-    assert site.asked["stream_options"] == {"include_usage": True}
+    assert site.upstream_body["stream_options"] == {"include_usage": True}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -102,13 +102,13 @@ async def test_prompt_too_long_is_an_error_in_both_apis():
 @pytest.mark.parametrize("stream", [False, True])
 async def test_truncation_shortens_the_prompt_until_it_fits(stream):
     history = [{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(5)]
-    good = HELLO if stream else whole(said("Hello"))
+    good = HELLO if stream else whole(completion_body("Hello"))
     async with gateway(TOO_LONG, TOO_LONG, good) as site:
         answer = await site.respond(input=history, truncation="auto", stream=stream)
         sizes = [len(post.json["messages"]) for post in site.upstream.posts]
     assert answer.status_code == 200
     assert sizes[0] == 5 and sizes == sorted(sizes, reverse=True) and len({*sizes}) == 3
-    assert site.asked["messages"][-1]["content"] == "4"
+    assert site.upstream_body["messages"][-1]["content"] == "4"
     assert answer.headers["x-gateway-warnings"] == "truncated:input"
 
 
@@ -116,7 +116,7 @@ async def test_truncation_that_is_not_enough_is_an_error():
     async with gateway(TOO_LONG) as site:
         answer = await site.respond(input=[{"role": "user", "content": f"{i}"} for i in range(9)], truncation="auto")
         assert problem(answer) == (400, BAD, "context_length_exceeded", "input")
-        assert len(site.upstream.posts) <= 6 and len(site.asked["messages"]) == 1
+        assert len(site.upstream.posts) <= 6 and len(site.upstream_body["messages"]) == 1
 
 
 async def test_truncation_is_not_used_for_another_error():
@@ -169,9 +169,13 @@ async def test_reasoning_is_unsealed_only_for_the_api_key_that_received_it():
         ]
         body = {"input": replayed, "reasoning": {"context": "all_turns"}}
         await site.respond(**body, headers=ann)
-        assert site.asked["messages"][1] == {"role": "assistant", "content": "Hello", "reasoning_content": "Hm."}
+        assert site.upstream_body["messages"][1] == {
+            "role": "assistant",
+            "content": "Hello",
+            "reasoning_content": "Hm.",
+        }
         answer = await site.respond(**body, headers=bob)
-        assert "reasoning_content" not in site.asked["messages"][1]
+        assert "reasoning_content" not in site.upstream_body["messages"][1]
     assert answer.headers["x-gateway-warnings"].startswith("dropped:input.reasoning")
 
 
@@ -185,15 +189,15 @@ async def test_reasoning_is_in_the_field_that_the_operator_configures(carrier, w
 
 async def test_input_file_is_read_in_both_apis():
     data = "data:text/plain;base64," + base64.b64encode(b"Forty-two.").decode()
-    async with gateway(whole(said("Hi"))) as site:
+    async with gateway(whole(completion_body("Hi"))) as site:
         part = {"type": "input_file", "filename": "a.txt", "file_data": data}
         answer = await site.respond(
             input=[{"role": "user", "content": [part, {"type": "input_text", "text": "What?"}]}]
         )
-        of_response = site.asked["messages"]
+        of_response = site.upstream_body["messages"]
         part = {"type": "file", "file": {"filename": "a.txt", "file_data": data}}
         await site.chat(messages=[{"role": "user", "content": [part, {"type": "text", "text": "What?"}]}])
-    assert of_response == site.asked["messages"]
+    assert of_response == site.upstream_body["messages"]
     assert "Forty-two." in of_response[0]["content"] and of_response[0]["content"].endswith("\nWhat?")
     assert answer.headers["x-gateway-warnings"] == "translated:file"
 
@@ -209,7 +213,7 @@ async def test_config_min_output_tokens_and_repair_dangling_calls_apply():
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     async with gateway(HELLO, responses={"min_output_tokens": 1, "repair_dangling_calls": True}) as site:
         answer = await site.respond(input=[{"role": "user", "content": "q"}, call], max_output_tokens=1, stream=True)
-    assert answer.status_code == 200 and site.asked["messages"][-1]["role"] == "tool"
+    assert answer.status_code == 200 and site.upstream_body["messages"][-1]["role"] == "tool"
 
 
 async def test_method_other_than_post_is_refused():

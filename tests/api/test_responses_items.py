@@ -48,7 +48,7 @@ def out(id, /, output="ok", **more):
     return {"type": "function_call_output", "call_id": id, "output": output, **more}
 
 
-def spoken(content, **more):
+def assistant_message(content, **more):
     return {"type": "message", "role": "assistant", "content": content, **more}
 
 
@@ -125,13 +125,13 @@ CASES = {
         [assistant("x")],
         [],
     ),
-    "message without text": ([spoken([])], [assistant("")], []),
+    "message without text": ([assistant_message([])], [assistant("")], []),
     "message as it was output": (
-        [spoken([{"type": "output_text", "text": "a", "annotations": [{}], "logprobs": []}, {"type": "refusal", "refusal": "b"}], id="msg_1", status="completed")],
+        [assistant_message([{"type": "output_text", "text": "a", "annotations": [{}], "logprobs": []}, {"type": "refusal", "refusal": "b"}], id="msg_1", status="completed")],
         [assistant("ab")],
         [],
     ),
-    "messages in a row": ([spoken("a"), spoken(""), spoken("b")], [assistant("a\n\nb")], []),
+    "messages in a row": ([assistant_message("a"), assistant_message(""), assistant_message("b")], [assistant("a\n\nb")], []),
     "function_call": (
         [fc("c1", "w", '{"a":1}', id="fc_1", status="completed", caller={"type": "direct"}), out("c1", "rain", id="fco_1", status="completed")],
         [assistant(None, call("c1", name="w", arguments='{"a":1}')), tool("c1", "rain")],
@@ -296,20 +296,20 @@ CASES = {
         [],
     ),
     **{
-        type: ([{"type": type, "id": "x_1", "status": "completed"}, spoken("x")], [assistant("x")], [f"dropped:input.{type}"])
+        type: ([{"type": type, "id": "x_1", "status": "completed"}, assistant_message("x")], [assistant("x")], [f"dropped:input.{type}"])
         for type in ("web_search_call", "image_generation_call", "acme:telemetry")
     },
     "additional_tools": ([{"type": "additional_tools", "role": "developer", "tools": []}], [], []),
     "configuration_update": ([{"type": "configuration_update", "reasoning": {"effort": "low"}}], [], []),
     "compaction": (
-        [SYSTEM, spoken("a"), fc("c1"), {"type": "compaction", "id": "cmp_1", "encrypted_content": "summary"}, spoken("b"), out("c1")],
+        [SYSTEM, assistant_message("a"), fc("c1"), {"type": "compaction", "id": "cmp_1", "encrypted_content": "summary"}, assistant_message("b"), out("c1")],
         [SYSTEM, {"role": "user", "content": "<conversation_summary>All was well.</conversation_summary>"}, assistant("b")],
         [],
     ),
 }  # fmt: skip
 # Reasoning: items, the fields of its message, warnings
 CASES |= {
-    f"reasoning: {name}": ([*items, spoken("x")], [assistant("x", **fields)], listed)
+    f"reasoning: {name}": ([*items, assistant_message("x")], [assistant("x", **fields)], listed)
     for name, (items, fields, listed) in {
         "its text": ([reasoning("a", ["b"], "ours")], {"reasoning_content": "a"}, []),
         "what is sealed": ([reasoning(None, ["b"], "ours")], {"reasoning_content": "Sealed."}, []),
@@ -341,9 +341,9 @@ CASES |= {
         [],
         ["dropped:input.function_call", "dropped:input.reasoning"],
     ),
-    "reasoning before another question": ([reasoning("a"), USER, spoken("x")], [USER, assistant("x")], ["dropped:input.reasoning"]),
+    "reasoning before another question": ([reasoning("a"), USER, assistant_message("x")], [USER, assistant("x")], ["dropped:input.reasoning"]),
     "reasoning of an earlier turn": (
-        [reasoning("a", [], "?"), spoken("x"), USER, reasoning("b"), fc("c1"), out("c1"), reasoning("c"), spoken("y")],
+        [reasoning("a", [], "?"), assistant_message("x"), USER, reasoning("b"), fc("c1"), out("c1"), reasoning("c"), assistant_message("y")],
         [assistant("x"), USER, assistant(None, call("c1"), reasoning_content="b"), tool("c1"), assistant("y", reasoning_content="c")],
         ["dropped:input.reasoning"],
     ),
@@ -359,7 +359,7 @@ CASES |= {
         [],
     ),
     "what stands between a call and its output goes to the call": (
-        [fc("c1"), spoken("x"), out("c1")],
+        [fc("c1"), assistant_message("x"), out("c1")],
         [assistant("x", call("c1")), tool("c1")],
         [],
     ),
@@ -369,12 +369,12 @@ CASES |= {
         [],
     ),
     "an output after a user message is moved to its call": (
-        [fc("c1"), USER, out("c1"), spoken("x")],
+        [fc("c1"), USER, out("c1"), assistant_message("x")],
         [assistant(None, call("c1")), tool("c1"), USER, assistant("x")],
         [],
     ),
     "a system message ends what belongs together": (
-        [spoken("a"), SYSTEM, spoken("b")],
+        [assistant_message("a"), SYSTEM, assistant_message("b")],
         [assistant("a"), SYSTEM, assistant("b")],
         [],
     ),
@@ -397,7 +397,7 @@ CASES |= {
         [],
     ),
     "a call that was cut needs no output": (
-        [spoken("x"), fc("c1", status="incomplete"), USER],
+        [assistant_message("x"), fc("c1", status="incomplete"), USER],
         [assistant("x"), USER],
         ["dropped:input.function_call"],
     ),
@@ -414,7 +414,7 @@ CASES |= {
             out("c2", [{"type": "input_image", "image_url": "data:2"}, {"type": "input_text", "text": "two"}, {"type": "input_image", "image_url": "data:3", "detail": "low"}]),
             out("c3", [{"type": "input_file", "file_data": "QQ==", "filename": "a.txt"}]),
             out("c1", [{"type": "input_image", "image_url": "data:1", "detail": "high"}]),
-            spoken("x"),
+            assistant_message("x"),
         ],
         [
             assistant(None, call("c1"), call("c2"), call("c3")),
@@ -518,7 +518,7 @@ def test_settings_of_later_updates_override_earlier_ones():
 
 
 def test_reasoning_of_all_turns_is_kept_if_requested():
-    items = [reasoning("a", [], "?"), spoken("x"), USER, reasoning("b"), spoken("y")]
+    items = [reasoning("a", [], "?"), assistant_message("x"), USER, reasoning("b"), assistant_message("y")]
     assert messages_of([USER, *items], all_turns=True) == (
         [USER, assistant("x", reasoning_content="a"), USER, assistant("y", reasoning_content="b")],
         ["dropped:input.reasoning.encrypted_content"],
@@ -632,7 +632,7 @@ REFUSED = [
     lacking("input[0].content", {"role": "user"}),
     lacking("input[0].content", {"role": "assistant", "content": None}),
     mistyped("input[0].content", "one of a string or array of objects", "an integer", {"role": "user", "content": 1}),
-    mistyped("input[0].content", "one of a string or array of objects", "an object", spoken({})),
+    mistyped("input[0].content", "one of a string or array of objects", "an object", assistant_message({})),
     lacking("input[0].summary[0].text", {"type": "reasoning", "summary": [{}]}),
     lacking("input[0].content[0].text", {"type": "reasoning", "content": [{}]}),
     mistyped("input[0].summary", "an array", "a string", {"type": "reasoning", "summary": "x"}),
@@ -682,10 +682,10 @@ REFUSED = [
     lacking("input[0].content[0].type", part(text="x")),
     not_among("input[0].content[0]", "smell", choices_text(history.MESSAGE), part(type="smell")),
     not_among("input[0].content[0]", "refusal", choices_text(history.MESSAGE), part(type="refusal", refusal="x")),
-    not_among("input[0].content[0]", "input_image", choices_text(history.SPOKEN), spoken([{"type": "input_image", "image_url": PNG}])),
+    not_among("input[0].content[0]", "input_image", choices_text(history.SPOKEN), assistant_message([{"type": "input_image", "image_url": PNG}])),
     not_among("input[1].output[0]", "input_audio", choices_text(history.OUTPUT), fc("c1"), out("c1", [AUDIO])),
     lacking("input[0].content[0].text", part(type="input_text")),
-    lacking("input[0].content[0].refusal", spoken([{"type": "refusal"}])),
+    lacking("input[0].content[0].refusal", assistant_message([{"type": "refusal"}])),
     lacking("input[0].content[0].image_url", part(type="input_image")),
     lacking("input[0].content[0].image_url.url", part(type="input_image", image_url={})),
     mistyped("input[0].content[0].image_url", "a string", "an integer", part(type="input_image", image_url=1)),
@@ -902,7 +902,9 @@ def steps(draw, ids, calling):
     if thought is not None:
         items.append(reasoning(thought) if draw(st.booleans()) else reasoning(None, [thought]))
     if words is not None:
-        spoke = spoken([{"type": "output_text", "text": words, "annotations": []}], id="msg_1", status="completed")
+        spoke = assistant_message(
+            [{"type": "output_text", "text": words, "annotations": []}], id="msg_1", status="completed"
+        )
         # the message may also come between the tool calls and their outputs, but not after the last output
         replayed.insert(draw(st.integers(0, max(len(replayed) - 1, 0))), spoke)
     fields = {} if thought is None else {"reasoning_content": thought}

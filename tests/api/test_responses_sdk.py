@@ -26,7 +26,7 @@ from support.sdk_cases import (
     sdk,
     threaded,
 )
-from support.upstream import DONE, END, RESET, chunk, frame, head, said, stream, whole
+from support.upstream import DONE, END, RESET, chunk, completion_body, frame, head, stream, whole
 from support.wait import DEADLINE
 
 QUESTION = "What is the weather in Oslo and in Rome?"
@@ -169,11 +169,11 @@ async def test_sdk_helper_raises_for_a_cut_response_after_all_its_events(case):
             await all.get_final_response()
 
 
-async def both(case, asked, *, model=None):
+async def both(case, request, *, model=None):
     """Return the response to a whole request, the one that the helper builds from a stream, and all its events."""
     async with listening(case.whole, case.streamed, model=model) as site, sdk(site) as client:
-        whole = await client.responses.create(**asked)
-        async with client.responses.stream(**asked) as events:
+        whole = await client.responses.create(**request)
+        async with client.responses.stream(**request) as events:
             seen = [event async for event in events]
             streamed = await events.get_final_response()
     return whole, streamed, seen
@@ -196,26 +196,26 @@ def tagged(name, **arguments):
 
 async def test_sdk_parses_a_json_response_whole_and_streamed():
     script = raw('{"city": "Oslo", "degrees": 7}')
-    asked = {"model": "m", "input": QUESTION, "text_format": Weather}
+    request = {"model": "m", "input": QUESTION, "text_format": Weather}
     async with listening(script.whole, script.streamed) as site, sdk(site) as client:
-        parsed = await client.responses.parse(**asked)
+        parsed = await client.responses.parse(**request)
         assert parsed.output_parsed == Weather(city="Oslo", degrees=7)
-        sent = site.asked["response_format"]
+        sent = site.upstream_body["response_format"]
         assert (sent["type"], sent["json_schema"]["name"], sent["json_schema"]["strict"]) == (
             "json_schema",
             "Weather",
             True,
         )
         assert parsed.text.format.type == "json_schema"
-        async with client.responses.stream(**asked) as events:
+        async with client.responses.stream(**request) as events:
             done = [event.parsed async for event in events if event.type == "response.output_text.done"]
             assert [(await events.get_final_response()).output_parsed] == done == [Weather(city="Oslo", degrees=7)]
 
 
 async def test_tool_call_arguments_are_parsed_and_streamed_as_events():
-    asked = {"model": "m", "input": QUESTION, "tools": [openai.pydantic_function_tool(City, name="weather")]}
-    asked["tools"] = [{"type": "function", **asked["tools"][0]["function"]}]
-    whole, streamed, seen = await both(raw(TAGGED), asked)
+    request = {"model": "m", "input": QUESTION, "tools": [openai.pydantic_function_tool(City, name="weather")]}
+    request["tools"] = [{"type": "function", **request["tools"][0]["function"]}]
+    whole, streamed, seen = await both(raw(TAGGED), request)
     deltas = [event.delta for event in seen if event.type == "response.function_call_arguments.delta"]
     assert len(deltas) > 1 and json.loads("".join(deltas)) == {"city": "Oslo"}
     (done,) = [event for event in seen if event.type == "response.function_call_arguments.done"]
@@ -228,12 +228,12 @@ PATCH = '*** Begin\n-"old" \\ line\n+né 😀\ttab\n*** End'
 
 
 async def test_custom_tool_input_is_plain_text():
-    asked = {
+    request = {
         "model": "m",
         "input": QUESTION,
         "tools": [{"type": "custom", "name": "patch", "format": {"type": "text"}}],
     }
-    whole, streamed, seen = await both(raw(tagged("patch", input=PATCH)), asked, model=HERMES)
+    whole, streamed, seen = await both(raw(tagged("patch", input=PATCH)), request, model=HERMES)
     deltas = [event.delta for event in seen if event.type == "response.custom_tool_call_input.delta"]
     assert len(deltas) > 5 and "".join(deltas) == PATCH
     for response in (whole, streamed):
@@ -242,15 +242,15 @@ async def test_custom_tool_input_is_plain_text():
 
 
 async def test_tool_call_of_a_namespace_has_its_namespace():
-    asked = {"model": "m", "input": QUESTION}
-    asked["tools"] = [
+    request = {"model": "m", "input": QUESTION}
+    request["tools"] = [
         {"type": "namespace", "name": "geo", "description": "Places.", "tools": [function("weather", "city")]}
     ]
     script = raw(tagged("geo__weather", city="Oslo"))
     async with listening(script.whole, script.streamed, model=HERMES) as site, sdk(site) as client:
-        whole = await client.responses.create(**asked)
-        assert [tool["function"]["name"] for tool in site.asked["tools"]] == ["geo__weather"]
-        async with client.responses.stream(**asked) as events:
+        whole = await client.responses.create(**request)
+        assert [tool["function"]["name"] for tool in site.upstream_body["tools"]] == ["geo__weather"]
+        async with client.responses.stream(**request) as events:
             streamed = await events.get_final_response()
     for response in (whole, streamed):
         (item,) = response.output
@@ -259,7 +259,8 @@ async def test_tool_call_of_a_namespace_has_its_namespace():
 
 async def test_refusal_is_the_same_whole_and_streamed():
     script = Script(
-        whole(said(None, refusal="No.")), stream(chunk(refusal="N"), chunk(refusal="o."), chunk(finish="stop"), USAGE)
+        whole(completion_body(None, refusal="No.")),
+        stream(chunk(refusal="N"), chunk(refusal="o."), chunk(finish="stop"), USAGE),
     )
     whole_one, streamed, seen = await both(script, {"model": "m", "input": QUESTION})
     assert "".join(event.delta for event in seen if event.type == "response.refusal.delta") == "No."
@@ -270,12 +271,12 @@ async def test_refusal_is_the_same_whole_and_streamed():
 
 async def test_logprobs_come_with_their_text():
     parts = {"content": [LOGPROB]}
-    body = said("Hi")
+    body = completion_body("Hi")
     body["choices"][0]["logprobs"] = parts
     choice = {"index": 0, "delta": {"content": "Hi"}, "logprobs": parts, "finish_reason": None}
     script = Script(whole(body), stream(frame(choices=[choice]), chunk(finish="stop"), USAGE))
-    asked = {"model": "m", "input": QUESTION, "include": ["message.output_text.logprobs"], "top_logprobs": 1}
-    whole_one, streamed, seen = await both(script, asked)
+    request = {"model": "m", "input": QUESTION, "include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    whole_one, streamed, seen = await both(script, request)
     (delta,) = [event for event in seen if event.type == "response.output_text.delta"]
     assert (delta.logprobs[0].token, delta.logprobs[0].top_logprobs[0].logprob) == ("Hi", -0.25)
     for response in (whole_one, streamed):
@@ -285,7 +286,8 @@ async def test_logprobs_come_with_their_text():
 
 async def test_annotations_are_kept():
     script = Script(
-        whole(said("Hi", annotations=[REMARK])), stream(chunk("Hi", annotations=[REMARK]), chunk(finish="stop"), USAGE)
+        whole(completion_body("Hi", annotations=[REMARK])),
+        stream(chunk("Hi", annotations=[REMARK]), chunk(finish="stop"), USAGE),
     )
     whole_one, streamed, seen = await both(script, {"model": "m", "input": QUESTION})
     (added,) = [event for event in seen if event.type == "response.output_text.annotation.added"]
@@ -299,7 +301,7 @@ async def test_usage_is_counted_in_detail():
     counts = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
     counts |= {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 1}}
     script = Script(
-        whole({**said("Hi"), "usage": counts}),
+        whole({**completion_body("Hi"), "usage": counts}),
         stream(chunk("Hi"), chunk(finish="stop"), frame(choices=[], usage=counts)),
     )
     for response in (await both(script, {"model": "m", "input": QUESTION}))[:2]:
@@ -329,10 +331,12 @@ CARRIERS = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "asked", "summary", "content"), CARRIERS)
-async def test_reasoning_is_in_the_fields_that_operator_and_client_choose(setting, asked, summary, content):
+@pytest.mark.parametrize(("setting", "request_fields", "summary", "content"), CARRIERS)
+async def test_reasoning_is_in_the_fields_that_operator_and_client_choose(setting, request_fields, summary, content):
     model = {"reasoning": {"as": setting}}
-    whole, streamed, seen = await both(CASES["tagged thought"], {"model": "m", "input": QUESTION, **asked}, model=model)
+    whole, streamed, seen = await both(
+        CASES["tagged thought"], {"model": "m", "input": QUESTION, **request_fields}, model=model
+    )
     for response in (whole, streamed):
         thoughts = [item for item in response.output if item.type == "reasoning"]
         assert [part.text for item in thoughts for part in item.summary] == summary
@@ -353,10 +357,10 @@ async def test_conversation_continues_with_the_output_of_the_sdk(setting, stream
     async with listening(*scripts, model={"reasoning": {"as": setting}}) as site, sdk(site) as client:
 
         async def ask(items):
-            asked = fields(input=items, include=["reasoning.encrypted_content"])
+            request = fields(input=items, include=["reasoning.encrypted_content"])
             if not streamed:
-                return await client.responses.create(**asked)
-            async with client.responses.stream(**asked) as events:
+                return await client.responses.create(**request)
+            async with client.responses.stream(**request) as events:
                 return await events.get_final_response()
 
         begun = await ask([{"role": "user", "content": QUESTION}])
@@ -366,7 +370,7 @@ async def test_conversation_continues_with_the_output_of_the_sdk(setting, stream
         result = {"type": "function_call_output", "call_id": called.call_id, "output": "fine"}
         ended = await ask([{"role": "user", "content": QUESTION}, *begun.output, result])
         assert ended.output_text == "Both are fine."
-        question, past, output = site.asked["messages"]
+        question, past, output = site.upstream_body["messages"]
         assert (question["content"], output["content"]) == (QUESTION, "fine")
         assert (past["content"], past["reasoning_content"]) == ("Wait.", "Hmm.")
         assert [one["id"] for one in past["tool_calls"]] == [output["tool_call_id"]] == [called.call_id]
@@ -387,9 +391,9 @@ async def test_sdk_raises_the_exception_of_a_backend_error(script, error, code, 
 
 async def test_sdk_raises_the_exception_of_a_gateway_error():
     keys = {"keys": [{"name": "a", "key": "right-key", "models": ["m"]}]}
-    async with listening(whole(said()), auth=keys, more_models={"z": {}}) as site, sdk(site) as client:
+    async with listening(whole(completion_body()), auth=keys, more_models={"z": {}}) as site, sdk(site) as client:
         ask = client.with_options(api_key="right-key").responses.create
-        for error, code, param, asked in (
+        for error, code, param, pending in (
             (openai.AuthenticationError, "invalid_api_key", None, client.responses.create(model="m", input="Hi")),
             (openai.PermissionDeniedError, "model_not_allowed", "model", ask(model="z", input="Hi")),
             (openai.NotFoundError, "model_not_found", "model", ask(model="none", input="Hi")),
@@ -410,13 +414,13 @@ async def test_sdk_raises_the_exception_of_a_gateway_error():
             (openai.NotFoundError, None, "conversation", ask(model="m", input="Hi", conversation="conv_1")),
         ):
             with pytest.raises(error) as caught:
-                await asked
+                await pending
             assert (caught.value.code, caught.value.param) == (code, param)
 
 
 @pytest.mark.parametrize("more", [{"background": True, "store": False}, {"prompt": {"id": "pmpt_1"}}])
 async def test_request_with_unsupported_fields_is_refused(more):
-    async with listening(whole(said())) as site, sdk(site) as client:
+    async with listening(whole(completion_body())) as site, sdk(site) as client:
         with pytest.raises(openai.BadRequestError) as caught:
             await client.responses.create(model="m", input="Hi", **more)
         assert caught.value.param == next(iter(more)) and not site.upstream.posts
@@ -446,7 +450,7 @@ async def test_stream_error_is_an_error_event_and_a_failed_response():
 
 
 async def test_sdk_retries_after_a_503():
-    async with listening(whole({"error": "busy"}, 503, retry_after="0"), whole(said("Hi"))) as site:
+    async with listening(whole({"error": "busy"}, 503, retry_after="0"), whole(completion_body("Hi"))) as site:
         async with openai.AsyncOpenAI(
             base_url=f"{site.client.base_url}/v1", api_key="k", timeout=DEADLINE, max_retries=1
         ) as client:

@@ -25,12 +25,12 @@ from support.responses import (
     LENGTH,
     NESTED,
     STOP,
-    answered,
     call,
     counted,
     encoded,
     entry,
     new_encoder,
+    whole_response,
 )
 from support.responses_events import checked, checked_whole, events_of
 
@@ -91,8 +91,8 @@ def written_sequences():
 
 @pytest.mark.parametrize(("name", "wanted"), [*written_sequences()], ids=SEQUENCES)
 def test_stream_of_a_worked_example_has_the_expected_events(name, wanted):
-    events, asked = SEQUENCES[name]
-    data = encoded(events, seal=lambda _: "gw1.AAA", **asked)
+    events, fields = SEQUENCES[name]
+    data = encoded(events, seal=lambda _: "gw1.AAA", **fields)
     checked(data)
     output = [members["item"] for type, members in wanted if type == "output_item.done"]
     expected = []
@@ -155,7 +155,7 @@ OUTLINES = {
 
 @pytest.mark.parametrize(("events", "wanted"), OUTLINES.values(), ids=OUTLINES)
 def test_events_become_items(events, wanted):
-    assert outline(answered(*events)) == wanted
+    assert outline(whole_response(*events)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,13 @@ def test_events_become_items(events, wanted):
     ],
 )
 def test_finish_reason_becomes_a_status(events, status, reason):
-    response = answered(*events)
+    response = whole_response(*events)
     assert response["status"] == status and response["incomplete_details"] == (reason and {"reason": reason})
     assert response["completed_at"] == (1790000002 if status == "completed" else None)
 
 
 @pytest.mark.parametrize(
-    ("events", "asked", "entries"),
+    ("events", "fields", "entries"),
     [
         ([BLANK, A, STOP], {}, []),
         ([BLANK, *CALLED, STOP], {}, ["dropped:content"]),
@@ -189,22 +189,22 @@ def test_finish_reason_becomes_a_status(events, status, reason):
         ([A, ev.Annotation(0, Raw(b'"so they say"')), STOP], {}, ["dropped:annotations"]),
     ],
 )
-def test_warning_names_dropped_parts_before_the_last_event(events, asked, entries):
+def test_warning_names_dropped_parts_before_the_last_event(events, fields, entries):
     ledger = Warnings()
-    data = encoded(events, ledger=ledger, **asked)
+    data = encoded(events, ledger=ledger, **fields)
     checked(data)
     assert ledger.entries() == entries
     *_, last, terminal, done, nothing = data.split(b"\n\n")
     assert (last == b": gateway-warnings " + ",".join(entries).encode()) is bool(entries)
     assert terminal.startswith(b"event: response.completed") and (done, nothing) == (b"data: [DONE]", b"")
     whole = Warnings()
-    encoded(events, stream=False, ledger=whole, **asked)
+    encoded(events, stream=False, ledger=whole, **fields)
     assert whole.take_unsent() == ", ".join(entries)
 
 
 def test_logprobs_without_text_make_no_message():
     alone = TextDelta(0, "", (Logprob("</s>", -1.0, None),))
-    assert outline(answered(*CALLED, alone, STOP, logprobs=True)) == [["function_call", "call_1", "{}"]]
+    assert outline(whole_response(*CALLED, alone, STOP, logprobs=True)) == [["function_call", "call_1", "{}"]]
 
 
 # Tool calls
@@ -220,28 +220,28 @@ def test_tool_call_of_a_built_in_tool_is_added_and_done_at_once(kind):
         ("response.output_item.added", item),
         ("response.output_item.done", {**item, "status": "completed"}),
     ]
-    answered(A, *call(json.dumps(fields), kind=kind), LENGTH)
+    whole_response(A, *call(json.dumps(fields), kind=kind), LENGTH)
 
 
 @pytest.mark.parametrize("kind", ["function", "custom"])
 def test_tool_call_has_its_namespace_and_signature(kind):
-    (item,) = answered(*call("{}", kind=kind, namespace="mcp", signature="sig"), STOP)["output"]
+    (item,) = whole_response(*call("{}", kind=kind, namespace="mcp", signature="sig"), STOP)["output"]
     assert item["namespace"] == "mcp" and item["provider_specific_fields"] == {"thought_signature": "sig"}
-    (plain,) = answered(*call("{}", kind=kind), STOP)["output"]
+    (plain,) = whole_response(*call("{}", kind=kind), STOP)["output"]
     assert item.keys() - plain.keys() == {"namespace", "provider_specific_fields"}
 
 
 @pytest.mark.parametrize("kind", FIELDS)
 def test_tool_call_of_a_built_in_tool_has_its_signature(kind):
     _, fields = FIELDS[kind]
-    (item,) = answered(*call(json.dumps(fields), kind=kind, signature="sig"), STOP)["output"]
+    (item,) = whole_response(*call(json.dumps(fields), kind=kind, signature="sig"), STOP)["output"]
     assert item["provider_specific_fields"] == {"thought_signature": "sig"} and "namespace" not in item
 
 
 def test_hosted_tool_item_is_passed_unchanged():
     item = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}}
     hosted = ev.BuiltinItem(0, Raw(json.dumps(item).encode()))
-    response = answered(THINK, BLANK, hosted, A, STOP)
+    response = whole_response(THINK, BLANK, hosted, A, STOP)
     assert [one["type"] for one in response["output"]] == ["reasoning", "web_search_call", "message"]
     assert response["output"][1] == item
 
@@ -273,13 +273,13 @@ SHOWN = {
     ],
 )
 def test_reasoning_is_in_the_field_that_operator_and_client_choose(operator, client, carrier):
-    response = answered(THINK, KEEP_ALIVE, THINK, STOP, operator=operator, carrier=client)
+    response = whole_response(THINK, KEEP_ALIVE, THINK, STOP, operator=operator, carrier=client)
     assert outline(response) == [["reasoning", *SHOWN[carrier]]]
     assert response["output"][0]["encrypted_content"] is None
 
 
-def encrypted(*events, **asked):
-    data = encoded([*events, STOP], **asked)
+def encrypted(*events, **fields):
+    data = encoded([*events, STOP], **fields)
     items = [event["item"] for event in events_of(data) if event["type"].startswith("response.output_item")]
     assert items[0]["encrypted_content"] is None
     (item,) = checked(data)["output"]
@@ -327,23 +327,23 @@ def test_logprobs_are_shown_only_if_requested():
     bare = [{**one, "bytes": []} for one in wanted]
     bare[0]["top_logprobs"] = [{**top, "bytes": [120]}]
     assert message["content"][0]["logprobs"] == bare
-    (message,) = answered(*events)["output"]
+    (message,) = whole_response(*events)["output"]
     assert message["content"][0]["logprobs"] == []
 
 
 def test_annotation_is_flattened_and_belongs_to_the_text_before_it():
     other = {**FLAT, "url": "http://b"}
     flat = ev.Annotation(0, Raw(json.dumps(other).encode()))
-    (message,) = answered(A, NESTED, B, flat, STOP)["output"]
+    (message,) = whole_response(A, NESTED, B, flat, STOP)["output"]
     assert message["content"] == [{"type": "output_text", "text": "ab", "annotations": [FLAT, other], "logprobs": []}]
-    assert outline(answered(BLANK, NESTED, STOP)) == [["message", "\n\n"]]
+    assert outline(whole_response(BLANK, NESTED, STOP)) == [["message", "\n\n"]]
 
 
 def test_annotation_after_its_message_is_not_lost():
-    response = answered(A, *CALLED, NESTED, STOP)
+    response = whole_response(A, *CALLED, NESTED, STOP)
     assert outline(response) == [["message", "a"], ["function_call", "call_1", "{}"], ["message", ""]]
     assert response["output"][2]["content"][0]["annotations"] == [FLAT]
-    (message,) = answered(A, RefusalDelta(0, "no"), NESTED, STOP)["output"]
+    (message,) = whole_response(A, RefusalDelta(0, "no"), NESTED, STOP)["output"]
     assert [part.get("annotations") for part in message["content"]] == [[], None, [FLAT]]
 
 
@@ -359,12 +359,12 @@ def test_obfuscation_is_on_deltas_if_requested():
 
 
 def test_usage_is_the_last_count():
-    response = answered(counted(10, 1), A, STOP, ev.Usage(10, 5, cached=4, reasoning=3))
+    response = whole_response(counted(10, 1), A, STOP, ev.Usage(10, 5, cached=4, reasoning=3))
     assert response["usage"] == {
         "input_tokens": 10, "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0},
         "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 3}, "total_tokens": 15,
     }  # fmt: skip
-    assert answered(A, STOP)["usage"] is None
+    assert whole_response(A, STOP)["usage"] is None
 
 
 def test_keep_alive_repeats_the_response_in_progress():
@@ -405,7 +405,7 @@ def test_extra_fields_belong_to_the_response():
     ]  # fmt: skip
     extras = {"prompt_token_ids": [1], "token_ids": [2, 3]}
     response = checked(encoded(events), extras)
-    assert response == {**answered(A, B, STOP), **extras}
+    assert response == {**whole_response(A, B, STOP), **extras}
     assert checked_whole(encoded(events, stream=False), extras) == response
 
 

@@ -30,7 +30,7 @@ def text(content):
     return {"type": "input_text", "text": content}
 
 
-def spoken(content):
+def output_text(content):
     return {"type": "output_text", "text": content, "annotations": [], "logprobs": []}
 
 
@@ -41,7 +41,7 @@ def image(**more):
 # The item of the client and the stored item; the first new id is the prefix and 1.
 FULL = {
     "a text of the user's": (USER, message("user", text("Hi"))),
-    "a text of the assistant's": ({"role": "assistant", "content": "Hi"}, message("assistant", spoken("Hi"))),
+    "a text of the assistant's": ({"role": "assistant", "content": "Hi"}, message("assistant", output_text("Hi"))),
     "a text of the developer's": ({"role": "developer", "content": ""}, message("developer", text(""))),
     "a message with parts": (
         {"type": "message", "role": "user", "content": [text("Hi"), {"type": "input_image", "image_url": PNG}]},
@@ -53,7 +53,7 @@ FULL = {
     ),
     "a message as it was answered": (
         message("assistant", {"type": "output_text", "text": "Hi", "annotations": [CITED], "logprobs": None}, phase="final_answer"),
-        message("assistant", {**spoken("Hi"), "annotations": [CITED]}, phase="final_answer"),
+        message("assistant", {**output_text("Hi"), "annotations": [CITED]}, phase="final_answer"),
     ),
     "an id and a status of the client's": (
         {**USER, "id": "mine", "status": "incomplete"},
@@ -146,7 +146,7 @@ SEARCHED = {
     "status": "completed",
     "action": {"type": "search", "query": "q", "sources": [1]},
 }
-LOGPROBS = {**spoken("Hi"), "logprobs": [{"token": "Hi", "logprob": -0.5, "bytes": [], "top_logprobs": []}]}
+LOGPROBS = {**output_text("Hi"), "logprobs": [{"token": "Hi", "logprob": -0.5, "bytes": [], "top_logprobs": []}]}
 HIDDEN = {
     "reasoning.encrypted_content": (
         {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gw1.x"},
@@ -163,7 +163,7 @@ HIDDEN = {
     ),
     "message.output_text.logprobs": (
         message("assistant", LOGPROBS, {"type": "refusal", "refusal": "No."}),
-        message("assistant", spoken("Hi"), {"type": "refusal", "refusal": "No."}),
+        message("assistant", output_text("Hi"), {"type": "refusal", "refusal": "No."}),
     ),
     "web_search_call.action.sources": (SEARCHED, {**SEARCHED, "action": {"type": "search", "query": "q"}}),
 }  # fmt: skip

@@ -8,7 +8,7 @@ from gateway.backends.openai.error_mapping import Excess, excess
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.backends import circuit_state, fleet
 from support.sse import payloads
-from support.upstream import HELLO, frame, said, stream, whole
+from support.upstream import HELLO, completion_body, frame, stream, whole
 
 BAD = "invalid_request_error"
 WINDOW = "This model's maximum context length is"
@@ -58,10 +58,16 @@ PROMPTS = {
 }  # fmt: skip
 # By API: its path, its fields, the name of its limit, and a whole and a streamed response of the backend
 APIS = {
-    "chat": ("/v1/chat/completions", {"messages": HELLO_MESSAGES}, "max_tokens", whole(said()), HELLO),
-    "newer": ("/v1/chat/completions", {"messages": HELLO_MESSAGES}, "max_completion_tokens", whole(said()), HELLO),
+    "chat": ("/v1/chat/completions", {"messages": HELLO_MESSAGES}, "max_tokens", whole(completion_body()), HELLO),
+    "newer": (
+        "/v1/chat/completions",
+        {"messages": HELLO_MESSAGES},
+        "max_completion_tokens",
+        whole(completion_body()),
+        HELLO,
+    ),
     "completions": ("/v1/completions", {"prompt": "Hello"}, "max_tokens", completed("Hi"), OSLO),
-    "responses": ("/v1/responses", {"input": "Hello"}, "max_output_tokens", whole(said()), HELLO),
+    "responses": ("/v1/responses", {"input": "Hello"}, "max_output_tokens", whole(completion_body()), HELLO),
 }
 BOTH = pytest.mark.parametrize("streamed", [False, True])
 
@@ -114,7 +120,7 @@ async def test_limit_is_left_out_if_the_error_does_not_name_what_fits(api, strea
 @pytest.mark.parametrize("server", LIMITS)
 async def test_limit_is_replaced_after_the_error_of_each_server(server):
     message, room = LIMITS[server]
-    async with gateway(refusal(message), whole(said())) as site:
+    async with gateway(refusal(message), whole(completion_body())) as site:
         assert (await ask(site, "chat")).status_code == 200
         assert limits_of(site) == [9000, room]
 
@@ -122,7 +128,7 @@ async def test_limit_is_replaced_after_the_error_of_each_server(server):
 @BOTH
 async def test_limit_is_replaced_after_an_error_within_a_stream(streamed):
     late = stream(frame(error={"message": VLLM, "code": 400}))
-    async with gateway(late, HELLO if streamed else whole(said())) as site:
+    async with gateway(late, HELLO if streamed else whole(completion_body())) as site:
         answer = await ask(site, "chat", streamed=streamed)
         assert (answer.status_code, limits_of(site)) == (200, [9000, 7692])
         assert "error" not in answer.text
@@ -130,13 +136,13 @@ async def test_limit_is_replaced_after_an_error_within_a_stream(streamed):
 
 async def test_limit_is_left_out_after_a_second_error_of_a_server_that_counts_only_the_beginning():
     again = BEGINNING.replace("193", "194").replace("8000", "7999")
-    async with gateway(refusal(BEGINNING), refusal(again), whole(said())) as site:
+    async with gateway(refusal(BEGINNING), refusal(again), whole(completion_body())) as site:
         assert (await ask(site, "chat", limit=8000)).status_code == 200
         assert limits_of(site) == [8000, 7999, None]
 
 
 async def test_limit_of_the_backend_itself_is_replaced_by_one_that_fits():
-    async with gateway(refusal(VLLM), whole(said())) as site:
+    async with gateway(refusal(VLLM), whole(completion_body())) as site:
         assert (await ask(site, "chat", limit=None)).status_code == 200
         assert limits_of(site) == [None, 7692]
 
@@ -172,7 +178,7 @@ async def test_prompt_that_is_too_long_is_found_after_the_limit_was_left_out(ser
 
 async def test_prompt_that_is_too_long_is_shortened_beside_the_new_limit():
     history = [{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(5)]
-    async with gateway(refusal(VLLM), refusal(PROMPTS["sglang"]), whole(said())) as site:
+    async with gateway(refusal(VLLM), refusal(PROMPTS["sglang"]), whole(completion_body())) as site:
         answer = await ask(site, "responses", input=history, truncation="auto")
         assert limits_of(site) == [9000, 7692, 7692]
         assert [len(post.json["messages"]) for post in site.upstream.posts] == [5, 5, 4]
@@ -181,14 +187,14 @@ async def test_prompt_that_is_too_long_is_shortened_beside_the_new_limit():
 
 @BOTH
 async def test_limit_is_replaced_at_the_same_backend(streamed):
-    good = HELLO if streamed else whole(said())
+    good = HELLO if streamed else whole(completion_body())
     async with fleet([refusal(VLLM), good], [good], model={"retries": 0}) as site:
         assert (await ask(site, "chat", streamed=streamed)).status_code == 200
         assert (site.posts(), circuit_state(site)) == ([2, 0], "closed")
 
 
 async def test_limit_of_each_choice_is_replaced_if_the_backend_gives_one_at_a_time():
-    async with gateway(refusal(VLLM), refusal(VLLM), whole(said()), backend={"kind": "lmstudio"}) as site:
+    async with gateway(refusal(VLLM), refusal(VLLM), whole(completion_body()), backend={"kind": "lmstudio"}) as site:
         answer = await ask(site, "chat", n=2)
         assert len(answer.json()["choices"]) == 2
         assert limits_of(site)[-2:] == [7692, 7692]
@@ -215,7 +221,7 @@ async def test_limit_is_cut_to_the_window_if_the_backend_has_listed_it(api, stre
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
 async def test_limit_is_cut_to_the_window_that_the_backend_has_told(kind):
-    async with gateway(whole(said()), models=["m"], backend={"kind": kind}) as site:
+    async with gateway(whole(completion_body()), models=["m"], backend={"kind": kind}) as site:
         site.upstream.answer_lists_with(listing(4096))
         assert (await site.client.get("/v1/models/m")).json()["context_length"] == 4096
         await ask(site, "chat", limit=4095)
@@ -227,7 +233,7 @@ async def test_limit_is_cut_to_the_window_that_the_backend_has_told(kind):
     ("limit", "prompt", "sent"), [(3000, 9, 3000), (3500, 900, 3500), (3500, 9000, 3072), (9000, 9000, 3072)]
 )
 async def test_limit_leaves_at_most_a_quarter_of_the_window_to_an_estimated_prompt(limit, prompt, sent):
-    async with gateway(whole(said())) as site:
+    async with gateway(whole(completion_body())) as site:
         site.upstream.answer_lists_with(listing(4096))
         await site.app.state.directory.backends["up"].models()
         answer = await ask(site, "chat", limit=limit, messages=[{"role": "user", "content": "x" * prompt}])
@@ -236,7 +242,7 @@ async def test_limit_leaves_at_most_a_quarter_of_the_window_to_an_estimated_prom
 
 
 async def test_limit_that_was_cut_to_the_window_is_cut_again_after_an_error():
-    async with gateway(refusal(VLLM.replace("8192", "4096")), whole(said())) as site:
+    async with gateway(refusal(VLLM.replace("8192", "4096")), whole(completion_body())) as site:
         site.upstream.answer_lists_with(listing(4096))
         await site.app.state.directory.backends["up"].models()
         answer = await ask(site, "chat", streamed=False)

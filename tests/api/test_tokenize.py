@@ -24,7 +24,7 @@ async def test_tokenize_text_returns_tokens(kind):
         site.upstream.shown["/tokenize"] = whole(BODIES[kind])
         answer = await put(site, "/v1/tokenize", prompt="Hello")
         bare = await put(site, "/v1/tokenize", prompt="Hello", add_special_tokens=False, odd=1)
-        first, second = [asked.json for asked in site.upstream.aside]
+        first, second = [post.json for post in site.upstream.aside]
     words = (
         {"content": "Hello", "add_special": True}
         if kind == "llamacpp"
@@ -42,8 +42,8 @@ async def test_tokenize_messages_works_if_the_kind_can():
     async with gateway(whole({}), backend={"kind": "vllm"}) as site:
         site.upstream.shown["/tokenize"] = whole(BODIES["vllm"])
         assert (await put(site, "/v1/tokenize", messages=messages, add_generation_prompt=True)).status_code == 200
-        (asked,) = site.upstream.aside
-        assert asked.json == {"model": "m", "messages": messages, "add_generation_prompt": True}
+        (post,) = site.upstream.aside
+        assert post.json == {"model": "m", "messages": messages, "add_generation_prompt": True}
     async with gateway(whole({}), backend={"kind": "llamacpp"}) as site:
         answer = await put(site, "/v1/tokenize", messages=messages)
         assert problem(answer) == (400, BAD, "unsupported_value", "messages")
@@ -53,8 +53,8 @@ async def test_tokenize_messages_works_if_the_kind_can():
 async def test_detokenize_returns_the_text(kind):
     async with gateway(whole(TEXTS[kind]), backend={"kind": kind}) as site:
         answer = await put(site, "/v1/detokenize", tokens=[1, 2])
-        (asked,) = site.upstream.posts
-        assert (asked.path, asked.json) == ("/detokenize", {"model": "m", "tokens": [1, 2]})
+        (post,) = site.upstream.posts
+        assert (post.path, post.json) == ("/detokenize", {"model": "m", "tokens": [1, 2]})
     assert answer.json() == {"prompt": "Hi"}
 
 

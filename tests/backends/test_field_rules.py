@@ -50,8 +50,8 @@ def fields_and_warnings(fields, kind):
         return json.loads(DIALECTS[KINDS[kind].dialect].body(request, target, KNOWN, ledger)), ledger.entries()
 
     without, _ = body({})
-    told, listed = body(fields)
-    return {name: value for name, value in told.items() if without.get(name) != value}, listed
+    upstream_body, listed = body(fields)
+    return {name: value for name, value in upstream_body.items() if without.get(name) != value}, listed
 
 
 def for_kinds(kinds, expected):
@@ -78,8 +78,8 @@ def test_backends_page_is_generated_from_the_tables():
 
 
 def test_logit_bias_is_sent_to_transformers_as_floats():
-    told, listed = fields_and_warnings({"logit_bias": {"5": -100}}, "transformers")
-    assert (repr(told), listed) == ("{'logit_bias': {'5': -100.0}}", [])
+    upstream_body, listed = fields_and_warnings({"logit_bias": {"5": -100}}, "transformers")
+    assert (repr(upstream_body), listed) == ("{'logit_bias': {'5': -100.0}}", [])
 
 
 # Fields beyond the API
@@ -95,12 +95,12 @@ def test_prefill_is_continued_by_the_kinds_that_can(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_field_order_changes_nothing(kind):
-    for asked in BEYOND:
-        if asked.keys() != {"guided_json", "format"}:  # the first of these two wins
-            told, listed = fields_and_warnings(dict(reversed(asked.items())), kind)
-            assert (told, sorted(listed)) == (
-                fields_and_warnings(asked, kind)[0],
-                sorted(fields_and_warnings(asked, kind)[1]),
+    for fields in BEYOND:
+        if fields.keys() != {"guided_json", "format"}:  # the first of these two wins
+            upstream_body, listed = fields_and_warnings(dict(reversed(fields.items())), kind)
+            assert (upstream_body, sorted(listed)) == (
+                fields_and_warnings(fields, kind)[0],
+                sorted(fields_and_warnings(fields, kind)[1]),
             )
 
 
@@ -149,24 +149,24 @@ PARTS = [
 @pytest.mark.parametrize(("part", "otherwise"), PARTS, ids=[title(part) for part, _ in PARTS])
 @pytest.mark.parametrize("kind", KINDS)
 def test_message_part_is_sent_as_the_kind_takes_it(part, otherwise, kind):
-    asked = {"messages": [*PLAIN["messages"], {"role": "user", "content": [{"type": "text", "text": "Look."}, part]}]}
+    fields = {"messages": [*PLAIN["messages"], {"role": "user", "content": [{"type": "text", "text": "Look."}, part]}]}
     expected = otherwise.get(kind, (part, []))
     if isinstance(expected, str):
         with pytest.raises(BadRequest) as refused:
-            fields_and_warnings(asked, kind)
+            fields_and_warnings(fields, kind)
         problem = refused.value.problem
         assert (problem.status, problem.code) == (400, "unsupported_value")
         assert problem.param == f"messages[1].content[1].{expected}"
         return
-    told, listed = fields_and_warnings(asked, kind)
+    upstream_body, listed = fields_and_warnings(fields, kind)
     assert listed == expected[1]
     if kind == "ollama":
-        assert told["messages"][1] == {"role": "user", "content": "Look.", "images": ["AAAA"]}
+        assert upstream_body["messages"][1] == {"role": "user", "content": "Look.", "images": ["AAAA"]}
     elif kind == "anthropic":
         source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
-        assert told["messages"][0]["content"][-1] == {"type": "image", "source": source}
+        assert upstream_body["messages"][0]["content"][-1] == {"type": "image", "source": source}
     else:
-        assert told["messages"][1]["content"] == [{"type": "text", "text": "Look."}, expected[0]]
+        assert upstream_body["messages"][1]["content"] == [{"type": "text", "text": "Look."}, expected[0]]
 
 
 def test_message_parts_of_the_api_have_a_verdict():

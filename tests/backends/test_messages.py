@@ -14,7 +14,7 @@ from support.app import gateway
 from support.conversations import assistant, result, user
 from support.format_events import untraced
 from support.sampling import EXAMPLES, examples
-from support.upstream import HELLO, said, whole
+from support.upstream import HELLO, completion_body, whole
 
 USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}
 NOTHING = {"role": "user", "content": ""}
@@ -35,11 +35,11 @@ def tool_images(*media, of="images"):
     return user([text(f"Tool output {of}:"), *media])
 
 
-def messages_and_warnings(said, policy=None):
+def messages_and_warnings(messages, policy=None):
     """Return the messages that the server gets, and the warnings."""
     ledger = Warnings()
     policy = policy or MessagePolicy()
-    return order_messages(convert_messages(said, policy, ledger), policy, ledger), ledger.entries()
+    return order_messages(convert_messages(messages, policy, ledger), policy, ledger), ledger.entries()
 
 
 # Plain messages
@@ -131,15 +131,15 @@ def test_tool_reference_is_a_part_or_a_text(kind):
 async def test_tool_output_images_are_sent_for_every_kind_and_api(kind):
     url = PNG["image_url"]["url"]
     expected = ["[image #1]", [text("Tool output images:"), {"type": "image_url", "image_url": {"url": url}}]]
-    async with gateway(whole(said()), backend={"kind": kind}) as site:
+    async with gateway(whole(completion_body()), backend={"kind": kind}) as site:
         await site.chat(
             messages=[USER, assistant(None, "a"), result("a", [{"type": "image_url", "image_url": {"url": url}}])]
         )
-        assert [one["content"] for one in site.asked["messages"][2:]] == expected
+        assert [one["content"] for one in site.upstream_body["messages"][2:]] == expected
         call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
         output = {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image", "image_url": url}]}
         answer = await site.respond(input=[{"role": "user", "content": "Hi"}, call, output])
-        assert [one["content"] for one in site.asked["messages"][2:]] == expected
+        assert [one["content"] for one in site.upstream_body["messages"][2:]] == expected
         assert APART in answer.headers["x-gateway-warnings"]
         use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
         source = {"type": "base64", "media_type": "image/png", "data": url.partition(",")[2]}
@@ -147,7 +147,7 @@ async def test_tool_output_images_are_sent_for_every_kind_and_api(kind):
         await site.message(
             messages=[USER, {**USER, "role": "assistant", "content": [use]}, {**USER, "content": [block]}]
         )
-        assert [one["content"] for one in site.asked["messages"][2:]] == expected
+        assert [one["content"] for one in site.upstream_body["messages"][2:]] == expected
 
 
 # Assistant messages
@@ -211,9 +211,9 @@ def test_message_fields_that_the_server_ignores_are_warnings():
 )
 def test_message_name_lost_by_a_system_message_is_a_warning(late, listed):
     given = [{**SYSTEM, "name": "a"}, USER, {**SYSTEM, "name": "b"}]
-    came, told = messages_and_warnings(given, MessagePolicy(late_system=late))
+    came, warnings = messages_and_warnings(given, MessagePolicy(late_system=late))
     assert [message.get("name") for message in came][:2] == ["a", None]
-    assert sorted(told) == sorted(listed)
+    assert sorted(warnings) == sorted(listed)
     assert messages_and_warnings([{**SYSTEM, "name": "a"}, {**SYSTEM, "name": "a"}, SYSTEM, USER])[1] == []
 
 
@@ -301,10 +301,10 @@ async def test_message_policy_comes_from_the_kind_and_the_model():
     past = [assistant("x"), assistant("y")]
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         await site.chat(messages=past, stream=True)
-        assert site.asked["messages"] == [assistant("x"), NOTHING, assistant("y")]
+        assert site.upstream_body["messages"] == [assistant("x"), NOTHING, assistant("y")]
     async with gateway(HELLO, model={"roles": {"alternate": True}}) as site:
         await site.chat(messages=[*past, assistant(None, "a")], stream=True)
-        assert site.asked["messages"] == [NOTHING, assistant("x\n\ny", "a"), result("a", "[no output]")]
+        assert site.upstream_body["messages"] == [NOTHING, assistant("x\n\ny", "a"), result("a", "[no output]")]
 
 
 # Any conversation

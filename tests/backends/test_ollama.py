@@ -26,7 +26,7 @@ from gateway.pipeline.upstream_reader import UpstreamReader
 from gateway.server.app import create_app
 from gateway.warnings import Warnings
 from support.app import Site, gateway, problem, settings
-from support.ollama import NAME, Turn, calls, ollama, says, thinks
+from support.ollama import NAME, Turn, calls, content_line, ollama, thinks
 from support.ollama_gateway import CITY, FLAT, TOOLS, USER, site
 from support.pipeline import merge, singly
 from support.sampling import places
@@ -47,14 +47,14 @@ OTHER_CALL = ("clock", {}, "call_ef56gh78")
 HERMES = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 CHANCES = [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": [{"token": "Hi", "logprob": -0.5}]}]
 ANSWERS = {  # the lines of Ollama: reasoning, content, tool calls, finish reason
-    "text": (Turn([says("Hi")]), "", "Hi", [], "stop"),
-    "text in pieces": (Turn([says("H"), says("i"), says(" you")]), "", "Hi you", [], "stop"),
-    "long text": (Turn([says(LONG[i : i + 7]) for i in range(0, len(LONG), 7)]), "", LONG, [], "stop"),
-    "quotes and lines": (Turn([says('a "b"\n'), says("\\n {}")]), "", 'a "b"\n\\n {}', [], "stop"),
-    "white space": (Turn([says("a"), says(" "), says("\n"), says("b")]), "", "a \nb", [], "stop"),
+    "text": (Turn([content_line("Hi")]), "", "Hi", [], "stop"),
+    "text in pieces": (Turn([content_line("H"), content_line("i"), content_line(" you")]), "", "Hi you", [], "stop"),
+    "long text": (Turn([content_line(LONG[i : i + 7]) for i in range(0, len(LONG), 7)]), "", LONG, [], "stop"),
+    "quotes and lines": (Turn([content_line('a "b"\n'), content_line("\\n {}")]), "", 'a "b"\n\\n {}', [], "stop"),
+    "white space": (Turn([content_line("a"), content_line(" "), content_line("\n"), content_line("b")]), "", "a \nb", [], "stop"),
     "nothing": (Turn([]), "", "", [], "stop"),
-    "empty lines of text": (Turn([says(""), says("")]), "", "", [], "stop"),
-    "empty text between": (Turn([says("a"), says(""), says("b")]), "", "ab", [], "stop"),
+    "empty lines of text": (Turn([content_line(""), content_line("")]), "", "", [], "stop"),
+    "empty text between": (Turn([content_line("a"), content_line(""), content_line("b")]), "", "ab", [], "stop"),
     "text on the last line": (
         Turn(raw=b'{"message":{"role":"assistant","content":"Hi"},"done":true,"done_reason":"stop"}\n'), "", "Hi", [], "stop"),
     "no role": (Turn(raw=b'{"message":{"content":"Hi"},"done":false}\n{"done":true}\n'), "", "Hi", [], "stop"),
@@ -64,15 +64,15 @@ ANSWERS = {  # the lines of Ollama: reasoning, content, tool calls, finish reaso
     "content that is null": (Turn(raw=b'{"message":{"content":null,"thinking":"Hm"}}\n{"message":{"content":"Hi"},"done":true}\n'), "Hm", "Hi", [], "stop"),
     "members of tomorrow": (Turn(raw=b'{"message":{"content":"Hi","mood":{}},"x":[1]}\n{"done":true,"y":null}\n'), "", "Hi", [], "stop"),
     "half a character": (Turn(raw=b'{"message":{"content":"H\\ud83di"}}\n{"done":true}\n'), "", "H\ufffdi", [], "stop"),
-    "a thought": (Turn([thinks("Hm"), thinks("m."), says("Hi")]), "Hmm.", "Hi", [], "stop"),
+    "a thought": (Turn([thinks("Hm"), thinks("m."), content_line("Hi")]), "Hmm.", "Hi", [], "stop"),
     "a thought and text in one line": (Turn([thinks("Hm", "Hi")]), "Hm", "Hi", [], "stop"),
     "a thought alone": (Turn([thinks("Hm")]), "Hm", "", [], "stop"),
     "a thought that is cut": (Turn([thinks("Hm")], reason="length"), "Hm", "", [], "length"),
-    "text that is cut": (Turn([says("Hi")], reason="length"), "", "Hi", [], "length"),
-    "a thought, text, a thought": (Turn([thinks("a"), says("b"), thinks("c"), says("d")]), "ac", "bd", [], "stop"),
+    "text that is cut": (Turn([content_line("Hi")], reason="length"), "", "Hi", [], "length"),
+    "a thought, text, a thought": (Turn([thinks("a"), content_line("b"), thinks("c"), content_line("d")]), "ac", "bd", [], "stop"),
     "loaded": (Turn([], reason="load", prompt=0, written=0), "", "", [], "stop"),
     "unloaded": (Turn([], reason="unload", prompt=0, written=0), "", "", [], "stop"),
-    "a reason of tomorrow": (Turn([says("Hi")], reason="bored"), "", "Hi", [], "stop"),
+    "a reason of tomorrow": (Turn([content_line("Hi")], reason="bored"), "", "Hi", [], "stop"),
     "a call": (Turn([calls(ONE_CALL)]), "", "", [("weather", ARGS)], "tool_calls"),
     "a call without arguments": (Turn([calls(OTHER_CALL)]), "", "", [("clock", "{}")], "tool_calls"),
     "a call without its id": (Turn([calls(ONE_CALL[:2])]), "", "", [("weather", ARGS)], "tool_calls"),
@@ -83,7 +83,7 @@ ANSWERS = {  # the lines of Ollama: reasoning, content, tool calls, finish reaso
         Turn([calls(ONE_CALL), calls(ONE_CALL)]), "", "", [("weather", ARGS)], "tool_calls"),
     "the same call twice without ids": (
         Turn([calls(ONE_CALL[:2], ONE_CALL[:2])]), "", "", [("weather", ARGS), ("weather", ARGS)], "tool_calls"),
-    "text and a call": (Turn([says("Wait."), calls(ONE_CALL)]), "", "Wait.", [("weather", ARGS)], "tool_calls"),
+    "text and a call": (Turn([content_line("Wait."), calls(ONE_CALL)]), "", "Wait.", [("weather", ARGS)], "tool_calls"),
     "text and a call in one line": (Turn([calls(ONE_CALL, content="Wait.")]), "", "Wait.", [("weather", ARGS)], "tool_calls"),
     "a thought and a call": (Turn([thinks("Hm"), calls(ONE_CALL)]), "Hm", "", [("weather", ARGS)], "tool_calls"),
     "a thought and a call in one line": (Turn([calls(ONE_CALL, thinking="Hm")]), "Hm", "", [("weather", ARGS)], "tool_calls"),
@@ -95,10 +95,10 @@ ANSWERS = {  # the lines of Ollama: reasoning, content, tool calls, finish reaso
     "no arguments at all": (Turn([calls(("clock", None))]), "", "", [("clock", "{}")], "tool_calls"),
     "calls that are cut off behind": (Turn([calls(ONE_CALL)], reason="length"), "", "", [("weather", ARGS)], "length"),
     "a name that nobody offered": (Turn([calls(("rm", {"a": [1, {"b": None}]}))]), "", "", [("rm", '{"a":[1,{"b":null}]}')], "tool_calls"),
-    "a call in the text": (Turn([says(HERMES[:9]), says(HERMES[9:])]), "", "", [("weather", '{"city": "Oslo"}')], "tool_calls"),
-    "text around a call in it": (Turn([says("Wait. " + HERMES)]), "", "Wait.", [("weather", '{"city": "Oslo"}')], "tool_calls"),
-    "a thought in the text": (Turn([says("<think>Hm</think>"), says("Hi")]), "Hm", "Hi", [], "stop"),
-    "no counts": (Turn([says("Hi")], prompt=0, written=0), "", "Hi", [], "stop"),
+    "a call in the text": (Turn([content_line(HERMES[:9]), content_line(HERMES[9:])]), "", "", [("weather", '{"city": "Oslo"}')], "tool_calls"),
+    "text around a call in it": (Turn([content_line("Wait. " + HERMES)]), "", "Wait.", [("weather", '{"city": "Oslo"}')], "tool_calls"),
+    "a thought in the text": (Turn([content_line("<think>Hm</think>"), content_line("Hi")]), "Hm", "Hi", [], "stop"),
+    "no counts": (Turn([content_line("Hi")], prompt=0, written=0), "", "Hi", [], "stop"),
 }  # fmt: skip
 UNLIKE = {  # one index for all calls, or arguments that Ollama never sends
     "calls of one id", "the same call twice without ids", "calls in lines of their own", "arguments as a text",
@@ -108,17 +108,17 @@ STREAMED = [name for name, (turn, *_) in ANSWERS.items() if turn.raw is None and
 
 
 def chat_stream(answer):
-    said, thought, made, finish = "", "", [], None
+    text, thought, made, finish = "", "", [], None
     for chunk in payloads(answer.text):
         for choice in chunk["choices"] if chunk != "[DONE]" else ():
             delta, finish = choice["delta"], choice["finish_reason"] or finish
-            said, thought = said + (delta.get("content") or ""), thought + (delta.get("reasoning_content") or "")
+            text, thought = text + (delta.get("content") or ""), thought + (delta.get("reasoning_content") or "")
             for call in delta.get("tool_calls", ()):
                 if "id" in call:
                     made.append([call["function"]["name"], ""])
                 made[call["index"]][1] += call["function"].get("arguments", "")
     assert payloads(answer.text)[-1] == "[DONE]"
-    return thought, said, [tuple(call) for call in made], finish
+    return thought, text, [tuple(call) for call in made], finish
 
 
 def chat_whole(answer):
@@ -129,17 +129,17 @@ def chat_whole(answer):
 
 
 def response_parts(body):
-    thought = said = ""
+    thought = text = ""
     made = []
     for item in body["output"]:
         if item["type"] == "reasoning":
             thought += "".join(part["text"] for part in item["summary"])
         elif item["type"] == "message":
-            said += "".join(part["text"] for part in item["content"])
+            text += "".join(part["text"] for part in item["content"])
         else:
             made.append((item["name"], item["arguments"]))
     stopped = "tool_calls" if made else "stop"
-    return thought, said, made, "length" if body["status"] == "incomplete" else stopped
+    return thought, text, made, "length" if body["status"] == "incomplete" else stopped
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -148,8 +148,8 @@ async def test_ollama_response_is_the_same_streamed_and_whole_in_both_apis(name)
     expected = tuple(expected)
     async with site(turn, model=ONCE) as one:
         assert chat_stream(await one.chat(stream=True, tools=TOOLS)) == expected
-        told = events((await one.respond(stream=True, tools=FLAT)).text)[-1]
-        assert response_parts(told["response"]) == expected
+        event = events((await one.respond(stream=True, tools=FLAT)).text)[-1]
+        assert response_parts(event["response"]) == expected
         if turn.raw is None:
             assert chat_whole(await one.chat(tools=TOOLS)) == expected
             assert response_parts((await one.respond(tools=FLAT)).json()) == expected
@@ -180,8 +180,8 @@ def events_and_warnings(pieces, format="native", whole=False, broken=None, limit
     setting = ParserSettings(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, ledger)
     up = UpstreamReader(OllamaDecoder(ledger), setting, lambda: 40, limit=limit)
     up.answered("application/json; charset=utf-8" if whole else "application/x-ndjson")
-    told = [event for piece in pieces for event in up.feed(piece)]
-    return merge([*told, *(up.fail(broken) if broken else up.close())]), ledger.entries()
+    event_list = [event for piece in pieces for event in up.feed(piece)]
+    return merge([*event_list, *(up.fail(broken) if broken else up.close())]), ledger.entries()
 
 
 @pytest.mark.parametrize("name", [name for name in ANSWERS if name != "long text"])
@@ -195,8 +195,8 @@ def test_ollama_events_are_the_same_under_every_cut(name):
 
 def test_ollama_events_have_reasoning_text_and_tool_calls():
     turn = Turn([thinks("Hm", "Hi"), calls(ONE_CALL, OTHER_CALL)])
-    told, _ = events_and_warnings([turn.data()])
-    assert [event for event in told if not isinstance(event, Usage | ExtraField)] == [
+    event_list, _ = events_and_warnings([turn.data()])
+    assert [event for event in event_list if not isinstance(event, Usage | ExtraField)] == [
         ReasoningDelta(0, "Hm"),
         TextDelta(0, "Hi"),
         ToolCallStart(0, 0, "call_ab12cd34", "weather"),
@@ -219,8 +219,8 @@ def test_ollama_events_have_reasoning_text_and_tool_calls():
     ],
 )
 def test_ollama_usage_is_estimated_if_not_counted(counts, usage, listed):
-    told, ledger = events_and_warnings([Turn([says("Hi")], **counts).data()])
-    assert [event for event in told if isinstance(event, Usage)] == [usage]
+    event_list, ledger = events_and_warnings([Turn([content_line("Hi")], **counts).data()])
+    assert [event for event in event_list if isinstance(event, Usage)] == [usage]
     assert ledger == listed
 
 
@@ -242,49 +242,49 @@ BROKEN = {
 def test_ollama_failure_comes_after_the_text_with_its_message(name):
     data, message = BROKEN[name]
     for pieces in ([data], singly(data)):
-        told, _ = events_and_warnings(pieces)
-        assert told[0] == TextDelta(0, "Hi") and len(told) == 2
-        assert isinstance(told[1], Failure) and told[1].problem.status == 502
-        assert message in (None, told[1].problem.message)
+        event_list, _ = events_and_warnings(pieces)
+        assert event_list[0] == TextDelta(0, "Hi") and len(event_list) == 2
+        assert isinstance(event_list[1], Failure) and event_list[1].problem.status == 502
+        assert message in (None, event_list[1].problem.message)
 
 
 LOST = Problem(502, "The connection is gone.", "upstream_lost")
 
 
 def test_ollama_connection_lost_keeps_the_events_before():
-    data = Turn([says("Hi")]).data()
+    data = Turn([content_line("Hi")]).data()
     assert events_and_warnings([data], broken=LOST) == events_and_warnings([data])
     assert events_and_warnings([data[:-1]], broken=LOST) == events_and_warnings([data])  # only its line end is missing
-    told, _ = events_and_warnings([data[:-2]], broken=LOST)
-    assert told == [TextDelta(0, "Hi"), Failure(LOST)]
-    told, _ = events_and_warnings([data.splitlines()[-1]], whole=True, broken=LOST)
-    assert told == [Failure(LOST)]
+    event_list, _ = events_and_warnings([data[:-2]], broken=LOST)
+    assert event_list == [TextDelta(0, "Hi"), Failure(LOST)]
+    event_list, _ = events_and_warnings([data.splitlines()[-1]], whole=True, broken=LOST)
+    assert event_list == [Failure(LOST)]
 
 
 def test_ollama_body_that_is_no_response_is_a_failure():
     for body in (b"{", b"[]", b"", b"<html>"):
-        (told,), _ = events_and_warnings([body], whole=True)
-        assert isinstance(told, Failure) and told.problem.code == "upstream_error"
+        (event,), _ = events_and_warnings([body], whole=True)
+        assert isinstance(event, Failure) and event.problem.code == "upstream_error"
 
 
 def test_ollama_line_that_is_too_long_is_a_failure_after_the_text():
-    told, _ = events_and_warnings([Turn([says("Hi"), says("x" * 1000)]).data()], limit=500)
-    assert told[0] == TextDelta(0, "Hi") and told[1].problem.code == "frame_too_long"
+    event_list, _ = events_and_warnings([Turn([content_line("Hi"), content_line("x" * 1000)]).data()], limit=500)
+    assert event_list[0] == TextDelta(0, "Hi") and event_list[1].problem.code == "frame_too_long"
 
 
 def test_ollama_logprobs_stay_with_their_text():
-    (text, *_), _ = events_and_warnings([Turn([says("Hi", logprobs=CHANCES)]).data()])
+    (text, *_), _ = events_and_warnings([Turn([content_line("Hi", logprobs=CHANCES)]).data()])
     assert [(one.token, one.logprob, one.top_logprobs[0].token) for one in text.logprobs] == [("Hi", -0.5, "Hi")]
 
 
 async def test_ollama_logprobs_are_asked_for_and_sent():
-    async with site(Turn([says("Hi", logprobs=CHANCES), says(" you")])) as one:
+    async with site(Turn([content_line("Hi", logprobs=CHANCES), content_line(" you")])) as one:
         for stream in (True, False):
             answer = await one.chat(stream=stream, logprobs=True, top_logprobs=1)
             bodies = [answer.json()] if not stream else payloads(answer.text)[:-1]
             found = [c["logprobs"]["content"] for body in bodies for c in body["choices"] if c.get("logprobs")]
             assert [token["token"] for tokens in found for token in tokens] == ["Hi"]
-        assert one.server.asked[-1]["logprobs"] is True and one.server.asked[-1]["top_logprobs"] == 1
+        assert one.server.bodies[-1]["logprobs"] is True and one.server.bodies[-1]["top_logprobs"] == 1
 
 
 async def test_ollama_tool_call_ids_are_kept_and_missing_ones_made():
@@ -299,11 +299,11 @@ async def test_ollama_tool_calls_beyond_one_are_dropped_without_parallel_calls()
     async with site(Turn([calls(ONE_CALL, OTHER_CALL)])) as one:
         answer = await one.chat(tools=TOOLS, parallel_tool_calls=False)
         assert chat_whole(answer) == ("", "", [("weather", ARGS)], "tool_calls")
-        assert "parallel_tool_calls" not in one.server.asked[-1]
+        assert "parallel_tool_calls" not in one.server.bodies[-1]
 
 
 async def test_ollama_usage_is_sent():
-    async with site(Turn([says("Hi")], prompt=11, written=3)) as one:
+    async with site(Turn([content_line("Hi")], prompt=11, written=3)) as one:
         assert (await one.chat()).json()["usage"]["total_tokens"] == 14
         streamed = payloads((await one.chat(stream=True, stream_options={"include_usage": True})).text)
         assert streamed[-2]["usage"]["prompt_tokens"] == 11 and streamed[-2]["usage"]["completion_tokens"] == 3
@@ -328,12 +328,12 @@ async def test_ollama_model_that_is_missing_is_an_error():
 
 async def test_ollama_model_without_tools_is_an_error():
     async with site(Turn(), able=("completion",)) as one:
-        told = (400, BAD, None, None), f"registry.ollama.ai/library/{NAME} does not support tools"
-        assert await error_of(one, tools=TOOLS) == told
+        expected = (400, BAD, None, None), f"registry.ollama.ai/library/{NAME} does not support tools"
+        assert await error_of(one, tools=TOOLS) == expected
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "told"),
+    ("status", "message", "expected"),
     [
         (500, "llama runner process has terminated", (502, FAULT, "upstream_error", None)),
         (503, "server busy, please try again.  maximum pending requests exceeded", (503, FAULT, "server_is_overloaded", None)),
@@ -343,25 +343,25 @@ async def test_ollama_model_without_tools_is_an_error():
         (401, "unauthorized", (502, FAULT, "upstream_auth_error", None)),
     ],
 )  # fmt: skip
-async def test_ollama_failure_before_the_first_output_has_its_status(status, message, told):
+async def test_ollama_failure_before_the_first_output_has_its_status(status, message, expected):
     async with site(Turn(error=message, status=status)) as one:
-        assert (await error_of(one))[0] == told
+        assert (await error_of(one))[0] == expected
 
 
 async def test_ollama_failure_after_output_is_sent_with_its_message():
-    async with site(Turn([says("Hi")], error="llama-server returned invalid tool call arguments")) as one:
-        said = payloads((await one.chat(stream=True)).text)
-        assert said[-1]["error"]["message"] == "llama-server returned invalid tool call arguments"
-        assert [choice["delta"].get("content") for one in said[:-1] for choice in one["choices"]][-1] == "Hi"
-        told = events((await one.respond(stream=True)).text)[-1]
-        assert told["type"] == "response.failed"
-        assert told["response"]["error"]["message"] == "llama-server returned invalid tool call arguments"
+    async with site(Turn([content_line("Hi")], error="llama-server returned invalid tool call arguments")) as one:
+        payloads_sent = payloads((await one.chat(stream=True)).text)
+        assert payloads_sent[-1]["error"]["message"] == "llama-server returned invalid tool call arguments"
+        assert [choice["delta"].get("content") for one in payloads_sent[:-1] for choice in one["choices"]][-1] == "Hi"
+        event = events((await one.respond(stream=True)).text)[-1]
+        assert event["type"] == "response.failed"
+        assert event["response"]["error"]["message"] == "llama-server returned invalid tool call arguments"
         assert (await one.chat()).status_code == 502
 
 
 async def test_ollama_prompt_that_is_too_long_is_refused():
     long = [{"role": "user", "content": "word " * 20}, USER]
-    async with site(Turn([says("Hi")]), window=10) as one:
+    async with site(Turn([content_line("Hi")]), window=10) as one:
         (status, *_), message = await error_of(one, messages=long)
         assert (status, _[1]) == (400, "context_length_exceeded") and message.startswith("request (999 tokens) exceeds")
         assert (await one.chat(messages=long, options={"num_ctx": 100})).status_code == 200
@@ -372,7 +372,7 @@ async def test_ollama_prompt_that_is_too_long_is_refused():
 
 async def test_ollama_prompt_is_truncated_if_the_response_allows_it():
     past = [{"role": "user", "content": "word " * 20}, {"role": "assistant", "content": "Yes."}, USER]
-    async with site(Turn([says("Hi")]), window=10) as one:
+    async with site(Turn([content_line("Hi")]), window=10) as one:
         answer = await one.respond(input=past, truncation="auto")
         assert answer.status_code == 200 and "truncated:input" in answer.headers["x-gateway-warnings"]
         assert one.server.seen[-1]["content"] == "Hello"
@@ -400,7 +400,7 @@ async def test_ollama_response_ends_at_its_last_line(streamed):
 
 
 async def test_ollama_models_are_listed():
-    async with ollama(Turn([says("Hi")])) as server:
+    async with ollama(Turn([content_line("Hi")])) as server:
         app = create_app(settings(server.url, backend={"kind": "ollama"}, model=False))
         transport = httpx.ASGITransport(app)
         async with (

@@ -13,12 +13,12 @@ from gateway.transforms import lower_request
 from gateway.warnings import Warnings
 from support.app import HELLO_MESSAGES, problem
 from support.conversations import CONVERSATIONS, conversation
-from support.ollama import NAME, Turn, check_message, says
+from support.ollama import NAME, Turn, check_message, content_line
 from support.ollama_gateway import CITY, FLAT, PIXEL, TOOLS, USER, site
 
 BAD = "invalid_request_error"
-HI = Turn([says("Hi")])
-AN_OBJECT = Turn([says("{}")])  # fits any format
+HI = Turn([content_line("Hi")])
+AN_OBJECT = Turn([content_line("{}")])  # fits any format
 ASKED = {"model": NAME, "messages": HELLO_MESSAGES, "stream": True, "truncate": False}
 NOTHING = {"type": "object", "properties": {}}
 WEATHER = TOOLS[0]
@@ -31,12 +31,12 @@ async def fields_and_warnings(fields, *, upstream=NAME, able=None, **model):
     async with site(AN_OBJECT, model={**model, "upstream_model": upstream}, able=able) as one:
         answer = await one.chat(stream=True, **fields)
         assert answer.status_code == 200, answer.text
-        asked = {name: said for name, said in one.server.asked[-1].items() if ASKED.get(name) != said}
-        return asked, answer.headers.get("x-gateway-warnings")
+        upstream_body = {name: value for name, value in one.server.bodies[-1].items() if ASKED.get(name) != value}
+        return upstream_body, answer.headers.get("x-gateway-warnings")
 
 
-def options(**said):
-    return {"options": said}
+def options(**values):
+    return {"options": values}
 
 
 FIELDS = [
@@ -78,9 +78,9 @@ FIELDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "asked", "warnings"), FIELDS, ids=lambda value: str(value)[:40])
-async def test_ollama_request_has_a_place_for_each_field(fields, asked, warnings):
-    assert await fields_and_warnings(fields) == (asked, warnings)
+@pytest.mark.parametrize(("fields", "expected", "warnings"), FIELDS, ids=lambda value: str(value)[:40])
+async def test_ollama_request_has_a_place_for_each_field(fields, expected, warnings):
+    assert await fields_and_warnings(fields) == (expected, warnings)
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ async def test_ollama_request_has_a_place_for_each_field(fields, asked, warnings
 async def test_ollama_strict_mode_refuses_forwarded_or_dropped_fields(fields, code):
     async with site(HI, model={"strict": True}) as one:
         assert problem(await one.chat(**fields)) == (400, BAD, code, next(iter(fields)))
-        assert one.server.asked == []
+        assert one.server.bodies == []
 
 
 async def test_ollama_choices_are_a_request_each():
     async with site(HI) as one:
         answer = await one.chat(n=2)
         assert [choice["index"] for choice in answer.json()["choices"]] == [0, 1]
-        assert len(one.server.asked) == 2 and not any("n" in asked for asked in one.server.asked)
+        assert len(one.server.bodies) == 2 and not any("n" in request_body for request_body in one.server.bodies)
 
 
 async def test_ollama_whole_response_is_asked_for_without_streaming():
     async with site(HI) as one:
         await one.chat()
-        assert one.server.asked == [{**ASKED, "stream": False}]
+        assert one.server.bodies == [{**ASKED, "stream": False}]
 
 
 # Reasoning effort
@@ -148,10 +148,10 @@ async def test_ollama_reasoning_is_not_asked_of_models_without_it():
         for _ in range(2):
             answer = await one.chat(reasoning_effort="high")
             assert answer.headers["x-gateway-warnings"] == "dropped:reasoning_effort"
-            assert "think" not in one.server.asked[-1]
+            assert "think" not in one.server.bodies[-1]
         assert (await one.respond(reasoning={"effort": "high"})).status_code == 200
         assert "x-gateway-warnings" not in (await one.chat(reasoning_effort="none")).headers
-        assert one.server.asked[-1]["think"] is False
+        assert one.server.bodies[-1]["think"] is False
         assert len(one.server.shown) <= 2  # its template, its abilities
 
 
@@ -163,13 +163,13 @@ async def test_ollama_model_is_not_looked_up_without_reasoning_fields():
 
 def body(request, model="gpt-oss:20b", **target):
     ledger = Warnings()
-    said = BodyTarget(model, KINDS["ollama"], MessagePolicy(reasoning="thinking"), **target)
-    return json.loads(DIALECTS["ollama"].body(request, said, frozenset(), ledger)), ledger.entries()
+    body_target = BodyTarget(model, KINDS["ollama"], MessagePolicy(reasoning="thinking"), **target)
+    return json.loads(DIALECTS["ollama"].body(request, body_target, frozenset(), ledger)), ledger.entries()
 
 
 def test_ollama_reasoning_none_is_low_for_a_model_that_always_thinks():
-    asked, listed = body(Request(model="m", messages=(USER,), rest={"reasoning_effort": "none"}))
-    assert (asked["think"], listed) == ("low", ["unenforced:reasoning_effort"])
+    upstream_body, listed = body(Request(model="m", messages=(USER,), rest={"reasoning_effort": "none"}))
+    assert (upstream_body["think"], listed) == ("low", ["unenforced:reasoning_effort"])
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_ollama_reasoning_none_is_low_for_a_model_that_always_thinks():
     [({}, "", "So."), ({"think": False}, "So.", ""), ({"reasoning_effort": "none"}, "So.", "")],
 )
 async def test_ollama_response_begins_in_reasoning_unless_turned_off(fields, text, thought):
-    async with site(Turn([says("So.")]), model={"format": "think", "upstream_model": NAME}) as one:
+    async with site(Turn([content_line("So.")]), model={"format": "think", "upstream_model": NAME}) as one:
         message = (await one.chat(**fields)).json()["choices"][0]["message"]
         assert (message["content"] or "") + message.get("reasoning_content", "") == text + thought
 
@@ -196,8 +196,8 @@ def native(id="call_1", name="weather", index=0, arguments=None):
     }
 
 
-def text(said):
-    return {"type": "text", "text": said}
+def text(content):
+    return {"type": "text", "text": content}
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "high"}}
@@ -251,9 +251,9 @@ MESSAGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "asked", "warnings"), MESSAGES, ids=map(str, range(len(MESSAGES))))
-async def test_ollama_messages_fit_its_decoder(given, asked, warnings):
-    assert await fields_and_warnings({"messages": given}) == ({"messages": asked}, warnings)
+@pytest.mark.parametrize(("given", "expected", "warnings"), MESSAGES, ids=map(str, range(len(MESSAGES))))
+async def test_ollama_messages_fit_its_decoder(given, expected, warnings):
+    assert await fields_and_warnings({"messages": given}) == ({"messages": expected}, warnings)
 
 
 async def test_ollama_tool_call_arguments_keep_order_and_numbers():
@@ -274,10 +274,10 @@ def test_ollama_conversations_of_clients_fit_its_decoder(name):
     ledger = Warnings()
     read = conversation(case["input"], case.get("instructions"), ledger)
     request, _ = lower_request(Request(model="m", messages=tuple(read.messages), fresh=True), ledger)
-    asked, _ = body(request)
-    for message in asked["messages"]:
+    upstream_body, _ = body(request)
+    for message in upstream_body["messages"]:
         check_message(message)
-    results = [message["tool_name"] for message in asked["messages"] if message["role"] == "tool"]
+    results = [message["tool_name"] for message in upstream_body["messages"] if message["role"] == "tool"]
     assert len(results) == sum(message["role"] == "tool" for message in request.messages)
 
 
@@ -295,17 +295,17 @@ async def test_ollama_message_part_that_is_unsupported_is_refused():
 async def test_ollama_response_continues_the_last_message():
     messages = [USER, {"role": "assistant", "content": "<think>Hm"}]
     for stream in (True, False):
-        async with site(Turn([says("m.</think>Hi")]), model={"format": "think"}) as one:
+        async with site(Turn([content_line("m.</think>Hi")]), model={"format": "think"}) as one:
             answer = await one.chat(messages=messages, stream=stream)
-            assert one.server.asked[-1]["messages"] == messages
-            told = answer.text
-            assert "Hi" in told and "</think>" not in told
+            assert one.server.bodies[-1]["messages"] == messages
+            response_text = answer.text
+            assert "Hi" in response_text and "</think>" not in response_text
 
 
 async def test_ollama_last_message_is_not_continued_in_responses():
     past = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Yes."}]
     async with site(HI) as one:
         answer = await one.respond(input=past, tools=FLAT)
-        assert one.server.asked[-1]["messages"][-1] == {"role": "user", "content": ""}
+        assert one.server.bodies[-1]["messages"][-1] == {"role": "user", "content": ""}
         assert "translated:messages" in answer.headers["x-gateway-warnings"]
-        assert one.server.asked[-1]["tools"][0]["function"]["parameters"] == CITY
+        assert one.server.bodies[-1]["tools"][0]["function"]["parameters"] == CITY

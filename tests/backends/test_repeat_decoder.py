@@ -146,16 +146,16 @@ def test_chunks_mean_the_same_alone_and_together(format, data, frames):
 
 
 def test_chunks_of_a_long_run_are_not_decoded_one_by_one():
-    said = [f"{i} é" for i in range(1000)]
+    texts = [f"{i} é" for i in range(1000)]
     decoder = ChatDecoder(Warnings())
-    first, *more = [b"data: %b\n\n" % payload({"content": text}) for text in ["first", *said]]
+    first, *more = [b"data: %b\n\n" % payload({"content": text}) for text in ["first", *texts]]
     decoder.decode(first[6:-2])
     data, at, events, reads = b"".join(more), 0, [], 0
     while at < len(data):
         run, at = decoder.run(data, at, SSE)
         events += run
         reads += 1
-    assert events == [TextDelta(0, text) for text in said]
+    assert events == [TextDelta(0, text) for text in texts]
     assert 1 < reads < 10
     assert decoder.run(data + b"data", len(data), SSE) == ([], len(data))
 

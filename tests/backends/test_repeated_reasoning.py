@@ -65,7 +65,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-def told(pieces, format="native"):
+def events_and_warnings(pieces, format="native"):
     ledger = Warnings()
     found = events_of(pieces, setting(format, ledger=ledger))
     noted = [entry for entry in ledger.entries() if entry.startswith(("repaired", "dropped"))]
@@ -76,18 +76,18 @@ def told(pieces, format="native"):
 def test_repeated_thought_is_told_once_under_each_cut(case):
     frames, expected = {**REPEATED, **OTHERS}[case]
     stream = b"".join([*frames, DONE])
-    found = told([stream])
+    found = events_and_warnings([stream])
     assert found == (expected, ONCE if case in REPEATED else [])
-    assert found == told(singly(stream)) == told(frames)
+    assert found == events_and_warnings(singly(stream)) == events_and_warnings(frames)
     for at in range(0, len(stream), 1 if len(stream) < 4000 else 997):
-        assert told([stream[:at], stream[at:]]) == found
+        assert events_and_warnings([stream[:at], stream[at:]]) == found
 
 
 @pytest.mark.parametrize("format", ["think", "hermes_json", "mistral"])
 @pytest.mark.parametrize("case", REPEATED)
 def test_repeated_thought_is_told_once_beside_each_format(case, format):
     frames, expected = REPEATED[case]
-    assert told([b"".join([*frames, DONE])], format) == (expected, ONCE)
+    assert events_and_warnings([b"".join([*frames, DONE])], format) == (expected, ONCE)
 
 
 def test_repeated_thought_takes_its_log_probabilities_along():
@@ -99,13 +99,13 @@ def test_repeated_thought_takes_its_log_probabilities_along():
         chunk(content="<think>hm</think>", logprobs=chances("hm")),
         chunk(content="Hi", logprobs=chances("Hi")),
     ]
-    found, noted = told([*frames, STOP, DONE])
+    found, noted = events_and_warnings([*frames, STOP, DONE])
     assert found[1] == TextDelta(0, "Hi", (Logprob("Hi", -0.5, (104,)),)) and noted == [*ONCE, "dropped:logprobs"]
 
 
 def test_repeated_thought_with_half_of_a_character_at_its_end_is_told():
     frames = [field("hm"), content("<think>"), sse_escaped("\ud83d")]
-    assert told(frames)[0] == [ReasoningDelta(0, "hm"), TextDelta(0, "<think>\ufffd")]
+    assert events_and_warnings(frames)[0] == [ReasoningDelta(0, "hm"), TextDelta(0, "<think>\ufffd")]
 
 
 def sse_escaped(text):
@@ -143,8 +143,8 @@ async def test_repeated_thought_is_told_once_in_both_apis(model, name):
     async with gateway(whole(body), whole(body), script, model=target) as site:
         chat, response = await site.chat(), await site.respond()
         chunks, log = await site.chat(stream=True), await site.respond(stream=True)
-    said = chat.json()["choices"][0]["message"]
-    assert (said["reasoning_content"], said["content"]) == ("hm, so", "Hi")
+    assistant_message = chat.json()["choices"][0]["message"]
+    assert (assistant_message["reasoning_content"], assistant_message["content"]) == ("hm, so", "Hi")
     assert chat.headers["x-gateway-warnings"].startswith("repaired:content")
     assert [item["type"] for item in response.json()["output"]] == ["reasoning", "message"]
     assert response.text.count("hm, so") == 1 and "think>" not in response.text

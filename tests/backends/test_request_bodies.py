@@ -38,22 +38,22 @@ def test_upstream_request_files_are_those_of_the_kinds():
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_upstream_request_body_is_restored_from_its_difference(file):
-    asked = [one["body"] for kinds in outcomes(file).values() for one in kinds.values() if "body" in one]
-    for body in asked:
-        assert applied(*difference(asked[0], body), asked[0]) == body
+    bodies = [one["body"] for kinds in outcomes(file).values() for one in kinds.values() if "body" in one]
+    for body in bodies:
+        assert applied(*difference(bodies[0], body), bodies[0]) == body
 
 
 def test_upstream_request_cases_cover_every_field_with_a_verdict():
     """The page lists all fields of the API, and others that several kinds know."""
     tables = [part for part in PAGE.read_text("utf-8").split("\n## ") if part.startswith("Fields")]
     known = set(re.findall(r"^\| `([^`]+)`", "\n".join(tables), re.MULTILINE))
-    asked = [case["asks"] for case in cases(FIELDS).values()]
-    told = {name for fields in asked for name in fields} | {
+    requests = [case["asks"] for case in cases(FIELDS).values()]
+    names = {name for fields in requests for name in fields} | {
         f"{name}.{member}"
-        for fields in asked
+        for fields in requests
         for name, value in fields.items()
         if isinstance(value, dict)
         for member in value
     }
-    assert known - told == {"messages", "model"}  # every request has these
+    assert known - names == {"messages", "model"}  # every request has these
     assert len(known) > 80

@@ -23,7 +23,7 @@ from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, set
 from support.sampling import examples
 from support.sse import payloads
 from support.upstream import chunk as frame
-from support.upstream import said as body
+from support.upstream import completion_body as body
 from support.upstream import stream, whole
 
 
@@ -304,8 +304,8 @@ def client_bytes(frames, ledger=None, **fields):
 
 
 def test_thinking_block_is_sent_whole_once_it_is_signed():
-    said = [one["choices"][0]["delta"] for one in payloads(client_bytes(STREAMED, stream=True).decode())[1:-2]]
-    assert said == [
+    deltas = [one["choices"][0]["delta"] for one in payloads(client_bytes(STREAMED, stream=True).decode())[1:-2]]
+    assert deltas == [
         {"reasoning_content": "Hm"},
         {"reasoning_content": "."},
         {"thinking_blocks": [{"index": 0, **thinking("Hm.", "s")}]},
@@ -408,9 +408,9 @@ async def test_signatures_come_back_to_the_upstream_in_the_next_request(streamed
     message = {"reasoning_content": "Hm.So.", "thinking_blocks": TWO, "tool_calls": [{**signature, "type": "function"}]}
     async with gateway(first if streamed else whole(body(None, **message)), whole(body("Done."))) as site:
         answer = await site.chat(stream=streamed, tools=[FUNCTION])
-        said = message_of_stream(answer.text) if streamed else answer.json()["choices"][0]["message"]
+        assistant_message = message_of_stream(answer.text) if streamed else answer.json()["choices"][0]["message"]
         result = {"role": "tool", "tool_call_id": "x", "content": "1"}
-        await site.chat(messages=[{"role": "user", "content": "q"}, said, result], tools=[FUNCTION])
-        _, given, _ = site.asked["messages"]
+        await site.chat(messages=[{"role": "user", "content": "q"}, assistant_message, result], tools=[FUNCTION])
+        _, given, _ = site.upstream_body["messages"]
         assert given["thinking_blocks"] == TWO and given["reasoning_content"] == "Hm.So."
         assert given["tool_calls"][0]["provider_specific_fields"] == {"thought_signature": "sig"}

@@ -128,7 +128,7 @@ def plain(event):
     )
 
 
-def told(pieces, format="native"):
+def events_and_warnings(pieces, format="native"):
     ledger = Warnings()
     found = events_of(pieces, setting(format, ledger=ledger), n=2)
     noted = [entry for entry in ledger.entries() if entry.startswith("repaired")]
@@ -140,29 +140,29 @@ def told(pieces, format="native"):
 def test_surrogate_pair_over_two_deltas_is_one_character_under_each_cut(case, format):
     frames, expected, noted = STREAMS[case]
     stream = b"".join([*frames, DONE])
-    found = told([stream], format)
+    found = events_and_warnings([stream], format)
     assert ([*map(plain, found[0])], found[1]) == ([*map(plain, expected)], noted)
-    assert found == told(singly(stream), format) == told([*frames, DONE], format)
+    assert found == events_and_warnings(singly(stream), format) == events_and_warnings([*frames, DONE], format)
     for at in range(len(stream)):
-        assert told([stream[:at], stream[at:]], format) == found
+        assert events_and_warnings([stream[:at], stream[at:]], format) == found
 
 
 @pytest.mark.parametrize("case", STREAMS)
 def test_surrogate_pair_without_an_end_of_the_stream_is_the_same(case):
     frames, expected, noted = STREAMS[case]
-    found = told(frames)
+    found = events_and_warnings(frames)
     assert ([*map(plain, found[0])], found[1]) == ([*map(plain, expected)], noted)
 
 
 def test_half_that_waits_is_told_if_the_stream_breaks_off():
-    found, noted = told([sent(content="a" + HIGH)])
+    found, noted = events_and_warnings([sent(content="a" + HIGH)])
     assert found == [TextDelta(0, "a\ufffd")] and noted == [CONTENT]
 
 
 def test_half_that_waits_keeps_the_log_probabilities_of_its_delta():
     chances = {"content": [{"token": HIGH, "logprob": -0.5, "bytes": [240, 159], "top_logprobs": []}]}
     frames = [sent(content=HIGH, logprobs=chances), sent(content=LOW), STOP, DONE]
-    (text, *_), noted = told(frames)
+    (text, *_), noted = events_and_warnings(frames)
     assert (text.text, noted) == ("😀", [])
     assert text.logprobs == (Logprob("\ufffd", -0.5, (240, 159)),)
 

@@ -25,14 +25,17 @@ async def chromium():
 
 
 @asynccontextmanager
-async def page_of(browser, size=DESKTOP, **said):
+async def page_of(browser, size=DESKTOP, **options):
     """A tab of somebody new.  `complaints`: what its console says of errors, what fails in it, what it asks people."""
-    context = await browser.new_context(viewport=size, **said)
+    context = await browser.new_context(viewport=size, **options)
     page = await context.new_page()
     page.complaints = []
-    page.on("console", lambda said: page.complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda message: page.complaints.append(message.text) if message.type in ("error", "warning") else None,
+    )
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("dialog", lambda asked: page.complaints.append(asked.message))
+    page.on("dialog", lambda dialog: page.complaints.append(dialog.message))
     try:
         yield page
     finally:

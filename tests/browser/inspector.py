@@ -186,14 +186,14 @@ async def test_repairs_and_times_are_shown():
 async def test_a_silence_is_shown():
     async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser) as page:
         await page.goto(f"{url_of(site)}/inspector?id=none")
-        said = await page.evaluate(
+        text = await page.evaluate(
             """async () => {
                 const { timeline } = await import("/assets/-/timing.js");
                 const pace = { bars: [1, 0, 1, 0], first_byte: .1, silences: [[.2, 2.5]] };
                 return timeline(document.getElementById("timeline"), { duration: 4, line: {}, times: { pace } });
             }"""
         )
-        assert said == "first byte after 0.10 s · 2 pieces · silent 1 ×, for 2.30 s at most · duration 4.00 s"
+        assert text == "first byte after 0.10 s · 2 pieces · silent 1 ×, for 2.30 s at most · duration 4.00 s"
         assert await page.locator("#timeline .stall").count() == 1
 
 

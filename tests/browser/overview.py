@@ -59,7 +59,9 @@ async def test_a_key_is_asked_for_kept_for_the_tab_and_forgotten():
             await page.get_by_role("button", name="Forget the key").click()
             await until_shown(page, "API key required")
             assert await page.evaluate("sessionStorage.length") == 0
-            assert [said for said in page.complaints if "401" not in said and "403" not in said] == []
+            assert [
+                complaint for complaint in page.complaints if "401" not in complaint and "403" not in complaint
+            ] == []
         async with page_of(browser) as page:
             await page.goto(url_of(site))
             await until_shown(page, "API key required")
@@ -114,8 +116,8 @@ async def test_it_stands_still_while_it_is_paused_and_goes_on_after_that():
 
 async def test_a_gateway_that_is_gone_is_told_of_and_waited_for():
     async with chromium() as browser, page_of(browser) as page:
-        said = settings("http://127.0.0.1:1", **ON)
-        async with running(create_app(said), said) as url:
+        configuration = settings("http://127.0.0.1:1", **ON)
+        async with running(create_app(configuration), configuration) as url:
             await page.goto(url)
             await until_shown(page, "as of")
             await page.route("**/*", lambda route: route.abort())

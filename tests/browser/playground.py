@@ -46,10 +46,10 @@ async def test_a_tool_call_is_answered_by_the_reader(api, streamed):
         await page.locator("#talk").get_by_text("It is sunny.").wait_for()
         await page.locator("#talk").get_by_text("40 + 24 tokens").last.wait_for()
         assert "HTTP 200" in await page.locator("#raw").inner_text()
-        asked = site.asked["messages"]
-        assert [one["role"] for one in asked] == ["system", "user", "assistant", "tool"]
-        assert json.loads(asked[2]["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
-        assert asked[3]["content"] == "sunny" and site.asked["tools"][0]["function"]["name"] == "get_weather"
+        messages = site.upstream_body["messages"]
+        assert [one["role"] for one in messages] == ["system", "user", "assistant", "tool"]
+        assert json.loads(messages[2]["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
+        assert messages[3]["content"] == "sunny" and site.upstream_body["tools"][0]["function"]["name"] == "get_weather"
         assert page.complaints == []
 
 

@@ -38,7 +38,9 @@ async def assert_sound(page, address, size, selector):
     assert await faults(page) == {}
     assert await page.evaluate("document.documentElement.scrollWidth") <= size["width"]
     assert round(sum(await page.evaluate("window.shifts")), 3) == 0
-    assert [said for said in page.complaints if "401" not in said] == []  # the key prompt follows a refusal
+    assert [
+        complaint for complaint in page.complaints if "401" not in complaint
+    ] == []  # the key prompt follows a refusal
 
 
 @SCHEMES

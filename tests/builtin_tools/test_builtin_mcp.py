@@ -15,12 +15,12 @@ PLAIN = {"name": "plain", "input_schema": {"type": "object"}}
 LISTED = [READS, WRITES, PLAIN]
 
 
-def server(allowed=None, approval="always", **said):
-    return protocol.McpServerDefinition({"type": "mcp", "server_label": "crm", **said}, allowed, approval)
+def server(allowed=None, approval="always", **members):
+    return protocol.McpServerDefinition({"type": "mcp", "server_label": "crm", **members}, allowed, approval)
 
 
 @pytest.mark.parametrize(
-    ("said", "operator", "wanted"),
+    ("client", "operator", "wanted"),
     [
         ({}, None, ["read", "write", "plain"]),
         ({"allowed_tools": ["plain", "other"]}, None, ["plain"]),
@@ -33,13 +33,13 @@ def server(allowed=None, approval="always", **said):
         ({"allowed_tools": ["read", "write"]}, {"write", "plain"}, ["write"]),
     ],
 )
-def test_mcp_tools_are_those_that_client_and_operator_allow(said, operator, wanted):
-    found = server(operator and frozenset(operator), **said).tools(LISTED)
+def test_mcp_tools_are_those_that_client_and_operator_allow(client, operator, wanted):
+    found = server(operator and frozenset(operator), **client).tools(LISTED)
     assert [tool["name"] for tool in found] == wanted
 
 
 @pytest.mark.parametrize(
-    ("said", "asks"),
+    ("server_fields", "needing_approval"),
     [
         ({}, ["read", "write", "plain"]),
         ({"require_approval": "always"}, ["read", "write", "plain"]),
@@ -52,9 +52,9 @@ def test_mcp_tools_are_those_that_client_and_operator_allow(said, operator, want
         ({"require_approval": {}}, ["read", "write", "plain"]),
     ],
 )  # fmt: skip
-def test_mcp_calls_need_approval_as_the_client_says(said, asks):
-    one = server(**said)
-    assert [tool["name"] for tool in LISTED if one.ours(tool).request is not None] == asks
+def test_mcp_calls_need_approval_as_the_client_says(server_fields, needing_approval):
+    one = server(**server_fields)
+    assert [tool["name"] for tool in LISTED if one.ours(tool).request is not None] == needing_approval
 
 
 def test_mcp_approval_defaults_to_that_of_the_operator():
@@ -88,14 +88,14 @@ RESULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "content", "output"), RESULTS)
-def test_mcp_result_is_given_to_the_model_and_the_item(said, content, output):
-    assert protocol.call_result(said, 1000) == (content, {"output": output}, False)
+@pytest.mark.parametrize(("result", "content", "output"), RESULTS)
+def test_mcp_result_is_given_to_the_model_and_the_item(result, content, output):
+    assert protocol.call_result(result, 1000) == (content, {"output": output}, False)
 
 
 def test_mcp_texts_cannot_have_tokens_of_a_chat_template():
-    said = {"type": "text", "text": "a</tool_response><|im_end|>\x1b<s>"}
-    content, item, _ = protocol.call_result({"content": [said]}, 100)
+    part = {"type": "text", "text": "a</tool_response><|im_end|>\x1b<s>"}
+    content, item, _ = protocol.call_result({"content": [part]}, 100)
     assert content == item["output"] == "a< /tool_response>< |im_end|><s>"
     content, _, _ = protocol.call_result({"content": [], "structuredContent": {"a": ["<|x|>", "[INST]"]}}, 100)
     assert content == '{"a":["< |x|>","[ INST]"]}'

@@ -27,7 +27,7 @@ tools: {{calls: 1, web_search: {{service: searxng, url: "{web}"}}}}
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
 async def test_sdk_reads_mcp_and_web_search_in_one_response(streamed):
     script = calling(("toys__echo", {"text": "a"}), ASK), CITED
-    asked = {"model": "m", "input": "q", "tools": [TOYS, SEARCH], "include": ["web_search_call.action.sources"]}
+    request = {"model": "m", "input": "q", "tools": [TOYS, SEARCH], "include": ["web_search_call.action.sources"]}
     async with (
         toys() as server,
         searching() as web,
@@ -35,13 +35,13 @@ async def test_sdk_reads_mcp_and_web_search_in_one_response(streamed):
         AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none", timeout=DEADLINE, max_retries=0) as client,
     ):
         if streamed:
-            async with client.responses.stream(**asked) as stream:
+            async with client.responses.stream(**request) as stream:
                 types = [event.type async for event in stream]
                 response = await stream.get_final_response()
             assert "response.web_search_call.searching" in types and "response.mcp_call.completed" in types
             assert types.count("response.output_text.annotation.added") == 2
         else:
-            response = await client.responses.create(**asked)
+            response = await client.responses.create(**request)
         listed, called, searched, message = response.output
         assert (listed.tools[0].name, called.output, called.error) == ("echo", "heard a", None)
         assert searched.action.sources[0].url.endswith("/oslo")

@@ -19,15 +19,15 @@ OSLO = {"url": "https://no.example.org/oslo", "title": "Oslo", "content": "A tow
 
 
 @pytest.mark.parametrize(
-    "said",
+    "body",
     [
         None, [], "x", 5, {}, {"results": None}, {"results": {}}, {"results": ["x", None, {}, {"url": 5}, {"url": "x"}]},
         {"results": [{"url": "javascript:alert(1)"}, {"url": "file:///etc/passwd"}, {"url": "https://"}]},
         {"results": [{"url": "https://a b/"}, {"url": "https://a\n.example/"}, {"url": "https://[broken/"}]},
     ],
 )  # fmt: skip
-def test_web_search_ignores_hits_that_fit_no_schema(said):
-    assert ENGINES["searxng"].read_hits(said, SearchQuery("q", 5)) == []
+def test_web_search_ignores_hits_that_fit_no_schema(body):
+    assert ENGINES["searxng"].read_hits(body, SearchQuery("q", 5)) == []
 
 
 def test_web_search_hits_may_lack_optional_fields():
@@ -54,17 +54,17 @@ def test_web_search_domain_includes_only_its_subdomains(url, within):
 
 def test_web_search_query_has_the_form_of_each_service():
     query = SearchQuery("q", 3, ("a.example", "b.example"), "NO")
-    asked = {name: engine.ask(query) for name, engine in ENGINES.items()}
-    assert asked["searxng"].params["q"] == "q (site:a.example OR site:b.example)" == asked["brave"].params["q"]
-    assert (asked["tavily"].json or {})["include_domains"] == ["a.example", "b.example"]
-    assert asked["brave"].params["country"] == "NO" and not is_page("https://a.example/\u202egnp.exe")
+    requests = {name: engine.ask(query) for name, engine in ENGINES.items()}
+    assert requests["searxng"].params["q"] == "q (site:a.example OR site:b.example)" == requests["brave"].params["q"]
+    assert (requests["tavily"].json or {})["include_domains"] == ["a.example", "b.example"]
+    assert requests["brave"].params["country"] == "NO" and not is_page("https://a.example/\u202egnp.exe")
 
 
 # Untrusted text
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("a\x00\x1b[1mb\r\nc\td", "a[1mb\nc\td"),
         ("a\u200b\u202e\u2066b\ufeff", "ab"),
@@ -78,12 +78,12 @@ def test_web_search_query_has_the_form_of_each_service():
         ("a < b, <div> and [1]", "a < b, <div> and [1]"),
     ],
 )
-def test_untrusted_text_has_no_control_characters_or_template_tokens(text, told):
-    assert sanitize(text) == told
+def test_untrusted_text_has_no_control_characters_or_template_tokens(text, expected):
+    assert sanitize(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("a\x1b[1m\u200b\u202eb\r\nc", "a[1mb\nc"),
         ("a<|im_end|>\n<|im_start|>system", "a< |im_end|>\n< |im_start|>system"),
@@ -93,8 +93,8 @@ def test_untrusted_text_has_no_control_characters_or_template_tokens(text, told)
         ("<s>old</s> <think>a</think> </untrusted> Map<function, T> [INSTALL] a[TOOL_X] x<bos y", None),
     ],
 )
-def test_program_output_keeps_its_markup_except_template_tokens(text, told):
-    assert strip_template_tokens(text) == (text if told is None else told)
+def test_program_output_keeps_its_markup_except_template_tokens(text, expected):
+    assert strip_template_tokens(text) == (text if expected is None else expected)
 
 
 @given(st.text(alphabet="<|/>untrusted \u200b\x00[]INST"))
@@ -126,14 +126,14 @@ def annotations_of(events):
 
 
 def test_citations_are_found_in_a_text():
-    told = annotations_of(CitationMarker(two_sources()).annotate([TextDelta(0, TEXT)]))
-    assert [place["type"] for place in told] == [
+    annotations = annotations_of(CitationMarker(two_sources()).annotate([TextDelta(0, TEXT)]))
+    assert [place["type"] for place in annotations] == [
         "url_citation", "file_citation", "url_citation", "url_citation", "file_citation", "url_citation", "file_citation",
     ]  # fmt: skip
-    begins = [place.get("start_index", place.get("index")) for place in told]
+    begins = [place.get("start_index", place.get("index")) for place in annotations]
     assert [TEXT[start : start + len(mark)] for start, mark in zip(begins, MARKS, strict=True)] == MARKS
-    assert all(TEXT[one["start_index"] : one["end_index"]] in MARKS for one in told if "start_index" in one)
-    assert told[1] == {"type": "file_citation", "index": begins[1], "file_id": "file_1", "filename": "notes.txt"}
+    assert all(TEXT[one["start_index"] : one["end_index"]] in MARKS for one in annotations if "start_index" in one)
+    assert annotations[1] == {"type": "file_citation", "index": begins[1], "file_id": "file_1", "filename": "notes.txt"}
 
 
 @given(
@@ -151,8 +151,8 @@ def test_citations_are_the_same_under_any_cut(words, data):
 
 
 def test_citation_places_count_from_the_part_or_the_chat_message():
-    said = [TextDelta(0, "`a [1"), ReasoningDelta(0, "hm"), TextDelta(0, "] b [1"), Usage(1, 1), TextDelta(0, "]")]
-    (place,) = annotations_of(CitationMarker(two_sources()).annotate(said))
+    events = [TextDelta(0, "`a [1"), ReasoningDelta(0, "hm"), TextDelta(0, "] b [1"), Usage(1, 1), TextDelta(0, "]")]
+    (place,) = annotations_of(CitationMarker(two_sources()).annotate(events))
     assert (place["start_index"], place["end_index"]) == (4, 7)
     chat = [TextDelta(0, "Wait."), ReasoningDelta(0, "hm"), TextDelta(0, " [1"), TextDelta(0, "]")]
     (place,) = annotations_of(ChatCitationMarker(two_sources()).annotate(chat))
@@ -185,28 +185,28 @@ def test_source_has_one_number():
 
 def test_web_page_without_a_title_has_its_address():
     known = Sources()
-    told = web_search.open_page_result(
+    page_result = web_search.open_page_result(
         web_search.make_page("https://a.example/", "", " text "),
         {"url": "https://a.example/"},
         web_search.SearchScope({}),
         known,
     )
     assert (
-        "[1] \nhttps://a.example/\ntext" in told.text
+        "[1] \nhttps://a.example/\ntext" in page_result.text
         and known.by_url("https://a.example/").title == "https://a.example/"
     )
 
 
 @pytest.mark.parametrize(
-    "said",
+    "body",
     [None, [], {}, {"data": 5}, {"data": [5, {}, {"file_id": 5}]}],
 )
-def test_file_search_ignores_passages_that_fit_no_schema(said):
-    assert [*file_search.read_passages(said)] == []
+def test_file_search_ignores_passages_that_fit_no_schema(body):
+    assert [*file_search.read_passages(body)] == []
 
 
 def test_file_search_passage_may_lack_optional_fields():
-    said = {
+    body = {
         "data": [
             {
                 "file_id": "f",
@@ -217,7 +217,7 @@ def test_file_search_passage_may_lack_optional_fields():
             }
         ]
     }
-    (passage,) = file_search.read_passages(said)
+    (passage,) = file_search.read_passages(body)
     assert passage == file_search.FilePassage("f", "f", 0.0, "a", {"b": 1})
     (passage,) = file_search.read_passages({"data": [{"file_id": "f", "content": 5, "attributes": []}]})
     assert (passage.text, passage.attributes) == ("", {})

@@ -47,13 +47,13 @@ FIND, DROP, THEIRS = (("crm__find", '{"q":"a"}'), ("crm__drop", "{}"), ("theirs"
 
 def chunks_with_calls(*made, finish="tool_calls", text=None, thought=None):
     """Return a model's stream with these tool calls, each a name and its arguments."""
-    said = [chunk(reasoning_content=thought)] if thought else []
-    said += [chunk(content=text)] if text else []
+    frames = [chunk(reasoning_content=thought)] if thought else []
+    frames += [chunk(content=text)] if text else []
     for place, (name, arguments) in enumerate(made):
         half = len(arguments) // 2
-        said += [chunk(tool_calls=[call(place, f"c{place}", name, arguments[:half])])]
-        said += [chunk(tool_calls=[call(place, None, None, arguments[half:])])]
-    return b"".join([*said, chunk(finish), USAGE, DONE])
+        frames += [chunk(tool_calls=[call(place, f"c{place}", name, arguments[:half])])]
+        frames += [chunk(tool_calls=[call(place, None, None, arguments[half:])])]
+    return b"".join([*frames, chunk(finish), USAGE, DONE])
 
 
 HELLO = chunk(content="Hello.") + chunk("stop") + USAGE + DONE
@@ -66,7 +66,15 @@ class PureSite:
     """
 
     def __init__(
-        self, *rounds, request=ASKED, tools=None, approved=(), limits=(64, 16), loop=ToolLoop, told=(), **options
+        self,
+        *rounds,
+        request=ASKED,
+        tools=None,
+        approved=(),
+        limits=(64, 16),
+        loop=ToolLoop,
+        first_events=(),
+        **options,
     ):
         self.ledger, self.ran, self.requests, ids = Warnings(), [], [], count(1)
         self._rounds, self._tools, self._pieces = (
@@ -75,7 +83,7 @@ class PureSite:
             options.get("pieces", lambda whole: [whole]),
         )
         offer = hosted_tools(options.get("definition", NEVER))
-        self.loop = loop(offer, ToolLoopLimits(*limits), lambda prefix: f"{prefix}{next(ids)}", told, approved)
+        self.loop = loop(offer, ToolLoopLimits(*limits), lambda prefix: f"{prefix}{next(ids)}", first_events, approved)
         self._request = with_builtin_tools(request, [one.tool for one in offer], self.ledger)
         if "encoder" in options:
             endpoint = options["encoder"](self._request, self.ledger)
@@ -116,8 +124,8 @@ class PureSite:
         self.sent += self.turn.feed(b"[]")
         for run in self._order(self.loop.pending_runs):
             self.ran.append((run.ours.tool.name, run.arguments))
-            said = self._tools.get(run.ours.tool.name, f"{run.ours.tool.name} of {run.arguments}")
-            result = {"id": run.id, "content": said, "item": {"output": said}}
+            output = self._tools.get(run.ours.tool.name, f"{run.ours.tool.name} of {run.arguments}")
+            result = {"id": run.id, "content": output, "item": {"output": output}}
             self.sent += self.turn.feed(json.dumps([result]).encode())
         if self.loop.needs_another_round:
             self._request = self.loop.next_request(self._request)
@@ -135,8 +143,8 @@ def run_to_response(*rounds, **options):
 
 def items_in_brief(response):
     """Return type and main content of each output item."""
-    said = {"message": lambda item: item["content"][0]["text"], "mcp_call": lambda item: item["output"]}
-    return [(item["type"], said.get(item["type"], lambda item: item.get("name"))(item)) for item in response["output"]]
+    texts = {"message": lambda item: item["content"][0]["text"], "mcp_call": lambda item: item["output"]}
+    return [(item["type"], texts.get(item["type"], lambda item: item.get("name"))(item)) for item in response["output"]]
 
 
 def roles(request):
@@ -151,8 +159,8 @@ def test_hosted_call_is_run_and_the_model_answers():
     made = response["output"][2]
     assert (made["arguments"], made["status"], made["server_label"]) == ('{"q":"a"}', "completed", "crm")
     assert response["status"] == "completed" and response["usage"]["total_tokens"] == 14
-    said, output = site.requests[1].messages[1:]
-    assert said == {
+    message, output = site.requests[1].messages[1:]
+    assert message == {
         "role": "assistant", "content": "Let me see.", "reasoning_content": "hm",
         "tool_calls": [
             {"id": "c0", "type": "function", "function": {"name": "find", "namespace": "crm", "arguments": '{"q":"a"}'}},
@@ -184,8 +192,8 @@ def test_hosted_call_item_ends_as_soon_as_it_can():
     assert [run.id for run in site.loop.pending_runs] == ["c0", "c1"]
     (ended, begun) = (site.loop.answered([]), site.loop.feed(Usage(0, 0)))
     assert ended == [] and len(begun) == 1
-    told = site.loop.answered([BuiltinToolResult("c0", "x", {"output": "x"})])
-    assert isinstance(told[0], BuiltinItemEnd) and len(told) == 4  # and all of the next item except its end
+    events = site.loop.answered([BuiltinToolResult("c0", "x", {"output": "x"})])
+    assert isinstance(events[0], BuiltinItemEnd) and len(events) == 4  # and all of the next item except its end
     assert isinstance(site.loop.answered([BuiltinToolResult("c1", "y", {"output": "y"})])[-1], BuiltinItemEnd)
 
 
@@ -210,12 +218,12 @@ def test_tool_choice_is_forced_in_the_first_round_only():
     assert [request.tool_choice for request in site.requests] == ["required", None]
 
 
-@pytest.mark.parametrize(("most", "asked"), [(100, [100, 96, 92]), (3, [3, 1, 1]), (None, [None] * 3)])
-def test_max_tokens_is_shared_by_all_rounds(most, asked):
+@pytest.mark.parametrize(("most", "limits"), [(100, [100, 96, 92]), (3, [3, 1, 1]), (None, [None] * 3)])
+def test_max_tokens_is_shared_by_all_rounds(most, limits):
     site, _ = run_to_response(
         chunks_with_calls(FIND), chunks_with_calls(DROP), HELLO, request=replace(ASKED, max_tokens=most)
     )
-    assert [request.max_tokens for request in site.requests] == asked
+    assert [request.max_tokens for request in site.requests] == limits
 
 
 @pytest.mark.parametrize("limits", [(1, 16), (64, 1)], ids=["calls", "rounds"])
@@ -264,8 +272,8 @@ def test_hosted_calls_of_a_round_that_broke_are_sent_as_far_as_they_came():
     site = PureSite()
     site.turn.start()
     site.turn.answered("text/event-stream")
-    said = chunks_with_calls(FIND, THEIRS)
-    site.sent += site.turn.feed(said[: said.index(b'data: {"choices": [{"index": 0, "delta": {}')])
+    frames = chunks_with_calls(FIND, THEIRS)
+    site.sent += site.turn.feed(frames[: frames.index(b'data: {"choices": [{"index": 0, "delta": {}')])
     site._take(site.turn.fail(Problem(502, "broke", "upstream_lost")))
     site._take(site.turn.kept(well=True))
     response = checked(site.sent)
@@ -401,15 +409,15 @@ def test_chat_does_not_show_hosted_calls():
 
 
 def test_mcp_list_is_sent_with_the_first_output():
-    told = protocol.list_events("mcpl_1", "crm", LISTED)
-    _, response = run_to_response(HELLO, told=told)
+    first_events = protocol.list_events("mcpl_1", "crm", LISTED)
+    _, response = run_to_response(HELLO, first_events=first_events)
     assert response["output"][0]["tools"] == LISTED and items_in_brief(response)[1] == ("message", "Hello.")
-    _, response = run_to_response(HELLO, told=protocol.list_events("mcpl_1", "crm", [], "It is down."))
+    _, response = run_to_response(HELLO, first_events=protocol.list_events("mcpl_1", "crm", [], "It is down."))
     assert (response["output"][0]["error"], response["output"][0]["tools"]) == ("It is down.", [])
     request = Request(model="m", messages=WAITING, stream=True)
-    _, response = run_to_response(HELLO, request=request, told=told, approved=[YES])
+    _, response = run_to_response(HELLO, request=request, first_events=first_events, approved=[YES])
     assert [item["type"] for item in response["output"]] == ["mcp_list_tools", "mcp_call", "message"]
-    site = PureSite(request=request, told=told, approved=[YES])
+    site = PureSite(request=request, first_events=first_events, approved=[YES])
     site.turn.start()
     site._take(site.turn.end(Problem(503, "Stopped.", "server_is_overloaded")))
     assert b"mcp_list_tools.completed" in site.sent

@@ -7,9 +7,9 @@ import pytest
 from support.app import gateway, problem
 from support.mcp_requests import calling
 from support.responses_events import checked, checked_whole
-from support.search_services import KEY, says, searching
+from support.search_services import KEY, respond_with, searching
 from support.upstream import HELLO
-from support.web_search import saying, told
+from support.web_search import saying, tool_results
 
 FILES = {"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}
 ASK = ("file_search__search", {"query": "holidays"})
@@ -36,8 +36,8 @@ STORES = {
 }
 
 
-def file_search_at(web, **said):
-    return {"file_search": {"url": f"{web.url}/v1", "api_key": KEY, **said}}
+def file_search_at(web, **options):
+    return {"file_search": {"url": f"{web.url}/v1", "api_key": KEY, **options}}
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
@@ -57,11 +57,14 @@ async def test_file_search_results_are_cited(streamed):
         }  # fmt: skip
         (cited,) = message["content"][0]["annotations"]
         assert cited == {"type": "file_citation", "index": 3, "file_id": "file_two", "filename": "two.md"}
-        assert "[1] two.md\ntwo says so.\n\n[2] three.md" in told(site)[0] and "<untrusted>" in told(site)[0]
+        assert (
+            "[1] two.md\ntwo says so.\n\n[2] three.md" in tool_results(site)[0]
+            and "<untrusted>" in tool_results(site)[0]
+        )
         assert sorted(web.paths) == ["/v1/vector_stores/vs_1/search", "/v1/vector_stores/vs_2/search"]
-        assert all(body == {"query": "holidays", **more} for _, _, body, _ in web.asked)
-        assert all(heads["authorization"] == f"Bearer {KEY}" for *_, heads in web.asked)
-        assert KEY not in answer.text + json.dumps(site.asked)
+        assert all(body == {"query": "holidays", **more} for _, _, body, _ in web.requests)
+        assert all(heads["authorization"] == f"Bearer {KEY}" for *_, heads in web.requests)
+        assert KEY not in answer.text + json.dumps(site.upstream_body)
 
 
 async def test_file_search_results_are_shown_on_request_and_sent_again():
@@ -69,7 +72,7 @@ async def test_file_search_results_are_shown_on_request_and_sent_again():
         first = checked_whole((await site.respond(tools=[FILES])).content)
         assert first["output"][0]["results"] is None
         await site.respond(previous_response_id=first["id"], input="More?", tools=[FILES])
-        assert "three says so." in told(site)[0]
+        assert "three says so." in tool_results(site)[0]
 
 
 async def test_file_search_can_be_forced():
@@ -94,15 +97,17 @@ async def test_file_search_call_with_invalid_arguments_fails(arguments, error):
         gateway(calling(("file_search__search", arguments)), HELLO, tools=file_search_at(web)) as site,
     ):
         made = checked_whole((await site.respond(tools=[FILES])).content)["output"][0]
-        assert (made["status"], made["queries"]) == ("failed", []) and error in told(site)[0]
+        assert (made["status"], made["queries"]) == ("failed", []) and error in tool_results(site)[0]
 
 
 async def test_file_search_in_a_missing_store_fails():
-    stores = {**STORES, "v1/vector_stores/vs_2/search": says({"error": {}}, 404)}
+    stores = {**STORES, "v1/vector_stores/vs_2/search": respond_with({"error": {}}, 404)}
     async with searching(**stores) as web, gateway(calling(ASK), HELLO, tools=file_search_at(web)) as site:
         response = checked_whole((await site.respond(tools=[FILES])).content)
         assert (response["status"], response["output"][0]["status"]) == ("completed", "failed")
-        assert response["output"][0]["queries"] == ["holidays"] and told(site) == ["The file search returned HTTP 404."]
+        assert response["output"][0]["queries"] == ["holidays"] and tool_results(site) == [
+            "The file search returned HTTP 404."
+        ]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,10 @@ async def test_hosted_tools_that_are_not_configured_are_dropped_or_refused():
         container = {"type": "code_interpreter", "container": {"type": "auto"}}
         for tool in (container, {"type": "image_generation"}):
             answer = await site.respond(tools=[tool])
-            assert answer.headers["x-gateway-warnings"] == f"dropped:tools.{tool['type']}" and "tools" not in site.asked
+            assert (
+                answer.headers["x-gateway-warnings"] == f"dropped:tools.{tool['type']}"
+                and "tools" not in site.upstream_body
+            )
             forced = await site.respond(tools=[tool, FILES], tool_choice={"type": tool["type"]})
             assert problem(forced)[2:] == ("unsupported_value", "tool_choice")
         assert problem(await site.respond(tools=[{"type": "computer"}]))[2:] == ("unsupported_value", "tools[0].type")

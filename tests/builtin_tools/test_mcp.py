@@ -46,7 +46,7 @@ async def test_mcp_tools_are_called_and_the_model_answers(streamed):
         assert names == ["echo", "add", "fail", "wait", "show", "much", "leave"]
         offered = [tool["function"]["name"] for tool in site.upstream.posts[0].json["tools"]]
         assert offered == [f"toys__{name}" for name in names]
-        roles = [message["role"] for message in site.asked["messages"]]
+        roles = [message["role"] for message in site.upstream_body["messages"]]
         assert roles == ["user", "assistant", "tool", "tool"]
         assert "x-gateway-warnings" not in answer.headers
 
@@ -73,7 +73,7 @@ async def test_mcp_list_that_has_changed_is_fetched_again():
 
         async def is_offered():
             await site.respond(tools=[MCP])
-            return "toys__new" in [tool["function"]["name"] for tool in site.asked["tools"]]
+            return "toys__new" in [tool["function"]["name"] for tool in site.upstream_body["tools"]]
 
         await until(is_offered)
 
@@ -90,7 +90,7 @@ async def test_mcp_list_that_the_client_sends_is_not_fetched_again():
     async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
         answer = await site.respond(input=[LIST_ITEM, {"role": "user", "content": "q"}], tools=[MCP])
         assert [item["type"] for item in checked_whole(answer.content)["output"]] == ["mcp_call", "message"]
-        assert [tool["function"]["name"] for tool in site.asked["tools"]] == ["toys__echo"]
+        assert [tool["function"]["name"] for tool in site.upstream_body["tools"]] == ["toys__echo"]
     async with gateway(HELLO) as site:
         answer = await site.respond(input=[LIST_ITEM, {"role": "user", "content": "q"}])
         assert answer.headers["x-gateway-warnings"] == "dropped:input.mcp_list_tools"
@@ -105,19 +105,21 @@ async def test_mcp_calls_beside_client_tools_are_continued():
         output = {"type": "function_call_output", "call_id": first["output"][2]["call_id"], "output": "yes"}
         more = await site.respond(previous_response_id=first["id"], input=[output], tools=[MCP, function])
         assert [item["type"] for item in checked_whole(more.content)["output"]] == ["message"]
-        told = [message["content"] for message in site.asked["messages"] if message["role"] == "tool"]
-        assert told == ["heard a", "yes"] and server.calls == [("echo", "a")]
+        results = [message["content"] for message in site.upstream_body["messages"] if message["role"] == "tool"]
+        assert results == ["heard a", "yes"] and server.calls == [("echo", "a")]
         replayed = [{"role": "user", "content": "Hello"}, *first["output"], output]
         again = await site.respond(input=replayed, tools=[MCP, function], store=False)
         assert [item["type"] for item in checked_whole(again.content)["output"]] == ["message"]
-        assert [message["content"] for message in site.asked["messages"] if message["role"] == "tool"] == told
+        assert [
+            message["content"] for message in site.upstream_body["messages"] if message["role"] == "tool"
+        ] == results
 
 
 async def test_mcp_results_may_have_images_and_resources():
     async with toys() as server, gateway(calling(("toys__show", {})), HELLO, tools=operators(server)) as site:
         made = of_type(checked_whole((await site.respond(tools=[MCP])).content), "mcp_call")[0]
         assert made["output"] == "a picture\n[image: image/png]\na note\nmore: https://example.com/more"
-        assert PIXEL in json.dumps(site.asked["messages"])
+        assert PIXEL in json.dumps(site.upstream_body["messages"])
 
 
 async def test_mcp_tool_choice_may_name_a_tool_of_a_server():
@@ -134,7 +136,7 @@ async def test_mcp_calls_are_limited_by_max_tool_calls():
     async with toys() as server, gateway(calling(ECHO, ECHO), HELLO, tools=operators(server)) as site:
         response = checked_whole((await site.respond(tools=[MCP], max_tool_calls=1)).content)
         assert len(of_type(response, "mcp_call")) == 1 == len(server.calls)
-        assert "tools" not in site.asked and response["max_tool_calls"] == 1
+        assert "tools" not in site.upstream_body and response["max_tool_calls"] == 1
 
 
 # Approval
@@ -164,34 +166,36 @@ async def test_mcp_approval_runs_the_call_once(replayed):
         assert [item["type"] for item in response["output"]] == ["mcp_call", "message"]
         made = response["output"][0]
         assert (made["approval_request_id"], made["output"]) == (request["id"], "heard a")
-        assert site.asked["messages"][-1]["content"] == "heard a" and server.calls == [("echo", "a")]
+        assert site.upstream_body["messages"][-1]["content"] == "heard a" and server.calls == [("echo", "a")]
         # the request after that runs no call
         await site.respond(previous_response_id=response["id"], input="more", tools=[ASKING])
         assert server.calls == [("echo", "a")]
         if not replayed:
-            told = [(one["role"], one["content"]) for one in site.asked["messages"] if one["role"] != "assistant"]
-            assert told == [("user", "Hello"), ("tool", "heard a"), ("user", "more")]
+            messages = [
+                (one["role"], one["content"]) for one in site.upstream_body["messages"] if one["role"] != "assistant"
+            ]
+            assert messages == [("user", "Hello"), ("tool", "heard a"), ("user", "more")]
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "text"),
     [
         ({"approve": False}, "This call was not made: the user did not approve it."),
         ({"approve": False, "reason": "Too loud."}, "This call was not made: the user did not approve it. Too loud."),
         (None, "This call was not made: the user has not approved it."),
     ],
 )  # fmt: skip
-async def test_mcp_call_without_approval_is_not_run(given, told):
+async def test_mcp_call_without_approval_is_not_run(given, text):
     async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
         first, request = await requested_approval(site)
-        said = (
+        item = (
             {"type": "mcp_approval_response", "approval_request_id": request["id"], **given}
             if given
             else {"role": "user", "content": "No."}
         )
-        answer = await site.respond(previous_response_id=first["id"], input=[said], tools=[ASKING])
+        answer = await site.respond(previous_response_id=first["id"], input=[item], tools=[ASKING])
         assert [item["type"] for item in checked_whole(answer.content)["output"]] == ["message"]
-        assert told in [message["content"] for message in site.asked["messages"]] and server.calls == []
+        assert text in [message["content"] for message in site.upstream_body["messages"]] and server.calls == []
 
 
 async def test_mcp_approval_of_an_unknown_request_is_refused():
@@ -212,7 +216,7 @@ async def test_mcp_approval_of_a_tool_that_is_not_offered_runs_nothing():
         for tools in ([other], []):
             answer = await site.respond(previous_response_id=first["id"], input=[given], tools=tools)
             assert [item["type"] for item in checked_whole(answer.content)["output"]][-1] == "message"
-            assert "not available" in site.asked["messages"][-1]["content"] and server.calls == []
+            assert "not available" in site.upstream_body["messages"][-1]["content"] and server.calls == []
 
 
 # Servers that the client names
@@ -230,7 +234,7 @@ async def test_mcp_server_of_the_client_needs_the_permission_of_the_operator(cap
             assert of_type(response, "mcp_call")[0]["output"] == "heard a"
             assert {head["x-key"] for head in server.heads} == {SECRET}
             assert {head["authorization"] for head in server.heads} == {f"Bearer {SECRET}"}
-            assert SECRET not in answer.text and SECRET not in json.dumps(site.asked)
+            assert SECRET not in answer.text and SECRET not in json.dumps(site.upstream_body)
             stored = await site.client.get(f"/v1/responses/{response['id']}")
             assert (
                 SECRET not in caplog.text
@@ -240,7 +244,7 @@ async def test_mcp_server_of_the_client_needs_the_permission_of_the_operator(cap
         for hosts, networks in (([], []), (["mcp.example.com"], ["127.0.0.1/32"])):
             async with gateway(HELLO, tools={"mcp": {"hosts": hosts, "networks": networks}}) as site:
                 answer = await site.respond(tools=[mine])
-                assert answer.headers["x-gateway-warnings"] == "dropped:tools.mcp" and "tools" not in site.asked
+                assert answer.headers["x-gateway-warnings"] == "dropped:tools.mcp" and "tools" not in site.upstream_body
         async with gateway(HELLO, tools={"mcp": {"hosts": ["*"]}}) as site:  # the private network stays closed
             answer = await site.respond(tools=[mine])
             (listed,) = of_type(checked_whole(answer.content), "mcp_list_tools")
@@ -359,13 +363,16 @@ async def test_chat_of_several_choices_has_no_mcp_tools():
     two = stream(chunk("a", finish="stop"), chunk("b", index=1, finish="stop"))
     async with toys() as server, gateway(two, model={"mcp": ["toys"]}, tools=operators(server)) as site:
         answer = await site.chat(n=2)
-        assert answer.headers["x-gateway-warnings"].split(", ")[0] == "dropped:tools.mcp" and "tools" not in site.asked
+        assert (
+            answer.headers["x-gateway-warnings"].split(", ")[0] == "dropped:tools.mcp"
+            and "tools" not in site.upstream_body
+        )
 
 
 async def test_mcp_tools_are_not_offered_to_other_models():
     async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
         await site.chat()
-        assert "tools" not in site.asked and server.heads == []
+        assert "tools" not in site.upstream_body and server.heads == []
 
 
 # Memory

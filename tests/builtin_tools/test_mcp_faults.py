@@ -28,8 +28,8 @@ def patient(server):
     return {**operators(server), "seconds": 600}
 
 
-async def response_and_calls(site, **asked):
-    response = checked_whole((await site.respond(tools=[MCP], **asked)).content)
+async def response_and_calls(site, **fields):
+    response = checked_whole((await site.respond(tools=[MCP], **fields)).content)
     return response, of_type(response, "mcp_call")
 
 
@@ -39,7 +39,7 @@ async def test_mcp_server_that_is_down_is_an_item_and_the_model_answers():
         response = checked((await site.respond(tools=[MCP], stream=True)).content)
         (listed,) = of_type(response, "mcp_list_tools")
         assert (listed["error"], listed["tools"]) == ("The server cannot be reached.", [])
-        assert response["status"] == "completed" and "tools" not in site.asked
+        assert response["status"] == "completed" and "tools" not in site.upstream_body
         forced = await site.respond(tools=[MCP], tool_choice={"type": "mcp", "server_label": "toys"})
         assert "unenforced:tool_choice" in forced.headers["x-gateway-warnings"]
 
@@ -62,7 +62,7 @@ async def test_mcp_timeout_ends_a_slow_tool():
         _, (slow, echo) = await response_and_calls(site)
         assert (slow["status"], echo["output"]) == ("failed", "heard a")
         assert slow["error"]["message"] == "The tool did not respond within 1 s (tools.seconds)."
-        assert slow["error"]["message"] in [message["content"] for message in site.asked["messages"]]
+        assert slow["error"]["message"] in [message["content"] for message in site.upstream_body["messages"]]
         await until(server.broken.is_set)
 
 
@@ -78,8 +78,8 @@ async def test_mcp_timeout_ends_a_held_call_and_keeps_the_session(begun, monkeyp
         finally:
             over.set()
 
-    async def call(said):
-        if said["params"]["arguments"] == {"text": "b"}:
+    async def call(message):
+        if message["params"]["arguments"] == {"text": "b"}:
             return {"content": [{"type": "text", "text": "yes"}]}
         return StreamingResponse(forever(), media_type="application/json") if begun else None
 
@@ -92,7 +92,7 @@ async def test_mcp_timeout_ends_a_held_call_and_keeps_the_session(begun, monkeyp
         assert made["status"] == "failed"
         await until((over if begun else server.broken).is_set)
         _, (made,) = await response_and_calls(site)
-        assert made["output"] == "yes" and server.asked.count("initialize") == 1
+        assert made["output"] == "yes" and server.methods.count("initialize") == 1
 
 
 async def test_mcp_tool_that_fails_is_a_failed_item():
@@ -105,7 +105,7 @@ async def test_mcp_tool_that_fails_is_a_failed_item():
         assert made[0]["error"]["type"] == "mcp_tool_execution_error" and "no such thing" in json.dumps(
             made[0]["error"]
         )
-        assert "Error executing tool" in site.asked["messages"][2]["content"]
+        assert "Error executing tool" in site.upstream_body["messages"][2]["content"]
 
 
 LIES = {
@@ -170,19 +170,19 @@ async def test_mcp_approval_request_with_invalid_arguments_runs_nothing():
     }
     given = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
-        asked = [{"role": "user", "content": "q"}, request, given]
-        (made,) = of_type(checked_whole((await site.respond(input=asked, tools=[MCP])).content), "mcp_call")
+        items = [{"role": "user", "content": "q"}, request, given]
+        (made,) = of_type(checked_whole((await site.respond(input=items, tools=[MCP])).content), "mcp_call")
         assert made["status"] == "failed" and "not a JSON object" in made["error"]["message"] and server.calls == []
 
 
 def with_change_notice(result):
     """Return an answer that first announces changed tools and resources."""
 
-    async def answer(said):
+    async def answer(message):
         changed = [
             {"jsonrpc": "2.0", "method": f"notifications/{what}/list_changed"} for what in ("resources", "tools")
         ]
-        frames = [*changed, {"jsonrpc": "2.0", "id": said["id"], "result": result}]
+        frames = [*changed, {"jsonrpc": "2.0", "id": message["id"], "result": result}]
         body = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in frames)
         return Response(body, media_type="text/event-stream")
 
@@ -195,7 +195,7 @@ async def test_mcp_change_notice_during_a_call_refreshes_the_list():
     async with Liar(tools_call=call).listening() as server, gateway(*script, tools=operators(server)) as site:
         for listed in (1, 2, 2):
             await response_and_calls(site)
-            assert server.asked.count("tools/list") == listed
+            assert server.methods.count("tools/list") == listed
 
 
 async def test_mcp_list_that_changes_while_it_is_sent_is_fetched_again():
@@ -203,12 +203,12 @@ async def test_mcp_list_that_changes_while_it_is_sent_is_fetched_again():
     async with Liar(tools_list=listing).listening() as server, gateway(HELLO, tools=operators(server)) as site:
         for listed in (1, 2, 3):
             await response_and_calls(site)
-            assert server.asked.count("tools/list") == listed
+            assert server.methods.count("tools/list") == listed
 
 
 async def test_mcp_list_of_endless_pages_is_limited():
-    async def page(said):
-        cursor = int((said.get("params") or {}).get("cursor", 0))
+    async def page(message):
+        cursor = int((message.get("params") or {}).get("cursor", 0))
         return {"tools": [{**TOOL, "name": f"t{cursor}"}], "nextCursor": str(cursor + 1)}
 
     async with Liar(tools_list=page).listening() as server, gateway(HELLO, tools=operators(server)) as site:
@@ -224,7 +224,7 @@ async def test_mcp_result_that_is_too_long_is_cut():
         answer = await site.respond(tools=[MCP], stream=True)
         (made,) = of_type(checked(answer.content), "mcp_call")
         assert made["output"].startswith("x" * 1000 + "\n[The rest") and len(made["output"]) < 1100
-        assert made["output"] == site.asked["messages"][-1]["content"]
+        assert made["output"] == site.upstream_body["messages"][-1]["content"]
         assert "truncated:mcp_call.output" in answer.text
 
 
@@ -244,7 +244,7 @@ async def test_mcp_session_that_the_server_forgot_is_begun_again():
     script = [calling(ECHO), HELLO, calling(ECHO), HELLO]
     async with Liar(tools_call=call).listening() as server, gateway(*script, tools=operators(server)) as site:
         _, (made,) = await response_and_calls(site)
-        assert made["output"] == "again" and server.asked.count("initialize") == 2
+        assert made["output"] == "again" and server.methods.count("initialize") == 2
         _, (made,) = await response_and_calls(site)
         assert made["status"] == "failed" and "Session terminated" in made["error"]["message"]
 
@@ -269,7 +269,7 @@ async def test_mcp_session_that_is_closed_fails_its_callers():
     async with Liar(initialize=None).listening() as server:
         session = McpSession(ToolServer(server.url), config.McpSettings())
         waiting = asyncio.create_task(session.tools())
-        await until(lambda: server.asked != [])
+        await until(lambda: server.methods != [])
         await session.close()
         with pytest.raises(ToolServerError):
             await waiting

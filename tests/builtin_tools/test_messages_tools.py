@@ -7,9 +7,9 @@ import pytest
 from support.app import HELLO_MESSAGES, gateway
 from support.mcp_requests import calling
 from support.messages_events import checked, checked_whole
-from support.search_services import OSLO, says, searching
+from support.search_services import OSLO, respond_with, searching
 from support.upstream import HELLO
-from support.web_search import ASK, CITED, told
+from support.web_search import ASK, CITED, tool_results
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
 
@@ -19,7 +19,7 @@ async def test_web_search_of_a_message_runs_at_the_gateway(streamed):
     async with searching() as web, gateway(calling(ASK), CITED, tools=web.tools(pages=False)) as site:
         answer = await site.message(stream=streamed, tools=[SEARCH])
         message = (checked if streamed else checked_whole)(answer.content)
-        (content,) = told(site)
+        (content,) = tool_results(site)
     use, result, *texts = message["content"]
     assert (use["type"], use["name"], use["input"]) == ("server_tool_use", "web_search", {"query": "capitals"})
     assert result["type"] == "web_search_tool_result" and result["content"][0]["url"] == OSLO["url"]
@@ -30,7 +30,7 @@ async def test_web_search_of_a_message_runs_at_the_gateway(streamed):
 async def test_web_search_of_a_message_is_left_out_if_the_gateway_has_none():
     async with gateway(HELLO) as site:
         answer = await site.message(tools=[SEARCH])
-        assert "tools" not in site.asked
+        assert "tools" not in site.upstream_body
     assert checked_whole(answer.content)["content"] == [{"type": "text", "text": "Hi"}]
     assert "dropped:tools.web_search" in answer.headers["x-gateway-warnings"]
 
@@ -49,15 +49,15 @@ async def test_web_search_of_a_message_goes_back_with_what_it_found():
         first = checked_whole((await site.message(tools=[SEARCH])).content)["content"]
         turns = [*HELLO_MESSAGES, {"role": "assistant", "content": first}, *HELLO_MESSAGES]
         await site.message(tools=[SEARCH], messages=turns)
-        (content,) = told(site)
+        (content,) = tool_results(site)
     assert "Oslo is the capital of Norway." in content
 
 
 FAILURES = {
-    "the service is busy": (ASK, says({}, 429), "web_search", "too_many_requests"),
-    "the service is down": (ASK, says({}, 500), "web_search", "unavailable"),
-    "no query": (("web_search__search", {}), says({}), "web_search", "invalid_tool_input"),
-    "an unknown page": (("web_search__open_page", {"url": "https://a.example"}), says({}), "web_fetch", "url_not_allowed"),
+    "the service is busy": (ASK, respond_with({}, 429), "web_search", "too_many_requests"),
+    "the service is down": (ASK, respond_with({}, 500), "web_search", "unavailable"),
+    "no query": (("web_search__search", {}), respond_with({}), "web_search", "invalid_tool_input"),
+    "an unknown page": (("web_search__open_page", {"url": "https://a.example"}), respond_with({}), "web_fetch", "url_not_allowed"),
 }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ async def test_web_search_of_a_message_has_the_error_codes_of_the_api(streamed):
 
 
 async def test_web_search_of_a_response_has_no_error_code():
-    async with searching(search=says({}, 429)) as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
+    async with searching(search=respond_with({}, 429)) as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
         output = (await site.respond(tools=[{"type": "web_search"}])).json()["output"]
     assert output[0]["status"] == "failed" and "error_code" not in output[0]
 
@@ -89,7 +89,7 @@ async def test_message_pauses_at_the_operators_limit_and_the_client_goes_on(limi
         paused = (checked if streamed else checked_whole)(answer.content)
         turns = [*HELLO_MESSAGES, {"role": "assistant", "content": paused["content"]}]
         final = checked_whole((await site.message(tools=[SEARCH], messages=turns)).content)
-        sent = site.asked
+        sent = site.upstream_body
     assert [block["type"] for block in paused["content"]] == ["server_tool_use", "web_search_tool_result"]
     assert (paused["stop_reason"], final["stop_reason"]) == ("pause_turn", "end_turn")
     assert [one["role"] for one in sent["messages"]] == ["user", "assistant", "tool"] and sent["tools"]
@@ -116,7 +116,7 @@ async def test_search_beyond_max_uses_fails_and_the_model_goes_on(streamed):
     async with searching() as web, gateway(calling(ASK), calling(ASK), CITED, tools=web.tools(pages=False)) as site:
         answer = await site.message(stream=streamed, tools=[search])
         message = (checked if streamed else checked_whole)(answer.content)
-        found, refused = told(site)
+        found, refused = tool_results(site)
     results = [block["content"] for block in message["content"] if block["type"] == "web_search_tool_result"]
     assert results[1] == {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}
     assert results[0][0]["url"] == OSLO["url"] and "Oslo" in found and "max_uses" in refused
@@ -137,6 +137,6 @@ async def test_search_of_a_message_leaves_out_blocked_domains():
     search = {**SEARCH, "blocked_domains": [urlsplit(OSLO["url"]).hostname]}
     async with searching() as web, gateway(calling(ASK), CITED, tools=web.tools(pages=False)) as site:
         message = checked_whole((await site.message(tools=[search])).content)
-        (content,) = told(site)
+        (content,) = tool_results(site)
     (result,) = [block["content"] for block in message["content"] if block["type"] == "web_search_tool_result"]
     assert OSLO["url"] not in [one["url"] for one in result] and OSLO["url"] not in content

@@ -48,12 +48,12 @@ async def test_toolbox_takes_the_first_of_two_tools_of_one_name():
         assert isinstance(await box.open(), ToolLoop)
         assert [ours.tool.name for ours in box.tools] == ["search", "read", "find"]
         first.may.set()
-        told = []
+        results = []
         await box.run(
             [BuiltinToolRun("1", search_tool("read"), "{}"), BuiltinToolRun("2", search_tool("search"), "{}")],
-            told.append,
+            results.append,
         )
-        assert [result.content for result in told] == ["read of {}", "search of {}"]
+        assert [result.content for result in results] == ["read of {}", "search of {}"]
     assert first.closed and second.closed
 
 
@@ -62,12 +62,12 @@ async def test_timeout_of_a_tool_does_not_fail_the_others():
     soon.may.set()
     async with Toolset([late, soon], config.ToolSettings(seconds=0.05)) as box:
         await box.open()
-        told = []
+        results = []
         await box.run(
             [BuiltinToolRun("1", search_tool("late"), "{}"), BuiltinToolRun("2", search_tool("soon"), "{}")],
-            told.append,
+            results.append,
         )
-    assert [result.id for result in told] == ["2", "1"] and "within 0.05 s" in told[1].item["said"]
+    assert [result.id for result in results] == ["2", "1"] and "within 0.05 s" in results[1].item["said"]
 
 
 @pytest.mark.parametrize(("wanted", "most"), [(None, 5), (3, 3), (9, 5)])
@@ -141,32 +141,32 @@ def test_hosted_item_has_the_fields_of_its_provider():
 
 
 @pytest.mark.parametrize(
-    "said", [{}, {"web_search": {"service": "static"}, "mcp": {"hosts": ["*"]}}], ids=["none", "some"]
+    "tool_settings", [{}, {"web_search": {"service": "static"}, "mcp": {"hosts": ["*"]}}], ids=["none", "some"]
 )
-async def test_hosted_tools_cost_nothing_for_other_responses(said):
+async def test_hosted_tools_cost_nothing_for_other_responses(tool_settings):
     """The request makes one check, creates nothing and imports no MCP package."""
-    folders, asked = tuple(str(Path(module.__file__).parent) for module in (builtin_tools, tools)), set()
+    folders, calls = tuple(str(Path(module.__file__).parent) for module in (builtin_tools, tools)), set()
 
     def record_call(frame, event, _):
         if event == "call" and frame.f_code.co_filename.startswith(folders):
-            asked.add(frame.f_code.co_qualname)
+            calls.add(frame.f_code.co_qualname)
 
-    async with gateway(HELLO, tools=said) as site:
+    async with gateway(HELLO, tools=tool_settings) as site:
         for ask, wanted in (
             (site.chat, {"ToolRegistry.default_toolset"}),
             (site.respond, {"ToolRegistry.builtin_tool_filter", "ToolRegistry.toolset_for"}),
         ):
             await ask()
-            asked.clear()
+            calls.clear()
             sys.setprofile(record_call)
             try:
                 await ask(stream=True)
             finally:
                 sys.setprofile(None)
-            assert {name for name in asked if "<" not in name} == wanted
+            assert {name for name in calls if "<" not in name} == wanted
 
 
 def test_mcp_packages_are_imported_only_if_needed():
     code = "import sys, gateway.server.app; print(sorted({'mcp', 'html_to_markdown', 'httpx2'} & sys.modules.keys()))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert said.stdout == "[]\n"
+    completed_process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert completed_process.stdout == "[]\n"

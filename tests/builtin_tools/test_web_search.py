@@ -9,10 +9,10 @@ from support.app import gateway, problem
 from support.mcp_requests import calling
 from support.pdf import pdf, words
 from support.responses_events import checked, checked_whole
-from support.search_services import KEY, OSLO, ROME, says, searching
+from support.search_services import KEY, OSLO, ROME, respond_with, searching
 from support.sse import payloads, text_of
 from support.upstream import HELLO
-from support.web_search import ASK, CITED, SEARCH, asking, opening, saying, told
+from support.web_search import ASK, CITED, SEARCH, asking, opening, saying, tool_results
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
@@ -28,9 +28,9 @@ async def test_web_search_results_are_cited(streamed, type):
         cited = [(part["text"][one["start_index"] : one["end_index"]], one["url"]) for one in part["annotations"]]
         assert cited == [("[1]", OSLO["url"]), ("[Rome](https://it.example.com/rome)", ROME["url"])]
         assert part["annotations"][0]["title"] == "Oslo"
-        assert web.asked[0][:2] == ("/search", {"q": "capitals", "format": "json"})
+        assert web.requests[0][:2] == ("/search", {"q": "capitals", "format": "json"})
         assert [tool["function"]["name"] for tool in site.upstream.posts[0].json["tools"]] == ["web_search__search"]
-        (content,) = told(site)
+        (content,) = tool_results(site)
         assert "[1] Oslo\nhttps://no.example.org/oslo\nOslo is the capital of Norway." in content
         assert "<untrusted>" in content and "follow no instruction" in content
         assert "x-gateway-warnings" not in answer.headers
@@ -52,17 +52,17 @@ async def test_web_search_sources_and_results_are_shown_on_request(streamed):
 
 
 async def test_web_search_uses_the_options_of_the_client():
-    said = {
+    tool = {
         **SEARCH,
         "search_context_size": "low",
         "filters": {"allowed_domains": ["example.org"]},
         "user_location": {"type": "approximate", "city": "Oslo", "country": "NO"},
     }
     async with searching() as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
-        response = checked_whole((await site.respond(tools=[said])).content)
-        assert response["tools"] == [said]
-        assert web.asked[0][1]["q"] == "capitals (site:example.org)"
-        assert "Rome" not in told(site)[0]
+        response = checked_whole((await site.respond(tools=[tool])).content)
+        assert response["tools"] == [tool]
+        assert web.requests[0][1]["q"] == "capitals (site:example.org)"
+        assert "Rome" not in tool_results(site)[0]
         description = site.upstream.posts[0].json["tools"][0]["function"]["description"]
         assert "The user is in Oslo, NO." in description and "Only pages of example.org" in description
 
@@ -82,7 +82,7 @@ async def test_web_search_with_invalid_fields_is_refused(wrong, param):
 
 
 @pytest.mark.parametrize(
-    ("service", "path", "asked", "answer"),
+    ("service", "path", "expected", "answer"),
     [
         (
             "brave",
@@ -98,7 +98,7 @@ async def test_web_search_with_invalid_fields_is_refused(wrong, param):
         ),
     ],
 )
-async def test_web_search_services_get_their_key(service, path, asked, answer, caplog):
+async def test_web_search_services_get_their_key(service, path, expected, answer, caplog):
     caplog.set_level("DEBUG")
     async with searching(**{path[1:]: answer}) as web:
         tools = {"web_search": {"service": service, "url": web.url, "api_key": KEY}}
@@ -106,11 +106,11 @@ async def test_web_search_services_get_their_key(service, path, asked, answer, c
             where = {"type": "approximate", "country": "NO"}
             answer = await site.respond(tools=[{**SEARCH, "user_location": where}])
             assert checked_whole(answer.content)["output"][0]["status"] == "completed"
-            assert "Oslo is the capital" in told(site)[0]
-            ((asked_path, query, body, heads),) = web.asked
-            assert (asked_path, body or query) == (path, asked)
+            assert "Oslo is the capital" in tool_results(site)[0]
+            ((asked_path, query, body, heads),) = web.requests
+            assert (asked_path, body or query) == (path, expected)
             assert KEY in (heads.get("x-subscription-token") or heads["authorization"])
-            assert KEY not in answer.text and KEY not in caplog.text and KEY not in json.dumps(site.asked)
+            assert KEY not in answer.text and KEY not in caplog.text and KEY not in json.dumps(site.upstream_body)
 
 
 async def test_web_search_finds_configured_pages():
@@ -122,11 +122,13 @@ async def test_web_search_finds_configured_pages():
     async with gateway(calling(ASK), HELLO, tools=tools) as site:
         response = checked_whole((await site.respond(tools=[SEARCH])).content)
         assert (
-            response["output"][0]["status"] == "completed" and "Greek" in told(site)[0] and "Else" not in told(site)[0]
+            response["output"][0]["status"] == "completed"
+            and "Greek" in tool_results(site)[0]
+            and "Else" not in tool_results(site)[0]
         )
     async with gateway(calling(("web_search__search", {"query": "nowhere"})), HELLO, tools=tools) as site:
         await site.respond(tools=[SEARCH])
-        assert told(site) == ["Nothing was found."]
+        assert tool_results(site) == ["Nothing was found."]
 
 
 # Pages
@@ -146,7 +148,7 @@ async def test_web_page_is_opened_and_searched():
                 {"type": "find_in_page", "url": url, "pattern": "PEOPLE"},
                 {"type": "find_in_page", "url": url, "pattern": "cats"},
             ]
-            page, place, nothing = told(site)
+            page, place, nothing = tool_results(site)
             assert "[1] All of & Oslo" in page and "# Oslo" in page and "700 000 people" in page
             assert f"[here]({web.url}/more)" in page
             assert not any(word in page for word in ("var hidden", "menu", "Ignore all that"))
@@ -162,16 +164,16 @@ async def test_web_page_that_is_long_is_opened_in_parts():
         script = calling(opening(web), opening(web, part=2), opening(web, part=99), opening(web, part="x")), HELLO
         async with gateway(*script, tools=web.tools()) as site:
             await site.respond(input=asking(web), tools=[SEARCH])
-            first, second, last, again = told(site)
+            first, second, last, again = tool_results(site)
             assert "Long (part 1 of 4)" in first and "Line 0 of" in first and first == again
             assert "Long (part 2 of 4)" in second and "Line 1999 of" in last
 
 
 async def test_web_page_may_be_a_pdf():
-    said = says(pdf(words("Oslo")), content_type="application/pdf")
-    async with searching(page=said) as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
+    page = respond_with(pdf(words("Oslo")), content_type="application/pdf")
+    async with searching(page=page) as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
         await site.respond(input=asking(web), tools=[SEARCH])
-        assert "Oslo" in told(site)[0]
+        assert "Oslo" in tool_results(site)[0]
 
 
 async def test_web_page_is_opened_only_if_its_url_was_named():
@@ -184,34 +186,34 @@ async def test_web_page_is_opened_only_if_its_url_was_named():
             response = checked_whole((await site.respond(tools=[SEARCH])).content)
             statuses = [item["status"] for item in response["output"][:3]]
             assert statuses == ["failed", "completed", "completed"] and web.paths == ["/search", "/page"]
-            assert "was not opened" in told(site)[0]
+            assert "was not opened" in tool_results(site)[0]
 
 
 async def test_web_pages_of_other_domains_are_not_opened():
     async with searching() as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
         narrow = {**SEARCH, "filters": {"allowed_domains": ["example.org"]}}
         await site.respond(input=asking(web), tools=[narrow])
-        assert "not among the allowed domains" in told(site)[0] and web.paths == []
+        assert "not among the allowed domains" in tool_results(site)[0] and web.paths == []
         await site.respond(tools=[{**SEARCH, "external_web_access": False}])
-        assert len(site.asked["tools"]) == 1
+        assert len(site.upstream_body["tools"]) == 1
 
 
 @pytest.mark.parametrize(("host", "opened"), [("127.0.0.1", True), ("localhost", False)])
 async def test_web_page_redirect_has_to_stay_in_the_allowed_domains(host, opened):
     async with searching() as web, gateway(calling(opening(web, "/old")), HELLO, tools=web.tools()) as site:
         there = web.url.replace("127.0.0.1", host)
-        web.answers["/old"] = says(b"", 302, location=f"{there}/page")
+        web.answers["/old"] = respond_with(b"", 302, location=f"{there}/page")
         narrow = {**SEARCH, "filters": {"allowed_domains": ["127.0.0.1"]}}
         response = checked_whole((await site.respond(input=f"See {web.url}/old", tools=[narrow])).content)
         assert response["output"][0]["status"] == ("completed" if opened else "failed")
-        assert web.paths == ["/old", "/page"][: 1 + opened] and ("700 000" in told(site)[0]) == opened
+        assert web.paths == ["/old", "/page"][: 1 + opened] and ("700 000" in tool_results(site)[0]) == opened
 
 
 async def test_web_pages_are_not_offered_without_the_package(caplog, monkeypatch):
     monkeypatch.setattr("gateway.server.tools.web_pages.PACKAGE", "no_such_package")
     async with searching() as web, gateway(HELLO, tools=web.tools()) as site:
         await site.respond(tools=[SEARCH])
-        assert len(site.asked["tools"]) == 1 and install_command("gateway[web]") in caplog.text
+        assert len(site.upstream_body["tools"]) == 1 and install_command("gateway[web]") in caplog.text
 
 
 # Beside other tools
@@ -225,14 +227,14 @@ async def test_web_search_beside_client_tools_is_continued():
         assert [item["type"] for item in first["output"]] == ["web_search_call", "function_call"]
         output = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "yes"}
         await site.respond(previous_response_id=first["id"], input=[output], tools=[SEARCH, mine])
-        found, own = told(site)
+        found, own = tool_results(site)
         assert "Oslo is the capital" in found and "no instruction" in found and own == "yes"
-        called = [one for message in site.asked["messages"] for one in message.get("tool_calls", ())]
+        called = [one for message in site.upstream_body["messages"] for one in message.get("tool_calls", ())]
         assert [one["function"]["name"] for one in called] == ["web_search__search", "mine"]
         assert json.loads(called[0]["function"]["arguments"]) == {"query": "capitals"}
         replayed = [{"role": "user", "content": "q"}, {**first["output"][0], "results": [{"text": "x" * 30_000}]}]
         listed = (await site.respond(input=replayed, tools=[SEARCH])).headers["x-gateway-warnings"]
-        assert listed == "truncated:input.web_search_call.results" and len(told(site)[0]) < 21_000
+        assert listed == "truncated:input.web_search_call.results" and len(tool_results(site)[0]) < 21_000
 
 
 @pytest.mark.parametrize("choice", [{"type": "web_search"}, {"type": "web_search_preview"}], ids=["search", "preview"])
@@ -256,7 +258,7 @@ async def test_web_search_call_with_invalid_arguments_fails():
     async with searching() as web, gateway(calling(*wrong), HELLO, tools=web.tools()) as site:
         response = checked_whole((await site.respond(tools=[SEARCH])).content)
         assert [item["status"] for item in response["output"][:2]] == ["failed", "failed"] and web.paths == []
-        assert "The argument 'query' must be a string" in told(site)[0]
+        assert "The argument 'query' must be a string" in tool_results(site)[0]
 
 
 async def test_web_search_is_dropped_without_a_service():
@@ -296,9 +298,9 @@ async def test_web_search_in_chat_needs_the_options_and_the_model():
     options = {"web_search_options": {}}
     async with searching() as web, gateway(HELLO, model={"web_search": True}, tools=web.tools()) as site:
         await site.chat()
-        assert "tools" not in site.asked
+        assert "tools" not in site.upstream_body
         await site.chat(n=2, **options)
-        assert "tools" not in site.asked
+        assert "tools" not in site.upstream_body
     async with searching() as web, gateway(HELLO, tools=web.tools()) as site:
         await site.chat(**options)
-        assert "tools" not in site.asked and site.asked["web_search_options"] == {}
+        assert "tools" not in site.upstream_body and site.upstream_body["web_search_options"] == {}

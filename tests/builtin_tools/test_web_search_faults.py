@@ -21,10 +21,10 @@ from support.app import gateway, listening
 from support.jobs import ended
 from support.mcp_requests import calling
 from support.responses_events import checked, checked_whole
-from support.search_services import HERE, OSLO, answer, endless, never, says, searching
+from support.search_services import HERE, OSLO, answer, endless, never, respond_with, searching
 from support.upstream import HELLO
 from support.wait import until
-from support.web_search import ASK, SEARCH, asking, opening, told
+from support.web_search import ASK, SEARCH, asking, opening, tool_results
 
 
 async def call_and_tool_output(site):
@@ -32,7 +32,7 @@ async def call_and_tool_output(site):
     response = checked_whole((await site.respond(tools=[SEARCH])).content)
     assert [item["type"] for item in response["output"]] == ["web_search_call", "message"]
     assert response["status"] == "completed"
-    return response["output"][0], told(site)[-1]
+    return response["output"][0], tool_results(site)[-1]
 
 
 async def json_bomb(send, *_):
@@ -40,22 +40,22 @@ async def json_bomb(send, *_):
 
 
 SERVICES = {
-    "an error": (says({"error": "no"}, 500), "returned HTTP 500"),
-    "a limit": (says({}, 429), "returned HTTP 429"),
-    "a key that is wrong": (says({}, 401), "returned HTTP 401"),
-    "a page": (says(b"<html>"), "did not return JSON"),
-    "no text": (says(b"\xff\xfe\x00"), "did not return JSON"),
-    "too deep": (says(b"[" * 100_000), "did not return JSON"),
-    "too much": (says(b" " * (9 << 20)), "is larger than 8388608 bytes"),
+    "an error": (respond_with({"error": "no"}, 500), "returned HTTP 500"),
+    "a limit": (respond_with({}, 429), "returned HTTP 429"),
+    "a key that is wrong": (respond_with({}, 401), "returned HTTP 401"),
+    "a page": (respond_with(b"<html>"), "did not return JSON"),
+    "no text": (respond_with(b"\xff\xfe\x00"), "did not return JSON"),
+    "too deep": (respond_with(b"[" * 100_000), "did not return JSON"),
+    "too much": (respond_with(b" " * (9 << 20)), "is larger than 8388608 bytes"),
     "a bomb": (json_bomb, "did not return JSON"),
-    "elsewhere": (says(b"", 302, location="http://169.254.169.254/"), "returned HTTP 302"),
+    "elsewhere": (respond_with(b"", 302, location="http://169.254.169.254/"), "returned HTTP 302"),
 }
 
 
 @pytest.mark.parametrize("name", SERVICES)
 async def test_web_search_service_with_a_bad_answer_fails_the_call(name):
-    said, wanted = SERVICES[name]
-    async with searching(search=said) as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
+    http_response, wanted = SERVICES[name]
+    async with searching(search=http_response) as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
         made, why = await call_and_tool_output(site)
         assert (made["status"], made["action"]["query"]) == ("failed", "capitals") and wanted in why
         assert web.url not in why
@@ -88,8 +88,8 @@ async def test_web_search_results_that_are_too_long_are_cut():
     ):
         answer = await site.respond(tools=[SEARCH], stream=True)
         checked(answer.content)
-        assert len(told(site)[0]) < 2100 and "truncated:web_search_call.results" in answer.text
-        assert told(site)[0].count("</untrusted>") == 2  # one in the note, one at the end of the fence
+        assert len(tool_results(site)[0]) < 2100 and "truncated:web_search_call.results" in answer.text
+        assert tool_results(site)[0].count("</untrusted>") == 2  # one in the note, one at the end of the fence
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
@@ -117,24 +117,27 @@ async def page_bomb(send, *_):
 
 
 PAGES = {
-    "not there": (says(b"no", 404), "could not be fetched"),
+    "not there": (respond_with(b"no", 404), "could not be fetched"),
     "endless": (endless, "is larger than"),
     "a bomb": (page_bomb, "no readable text"),
-    "nothing": (says(b""), "no readable text"),
-    "no text": (says(b"\x00\x01\x02"), "no readable text"),
-    "scripts alone": (says(b"<script>x</script>"), "no readable text"),
-    "moved to a secret": (says(b"", 302, location="http://169.254.169.254/latest/meta-data"), "could not be fetched"),
-    "moved to itself": (says(b"", 302, location="/page"), "could not be fetched"),
-    "moved to a file": (says(b"", 302, location="file:///etc/passwd"), "could not be fetched"),
+    "nothing": (respond_with(b""), "no readable text"),
+    "no text": (respond_with(b"\x00\x01\x02"), "no readable text"),
+    "scripts alone": (respond_with(b"<script>x</script>"), "no readable text"),
+    "moved to a secret": (
+        respond_with(b"", 302, location="http://169.254.169.254/latest/meta-data"),
+        "could not be fetched",
+    ),
+    "moved to itself": (respond_with(b"", 302, location="/page"), "could not be fetched"),
+    "moved to a file": (respond_with(b"", 302, location="file:///etc/passwd"), "could not be fetched"),
 }
 
 
 @pytest.mark.parametrize("name", PAGES)
 async def test_web_page_that_cannot_be_read_fails_the_call(name):
-    said, wanted = PAGES[name]
-    async with searching(page=said) as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
+    http_response, wanted = PAGES[name]
+    async with searching(page=http_response) as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
         response = checked_whole((await site.respond(input=asking(web), tools=[SEARCH])).content)
-        assert response["output"][0]["status"] == "failed" and wanted in told(site)[0]
+        assert response["output"][0]["status"] == "failed" and wanted in tool_results(site)[0]
         assert response["output"][0]["action"] == {"type": "open_page", "url": f"{web.url}/page"}
 
 
@@ -158,7 +161,7 @@ async def test_web_page_in_the_private_network_is_not_fetched(url):
         call = ("web_search__open_page", {"url": there})
         async with gateway(calling(call), HELLO, tools=tools) as site:
             await site.respond(input=there, tools=[SEARCH])
-            assert told(site) == ["The page could not be fetched."] and web.asked == []
+            assert tool_results(site) == ["The page could not be fetched."] and web.requests == []
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:1", "https://a.example/\u202ex", "http://[x/"])
@@ -171,7 +174,7 @@ async def test_web_page_of_another_type_is_read():
     async def latin(send, *_):
         await answer(send, "Blåbær".encode("latin-1"), content_type="text/plain; charset=iso-8859-1")
 
-    async with searching(a=says({"a": "b"}), b=latin) as web:
+    async with searching(a=respond_with({"a": "b"}), b=latin) as web:
         there = WebPageFetcher(config.FetchSettings(networks=(HERE,)), Pdfs())
         assert (await there.fetch_page(f"{web.url}/a")).text == '{"a": "b"}'
         assert (await there.fetch_page(f"{web.url}/b")).text == "Blåbær"

@@ -68,7 +68,7 @@ def test_check_command_reports_an_unreadable_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("server: {port: 8901}", "ok: 0 backends, 0 models"),
         ("backends: {a: {url: 'http://a'}}", "ok: 1 backend, all listed models"),
@@ -78,8 +78,8 @@ def test_check_command_reports_an_unreadable_file(tmp_path):
         ),
     ],
 )
-def test_check_command_counts_backends_and_models(text, said, written):
-    assert run("check", "--config", written(text)) == (0, f"{said}\n", "")
+def test_check_command_counts_backends_and_models(text, message, written):
+    assert run("check", "--config", written(text)) == (0, f"{message}\n", "")
 
 
 def test_check_command_uses_the_file_of_the_directory(written, tmp_path, monkeypatch):

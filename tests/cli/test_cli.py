@@ -42,7 +42,7 @@ def written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--help"], "Commands:\n  serve       Serve, until Ctrl-C.\n  check       Check a configuration.\n"),
         (["serve", "--help"], "Without --config and ./gateway.yaml"),
@@ -53,10 +53,10 @@ def written(tmp_path):
         (["key", "-h"], "Make a key for a client, and its digest for the configuration."),
     ],
 )  # fmt: skip
-def test_cli_help_describes_each_command(words, said):
+def test_cli_help_describes_each_command(words, message):
     code, out, err = run(*words)
     assert (code, err) == (0, "")
-    assert said in out
+    assert message in out
 
 
 def test_cli_prints_its_version():
@@ -154,13 +154,13 @@ def test_serve_prefers_a_config_file_to_found_backends(written):
     file = Path(written("backends: {a: {url: 'http://a'}}\nmodels: {one: , two: }\nauth: {keys: [k]}"))
     with (
         model_server('{"data": [{"id": "m"}]}') as port,
-        settled(file, {port: "vllm"}, demo=True, port=7) as (config, hello, said),
+        settled(file, {port: "vllm"}, demo=True, port=7) as (config, hello, output),
     ):
         assert list(config.backends) == ["a"]
         assert config.server.port == 7
         assert '{"model": "one",' in hello
         assert "Bearer $GATEWAY_KEY" in hello
-        assert said == ""
+        assert output == ""
 
 
 def test_greeting_without_models_shows_the_list_of_models(written):
@@ -174,7 +174,11 @@ def test_serve_uses_found_backends_that_have_a_model():
         model_server('{"data": [{"id": "m1", "owned_by": "vllm"}, {"id": "m2"}]}') as first,
         model_server('{"data": [{"id": "n1", "owned_by": "sglang"}]}') as second,
         model_server('{"data": []}') as third,
-        settled(None, {first: "vllm", third: "lmstudio", second: "sglang"}, demo=True, port=7) as (config, hello, said),
+        settled(None, {first: "vllm", third: "lmstudio", second: "sglang"}, demo=True, port=7) as (
+            config,
+            hello,
+            output,
+        ),
     ):
         assert {name: one.url for name, one in config.backends.items()} == {
             "vllm": f"http://127.0.0.1:{first}",
@@ -182,7 +186,7 @@ def test_serve_uses_found_backends_that_have_a_model():
         }
         assert config.server.port == 7
         assert '"model": "m1"' in hello
-        assert said == f"lmstudio at http://127.0.0.1:{third} has no model yet: the gateway does not use it\n"
+        assert output == f"lmstudio at http://127.0.0.1:{third} has no model yet: the gateway does not use it\n"
 
 
 async def test_serve_finds_backends_while_an_event_loop_runs():
@@ -191,24 +195,24 @@ async def test_serve_finds_backends_while_an_event_loop_runs():
 
 
 def test_serve_starts_the_demo_if_no_backend_runs():
-    with settled(None, {free_port(): "vllm"}, demo=True) as (config, hello, said):
+    with settled(None, {free_port(): "vllm"}, demo=True) as (config, hello, output):
         (backend,) = config.backends.values()
         assert backend.kind == "llamacpp"
         assert httpx.get(f"{backend.url}/health", trust_env=False).is_success
         assert '"model": "smollm2"' in hello
-        assert "demo: ready in " in said
+        assert "demo: ready in " in output
 
 
 def test_serve_without_backend_and_demo_says_what_to_do():
     port = free_port()
     with pytest.raises(NoServerFound) as caught, settled(None, {port: "vllm"}):
         pass
-    said = str(caught.value)
-    assert said.startswith(
+    message = str(caught.value)
+    assert message.startswith(
         f"no model server with a model was found on this machine (ports tried: vllm {port}); do one of these:\n"
     )
-    assert "gateway serve --config gateway.yaml" in said
-    assert said.endswith("gateway serve --demo")
+    assert "gateway serve --config gateway.yaml" in message
+    assert message.endswith("gateway serve --demo")
 
 
 def test_serve_refuses_a_wrong_flag_before_it_starts():

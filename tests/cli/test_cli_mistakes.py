@@ -47,6 +47,6 @@ MISTAKES = {
 @pytest.mark.parametrize("words", MISTAKES)
 def test_command_line_mistake_says_what_to_do(words):
     code, _, err = run(*words, COLUMNS="500", NO_KEY=None)
-    said, expected = err.strip().splitlines()[-1], MISTAKES[words]
+    message, expected = err.strip().splitlines()[-1], MISTAKES[words]
     assert code == 2
-    assert said == expected if expected[-1] != "…" else said.startswith(expected[:-1])
+    assert message == expected if expected[-1] != "…" else message.startswith(expected[:-1])

@@ -23,7 +23,7 @@ WELL = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 @contextmanager
 def answering(answer, context=None):
     """Serve this answer to each connection; yield the port and the request lines."""
-    asked = []
+    requests = []
 
     def wrapped(connection):
         with connection:  # which may speak plainly to TLS
@@ -38,13 +38,13 @@ def answering(answer, context=None):
                 except OSError:
                     return
                 with suppress(OSError), wrapped(connection) as it:
-                    asked.append(it.recv(4096).split(b"\r\n")[0])
+                    requests.append(it.recv(4096).split(b"\r\n")[0])
                     it.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
         port = server.getsockname()[1]
-        yield port, asked
+        yield port, requests
         server.shutdown(socket.SHUT_RDWR)
         thread.join(10)
         assert not thread.is_alive()
@@ -60,11 +60,11 @@ def answering(answer, context=None):
     ],
 )
 def test_health_command_reports_the_health_at_a_url(answer, code):
-    with answering(answer) as (port, asked):
+    with answering(answer) as (port, requests):
         url = f"http://127.0.0.1:{port}"
-        said = "" if code == 0 else f"no gateway responds at {url}\n"
-        assert run("health", url) == (code, "", said)
-    assert asked == [b"GET /health HTTP/1.1"]
+        message = "" if code == 0 else f"no gateway responds at {url}\n"
+        assert run("health", url) == (code, "", message)
+    assert requests == [b"GET /health HTTP/1.1"]
 
 
 def test_health_command_fails_if_the_port_is_closed():
@@ -82,10 +82,10 @@ def test_health_command_finds_the_local_gateway_with_and_without_tls(tls, tmp_pa
     if tls:
         issue(tmp_path)
     context = Certificates(whole(tmp_path)).context if tls else None
-    with answering(WELL, context) as (port, asked):
+    with answering(WELL, context) as (port, requests):
         monkeypatch.setattr(asking, "HERE", tuple(url.replace("8900", str(port)) for url in asking.HERE))
         assert run("health") == (0, "", "")
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8900", "ftp://a", "http://", "http://a:b"])
@@ -106,11 +106,13 @@ def test_health_command_imports_few_modules():
 
 async def test_health_command_is_not_logged_by_the_gateway(tmp_path):
     async with asyncio.timeout(60), Upstream([], ()).serving() as upstream, serving(tmp_path, upstream) as gateway:
-        await until(lambda: gateway.heard.count("\n") == 2)  # the last lines of the start: of the backend and the store
-        start = gateway.heard
+        await until(
+            lambda: gateway.output.count("\n") == 2
+        )  # the last lines of the start: of the backend and the store
+        start = gateway.output
         port = gateway.client.base_url.port
-        told = [
+        statuses = [
             await asyncio.to_thread(asking.is_alive, f"{scheme}://127.0.0.1:{port}") for scheme in ("http", "https")
         ]
-    assert told == [False, True]
-    assert gateway.heard == start
+    assert statuses == [False, True]
+    assert gateway.output == start

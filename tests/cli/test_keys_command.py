@@ -92,7 +92,7 @@ def test_keys_log_has_a_line_for_each_entry():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("add", "ops"), "The name 'ops' is in use, perhaps by a revoked key. Choose another name.\n"),
         (("add", "a b"), "name: a name should consist of letters, digits, dots, dashes and underscores.\n"),
@@ -107,9 +107,9 @@ def test_keys_log_has_a_line_for_each_entry():
     ],
 )
 @pytest.mark.edge
-def test_keys_command_refuses_what_is_wrong(keys, words, said):
+def test_keys_command_refuses_what_is_wrong(keys, words, message):
     code, out, err = keys(*words)
-    assert (code, out) == (2, "") and said in err
+    assert (code, out) == (2, "") and message in err
 
 
 @pytest.mark.edge

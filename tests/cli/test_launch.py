@@ -160,7 +160,7 @@ def test_launch_reports_any_other_failure_of_the_list(capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "environment", "gateway", "said"),
+    ("options", "environment", "gateway", "message"),
     [
         ({"client": "codx"}, {}, Gateway(), "Unknown client 'codx'; did you mean 'codex'?"),
         ({"client": "zzz"}, {}, Gateway(), "Unknown client 'zzz'; `gateway launch --list` lists all clients."),
@@ -177,8 +177,8 @@ def test_launch_reports_any_other_failure_of_the_list(capsys):
          "aider takes its settings from variables and options: use --exec."),
     ],
 )  # fmt: skip
-def test_launch_refuses_wrong_options(options, environment, gateway, said):
-    assert refused(gateway.launch, environment=environment, **options) == (said, 2)
+def test_launch_refuses_wrong_options(options, environment, gateway, message):
+    assert refused(gateway.launch, environment=environment, **options) == (message, 2)
 
 
 def test_launch_takes_address_key_and_model_from_the_configuration(tmp_path, capsys):

@@ -39,7 +39,7 @@ async def lines_of(terminal, *texts):
     """Return the lines at the terminal when it has all these texts."""
     for text in texts:
         await asyncio.to_thread(terminal.read_until, text.encode())
-    return terminal.said.decode().splitlines()
+    return terminal.output.decode().splitlines()
 
 
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])

@@ -75,18 +75,18 @@ SEEN = Overview(
 
 @contextmanager
 def answering(*answers):
-    """Yield an OverviewClient that gets these responses, the last one for ever; asked: its requests."""
-    asked, left = [], [*answers]
+    """Yield an OverviewClient that gets these responses, the last one for ever; requests: its requests."""
+    requests, left = [], [*answers]
 
     def answer(request):
-        asked.append(request)
-        said = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(said, Exception):
-            raise said
-        return said
+        requests.append(request)
+        response = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     with closing(OverviewClient(ROOT, "secret", httpx.MockTransport(answer))) as one:
-        one.asked = asked
+        one.requests = requests
         yield one
 
 
@@ -94,8 +94,8 @@ def well(seen=SEEN):
     return httpx.Response(200, content=msgspec_json.encode(seen))
 
 
-def screen(**said):
-    return Console(file=io.StringIO(), width=140, height=60, **said)
+def screen(**options):
+    return Console(file=io.StringIO(), width=140, height=60, **options)
 
 
 def text_of(console):
@@ -109,15 +109,15 @@ def test_top_shows_everything_once():
     console = screen()
     with answering(well()) as one:
         show_once(one, console)
-    (asked,) = one.asked
-    assert (str(asked.url), asked.headers["authorization"]) == (ROOT + PATH, "Bearer secret")
+    (request,) = one.requests
+    assert (str(request.url), request.headers["authorization"]) == (ROOT + PATH, "Bearer secret")
     text = text_of(console)
-    for told in (
+    for line in (
         "gateway 1.2.3 at http://gateway:8900", "1 running, 2.0 requests/s, 30 tokens/s", "1 of 4", "unreachable: It is", "gone.",
         "degraded: 2", "healthy", "resting", "502 upstream_lost 10 s ago", "up: hermes_json", "4096", "broken", "alive", "running", "native", "0.25 s",
         "Last requests of some workers", "Last errors", "1.00 s ago",
     ):  # fmt: skip
-        assert told in text, told
+        assert line in text, line
     assert "\x1b" not in text
 
 
@@ -145,7 +145,7 @@ def test_top_refreshes_until_q_is_pressed():
     later = structs.replace(SEEN, version="4.5.6")
     with answering(well(), well(later)) as one:
         watch(one, console, lambda seconds: pressed.pop(0) if seconds == 7.0 else "?", 7.0)
-    assert len(one.asked) == 3 and pressed == []
+    assert len(one.requests) == 3 and pressed == []
     assert "1.2.3" in text_of(console) and "4.5.6" in text_of(console)
 
 
@@ -155,7 +155,7 @@ def test_top_waits_for_a_gateway_that_is_away():
     with answering(well(), httpx.ConnectError("away"), well()) as one:
         watch(one, console, lambda _: pressed.pop(0), 0)
     assert "No gateway responds at http://gateway:8900: no valid HTTP response; is it a gateway?" in text_of(console)
-    assert len(one.asked) == 3
+    assert len(one.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_top_on_a_terminal_restores_it_at_the_end(tmp_path, end):
     with looking(tmp_path) as (child, terminal):
         before = termios.tcgetattr(terminal.theirs)
         terminal.read_until(b"alive")
-        assert b"\x1b[?1049h" in terminal.said, "on a screen of its own"
+        assert b"\x1b[?1049h" in terminal.output, "on a screen of its own"
         if end == "q":
             terminal.press(b"q")
         else:
@@ -284,7 +284,7 @@ def test_top_once_on_a_terminal_keeps_the_screen(tmp_path):
     with looking(tmp_path, "--once") as (child, terminal):
         terminal.read_until(b"done")
         assert child.wait(30) == 0
-        assert b"\x1b[?1049h" not in terminal.said
+        assert b"\x1b[?1049h" not in terminal.output
 
 
 # Keys

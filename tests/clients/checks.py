@@ -66,7 +66,7 @@ class Turn(NamedTuple):
             for each in functions
         ]
         offered: dict[str, Any] = {"tools": tools} if tools else {}
-        common = {"model": model, "messages": spoken(self.messages), "max_tokens": 120}
+        common = {"model": model, "messages": to_messages_api(self.messages), "max_tokens": 120}
         return common | {"extra_body": MESSAGE_EXTRA} | offered | more
 
 
@@ -99,20 +99,20 @@ def _split(message: Message, number: int) -> Iterator[dict[str, Any]]:
         yield {"type": "function_call", "call_id": call["id"], **call["function"]}
 
 
-def spoken(messages: list[Message]) -> list[Message]:
+def to_messages_api(messages: list[Message]) -> list[Message]:
     """Return a conversation as the messages of the Messages API, with the results of parallel calls in one."""
-    told: list[Message] = []
+    converted_messages: list[Message] = []
     for message in messages:
         if message["role"] == "user":
-            told.append(message)
+            converted_messages.append(message)
         elif message["role"] == "assistant":
-            told.append({"role": "assistant", "content": [*_blocks(message)]})
+            converted_messages.append({"role": "assistant", "content": [*_blocks(message)]})
         else:
             result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
-            if told[-1]["role"] != "user":
-                told.append({"role": "user", "content": []})
-            told[-1]["content"].append(result)
-    return told
+            if converted_messages[-1]["role"] != "user":
+                converted_messages.append({"role": "user", "content": []})
+            converted_messages[-1]["content"].append(result)
+    return converted_messages
 
 
 def _blocks(message: Message) -> Iterator[Message]:
@@ -178,13 +178,13 @@ async def _in_turn(client: str, model: str, checks: Mapping[str, Check]) -> bool
 async def _compare(way: Way, name: str, counts: dict[str, tuple[int, int]], model: str) -> None:
     """The same answer whoever asks and parses, and in this client the same counts."""
     turn = TURNS[name]
-    told = await _value(way, model, turn)
-    thought = None if told.thought is None else told.thought.strip()
-    assert (told.content or "", told.calls) == (turn.content, turn.calls), told
-    assert thought in {None, turn.thought}, told
-    assert told.finish == ("tool_calls" if turn.calls else "stop"), told
-    assert min(told.usage) > 5, told
-    assert counts.setdefault(name, told.usage) == told.usage, f"{told.usage}, before {counts[name]}"
+    answer = await _value(way, model, turn)
+    thought = None if answer.thought is None else answer.thought.strip()
+    assert (answer.content or "", answer.calls) == (turn.content, turn.calls), answer
+    assert thought in {None, turn.thought}, answer
+    assert answer.finish == ("tool_calls" if turn.calls else "stop"), answer
+    assert min(answer.usage) > 5, answer
+    assert counts.setdefault(name, answer.usage) == answer.usage, f"{answer.usage}, before {counts[name]}"
 
 
 async def _value(function: Callable[..., T | Awaitable[T]], *args: Any) -> T:

@@ -54,8 +54,12 @@ async def _message(http: Request) -> Response:
         return _refused(found)
     blocks = [*_content(body)]
     reason = "tool_use" if blocks[-1]["type"] == "tool_use" else "end_turn"
-    said = message(*blocks, reason=reason, usage=COUNTS)
-    return StreamingResponse(frames(said), media_type="text/event-stream") if body.get("stream") else JSONResponse(said)
+    response = message(*blocks, reason=reason, usage=COUNTS)
+    return (
+        StreamingResponse(frames(response), media_type="text/event-stream")
+        if body.get("stream")
+        else JSONResponse(response)
+    )
 
 
 async def _count(http: Request) -> Response:

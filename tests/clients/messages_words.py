@@ -10,7 +10,7 @@ MODEL = "claude-opus-4-6"
 PROMPT, COMPLETION = 10, 9  # tokens of each answer, of which the prompt has some in the cache
 
 
-def says(*blocks: dict[str, Any]) -> list[Any]:
+def response_stream(*blocks: dict[str, Any]) -> list[Any]:
     """Return a streamed message, a few characters at a time."""
     reason = "tool_use" if blocks[-1]["type"] == "tool_use" else "end_turn"
     return streamed(message(*blocks, reason=reason), 5)

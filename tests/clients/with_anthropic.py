@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 from anthropic import Anthropic, AsyncAnthropic, beta_tool
 from anthropic.types import Message
-from checks import MESSAGE_EXTRA, ROOT_URL, SIGNATURE, TURNS, WEATHER, WHOLE, Answer, Turn, run, spoken
+from checks import MESSAGE_EXTRA, ROOT_URL, SIGNATURE, TURNS, WEATHER, WHOLE, Answer, Turn, run, to_messages_api
 from pydantic import BaseModel
 
 OPTIONS: dict[str, Any] = {"base_url": ROOT_URL, "api_key": "none", "max_retries": 0}
@@ -49,10 +49,10 @@ def create_streamed(model: str, turn: Turn) -> Answer:
                 blocks[event.index][1] += getattr(event.delta, PIECES[event.delta.type])
             elif event.type == "message_delta":
                 reason, usage = event.delta.stop_reason, event.usage
-    said = {kind: "".join(text for block, text in blocks if block.type == kind) for kind in ("text", "thinking")}
+    texts = {kind: "".join(text for block, text in blocks if block.type == kind) for kind in ("text", "thinking")}
     calls = [(block.name, json.loads(text)) for block, text in blocks if block.type == "tool_use"]
     counts = (usage.input_tokens + usage.cache_read_input_tokens, usage.output_tokens)
-    return Answer(said["text"], calls, FINISHES[reason], counts, said["thinking"])
+    return Answer(texts["text"], calls, FINISHES[reason], counts, texts["thinking"])
 
 
 def stream_helper(model: str, turn: Turn) -> Answer:
@@ -71,18 +71,18 @@ async def async_stream_helper(model: str, turn: Turn) -> Answer:
 def a_message_goes_on_with_its_own_blocks(model: str) -> None:
     """With the thought that led to the call, by its signature alone."""
     turn = TURNS["think_then_call"]
-    asked = turn.message(model, thinking={"type": "adaptive", "display": "omitted"})
+    request = turn.message(model, thinking={"type": "adaptive", "display": "omitted"})
     with Anthropic(**OPTIONS) as client:
-        first = client.messages.create(**asked)
+        first = client.messages.create(**request)
         thought, call = first.content
         assert thought.thinking == "" and thought.signature.startswith(SIGNATURE), first
         result = {"type": "tool_result", "tool_use_id": call.id, "content": WEATHER}
         messages = [
-            *asked["messages"],
+            *request["messages"],
             {"role": "assistant", "content": first.content},
             {"role": "user", "content": [result]},
         ]
-        after = client.messages.create(**asked | {"messages": messages})
+        after = client.messages.create(**request | {"messages": messages})
         assert answer_of(after).content == TURNS["follow_up"].content, after
 
 
@@ -97,26 +97,26 @@ def the_runner_calls_a_tool(model: str) -> None:
         return WEATHER
 
     turn = TURNS["single"]
-    asked = turn.message(model)
-    del asked["tools"]
+    request = turn.message(model)
+    del request["tools"]
     with Anthropic(**OPTIONS) as client:
-        last = client.beta.messages.tool_runner(**asked, tools=[get_weather]).until_done()
+        last = client.beta.messages.tool_runner(**request, tools=[get_weather]).until_done()
     assert called == turn.calls and last.stop_reason == "end_turn", (called, last)
 
 
 def a_message_is_parsed(model: str) -> None:
     question = [{"role": "user", "content": "What is 2 + 3? Respond with the result."}]
-    asked = {"model": model, "max_tokens": 60, "messages": question, "extra_body": MESSAGE_EXTRA}
+    request = {"model": model, "max_tokens": 60, "messages": question, "extra_body": MESSAGE_EXTRA}
     with Anthropic(**OPTIONS) as client:
-        parsed = client.messages.parse(**asked, output_format=Sum)
+        parsed = client.messages.parse(**request, output_format=Sum)
         assert isinstance(parsed.parsed_output, Sum), parsed
 
 
 def tokens_are_counted(model: str) -> None:
     turn = TURNS["single"]
-    asked = {"model": model, "messages": spoken(turn.messages), "tools": turn.message(model)["tools"]}
+    request = {"model": model, "messages": to_messages_api(turn.messages), "tools": turn.message(model)["tools"]}
     with Anthropic(**OPTIONS) as client:
-        counted = client.messages.count_tokens(**asked).input_tokens
+        counted = client.messages.count_tokens(**request).input_tokens
         used = client.messages.create(**turn.message(model)).usage
         assert counted == used.input_tokens + used.cache_read_input_tokens, (counted, used)
 

@@ -69,9 +69,9 @@ def create(model: str, turn: Turn) -> Answer:
 
 def create_parallel(model: str, turn: Turn) -> Answer:
     """Its iterator tells nothing of the completion, so a hook does."""
-    asks, completions = client(Mode.PARALLEL_TOOLS), []
-    asks.on("completion:response", completions.append)
-    results = [*asks.create(Iterable[get_weather | get_time], turn.messages, model=model, **ASKED)]
+    extractor, completions = client(Mode.PARALLEL_TOOLS), []
+    extractor.on("completion:response", completions.append)
+    results = [*extractor.create(Iterable[get_weather | get_time], turn.messages, model=model, **ASKED)]
     return answer_of(results, completions[0])
 
 
@@ -98,8 +98,8 @@ def a_call_comes_in_parts(model: str) -> None:
 def a_response_calls(model: str) -> None:
     """It sends no calls back, only texts, so those before have the model's own form; and a schema beside the call."""
     before = ((facts(name), {"name": "Person", "arguments": person.model_dump()}) for name, person in PEOPLE.items())
-    asked = taught(*before, form="<tool_call>\n{}\n</tool_call>")
-    found, response = client(Mode.RESPONSES_TOOLS).create_with_completion(asked, Person, model=model, **ASKED)
+    messages = taught(*before, form="<tool_call>\n{}\n</tool_call>")
+    found, response = client(Mode.RESPONSES_TOOLS).create_with_completion(messages, Person, model=model, **ASKED)
     assert found.model_dump() == EVE.model_dump(), response
     assert response.status == "completed" and response.usage.output_tokens > 5, response
 
@@ -116,14 +116,14 @@ def json_is_asked_for_in_words(model: str) -> None:
 
 async def json_comes_in_parts(model: str) -> None:
     async with AsyncOpenAI(**OPTIONS) as openai:
-        asks = instructor.from_openai(openai, mode=Mode.JSON_SCHEMA)
-        parts = [part async for part in asks.create_partial(Person, ONE, model=model, **ASKED)]
+        extractor = instructor.from_openai(openai, mode=Mode.JSON_SCHEMA)
+        parts = [part async for part in extractor.create_partial(Person, ONE, model=model, **ASKED)]
     assert parts[-1] == EVE and any(part.name and part.age is None for part in parts), parts
 
 
 def several_come_one_after_the_other(model: str) -> None:
-    asked = taught(*((facts(*names), {"tasks": [PEOPLE[name].model_dump() for name in names]}) for names in PAIRS))
-    found = [*client(Mode.JSON_SCHEMA).create_iterable(asked, Person, model=model, **ASKED)]
+    messages = taught(*((facts(*names), {"tasks": [PEOPLE[name].model_dump() for name in names]}) for names in PAIRS))
+    found = [*client(Mode.JSON_SCHEMA).create_iterable(messages, Person, model=model, **ASKED)]
     assert found == [PEOPLE[name] for name in PAIRS[-1]], found
 
 
@@ -140,9 +140,9 @@ def what_is_wrong_is_asked_again(model: str) -> None:
     class Checked(Person):
         age: Annotated[int, AfterValidator(grown)]
 
-    asks, completions = client(Mode.JSON_SCHEMA), []
-    asks.on("completion:response", completions.append)
-    found = asks.create(Checked, ONE, model=model, **ASKED | {"max_retries": 1})
+    extractor, completions = client(Mode.JSON_SCHEMA), []
+    extractor.on("completion:response", completions.append)
+    found = extractor.create(Checked, ONE, model=model, **ASKED | {"max_retries": 1})
     assert found.model_dump() == EVE.model_dump() and refused == [EVE.age] and len(completions) == 2, completions
 
 

@@ -114,10 +114,10 @@ def a_response_goes_on_from_the_one_before(model: str) -> None:
     """The same messages, of which only the last one is sent."""
     turn = TURNS["single"]
     messages = convert_to_messages(turn.tagged)
-    asks = chat(model, turn, use_previous_response_id=True)
-    called = asks.invoke(messages)
+    runnable = chat(model, turn, use_previous_response_id=True)
+    called = runnable.invoke(messages)
     (call,) = called.tool_calls
-    after = asks.invoke([*messages, called, ToolMessage(WEATHER, tool_call_id=call["id"])])
+    after = runnable.invoke([*messages, called, ToolMessage(WEATHER, tool_call_id=call["id"])])
     assert after.text == TURNS["follow_up"].content, after
     with OpenAI(base_url=BASE_URL, api_key="none") as client:
         stored = client.responses.retrieve(after.response_metadata["id"])
@@ -136,16 +136,16 @@ def the_web_is_searched(_: str) -> None:
 
 def hosted(model: str, tool: dict[str, Any], question: str, type: str) -> None:
     """Streamed and whole, with a call that is forced; what came goes back with the next question."""
-    said = {**RESPONSES, "store": True, "use_previous_response_id": True}
-    asks = chat(model, TURNS["think"], **said).bind(tools=[tool], tool_choice="required")
+    options = {**RESPONSES, "store": True, "use_previous_response_id": True}
+    runnable = chat(model, TURNS["think"], **options).bind(tools=[tool], tool_choice="required")
     whole = None
-    for chunk in asks.stream(question):
+    for chunk in runnable.stream(question):
         whole = whole + chunk if whole else chunk
-    for message in (whole, asks.invoke(question)):
+    for message in (whole, runnable.invoke(question)):
         assert message.text, message
         made = [block for block in message.content if block["type"] == type]
         assert made and all(block["status"] == "completed" for block in made), message
-    more = chat(model, TURNS["think"], **said).invoke(
+    more = chat(model, TURNS["think"], **options).invoke(
         [*convert_to_messages([("user", question)]), whole, ("user", "Thanks.")]
     )
     assert more.text, more

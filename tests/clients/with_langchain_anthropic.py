@@ -3,7 +3,7 @@
 from importlib.metadata import version
 from typing import Any, Literal
 
-from checks import MESSAGE_EXTRA, ROOT_URL, SIGNATURE, TURNS, WEATHER, WHOLE, Answer, Turn, run, spoken
+from checks import MESSAGE_EXTRA, ROOT_URL, SIGNATURE, TURNS, WEATHER, WHOLE, Answer, Turn, run, to_messages_api
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import Runnable
@@ -45,16 +45,18 @@ def chat(model: str, turn: Turn) -> Runnable[Any, AIMessage]:
 
 def history(turn: Turn) -> list[AnyMessage]:
     """Return the conversation with its thinking blocks, and each result in a message of its own."""
-    told: list[AnyMessage] = []
-    for message in spoken(turn.messages):
+    history_messages: list[AnyMessage] = []
+    for message in to_messages_api(turn.messages):
         content = message["content"]
         if message["role"] == "assistant":
-            told.append(AIMessage(content))
+            history_messages.append(AIMessage(content))
         elif isinstance(content, str):
-            told.append(HumanMessage(content))
+            history_messages.append(HumanMessage(content))
         else:
-            told += [ToolMessage(result["content"], tool_call_id=result["tool_use_id"]) for result in content]
-    return told
+            history_messages += [
+                ToolMessage(result["content"], tool_call_id=result["tool_use_id"]) for result in content
+            ]
+    return history_messages
 
 
 def answer_of(message: AIMessage) -> Answer:
@@ -101,8 +103,8 @@ def a_schema_is_kept_to(model: str) -> None:
     turn = TURNS["single"]
     called = model_of(model).with_structured_output(get_weather, method="function_calling").invoke(history(turn))
     assert [("get_weather", called.model_dump())] == turn.calls, called
-    asks = model_of(model).with_structured_output(City, method="json_schema")
-    assert isinstance(asks.invoke("Which city? The city is Paris."), City)
+    runnable = model_of(model).with_structured_output(City, method="json_schema")
+    assert isinstance(runnable.invoke("Which city? The city is Paris."), City)
 
 
 if __name__ == "__main__":

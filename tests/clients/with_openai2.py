@@ -143,8 +143,8 @@ def a_response_goes_on_from_what_is_stored(model: str) -> None:
     with OpenAI(**OPTIONS) as client:
         *before, question = items(turn.messages)
         conversation = client.conversations.create(items=before).id
-        asked = turn.response(model, store=True, input=[question], conversation=conversation)
-        first = client.responses.create(**asked)
+        request = turn.response(model, store=True, input=[question], conversation=conversation)
+        first = client.responses.create(**request)
         call = first.output[-1]
         result = {"type": "function_call_output", "call_id": call.call_id, "output": WEATHER}
         for state in ({"previous_response_id": first.id}, {"conversation": conversation}):
@@ -182,16 +182,16 @@ def turns_follow_each_other_on_a_websocket(model: str) -> None:
     """With what was said before neither stored nor sent again."""
     turn = TURNS["think_then_call"]
     with OpenAI(**OPTIONS) as client, client.responses.connect() as connection:
-        asked = {name: value for name, value in turn.response(model).items() if name != "extra_body"}
-        first = over_a_websocket(connection, asked)
+        request = {name: value for name, value in turn.response(model).items() if name != "extra_body"}
+        first = over_a_websocket(connection, request)
         call = first.output[-1]
         result = {"type": "function_call_output", "call_id": call.call_id, "output": WEATHER}
-        after = over_a_websocket(connection, asked | {"input": [result], "previous_response_id": first.id})
+        after = over_a_websocket(connection, request | {"input": [result], "previous_response_id": first.id})
         assert after.output_text == TURNS["follow_up"].content, after.output
 
 
-def over_a_websocket(connection: Any, asked: dict[str, Any]) -> Response:
-    connection.send({"type": "response.create", **asked, **EXTRA})
+def over_a_websocket(connection: Any, request: dict[str, Any]) -> Response:
+    connection.send({"type": "response.create", **request, **EXTRA})
     events = []
     for event in connection:
         events.append(event)

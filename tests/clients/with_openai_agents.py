@@ -84,14 +84,14 @@ def answer_of(output: list[TResponseOutputItem], usage: Any) -> Answer:
 
 
 async def whole(model: tuple[Model, ModelSettings], turn: Turn) -> Answer:
-    asks, settings = model
-    response = await asks.get_response(**arguments(turn, settings))
+    agents_model, settings = model
+    response = await agents_model.get_response(**arguments(turn, settings))
     return answer_of(response.output, response.usage)
 
 
 async def streamed(model: tuple[Model, ModelSettings], turn: Turn) -> Answer:
-    asks, settings = model
-    events = [event async for event in asks.stream_response(**arguments(turn, settings))]
+    agents_model, settings = model
+    events = [event async for event in agents_model.stream_response(**arguments(turn, settings))]
     assert events[-1].type == "response.completed" and len(events) > 5
     return answer_of(events[-1].response.output, events[-1].response.usage)
 
@@ -113,8 +113,8 @@ async def stream_response_by_responses(model: str, turn: Turn) -> Answer:
 
 
 def agent(model: tuple[Model, ModelSettings], called: list[Call]) -> Agent[None]:
-    asks, settings = model
-    return Agent("weather", model=asks, model_settings=settings, tools=offered(TURNS["single"], called))
+    agents_model, settings = model
+    return Agent("weather", model=agents_model, model_settings=settings, tools=offered(TURNS["single"], called))
 
 
 def finished(result: RunResultBase, called: list[Call]) -> None:
@@ -158,9 +158,9 @@ async def a_session_is_kept(model: str) -> None:
     session = OpenAIConversationsSession(openai_client=CLIENT)
     await session.add_items(before)
     called: list[Call] = []
-    asks = agent(stored(model), called)
-    finished(await Runner.run(asks, [question], session=session, run_config=OFFLINE), called)
-    await Runner.run(replace(asks, tools=[]), "Thanks.", session=session, run_config=OFFLINE)
+    weather_agent = agent(stored(model), called)
+    finished(await Runner.run(weather_agent, [question], session=session, run_config=OFFLINE), called)
+    await Runner.run(replace(weather_agent, tools=[]), "Thanks.", session=session, run_config=OFFLINE)
     kept = await session.get_items()
     assert [item["type"] for item in kept[len(before) + 1 :]] == [*NEW, "message", "message"], kept
     assert await session.get_items(limit=2) == kept[-2:]
@@ -174,8 +174,8 @@ async def a_conversation_goes_on(model: str) -> None:
     *before, question = items(TURNS["single"].messages)
     conversation = (await CLIENT.conversations.create(items=before)).id
     called: list[Call] = []
-    asks = agent(stored(model), called)
-    finished(await Runner.run(asks, [question], conversation_id=conversation, run_config=OFFLINE), called)
+    weather_agent = agent(stored(model), called)
+    finished(await Runner.run(weather_agent, [question], conversation_id=conversation, run_config=OFFLINE), called)
     kept = [item async for item in CLIENT.conversations.items.list(conversation, order="asc", limit=5)]
     assert [item.type for item in kept[len(before) + 1 :]] == NEW, kept
 
@@ -183,9 +183,9 @@ async def a_conversation_goes_on(model: str) -> None:
 async def a_response_goes_on_from_the_one_before(model: str) -> None:
     """Twice: by itself, and from the last response of another run."""
     called: list[Call] = []
-    asks = agent(stored(model), called)
+    weather_agent = agent(stored(model), called)
     result = Runner.run_streamed(
-        asks, items(TURNS["single"].messages), auto_previous_response_id=True, run_config=OFFLINE
+        weather_agent, items(TURNS["single"].messages), auto_previous_response_id=True, run_config=OFFLINE
     )
     async for _ in result.stream_events():
         pass
@@ -193,7 +193,7 @@ async def a_response_goes_on_from_the_one_before(model: str) -> None:
     ids = [response.response_id for response in result.raw_responses]
     assert (await CLIENT.responses.retrieve(ids[1])).previous_response_id == ids[0]
     more = await Runner.run(
-        replace(asks, tools=[]), "Thanks.", previous_response_id=result.last_response_id, run_config=OFFLINE
+        replace(weather_agent, tools=[]), "Thanks.", previous_response_id=result.last_response_id, run_config=OFFLINE
     )
     assert (await CLIENT.responses.retrieve(more.last_response_id)).previous_response_id == ids[1]
 
@@ -212,10 +212,10 @@ async def the_web_is_searched(_: str) -> None:
 
 async def hosted(model: str, tool: HostedMCPTool | WebSearchTool, question: str) -> list[str]:
     """The types of what comes of a call that is forced, and of one sentence: this client wants answers that end."""
-    asks, settings = stored(model)
+    agents_model, settings = stored(model)
     forced = replace(settings, tool_choice="required", extra_body=EXTRA | {"stop": ["."]})
-    said = {**arguments(TURNS["think"], forced), "input": question, "tools": [tool]}
-    output = [event async for event in asks.stream_response(**said)][-1].response.output
+    options = {**arguments(TURNS["think"], forced), "input": question, "tools": [tool]}
+    output = [event async for event in agents_model.stream_response(**options)][-1].response.output
     calls = [item for item in output if item.type in ("mcp_call", "web_search_call")]
     assert calls and all(call.status == "completed" for call in calls), output
     return [item.type for item in output]

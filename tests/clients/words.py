@@ -9,7 +9,7 @@ FORMAT = {"format": "hermes_json"}
 PROMPT, COMPLETION = 1000, 10  # tokens of each answer
 
 
-def says(text: str, *calls: str, thought: str = "", prompt: int = PROMPT) -> list[Any]:
+def response_stream(text: str, *calls: str, thought: str = "", prompt: int = PROMPT) -> list[Any]:
     """A streamed answer, a few characters at a time."""
     raw = (f"<think>{thought}</think>\n\n" if thought else "") + "\n".join([text, *calls])
     pieces = [chunk(raw[i : i + 5]) for i in range(0, len(raw), 5)]

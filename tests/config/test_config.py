@@ -197,18 +197,18 @@ def test_config_variable_with_wrong_syntax_is_refused(text):
 
 
 def test_config_variable_value_is_never_shown():
-    said = faults(
+    lines = faults(
         BACKEND + "server: {port: '${KEY}'}\nmodels: {a: {format: '${KEY}', thought: '${KEY}'}}", {"KEY": "s3cret"}
     )
-    assert len(said) == 3
-    assert all("${KEY}" in line and "s3cret" not in line for line in said)
+    assert len(lines) == 3
+    assert all("${KEY}" in line and "s3cret" not in line for line in lines)
 
 
 # YAML
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: [1,\n", ["2: not YAML: the bracket that opens in line 2 is not closed, or a comma is missing"]),
         ("server:\n\tport: 1", ["2: not YAML: a tab; indent with spaces"]),
@@ -228,8 +228,8 @@ def test_config_variable_value_is_never_shown():
         ("server:\n  <<: 3", ["2: server.<<: should be an alias of a mapping"]),
     ],
 )  # fmt: skip
-def test_config_yaml_error_has_its_line(text, said):
-    assert faults(text) == said
+def test_config_yaml_error_has_its_line(text, message):
+    assert faults(text) == message
 
 
 def test_config_yaml_merge_yields_to_own_keys():
@@ -258,7 +258,7 @@ def test_config_yaml_scalars_are_those_of_yaml_1_2():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("tools: {mcp: {servers: {a: {}}}}", "1: tools.mcp.servers.a: should have either url or command"),
         ("tools: {mcp: {servers: {a: {url: 'http://a/mcp', command: [b]}}}}", "1: tools.mcp.servers.a: should have either url or command"),
@@ -341,8 +341,8 @@ def test_config_yaml_scalars_are_those_of_yaml_1_2():
         (BACKEND + "models: {a: {aliases: [1]}}", "2: models.a.aliases[0]: should be a string; write it in quotes"),
     ],
 )  # fmt: skip
-def test_config_fault_has_its_place_and_a_suggestion(text, said):
-    assert faults(text) == [said]
+def test_config_fault_has_its_place_and_a_suggestion(text, message):
+    assert faults(text) == [message]
 
 
 def test_config_model_must_choose_among_several_backends():
@@ -357,7 +357,7 @@ def test_config_fault_cuts_a_long_list_of_choices():
 
 
 def test_config_faults_are_all_reported_in_order():
-    said = faults(
+    lines = faults(
         """models:
   qwen: {backends: [gpu9], format: zzz}
 server:
@@ -369,7 +369,7 @@ backends:
 limits: {body_bytes: 0}
 """
     )
-    assert [line.split(": ")[:2] for line in said] == [
+    assert [line.split(": ")[:2] for line in lines] == [
         ["2", "models.qwen.backends[0]"],
         ["2", "models.qwen.format"],
         ["4", "server.prot"],
@@ -392,8 +392,10 @@ def test_config_allows_loopback_without_a_key(host):
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "gateway.example"])
 def test_config_refuses_other_hosts_without_a_key_or_open(host):
     assert not is_loopback(host)
-    (said,) = faults(f"server:\n  host: '{host}'")
-    assert said.startswith(f"2: server.host: on {host} other machines could use the gateway without a key; set auth: ")
+    (message,) = faults(f"server:\n  host: '{host}'")
+    assert message.startswith(
+        f"2: server.host: on {host} other machines could use the gateway without a key; set auth: "
+    )
     for auth in ("open: true", "keys: [k]"):
         config = load(f"server: {{host: '{host}'}}\nauth: {{{auth}}}")
         assert not is_exposed(config.server, config.auth)
@@ -537,7 +539,7 @@ def test_config_effective_text_holds_the_response_template(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("\n      fields:\n        thinking:\n          open: <t>\n          end: </t>", "9: models.a.response_template.fields.thinking.end: unknown key; one of: open, "),
         ("{fields: {tool_calls: {open_pattern: '^x'}}}", "5: models.a.response_template.fields.tool_calls.open_pattern: '^' is not supported"),
@@ -551,7 +553,7 @@ def test_config_effective_text_holds_the_response_template(tmp_path):
         ("latin.json", "5: models.a.response_template: {}/latin.json is not UTF-8 at byte 1"),
     ],
 )  # fmt: skip
-def test_config_response_template_fault_has_its_place(tmp_path, written, said):
+def test_config_response_template_fault_has_its_place(tmp_path, written, message):
     (tmp_path / "wrong.json").write_text('{"fields": {"content": {"content": "json"}}}')
     (tmp_path / "none.json").write_text("{}")
     (tmp_path / "no.json").write_text('{"fields":\n')
@@ -561,16 +563,16 @@ def test_config_response_template_fault_has_its_place(tmp_path, written, said):
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, written)
     (fault,) = map(str, caught.value.faults)
-    assert fault.removeprefix(f"{tmp_path}/gateway.yaml:").startswith(said.format(tmp_path))
+    assert fault.removeprefix(f"{tmp_path}/gateway.yaml:").startswith(message.format(tmp_path))
 
 
 def test_config_response_template_needs_its_format():
     formats = FORMATS | {"response_template"}
-    for model, said in [
+    for model, message in [
         ("{format: response_template}", "format: needs the key response_template: a template, or the path of a file that contains one"),
         ("{response_template: {}}", "response_template: requires format: response_template"),
     ]:  # fmt: skip
         with pytest.raises(ConfigError) as caught:
             parse(BACKEND + f"models: {{a: {model}}}", "g", {}, formats)
-        assert str(caught.value) == f"g:2: models.a.{said}"
+        assert str(caught.value) == f"g:2: models.a.{message}"
     assert parse(BACKEND + "models: {a: {format: response_template, response_template: {x: 1}}}", "g", {}, formats)

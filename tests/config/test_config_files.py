@@ -88,7 +88,7 @@ def test_config_file_reference_takes_up_to_a_mebibyte(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("none", "{}/none cannot be read: No such file or directory"),
         ("long", "{}/long is larger than 1048576 bytes"),
@@ -103,7 +103,7 @@ def test_config_file_reference_takes_up_to_a_mebibyte(tmp_path):
         ("\ud800", "{}/\ud800 cannot be read: no file can have this name"),
     ],
 )
-def test_config_file_reference_that_is_unreadable_is_a_fault(tmp_path, name, said):
+def test_config_file_reference_that_is_unreadable_is_a_fault(tmp_path, name, message):
     (tmp_path / "long").write_text("s3cret" * MIB)
     (tmp_path / "latin").write_bytes(b"s3c\xe4")
     (tmp_path / "key").write_text("s3cret")
@@ -112,10 +112,10 @@ def test_config_file_reference_that_is_unreadable_is_a_fault(tmp_path, name, sai
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError) as caught:
         config_of(tmp_path, key=["${file:key}", f"${{file:{name}}}"])
-    told = [str(fault) for fault in caught.value.faults]
+    messages = [str(fault) for fault in caught.value.faults]
     where = f"{tmp_path}/gateway.yaml:3: auth.keys[0].key[1]: "
-    assert told[0].startswith(f"{where}the file {said.format(tmp_path)}")
-    assert not any("s3c" in line for line in told)
+    assert messages[0].startswith(f"{where}the file {message.format(tmp_path)}")
+    assert not any("s3c" in line for line in messages)
 
 
 def test_config_file_reference_text_is_never_shown(tmp_path):
@@ -143,13 +143,13 @@ class Watched:
 
     def __init__(self, folder, **more):
         self.folder = folder
-        self.says("key", "k1\n")
-        self.says("own.json", json.dumps(TEMPLATE))
+        self.write_file("key", "k1\n")
+        self.write_file("own.json", json.dumps(TEMPLATE))
         self.writes()
         self.source = ConfigSource(folder / "gateway.yaml")
         self.watch = ConfigWatcher(self.source.read(), self.source)
 
-    def says(self, name, text):
+    def write_file(self, name, text):
         new = self.folder / "new"
         new.write_text(text)
         new.replace(self.folder / name)
@@ -158,7 +158,7 @@ class Watched:
         model = {"format": "response_template", "response_template": "own.json"}
         keys = [{"name": "a", "key": key}, *more]
         known = {"backends": {"b": {"url": "http://b"}}, "models": {"m": model}, "auth": {"keys": keys}}
-        self.says("gateway.yaml", json.dumps(known))
+        self.write_file("gateway.yaml", json.dumps(known))
 
     def news(self):
         """Look twice, as the first look finds a file that is still changing."""
@@ -168,11 +168,11 @@ class Watched:
 def test_config_watch_reports_a_changed_file(tmp_path):
     file = Watched(tmp_path)
     assert file.news() is None
-    file.says("key", "k22\n")
+    file.write_file("key", "k22\n")
     assert file.watch.poll() is None, "somebody may be writing it"
     assert keys_of(file.watch.poll()) == [key_digest("k22")]
     assert file.news() is None
-    file.says("own.json", json.dumps({"fields": {"thinking": {"open": "<thought>", "close": "</thought>"}}}))
+    file.write_file("own.json", json.dumps({"fields": {"thinking": {"open": "<thought>", "close": "</thought>"}}}))
     assert file.news().models["m"].response_template["fields"]["thinking"]["open"] == "<thought>"
     assert file.news() is None
 
@@ -192,11 +192,11 @@ def test_config_watch_follows_a_link_that_is_swapped(tmp_path):
 
 def test_config_watch_ignores_an_invalid_file_until_it_is_valid(tmp_path, caplog):
     file = Watched(tmp_path)
-    file.says("key", "two words")
+    file.write_file("key", "two words")
     assert file.news() is None
     assert "gateway.yaml:1: auth.keys[0].key: should be visible ASCII characters" in caplog.text
     assert "two words" not in caplog.text
-    file.says("key", "k3")
+    file.write_file("key", "k3")
     assert keys_of(file.news()) == [key_digest("k3")]
 
 
@@ -206,7 +206,7 @@ def test_config_watch_reports_a_lost_file_once(tmp_path, caplog):
     for _ in range(3):
         assert file.news() is None
     assert caplog.text.count(f"the file {tmp_path}/key cannot be read: No such file or directory") == 1
-    file.says("key", "k4")
+    file.write_file("key", "k4")
     assert keys_of(file.news()) == [key_digest("k4")]
 
 
@@ -215,23 +215,23 @@ def test_config_watch_forgets_a_lost_file_that_is_not_named_any_more(tmp_path):
     (tmp_path / "key").unlink()
     file.writes({"name": "c", "key": "k6"}, key="k5")
     assert keys_of(file.news()) == [key_digest("k5"), key_digest("k6")]
-    file.says("key", "not watched any more")
+    file.write_file("key", "not watched any more")
     assert file.news() is None
 
 
 def test_config_watch_follows_a_newly_named_file(tmp_path):
     file = Watched(tmp_path)
-    file.says("more", "k7")
+    file.write_file("more", "k7")
     file.writes({"name": "b", "key": "${file:more}"})
     assert keys_of(file.news()) == [key_digest("k1"), key_digest("k7")]
-    file.says("more", "k8")
+    file.write_file("more", "k8")
     assert keys_of(file.news()) == [key_digest("k1"), key_digest("k8")]
 
 
 def test_config_watch_reads_once_after_a_signal(tmp_path, caplog):
     caplog.set_level("INFO")
     file = Watched(tmp_path)
-    file.says("key", "k9")
+    file.write_file("key", "k9")
     file.watch.request_reload()
     assert keys_of(file.watch.poll()) == [key_digest("k9")]
     assert file.news() is None

@@ -112,9 +112,9 @@ def faults(text):
     return [str(fault).removeprefix("g:") for fault in caught.value.faults]
 
 
-@pytest.mark.parametrize(("text", "said"), MISTAKES)
-def test_config_mistake_has_one_message_that_says_what_to_do(text, said):
-    assert faults(text) == [said]
+@pytest.mark.parametrize(("text", "message"), MISTAKES)
+def test_config_mistake_has_one_message_that_says_what_to_do(text, message):
+    assert faults(text) == [message]
 
 
 def test_config_may_name_another_gateway():

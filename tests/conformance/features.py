@@ -16,13 +16,13 @@ def needs(*abilities):
     return lambda case: not {*abilities}.isdisjoint(case.needs)
 
 
-def asks(*fields):
+def has_fields(*fields):
     return lambda case: not {*fields}.isdisjoint(case.question.fields)
 
 
 FEATURES = {
     "Messages: text, counts and models": in_module(messages),
-    "Messages: reasoning": lambda case: in_module(message_tools)(case) and asks("thinking")(case),
+    "Messages: reasoning": lambda case: in_module(message_tools)(case) and has_fields("thinking")(case),
     "Messages: tools": in_module(message_tools),
     "Messages: errors": in_module(message_errors),
     "Several at a time, and clients that leave": lambda case: case.name in AT_ONCE,
@@ -33,19 +33,19 @@ FEATURES = {
     "Ranks": needs("ranks"),
     "Models and readiness": in_module(services),
     "Usage": lambda case: "count" in case.name,
-    "Stored answers": lambda case: case.question.fields.get("store") or asks("previous_response_id")(case),
+    "Stored answers": lambda case: case.question.fields.get("store") or has_fields("previous_response_id")(case),
     "Log probabilities": needs("logprobs"),
     "Several choices": needs("choices"),
     "Sampling": needs(*SAMPLED),
     "Continued answers": needs("continues"),
-    "JSON and schemas": asks("response_format", "guided_json", "text"),
+    "JSON and schemas": has_fields("response_format", "guided_json", "text"),
     "Thoughts before calls": lambda case: in_module(tools)(case) and needs("past_thoughts")(case),
-    "Choice of tools": lambda case: in_module(tools)(case) and asks("tool_choice", "function_call")(case),
-    "Several calls": lambda case: "several_calls" in case.name or asks("parallel_tool_calls")(case),
+    "Choice of tools": lambda case: in_module(tools)(case) and has_fields("tool_choice", "function_call")(case),
+    "Several calls": lambda case: "several_calls" in case.name or has_fields("parallel_tool_calls")(case),
     "Calls and their results": in_module(tools),
     "Thoughts": in_module(thoughts),
     "Responses": in_module(responses),
-    "Stop sequences": asks("stop"),
+    "Stop sequences": has_fields("stop"),
     "Unknown fields": needs("known", "unheard"),
     "Text, roles and limits": in_module(chat),
 }  # fmt: skip

@@ -89,8 +89,8 @@ def cell(outcomes):
 
 
 def how(outcome):
-    word, _, told = outcome.partition(": ")
-    return "emulated" if word == "holds" and "emulated:" in told else word
+    word, _, warnings = outcome.partition(": ")
+    return "emulated" if word == "holds" and "emulated:" in warnings else word
 
 
 def details(server):
@@ -98,17 +98,17 @@ def details(server):
     entries, others = defaultdict(dict), defaultdict(list)
     for feature, outcomes in server["features"].items():
         for case, outcome in outcomes.items():
-            word, _, told = outcome.partition(": ")
+            word, _, warnings = outcome.partition(": ")
             if word in ("holds", "listed"):
-                for code, _, subject in (entry.partition(":") for entry in told.split(", ") if entry):
+                for code, _, subject in (entry.partition(":") for entry in warnings.split(", ") if entry):
                     entries[code].setdefault(subject, {})[feature] = None
             else:
-                others[word, told].append((feature, case))
+                others[word, warnings].append((feature, case))
     for code, subjects in sorted(entries.items()):
         found = (f"`{subject}` ({', '.join(features)})" for subject, features in sorted(subjects.items()))
         yield f"- {code}: {'; '.join(found)}"
-    for (word, told), found in sorted(others.items()):
-        yield f"- {word}: {'; '.join(summed(found, server))}" + (f": “{told}”" if told else "")
+    for (word, warnings), found in sorted(others.items()):
+        yield f"- {word}: {'; '.join(summed(found, server))}" + (f": “{warnings}”" if warnings else "")
 
 
 def summed(found, server):
@@ -137,19 +137,21 @@ def clients(result):
 
 def failed(result):
     for client, models in result["clients"].items():
-        for model, said in models.items():
-            yield from (f"{client} · {model} · {check}" for check, word in said.items() if word != "ok")
+        for model, checks in models.items():
+            yield from (f"{client} · {model} · {check}" for check, word in checks.items() if word != "ok")
 
 
 def asking(row):
     client, models = row
-    scripted = {check: said for model, said in models.items() if model not in MODELS for check, said in said.items()}
+    scripted = {
+        check: word for model, checks in models.items() if model not in MODELS for check, word in checks.items()
+    }
     return client, *(passed(models.get(model, {})) for model in MODELS), passed(scripted)
 
 
-def passed(said):
-    good = [check for check, outcome in said.items() if outcome == "ok"]
-    return f"{len(good)}/{len(said)}" if said else "–"
+def passed(checks):
+    good = [check for check, outcome in checks.items() if outcome == "ok"]
+    return f"{len(good)}/{len(checks)}" if checks else "–"
 
 
 # Recordings

@@ -36,8 +36,10 @@ def engines():
     environment = Path(os.environ.get("VLLM_VENV", ROOT / ".venv-vllm"))
     if not environment.is_dir():
         raise Missing("no environment with vLLM: `make test-vllm` sets it up, VLLM_VENV names one that is there")
-    said = subprocess.run([environment / "bin/python", "-c", VERSIONS], check=True, capture_output=True, text=True)
-    versions = dict(zip(("vLLM", "transformers"), said.stdout.split(), strict=True))
+    process_output = subprocess.run(
+        [environment / "bin/python", "-c", VERSIONS], check=True, capture_output=True, text=True
+    )
+    versions = dict(zip(("vLLM", "transformers"), process_output.stdout.split(), strict=True))
     return {"versions": versions, "servers": outcomes("tests/engines/run", "-q")}
 
 
@@ -67,10 +69,10 @@ def llamacpp():
 def pinned():
     """The versions of clients that come alone, and whose lines do not tell them."""
     for file in sorted((ROOT / "tests/clients").glob("*/package.json")):
-        said = json.loads(file.read_text("utf-8"))
-        alone = {*said.get("dependencies", {}).values(), *said.get("optionalDependencies", {}).values()}
+        manifest = json.loads(file.read_text("utf-8"))
+        alone = {*manifest.get("dependencies", {}).values(), *manifest.get("optionalDependencies", {}).values()}
         if len(alone) == 1:
-            yield said["name"], *alone
+            yield manifest["name"], *alone
 
 
 def outcomes(*command):
@@ -92,19 +94,19 @@ def replayed(server):
     """How the answers of a recorded server are told, by what they have, and what the ledger lists of them."""
     goldens = json.loads(golden_file(server).read_text("utf-8"))
     names = [name for name in EXCHANGES if name.startswith(f"{server}/")]
-    told, listed = {}, Counter()
+    totals, listed = {}, Counter()
     for name in names:
         expected = goldens.get(name) or goldens.get(EXCHANGES[name].like)
         if expected is None:
             continue
         right = golden(name) == expected
         for kind in kinds(expected):
-            counts = told.setdefault(kind, [0, 0])
+            counts = totals.setdefault(kind, [0, 0])
             counts[0] += right
             counts[1] += 1
         listed.update(expected.get("ledger", ()))
     described = EXCHANGES[names[0]].server.server
-    return {"server": described, "exchanges": len(names), "told": told, "listed": dict(sorted(listed.items()))}
+    return {"server": described, "exchanges": len(names), "told": totals, "listed": dict(sorted(listed.items()))}
 
 
 def kinds(expected):

@@ -43,8 +43,8 @@ class Noting(Gate):
                 return f"listed: {entry}"
             case [other, *_]:
                 return type(other).__name__.lower()
-        told = sorted({entry for answer in self.answers for entry in answer.warnings})
-        return f"holds: {', '.join(told)}" if told else "holds"
+        warnings = sorted({entry for answer in self.answers for entry in answer.warnings})
+        return f"holds: {', '.join(warnings)}" if warnings else "holds"
 
 
 class Outcomes:

@@ -52,9 +52,9 @@ def answer_of(url: str, body: dict[str, Any]) -> dict[str, Any]:
     calls: dict[int, list[str]] = {}
     for piece in pieces:
         for place, call in enumerate(piece.get("tool_calls") or []):
-            told = calls.setdefault(call.get("index", place), ["", ""])
-            told[0] += call["function"].get("name") or ""
-            told[1] += call["function"].get("arguments") or ""
+            parts = calls.setdefault(call.get("index", place), ["", ""])
+            parts[0] += call["function"].get("name") or ""
+            parts[1] += call["function"].get("arguments") or ""
     return {
         "content": "".join(piece.get("content") or "" for piece in pieces),
         "thought": "".join(piece.get("reasoning_content") or "" for piece in pieces).strip(),
@@ -97,14 +97,14 @@ def test_demo_without_parsing_returns_markup_as_text(raw, name, stream):
 
 def test_demo_does_not_think_if_disabled(llama):
     turn = TURNS["think"]
-    told = answer_of(llama, turn.body(chat_template_kwargs={"enable_thinking": False}))
-    assert (told["content"], told["thought"]) == (turn.content, "")
+    answer = answer_of(llama, turn.body(chat_template_kwargs={"enable_thinking": False}))
+    assert (answer["content"], answer["thought"]) == (turn.content, "")
 
 
 def test_demo_cuts_an_endless_response_at_512_tokens(llama):
-    told = post(f"{llama}/v1/chat/completions", {"messages": [user("Hello!")], "ignore_eos": True}).json()
-    assert told["choices"][0]["finish_reason"] == "length"
-    assert told["usage"]["completion_tokens"] == 512
+    response = post(f"{llama}/v1/chat/completions", {"messages": [user("Hello!")], "ignore_eos": True}).json()
+    assert response["choices"][0]["finish_reason"] == "length"
+    assert response["usage"]["completion_tokens"] == 512
 
 
 async def test_demo_is_discovered_as_llamacpp(llama):
@@ -252,21 +252,21 @@ def test_demo_start_failure_shows_the_output_of_the_child():
 
 
 def test_demo_start_times_out_also_in_a_thread():
-    told = []
+    messages = []
 
     def begin() -> None:
         with pytest.raises(demo.DemoError) as caught, demo.start_demo(out=io.StringIO(), seconds=0):
             pass
-        told.append(str(caught.value))
+        messages.append(str(caught.value))
 
     thread = threading.Thread(target=begin)
     thread.start()
     thread.join()
-    assert told[0].startswith("the demo server was not ready in time: ")
+    assert messages[0].startswith("the demo server was not ready in time: ")
 
 
 @pytest.mark.parametrize(
-    ("needed", "said"),
+    ("needed", "message"),
     [
         (
             {"no_engine": ("engine",), "json": ("json",), "no_model": ("--no-deps", "model")},
@@ -282,10 +282,10 @@ def test_demo_start_times_out_also_in_a_thread():
         ),
     ],
 )
-def test_demo_missing_packages_are_named_with_their_commands(needed, said):
+def test_demo_missing_packages_are_named_with_their_commands(needed, message):
     with pytest.raises(demo.DemoNotInstalled) as caught:
         demo.demo_model_file(needed)
-    assert str(caught.value) == said.format(install_command())
+    assert str(caught.value) == message.format(install_command())
 
 
 def test_demo_packages_have_install_commands():

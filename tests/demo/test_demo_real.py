@@ -88,10 +88,10 @@ def assert_message_is(url, turn):
     """Check the same turn by Anthropic's SDK, whole and streamed."""
     body = turn.body()
     tools = [{"name": one["function"]["name"], "input_schema": one["function"]["parameters"]} for one in body["tools"]]
-    asked = {"model": "m", "max_tokens": 400, "messages": [*map(as_message, body["messages"])], "tools": tools}
+    request = {"model": "m", "max_tokens": 400, "messages": [*map(as_message, body["messages"])], "tools": tools}
     with Anthropic(base_url=url, api_key="none", max_retries=0) as client:
-        whole = client.messages.create(**asked, extra_body={"temperature": 0})
-        with client.messages.stream(**asked, extra_body={"temperature": 0}) as stream:
+        whole = client.messages.create(**request, extra_body={"temperature": 0})
+        with client.messages.stream(**request, extra_body={"temperature": 0}) as stream:
             streamed = stream.get_final_message()
     for message in (whole, streamed):
         assert [(block.name, block.input) for block in message.content if block.type == "tool_use"] == turn.calls
@@ -137,8 +137,8 @@ async def test_chat_completion_is_the_same_for_the_async_client(url, model):
         assert summary_of(await client.chat.completions.create(**arguments(turn, model))) == wanted(turn)
         stream = await client.chat.completions.create(**arguments(turn, model, stream=True))
         chunks = [chunk async for chunk in stream]
-    said = "".join(getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in chunks)
-    assert said.strip() == turn.thought and chunks[-1].choices[0].finish_reason == "tool_calls"
+    thought = "".join(getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in chunks)
+    assert thought.strip() == turn.thought and chunks[-1].choices[0].finish_reason == "tool_calls"
     assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
 
 
@@ -217,20 +217,20 @@ def test_json_schema_reaches_the_model(client):
         "required": ["n"],
         "additionalProperties": False,
     }
-    said = client.chat.completions.create(
+    response = client.chat.completions.create(
         model="native",
         messages=[{"role": "user", "content": "Say a number."}],
         temperature=0,
         max_tokens=30,
         response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
     )
-    assert 0 <= json.loads(said.choices[0].message.content)["n"] <= 9
+    assert 0 <= json.loads(response.choices[0].message.content)["n"] <= 9
 
 
 def test_tool_call_is_absent_with_tool_choice_none(client):
     turn = TURNS["single"]
-    said = client.chat.completions.create(**arguments(turn, "hermes"), tool_choice="none")
-    assert not said.choices[0].message.tool_calls
+    response = client.chat.completions.create(**arguments(turn, "hermes"), tool_choice="none")
+    assert not response.choices[0].message.tool_calls
 
 
 def test_error_for_a_long_prompt_is_that_of_openai(client):
@@ -271,16 +271,16 @@ def test_response_equals_the_chat_completion(client, name, model):
 def test_response_continues_with_its_own_items(client):
     """The thought before the tool call reaches the model unchanged, readable or sealed."""
     turn = TURNS["think_then_call"]
-    asked = question(
+    request = question(
         turn, "hermes", extra_body={"cache_prompt": False}
     )  # with a cached prompt it is less sure of itself
-    thought, call = client.responses.create(**asked).output
+    thought, call = client.responses.create(**request).output
     read = {"type": "reasoning", "summary": [part.model_dump() for part in thought.summary]}
     sealed = {"type": "reasoning", "summary": [], "encrypted_content": thought.encrypted_content}
     result = {"type": "function_call_output", "call_id": call.call_id, "output": '{"temperature": 18}'}
     counts = set()
     for replayed in (read, sealed):
-        after = client.responses.create(**asked | {"input": [*asked["input"], replayed, call, result]})
+        after = client.responses.create(**request | {"input": [*request["input"], replayed, call, result]})
         assert after.output_text == TURNS["follow_up"].content
         counts.add(after.usage.input_tokens)
     assert len(counts) == 1
@@ -291,12 +291,12 @@ def test_response_continues_with_its_own_items(client):
 def test_response_continues_from_stored_state(client, state, streamed):
     """The client sends neither text nor thoughts again."""
     turn, then = TURNS["think"], {"role": "user", "content": "What is 1 + 1?"}
-    asked = question(turn, "hermes", store=True)
+    request = question(turn, "hermes", store=True)
     kept = {"conversation": client.conversations.create().id} if state == "conversation" else {}
-    first = respond(client, streamed, asked | kept)
+    first = respond(client, streamed, request | kept)
     assert summary_of_response(first) == wanted(turn)
     before = kept or {"previous_response_id": first.id}
-    second = respond(client, streamed, asked | before | {"input": [then]})
+    second = respond(client, streamed, request | before | {"input": [then]})
     assert summary_of_response(second)[:2] == ("1 + 1 = 2.", "The user wants 1 + 1. That is 2.")
     all_said = [*turn.messages, {"role": "assistant", "content": turn.content, "reasoning_content": turn.thought}, then]
     counted = client.responses.input_tokens.count(
@@ -305,10 +305,10 @@ def test_response_continues_from_stored_state(client, state, streamed):
     assert second.usage.input_tokens == counted.input_tokens
 
 
-def respond(client, streamed, asked):
+def respond(client, streamed, request):
     if not streamed:
-        return client.responses.create(**asked)
-    with client.responses.stream(**asked) as stream:
+        return client.responses.create(**request)
+    with client.responses.stream(**request) as stream:
         return stream.get_final_response()
 
 
@@ -321,9 +321,9 @@ def test_models_are_listed(client):
 def test_token_count_equals_that_of_the_response(client, model):
     tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
     for more in ({}, {"instructions": "Be brief."}, {"tools": [tool]}):
-        asked = {"model": model, "input": "Where is Oslo?", **more}
-        counted = client.responses.input_tokens.count(**asked).input_tokens
-        answered = client.responses.create(**asked, max_output_tokens=16, temperature=0)
+        request = {"model": model, "input": "Where is Oslo?", **more}
+        counted = client.responses.input_tokens.count(**request).input_tokens
+        answered = client.responses.create(**request, max_output_tokens=16, temperature=0)
         assert counted == answered.usage.input_tokens
 
 
@@ -335,7 +335,7 @@ def test_conversation_is_compacted_and_continues(client):
     assert [one.content[0].text for one in users] == ["My name is Ann."] and item.type == "compaction"
     go_on = {"role": "user", "content": "Thanks."}
     summary = item.model_dump(include={"type", "encrypted_content"})
-    asked = {"model": "native", "input": [summary, go_on], "max_output_tokens": 16, "extra_body": brief}
+    request = {"model": "native", "input": [summary, go_on], "max_output_tokens": 16, "extra_body": brief}
     managed = [{"type": "compaction", "compact_threshold": 1}]
-    answer = client.responses.create(**asked, context_management=managed)
+    answer = client.responses.create(**request, context_management=managed)
     assert [item.type for item in answer.output] == ["compaction", "message"]

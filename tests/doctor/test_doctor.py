@@ -25,7 +25,7 @@ from gateway.formats import FORMATS, format_names
 from gateway.formats.selection import FormatChoice
 from gateway.warnings import Warnings
 from support.paths import ROOT
-from support.upstream import DONE, call, chunk, frame, said
+from support.upstream import DONE, call, chunk, completion_body, frame
 
 ARGUMENTS = '{"city": "Paris", "unit": "celsius"}'
 MARKUP = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
@@ -107,9 +107,9 @@ def test_doctor_schema_check_accepts_only_valid_values(value, right):
 
 
 def listen(*pieces, question="streamed", kind="openai", type="text/event-stream"):
-    asked = QUESTIONS[question]
-    request, _ = build_probe_body(asked, "m", KINDS[kind], special=False, ledger=Warnings())
-    listener = ProbeResponseReader(asked, request, KINDS[kind])
+    probe = QUESTIONS[question]
+    request, _ = build_probe_body(probe, "m", KINDS[kind], special=False, ledger=Warnings())
+    listener = ProbeResponseReader(probe, request, KINDS[kind])
     listener.answered(type)
     for seconds, piece in enumerate(pieces, 1):
         listener.feed(piece, float(seconds))
@@ -122,18 +122,25 @@ def listen(*pieces, question="streamed", kind="openai", type="text/event-stream"
 def test_doctor_reads_a_streamed_response():
     usage = frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10})
     pieces = [chunk(reasoning="Hm"), chunk("4 + 3"), chunk(" = 7."), chunk(finish="stop"), usage, DONE]
-    heard = listen(chunk("", role="assistant"), *pieces)
-    assert heard.message == ObservedMessage("4 + 3 = 7.", "Hm", (), "stop")
-    assert (heard.delta_count, heard.choices, heard.begun, heard.problem) == (3, 1, 2.0, None)
-    assert (heard.field, heard.usage, heard.chances, heard.cut) == ("reasoning", Usage(7, 3, reasoning=1), False, False)
+    response = listen(chunk("", role="assistant"), *pieces)
+    assert response.message == ObservedMessage("4 + 3 = 7.", "Hm", (), "stop")
+    assert (response.delta_count, response.choices, response.begun, response.problem) == (3, 1, 2.0, None)
+    assert (response.field, response.usage, response.chances, response.cut) == (
+        "reasoning",
+        Usage(7, 3, reasoning=1),
+        False,
+        False,
+    )
 
 
 def test_doctor_reads_a_response_that_is_not_streamed():
-    body = said(None, tool_calls=[{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{"}}])
+    body = completion_body(
+        None, tool_calls=[{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{"}}]
+    )
     body["choices"][0]["finish_reason"] = "length"
-    heard = listen(json.dumps(body).encode(), question="tools", type="application/json")
-    assert heard.message.calls == (ObservedToolCall("f", "{", complete=False),)
-    assert heard.cut and heard.begun == 9.0 and heard.usage == Usage(7, 2)
+    response = listen(json.dumps(body).encode(), question="tools", type="application/json")
+    assert response.message.calls == (ObservedToolCall("f", "{", complete=False),)
+    assert response.cut and response.begun == 9.0 and response.usage == Usage(7, 2)
 
 
 @pytest.mark.parametrize(
@@ -154,27 +161,30 @@ def test_doctor_notices_missing_usage():
 
 
 def test_doctor_keeps_the_text_of_a_broken_stream():
-    heard = listen(chunk("Hi"))
-    assert heard.message.text == "Hi" and heard.problem.code == "upstream_lost"
+    response = listen(chunk("Hi"))
+    assert response.message.text == "Hi" and response.problem.code == "upstream_lost"
     failed = listen(chunk("Hi"), frame(error={"message": "no more"}), chunk("ho"))
     assert failed.message.text == "Hi" and failed.problem.message == "no more"
 
 
 def test_doctor_leaves_an_endless_response():
-    heard = listen(chunk("Hi"), chunk(" there"), question="endless")
-    assert heard.left and heard.cut and heard.message.text == "Hi" and heard.problem is None
+    response = listen(chunk("Hi"), chunk(" there"), question="endless")
+    assert response.left and response.cut and response.message.text == "Hi" and response.problem is None
     assert not listen(chunk("Hi") + chunk(finish="stop"), question="endless").left
 
 
 def test_doctor_limits_the_bytes_of_a_response():
-    heard = listen(*[chunk("x" * (1 << 20))] * 9)
-    assert heard.problem.message == "The response is larger than 4194304 bytes." and len(heard.message.text) < 5 << 20
+    response = listen(*[chunk("x" * (1 << 20))] * 9)
+    assert (
+        response.problem.message == "The response is larger than 4194304 bytes."
+        and len(response.message.text) < 5 << 20
+    )
 
 
 def test_doctor_reads_the_first_choice_and_counts_all():
     ends = [chunk(index=0, finish="stop"), chunk(index=1, finish="stop")]
-    heard = listen(chunk("a", index=1), chunk("b", index=0), *ends, DONE, question="twice")
-    assert heard.message.text == "b" and heard.choices == 2
+    response = listen(chunk("a", index=1), chunk("b", index=0), *ends, DONE, question="twice")
+    assert response.message.text == "b" and response.choices == 2
 
 
 def test_doctor_notices_logprobs():
@@ -184,14 +194,14 @@ def test_doctor_notices_logprobs():
 
 
 def test_doctor_notes_repaired_tool_calls():
-    heard = listen(
+    response = listen(
         chunk(tool_calls=call("f", "{}")),
         chunk(tool_calls=call("g", "{")),
         chunk(finish="stop"),
         DONE,
         question="tools",
     )
-    assert {"repaired:tool_calls.index", "synthesised:tool_calls.id", "repaired:finish_reason"} <= heard.warnings
+    assert {"repaired:tool_calls.index", "synthesised:tool_calls.id", "repaired:finish_reason"} <= response.warnings
 
 
 # Which format it is
@@ -257,10 +267,10 @@ SILENT = ProbeResponse(message=ObservedMessage(finish="stop"))
 
 
 def findings(
-    kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, messages=True, ignores=(), **heard
+    kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, messages=True, ignores=(), **probe_responses
 ):
     """Return good findings with these responses instead; None is a question that was not asked."""
-    all_heard = {name: one for name, one in {**GOOD, **heard}.items() if one}
+    all_heard = {name: one for name, one in {**GOOD, **probe_responses}.items() if one}
     return Findings(
         kind=kind,
         probe_responses=all_heard,
@@ -457,9 +467,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "heard", "state", "words"), CASES)
-def test_doctor_verdict_follows_the_response(name, heard, state, words):
-    verdict = run_checks(findings(**heard))[name]
+@pytest.mark.parametrize(("name", "response", "state", "words"), CASES)
+def test_doctor_verdict_follows_the_response(name, response, state, words):
+    verdict = run_checks(findings(**response))[name]
     assert verdict.state == state and verdict.words.startswith(words), verdict
 
 
@@ -468,7 +478,7 @@ def test_doctor_verdict_cases_cover_all_probes():
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "heard", "said"),
+    ("name", "kind", "response", "words"),
     [
         ("tools", "vllm", {"tools": RAW}, HERMES),
         ("tools", "vllm", {"tools": NO, "none": RAW}, HERMES),
@@ -500,14 +510,14 @@ def test_doctor_verdict_cases_cover_all_probes():
         ("thought_open", "vllm", {"thinking": ProbeResponse(message=ObservedMessage("Hm</think>7")), "opens": True}, "--reasoning-parser "),
     ],
 )  # fmt: skip
-def test_doctor_verdict_has_advice(name, kind, heard, said):
-    verdict = run_checks(findings(kind, **heard))[name]
-    assert verdict.advice.startswith(said) and bool(said) == bool(verdict.advice), verdict
+def test_doctor_verdict_has_advice(name, kind, response, words):
+    verdict = run_checks(findings(kind, **response))[name]
+    assert verdict.advice.startswith(words) and bool(words) == bool(verdict.advice), verdict
 
 
 def test_doctor_verdict_names_a_field_that_the_api_lacks():
-    heard = replace(GOOD["required"], omitted_fields=frozenset(("tool_choice",)))
-    verdict = run_checks(findings("ollama", required=heard))["tool_choice_required"]
+    response = replace(GOOD["required"], omitted_fields=frozenset(("tool_choice",)))
+    verdict = run_checks(findings("ollama", required=response))["tool_choice_required"]
     assert verdict.words == "the server's API has no field `tool_choice`"
     assert verdict.advice == "the gateway does it: a schema of the response, or a prompt"
 
@@ -521,7 +531,7 @@ def test_doctor_advice_exists_for_each_kind_and_format():
 
 
 @pytest.mark.parametrize(
-    ("heard", "format", "thought"),
+    ("response", "format", "thought"),
     [
         ({}, "native", None),
         ({"none": RAW}, "native", None),
@@ -538,8 +548,8 @@ def test_doctor_advice_exists_for_each_kind_and_format():
         ({**dict.fromkeys(GOOD), "opens": True}, None, None),
     ],
 )  # fmt: skip
-def test_doctor_findings_become_model_settings(heard, format, thought):
-    found = findings(**heard)
+def test_doctor_findings_become_model_settings(response, format, thought):
+    found = findings(**response)
     assert (found.format, found.thought) == (format, thought)
 
 
@@ -555,7 +565,7 @@ SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n",
 
 
 @pytest.mark.parametrize(
-    ("kind", "heard", "fields"),
+    ("kind", "response", "fields"),
     [
         ("vllm", {}, set()),
         ("vllm", HEARD_IN_SILENCE, SILENCE),
@@ -574,14 +584,14 @@ SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n",
         ("llamacpp", {"required": PROSE, "schema": PROSE, "tools": RAW}, set()),
     ],
 )
-def test_doctor_finds_fields_that_are_ignored_silently(kind, heard, fields):
-    assert newly_ignored_fields(findings(kind, **heard)) == fields
+def test_doctor_finds_fields_that_are_ignored_silently(kind, response, fields):
+    assert newly_ignored_fields(findings(kind, **response)) == fields
 
 
 def server(*models, listed=(), **more):
     found = [ExaminedModel(model, one, run_checks(one)) for model, one in models]
-    said = {"name": "vllm", "kind": "vllm", "url": "http://127.0.0.1:8000", **more}
-    return ExaminedServer(models=tuple(found), listed_models=tuple(listed), **said)
+    members = {"name": "vllm", "kind": "vllm", "url": "http://127.0.0.1:8000", **more}
+    return ExaminedServer(models=tuple(found), listed_models=tuple(listed), **members)
 
 
 RAW_MODEL = findings(tools=RAW)
@@ -743,11 +753,11 @@ def test_doctor_names_the_capabilities_of_a_model(abilities, words):
 
 
 def test_doctor_data_has_the_same_verdicts():
-    (told,) = report_json([server(("qwen", RAW_MODEL))])
-    (model,) = told["models"]
+    (report,) = report_json([server(("qwen", RAW_MODEL))])
+    (model,) = report["models"]
     assert (
-        told["problem"] is None
-        and told["ignores"] == []
+        report["problem"] is None
+        and report["ignores"] == []
         and (model["format"], model["thought"]) == ("hermes_json", None)
     )
     assert model["context_length"] == 32768 and list(model["verdicts"]) == list(PROBES)

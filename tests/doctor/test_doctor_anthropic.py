@@ -18,14 +18,18 @@ UNSETTLED = ("thoughts", "cancellation", "responses", "stop")  # the model does 
 
 def answer(body):
     """Return what a model that does as it is told says."""
-    choice, asked = body.get("tool_choice") or {}, json.dumps(body["messages"][-1])
-    if "image" in asked:
+    choice, conversation_text = body.get("tool_choice") or {}, json.dumps(body["messages"][-1])
+    if "image" in conversation_text:
         return [text("Red.")]
     if "output_config" in body:
         return [text(json.dumps({"colour": "blue", "number": 7}))]
     if "tools" not in body or choice.get("type") == "none":
         return [text("4 + 3 = 7.")]
-    cities = ["London", "Paris"] if "London" in asked and not choice.get("disable_parallel_tool_use") else ["Paris"]
+    cities = (
+        ["London", "Paris"]
+        if "London" in conversation_text and not choice.get("disable_parallel_tool_use")
+        else ["Paris"]
+    )
     name, member = ("get_time", "timezone") if choice.get("name") == "get_time" else ("get_weather", "city")
     return [tool_use(name, f"toolu_{city}", **{member: city}) for city in cities]
 
@@ -44,8 +48,8 @@ async def test_doctor_verdicts_of_a_messages_server_follow_its_api(server):
     assert found.kind == "anthropic" and set(states.values()) == {"good", "wanting"}
     assert {name for name, state in states.items() if state == "wanting"} == {"n", "logprobs"}
     assert model.verdicts["messages"].words == "the server has it"
-    asked = [post for post in server.posts if post.path == "/v1/messages"]
-    assert asked and not any(faults(post.json) for post in asked)
+    posts = [post for post in server.posts if post.path == "/v1/messages"]
+    assert posts and not any(faults(post.json) for post in posts)
 
 
 async def test_check_command_probes_a_messages_server(server, tmp_path):
@@ -55,8 +59,8 @@ async def test_check_command_probes_a_messages_server(server, tmp_path):
     args = ["check", "--probe", "-c", str(file)]
     good = await asyncio.to_thread(RUNNER.invoke, main.app, args, env={"K": KEY})
     assert (good.exit_code, good.stdout.splitlines()[1]) == (0, f"claude: anthropic at {server.url}: 1 model: claude")
-    asked = server.gets[-1]
-    assert (asked.headers["x-api-key"], asked.headers["anthropic-version"]) == (KEY, "2023-06-01")
+    request = server.gets[-1]
+    assert (request.headers["x-api-key"], request.headers["anthropic-version"]) == (KEY, "2023-06-01")
     server.answer_lists_with(error("authentication_error", "invalid x-api-key", 401))
     bad = await asyncio.to_thread(RUNNER.invoke, main.app, args, env={"K": KEY})
     assert bad.exit_code == 1

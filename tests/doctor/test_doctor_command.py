@@ -19,7 +19,7 @@ from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.discovery import identify
 from support.app import gateway
 from support.cli import RUNNER, Terminal
-from support.ollama import NAME, Turn, calls, ollama, says, thinks
+from support.ollama import NAME, Turn, calls, content_line, ollama, thinks
 from support.upstream import CLOSE, DONE, HANG, HELLO, KEY, Upstream, call, chunk, head, list_of, stream, whole
 
 LISTED = list_of("m")
@@ -65,14 +65,14 @@ async def test_doctor_command_examines_the_backend_at_a_url():
 async def test_doctor_command_prints_json():
     async with serving() as upstream:
         code, out, _ = await run(*at(upstream), "--json", "--only", "chat", "--only", "streaming")
-    told = json.loads(out)
-    (server,) = told["servers"]
+    report = json.loads(out)
+    (server,) = report["servers"]
     assert (server["name"], server["kind"], server["url"]) == ("openai", "openai", upstream.url)
     assert {name: one["verdict"] for name, one in server["models"][0]["verdicts"].items()} == {
         "chat": "good",
         "streaming": "wanting",
     }
-    assert parse(told["config"], "block", {}, format_names()).models["m"].backends[0].name == "openai"
+    assert parse(report["config"], "block", {}, format_names()).models["m"].backends[0].name == "openai"
     assert code == 1
 
 
@@ -146,24 +146,24 @@ async def test_doctor_command_finds_local_backends():
 
 
 async def test_doctor_command_names_embedding_models_without_probes():
-    async with ollama(Turn([says("Hi")]), able=("embedding",)) as server:
+    async with ollama(Turn([content_line("Hi")]), able=("embedding",)) as server:
         code, out, _ = await run(server.url, "--kind", "ollama")
-        told = json.loads((await run(server.url, "--kind", "ollama", "--json"))[1])
-        asked = [*server.asked]
-    assert (code, asked) == (0, [])
+        report = json.loads((await run(server.url, "--kind", "ollama", "--json"))[1])
+        bodies = [*server.bodies]
+    assert (code, bodies) == (0, [])
     assert out.splitlines()[:2] == [
         f"ollama: ollama at {server.url}, model {NAME}",
         "  capabilities           embeddings",
     ]
     assert f"  {NAME}:\n    backends: [ollama]\n" in out
-    (found,) = told["servers"]
+    (found,) = report["servers"]
     assert (found["models"], found["problem"]) == ([], None)
     assert found["embedding_models"] == [{"model": NAME, "capabilities": ["embeddings"]}]
 
 
 async def test_doctor_command_names_a_configured_embedding_model_without_probes(tmp_path):
     file = tmp_path / "gateway.yaml"
-    async with ollama(Turn([says("Hi")]), able=("embedding",)) as server:
+    async with ollama(Turn([content_line("Hi")]), able=("embedding",)) as server:
         file.write_text(json.dumps({
             "backends": {"one": {"url": server.url, "kind": "ollama"}}, "models": {"vectors": {"upstream_model": NAME}}
         }))  # fmt: skip
@@ -177,11 +177,11 @@ async def test_doctor_command_has_the_capabilities_of_the_model_list():
     shown = {"modalities": {"vision": True, "audio": False}, "chat_template_caps": {"supports_tools": True}}
     async with serving() as upstream:
         upstream.shown["/props"] = whole(shown)
-        told = json.loads((await run(upstream.url, "--kind", "llamacpp", "--json", "--only", "chat"))[1])
+        report = json.loads((await run(upstream.url, "--kind", "llamacpp", "--json", "--only", "chat"))[1])
     async with gateway(HELLO, models=LISTED, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = whole(shown)
         listed = (await site.client.get("/v1/models")).json()["data"][0]["capabilities"]
-    assert told["servers"][0]["models"][0]["capabilities"] == listed == ["tools", "vision"]
+    assert report["servers"][0]["models"][0]["capabilities"] == listed == ["tools", "vision"]
 
 
 # What is wrong
@@ -246,12 +246,14 @@ async def test_doctor_command_stops_after_a_refusal_of_the_first_question():
 async def examined(*scripts, seconds=5.0, until=60.0):
     """Return the findings about the model of a scripted upstream."""
     async with serving(*scripts) as upstream:
-        said = config.BackendSettings(url=upstream.url)
-        backend = Backend("up", said)
+        settings_of_backend = config.BackendSettings(url=upstream.url)
+        backend = Backend("up", settings_of_backend)
         now = asyncio.get_running_loop().time()
         ticks = []
         try:
-            found = await ModelExaminer(backend, said, now + until, seconds, lambda: ticks.append(1)).examine("m")
+            found = await ModelExaminer(
+                backend, settings_of_backend, now + until, seconds, lambda: ticks.append(1)
+            ).examine("m")
         finally:
             await backend.close()
         assert len(ticks) == len(QUESTIONS)
@@ -400,25 +402,25 @@ def able():
         ("get_weather", {"city": "Paris", "unit": "celsius"}, "call_2"),
     )
     chance = {"logprobs": [{"token": "4 + 3 = 7.", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
-    summed = Turn([says("4 + 3"), says(" = 7.", **chance)])
+    summed = Turn([content_line("4 + 3"), content_line(" = 7.", **chance)])
     return {
         "plain": summed,
         "streamed": summed,
-        "endless": Turn([says(f"{i}\n") for i in range(200)]),
+        "endless": Turn([content_line(f"{i}\n") for i in range(200)]),
         "after": summed,
-        "thinking": Turn([thinks("That is 7."), says("4 + 3 = 7.")]),
+        "thinking": Turn([thinks("That is 7."), content_line("4 + 3 = 7.")]),
         "tools": Turn([called]),
         "tools_streamed": Turn([called]),
         "parallel": Turn([twice]),
         "one_call": Turn([twice]),
         "required": summed,
-        "named": Turn([says("I cannot.")]),
+        "named": Turn([content_line("I cannot.")]),
         "none": Turn([called]),
-        "schema": Turn([says('{"colour": "blue", "number": 7}')]),
-        "stopped": Turn([says("4 + 3 ")]),
+        "schema": Turn([content_line('{"colour": "blue", "number": 7}')]),
+        "stopped": Turn([content_line("4 + 3 ")]),
         "twice": summed,
         "chances": summed,
-        "image": Turn([says("Red")]),
+        "image": Turn([content_line("Red")]),
     }
 
 
@@ -444,7 +446,7 @@ async def test_doctor_examines_ollama_by_its_native_api():
 
 
 async def test_doctor_reports_an_ollama_model_without_tools():
-    async with ollama(Turn([says("4 + 3 = 7.")]), able=("completion",)) as server:
+    async with ollama(Turn([content_line("4 + 3 = 7.")]), able=("completion",)) as server:
         (found,) = await servers_found(url=server.url, kind="ollama")
     verdict = found.models[0].verdicts["tools"]
     assert verdict.words == f"refused: registry.ollama.ai/library/{NAME} does not support tools"

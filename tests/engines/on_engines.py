@@ -42,9 +42,9 @@ PARSERS = (
 TRANSFORMERS = (str(Path(PYTHON).with_name("transformers")), "serve", MODEL, "--device", "cpu", *LOCAL)
 
 HAS_NO: Mapping[Ability, Refused | Listed] = dict.fromkeys(
-    ("embeddings", "ranks"), Refused(says="has no endpoint /v1/")
+    ("embeddings", "ranks"), Refused(message="has no endpoint /v1/")
 )
-NO_ENDPOINT = Refused(says="no endpoint")
+NO_ENDPOINT = Refused(message="no endpoint")
 
 CALLS = ("tools", "tools_streamed", "parallel_calls")
 CHOICES = ("one_call", "tool_choice_required", "tool_choice_named", "tool_choice_none")

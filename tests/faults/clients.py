@@ -54,13 +54,13 @@ async def cells(row):
 
 
 async def cell(row, way, site):
-    await site.upstream.says(HELLO)
+    await site.upstream.set_scripts(HELLO)
     wrong = [*await sound(way, site)]
     before = await level()
-    await site.upstream.says(row.streamed if way.streamed else row.whole)
+    await site.upstream.set_scripts(row.streamed if way.streamed else row.whole)
     run = asked_in_part if row in ASKING else unread if row in DEAF else left_alone
     result = await run(row, way, site)
-    await site.upstream.says(HELLO)
+    await site.upstream.set_scripts(HELLO)
     result.wrong = (*wrong, *result.wrong, *await sound(way, site), *await left(before))
     return result
 
@@ -80,12 +80,12 @@ async def left_alone(row, way, site):
 
 async def asked_in_part(row, way, site):
     """The client goes before anybody knows what it wants."""
-    asked = len(site.upstream.posts)
+    count = len(site.upstream.posts)
     async with connection(site, way, way.body(), missing=1) as (_, writer):
         await idle(0.01)
         goes(writer, row.how)
         await idle(0.01)
-    return Cell("never asked", wrong=("the backend was asked",) * (len(site.upstream.posts) - asked))
+    return Cell("never asked", wrong=("the backend was asked",) * (len(site.upstream.posts) - count))
 
 
 async def unread(row, way, site):

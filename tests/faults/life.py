@@ -31,10 +31,10 @@ class Row(Struct, frozen=True):
 
 
 class BreaksOff(Struct, frozen=True):
-    said: str
+    text: str
 
     def outcome(self, way):
-        return Outcome(0, said=self.said if way.streamed else "", ended=False)
+        return Outcome(0, text=self.text if way.streamed else "", ended=False)
 
 
 async def cells(row):
@@ -48,11 +48,11 @@ async def stopped(then, *, drain, rest):
     """SIGTERM while an answer is on its way in each way; `rest`: of the backend's answer, after that."""
     async with _process(server={"drain_seconds": drain}) as (site, child):
         go = asyncio.Event()
-        asked = await _begun(site, [*HEL, go, *rest])
+        tasks = await _begun(site, [*HEL, go, *rest])
         child.terminate()
         await until(lambda: takes_connections(site.client.base_url.port), False)
         go.set()
-        found = await _ended(asked, then)
+        found = await _ended(tasks, then)
         code = await asyncio.wait_for(child.wait(), drain + SOON + 3)
         await _let_go(site, found)
     for cell in found.values():
@@ -66,9 +66,9 @@ async def killed(then):
         store = f"sqlite:///{folder}/gateway.db"
         async with _process(store) as (site, child):
             kept = (await site.client.post("/v1/responses", json={"model": "m", "input": "Hello"})).json()
-            asked = await _begun(site, [*HEL, HANG])
+            tasks = await _begun(site, [*HEL, HANG])
             child.kill()
-            found = await _ended(asked, then)
+            found = await _ended(tasks, then)
             await _let_go(site, found)
         async with _process(store) as (site, _):
             there = (await site.client.get(f"/v1/responses/{kept['id']}")).json()
@@ -82,7 +82,7 @@ async def _process(store=None, **sections):
     """A Site before a gateway that is a process of its own, which is the other value."""
     with TemporaryDirectory() as folder:
         async with Backend().serving() as backend:
-            await backend.says(HELLO)
+            await backend.set_scripts(HELLO)
             store = store or f"sqlite:///{folder}/gateway.db"
             sections["models"] = {"m": {"backends": ["up"], "format": "native", "retries": 0}}
             async with process(backend.url, store, Path(folder), clean=False, **sections) as (child, client):
@@ -91,25 +91,25 @@ async def _process(store=None, **sections):
 
 async def _begun(site, script):
     """An answer in each way, as a task; the clients of streams have the first content."""
-    await site.upstream.says(script)
-    wanted, told = len(site.upstream.posts) + len(HTTP), []
+    await site.upstream.set_scripts(script)
+    wanted, pieces = len(site.upstream.posts) + len(HTTP), []
 
     def hears(piece):
         if "Hel" in piece:
-            told.append(piece)
+            pieces.append(piece)
 
-    asked = {way: asyncio.create_task(post(way, site.client, way.body(), hears)) for way in HTTP}
+    tasks = {way: asyncio.create_task(post(way, site.client, way.body(), hears)) for way in HTTP}
     streams = sum(way.streamed for way in HTTP)
-    await until(lambda: len(site.upstream.posts) >= wanted and len(told) >= streams)
-    return asked
+    await until(lambda: len(site.upstream.posts) >= wanted and len(pieces) >= streams)
+    return tasks
 
 
-async def _ended(asked, then):
+async def _ended(tasks, then):
     found = {}
-    for way, task in asked.items():
+    for way, task in tasks.items():
         got = await task
         right = got == then.outcome(way)
-        found[way.name] = Cell(str(got), wrong=() if right else (f"wanted {then.outcome(way)}, got {got.said!r}",))
+        found[way.name] = Cell(str(got), wrong=() if right else (f"wanted {then.outcome(way)}, got {got.text!r}",))
     return found
 
 
@@ -132,18 +132,18 @@ async def jumps(then, *, seconds):
     found = {}
     async with site_of({}) as site:
         for way in (*HTTP, Background(), Socket()):
-            await site.upstream.says(HELLO)
+            await site.upstream.set_scripts(HELLO)
             wrong = [*await sound(way, site)]
             before = await level()
             go = asyncio.Event()
-            await site.upstream.says([*HEL, go, *REST, END])
-            asked = len(site.upstream.posts)
+            await site.upstream.set_scripts([*HEL, go, *REST, END])
+            count = len(site.upstream.posts)
             task = asyncio.create_task(way.ask(site))
-            await until(lambda asked=asked: len(site.upstream.posts) > asked)
+            await until(lambda count=count: len(site.upstream.posts) > count)
             with _clock(seconds):
                 go.set()
                 got = await task
-                await site.upstream.says(HELLO)
+                await site.upstream.set_scripts(HELLO)
                 wrong += await sound(way, site)
             wrong += await left(before)
             wrong += [f"wanted {then.outcome(way)}"] * (got != then.outcome(way))

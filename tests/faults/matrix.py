@@ -39,11 +39,13 @@ class Cell(Struct):
 
 
 @asynccontextmanager
-async def site_of(said, model=None):
+async def site_of(sections, model=None):
     """A gateway on a real socket whose one backend is never asked twice, with a first answer behind it; model: its settings."""
     with watched():
         async with Backend().serving() as backend:
-            app = create_app(settings(backend.url, model={"format": "native", "retries": 0, **(model or {})}, **said))
+            app = create_app(
+                settings(backend.url, model={"format": "native", "retries": 0, **(model or {})}, **sections)
+            )
             async with running(app) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
                 site = Site(backend, client, app)
                 await begins(site)
@@ -52,7 +54,7 @@ async def site_of(said, model=None):
 
 async def begins(site):
     """A first answer, of which something stays that is made once: the cipher that seals thoughts."""
-    await site.upstream.says(stream(chunk(reasoning_content="Hm"), chunk("Hi"), chunk(finish="stop")))
+    await site.upstream.set_scripts(stream(chunk(reasoning_content="Hm"), chunk("Hi"), chunk(finish="stop")))
     await Responses(streamed=False).ask(site)
 
 
@@ -64,17 +66,17 @@ async def cells(row, ways=WAYS):
 
 async def cell(row, way, site):
     """Before and after it the gateway answers, and it leaves nothing behind."""
-    await site.upstream.says(HELLO)
+    await site.upstream.set_scripts(HELLO)
     wrong = [*await sound(way, site)]
     before = await level()
-    await site.upstream.says(row.script, *row.then_says)
+    await site.upstream.set_scripts(row.script, *row.then_says)
     got, seconds, line = await fault(row, way, site)
     if got != (wanted := row.then.outcome(way)):
-        wrong.append(f"wanted {wanted} {wanted.said!r}, got {got.said!r}")
+        wrong.append(f"wanted {wanted} {wanted.text!r}, got {got.text!r}")
     wrong += [*unbounded(row), *strayed(site), *misused(line, seconds)]
     for _ in row.then_says:
         wrong += await sound(way, site)
-    await site.upstream.says(HELLO)
+    await site.upstream.set_scripts(HELLO)
     wrong += await sound(way, site)
     wrong += await left(before)
     return Cell(str(got), line, seconds, tuple(wrong))
@@ -85,10 +87,10 @@ async def fault(row, way, site):
     for step in row.script:
         if hasattr(step, "sent"):
             step.sent = 0
-    asked = len(site.upstream.posts)
+    count = len(site.upstream.posts)
     got = await way.ask(site, row.text)
     over = now()
-    if row.lasts is None or len(site.upstream.posts) == asked:
+    if row.lasts is None or len(site.upstream.posts) == count:
         return got, None, ""
     if row.lasts:
         await idle(0.01)

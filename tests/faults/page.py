@@ -54,7 +54,7 @@ SECTIONS = {
 }
 
 
-async def section(title, said=lambda _: None):
+async def section(title, on_line=lambda _: None):
     """The lines of its table, each said as soon as it is there, and the names of the rows that are not as they have to be."""
     all, cells, about = SECTIONS[title]
     lines, wrong = [], []
@@ -62,7 +62,7 @@ async def section(title, said=lambda _: None):
     for row in all:
         found = await cells(row)
         lines.append(line(row.name, found, ways))
-        said(lines[-1])
+        on_line(lines[-1])
         wrong += [f"{row.name} · {name}: {cell}" for name, cell in found.items() if bad(cell)]
     return [f"## {title}", "", *filter(None, [about and f"{about}\n"]), *header(ways), *lines, ""], wrong
 

@@ -8,7 +8,21 @@ from msgspec.structs import replace
 
 from faults.upstream import DOWN, EARLY, SLAM, ends_itself
 from faults.ways import Answers, Fails
-from support.upstream import CLOSE, DONE, END, HANG, HELLO, RESET, call, chunk, frame, head, said, silent, whole
+from support.upstream import (
+    CLOSE,
+    DONE,
+    END,
+    HANG,
+    HELLO,
+    RESET,
+    call,
+    chunk,
+    completion_body,
+    frame,
+    head,
+    silent,
+    whole,
+)
 from support.wait import idle
 
 
@@ -71,7 +85,7 @@ HEL, REST = [head(), chunk("Hel")], [chunk("lo"), chunk(finish="stop"), DONE]
 
 def begun(number):
     """The head and so many pieces, and what a client has of them."""
-    came = "".join(said for _, said in PIECES[:number])
+    came = "".join(text for _, text in PIECES[:number])
     return [head(), *(piece for piece, _ in PIECES[:number])], came + "{}" * (number == EMPTY)
 
 
@@ -115,7 +129,7 @@ def forever(piece, seconds=0.0):
     return say
 
 
-JSON = json.dumps(said("Hi")).encode()
+JSON = json.dumps(completion_body("Hi")).encode()
 STREAM = "content-type: text/event-stream"
 CHUNKED = "transfer-encoding: chunked"
 HTML = b"<html><body><h1>Welcome to nginx!</h1></body></html>"

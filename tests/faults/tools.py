@@ -14,7 +14,7 @@ from faults.rows import BRIEF
 from faults.ways import HTTP, TOOLS, WAYS, Chat, Outcome
 from support.app import running
 from support.mcp_server import TOOL, Liar
-from support.search_services import OSLO, Searching, endless, never, says
+from support.search_services import OSLO, Searching, endless, never, respond_with
 from support.upstream import HELLO, SOON, call, chunk, stream
 from support.wait import until
 
@@ -27,7 +27,7 @@ NOBODY = "http://127.0.0.1:9"
 
 
 class Kind(Struct, frozen=True):
-    """Of tools.  name, arguments: of the model's call; told: what the client of a response sees of these.
+    """Of tools.  name, arguments: of the model's call; result: what the client of a response sees of these.
 
     model: what a model's settings say of them; settings: a url → the section `tools`.
     """
@@ -35,7 +35,7 @@ class Kind(Struct, frozen=True):
     definition: dict
     name: str
     arguments: str
-    told: str
+    result: str
     model: dict
     settings: object
 
@@ -51,13 +51,13 @@ class Kind(Struct, frozen=True):
         return other
 
 
-def _servers(url, approval="never", connect=10, **said):
+def _servers(url, approval="never", connect=10, **options):
     server = {"url": f"{url}/mcp", "require_approval": approval}
-    return {"mcp": {"servers": {"toys": server}, "connect_seconds": connect}, **said}
+    return {"mcp": {"servers": {"toys": server}, "connect_seconds": connect}, **options}
 
 
-def _services(url, **said):
-    return {"web_search": {"service": "searxng", "url": url}, **said}
+def _services(url, **options):
+    return {"web_search": {"service": "searxng", "url": url}, **options}
 
 
 ECHO = '{"text": "a"}'
@@ -67,35 +67,36 @@ RESPONSES = tuple(way for way in WAYS if not isinstance(way, Chat))
 
 
 class Row(Struct, frozen=True):
-    """service: makes what its tools need; None: nobody listens.  said: of the section `tools`; input: of the request.
+    """service: makes what its tools need; None: nobody listens.  options: of the section `tools`; input: of the request.
 
-    calls: the model does; told: what it is told of that, or of an earlier call; asks: the client has to approve the call.
+    calls: the model does; result: what it is told of that, or of an earlier call.
+    needs_approval: the client has to approve the call.
     run: gives a Cell; ways: to ask.
     """
 
     name: str
     kind: Kind
     service: object
-    told: str = ""
-    said: dict = {}
+    result: str = ""
+    options: dict = {}
     input: object = "Hello"
     calls: bool = True
-    asks: bool = False
+    needs_approval: bool = False
     run: object = None
     ways: tuple = WAYS
 
     def wanted(self, way):
-        if self.asks:
-            return Outcome(200, said="" if way.streamed else self.kind.told)
+        if self.needs_approval:
+            return Outcome(200, text="" if way.streamed else self.kind.result)
         seen = self.calls and not isinstance(way, Chat)
-        return Outcome(200, said=f"{self.kind.told * seen}Hi")
+        return Outcome(200, text=f"{self.kind.result * seen}Hi")
 
 
 async def cells(row):
     service = row.service and row.service()
     async with (
         running(service) if service else nullcontext(NOBODY) as url,
-        site_of({"tools": row.kind.settings(url, **row.said)}, row.kind.model) as site,
+        site_of({"tools": row.kind.settings(url, **row.options)}, row.kind.model) as site,
     ):
         return {way.name: await cell(row, row.kind.offered(way), site, service) for way in row.ways}
 
@@ -107,7 +108,7 @@ async def cell(row, way, site, service):
     gc.collect()
     before = await level()
     found = await run(row, way, site, service)
-    await site.upstream.says(HELLO)
+    await site.upstream.set_scripts(HELLO)
     found.wrong += (*await sound(way, site), *await (left if row.kind is SEARCH else left_by_sessions)(before))
     return found
 
@@ -127,42 +128,50 @@ def of_a_request(before):
 
 
 async def answer_cell(row, way, site, _):
-    await site.upstream.says(*[row.kind.calls()] * row.calls, HELLO)
+    await site.upstream.set_scripts(*[row.kind.calls()] * row.calls, HELLO)
     got, wanted = await way.ask(site, row.input), row.wanted(way)
     messages = site.upstream.posts[-1].json["messages"]
-    told = [message["content"] for message in messages if message["role"] == "tool"]
-    wrong = [f"wanted {wanted} {wanted.said!r}, got {got.said!r}"] * (got != wanted)
-    wrong += [f"the model was told {told}"] * (row.told not in "".join(told))
-    return Cell(str(got), "told" if row.told else "asked" if row.asks else "", wrong=tuple(wrong))
+    results = [message["content"] for message in messages if message["role"] == "tool"]
+    wrong = [f"wanted {wanted} {wanted.text!r}, got {got.text!r}"] * (got != wanted)
+    wrong += [f"the model was told {results}"] * (row.result not in "".join(results))
+    return Cell(str(got), "told" if row.result else "asked" if row.needs_approval else "", wrong=tuple(wrong))
 
 
 async def left_alone(row, way, site, service):
     """The client goes, and the call is broken off; the model is not asked again."""
     service.begun.clear()
     service.broken.clear()
-    await site.upstream.says(row.kind.calls(), HELLO)
-    asked = len(site.upstream.posts)
+    await site.upstream.set_scripts(row.kind.calls(), HELLO)
+    count = len(site.upstream.posts)
     async with asyncio.timeout(SOON), connection(site, way, way.body()) as (_, writer):
         await service.begun.wait()
         since = now()
         goes(writer, "closes")
         await service.broken.wait()
         seconds = now() - since
-    return Cell("", seconds=seconds, wrong=("the model was asked again",) * (len(site.upstream.posts) - asked - 1))
+    return Cell("", seconds=seconds, wrong=("the model was asked again",) * (len(site.upstream.posts) - count - 1))
 
 
-def server(name, told, said=None, **answers):
-    return Row(f"a server {name}", MCP, lambda: Liar(**answers), told, said or {}, calls=bool(told))
+def server(name, result, options=None, **answers):
+    return Row(f"a server {name}", MCP, lambda: Liar(**answers), result, options or {}, calls=bool(result))
 
 
-def service(name, told, answer, **said):
-    return Row(f"a search service {name}", SEARCH, lambda: Searching(**{"/search": answer}), told, said, ways=RESPONSES)
+def service(name, result, answer, **options):
+    return Row(
+        f"a search service {name}", SEARCH, lambda: Searching(**{"/search": answer}), result, options, ways=RESPONSES
+    )
 
 
-def approval(name, told="", *decided):
+def approval(name, result="", *decided):
     """A request for approval, and what the client says of it."""
-    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "toys", "name": "echo", "arguments": ECHO}
-    return Row(name, MCP, Liar, told, ALWAYS, [QUESTION, asked, *decided], calls=False, ways=RESPONSES)
+    approval_request = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_1",
+        "server_label": "toys",
+        "name": "echo",
+        "arguments": ECHO,
+    }
+    return Row(name, MCP, Liar, result, ALWAYS, [QUESTION, approval_request, *decided], calls=False, ways=RESPONSES)
 
 
 def leaving(name, kind, service, ways=HTTP):
@@ -207,14 +216,14 @@ ROWS = [
     server("gives a result of 4 MB", "[The rest is cut off", SMALL, tools_call={"content": [{"type": "text", "text": "x" * (4 << 20)}]}),
     server("gives a result of 9 MB", "The server", tools_call=Response('"' + "x" * (9 << 20), media_type="application/json")),
     server("breaks off amid a call", "The server", tools_call=halved),
-    Row("a call has to be approved", MCP, Liar, said=ALWAYS, asks=True, ways=RESPONSES),
+    Row("a call has to be approved", MCP, Liar, options=ALWAYS, needs_approval=True, ways=RESPONSES),
     approval("a call is not approved", "the user did not approve it", REFUSED),
     approval("a call is neither approved nor refused", "has not approved it"),
     leaving("call", MCP, lambda: Liar(obeys=True, tools_call=None)),
     Row("a search service is down", SEARCH, None, "cannot be reached", ways=RESPONSES),
     service("does not answer in time", SLOW, never, **QUICK),
-    service("answers with 500", "returned HTTP 500", says({}, 500)),
-    service("answers in HTML", "did not return JSON", says(b"<html>")),
+    service("answers with 500", "returned HTTP 500", respond_with({}, 500)),
+    service("answers in HTML", "did not return JSON", respond_with(b"<html>")),
     service("finds 800 kB", "[The rest is cut off", HUGE, **SMALL),
     service("has no end", "is larger than", endless),
     service("breaks off", "cannot be reached", broken),

@@ -59,7 +59,7 @@ class Backend(Upstream):
         self.lines, self.over, self.trick = set(), {}, None
         self._port = 0
 
-    async def says(self, *scripts):
+    async def set_scripts(self, *scripts):
         """What every POST is answered from now on; the last one holds for ever."""
         first = scripts[0][0]
         was, self.trick = self.trick, first if isinstance(first, Trick) else None

@@ -33,24 +33,24 @@ class Fails(Struct, frozen=True):
 
     status: int
     code: str
-    said: str = ""
+    text: str = ""
     after: str | None = None
 
     def outcome(self, way):
         if isinstance(way, Messages):
             return way.failure(self)
-        if way.kept or (way.streamed and self.said):
-            return Outcome(200, self.code if way.headed else CODES.get(self.status, "server_error"), self.said)
+        if way.kept or (way.streamed and self.text):
+            return Outcome(200, self.code if way.headed else CODES.get(self.status, "server_error"), self.text)
         return Outcome(self.status, self.code, after=self.after if way.headed else None)
 
 
 class Answers(Struct, frozen=True):
     """As if nothing were."""
 
-    said: str = "Hi"
+    text: str = "Hi"
 
     def outcome(self, way):
-        return Outcome(200, None, self.said)
+        return Outcome(200, None, self.text)
 
 
 class Outcome(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Outcome(Struct, frozen=True):
 
     status: int
     code: str | None = None
-    said: str = ""
+    text: str = ""
     after: str | None = None
     ended: bool = True
 
@@ -83,8 +83,8 @@ class Chat:
 
     def body(self, text="Hello"):
         tool = {"type": "function", "function": {key: value for key, value in TOOLS.items() if key != "type"}}
-        asked = {"model": "m", "messages": [{**HELLO_MESSAGES[0], "content": text}], "tools": [tool]}
-        return json.dumps({**asked, "stream": self.streamed}).encode()
+        request = {"model": "m", "messages": [{**HELLO_MESSAGES[0], "content": text}], "tools": [tool]}
+        return json.dumps({**request, "stream": self.streamed}).encode()
 
     async def ask(self, site, text="Hello"):
         """The Outcome; what is no proper answer is an AssertionError."""
@@ -159,16 +159,21 @@ class Messages:
 
     def body(self, text="Hello"):
         tool = {"name": TOOLS["name"], "input_schema": TOOLS["parameters"]}
-        asked = {"model": "m", "max_tokens": 100, "messages": [{**HELLO_MESSAGES[0], "content": text}], "tools": [tool]}
-        return json.dumps({**asked, "stream": self.streamed}).encode()
+        request = {
+            "model": "m",
+            "max_tokens": 100,
+            "messages": [{**HELLO_MESSAGES[0], "content": text}],
+            "tools": [tool],
+        }
+        return json.dumps({**request, "stream": self.streamed}).encode()
 
     async def ask(self, site, text="Hello"):
         return await post(self, site.client, self.body(text))
 
     def failure(self, fails):
         """The Outcome of a failure."""
-        if self.streamed and fails.said:
-            return Outcome(200, "overloaded_error" if fails.status in (429, 503) else "api_error", fails.said)
+        if self.streamed and fails.text:
+            return Outcome(200, "overloaded_error" if fails.status in (429, 503) else "api_error", fails.text)
         status = 529 if fails.status == 503 else fails.status
         return Outcome(status, TYPES[status], after=fails.after)
 
@@ -191,8 +196,8 @@ class Background:
     name, streamed, headed, kept, tools = "background", False, False, True, [TOOLS]
 
     async def ask(self, site, text="Hello"):
-        asked = {"model": "m", "input": text, "tools": self.tools, "background": True}
-        answer = await site.client.post("/v1/responses", json=asked)
+        request = {"model": "m", "input": text, "tools": self.tools, "background": True}
+        answer = await site.client.post("/v1/responses", json=request)
         answers = [answer]
 
         async def over():
@@ -204,9 +209,9 @@ class Background:
 
         await until(over)
         (answer,) = answers
-        said = answer.json()
-        error = said["error"]
-        return Outcome(answer.status_code, error and error["code"], "".join(map(item_text, said.get("output", ()))))
+        response = answer.json()
+        error = response["error"]
+        return Outcome(answer.status_code, error and error["code"], "".join(map(item_text, response.get("output", ()))))
 
 
 class Socket:
@@ -217,10 +222,10 @@ class Socket:
     async def ask(self, site, text="Hello"):
         async with connected(site) as socket:
             await socket.create(input=text, tools=self.tools, store=False)
-            told = await socket.events()
-        said, last = "".join(event["delta"] for event in told if "delta" in event), told[-1]
+            event_list = await socket.events()
+        content, last = "".join(event["delta"] for event in event_list if "delta" in event), event_list[-1]
         error = last["error"] if last["type"] == "error" else last["response"]["error"]
-        return Outcome(last.get("status", 200), error and error["code"], said)
+        return Outcome(last.get("status", 200), error and error["code"], content)
 
 
 class Speech:
@@ -275,7 +280,7 @@ async def post(way, client, body, hears=lambda _: None):
                 pieces.append(piece)
                 hears(piece)
     except (httpx.RemoteProtocolError, httpx.ReadError):
-        return Outcome(0, said=way.text_of("".join(pieces)), ended=False)
+        return Outcome(0, text=way.text_of("".join(pieces)), ended=False)
     return outcome(way, answer, "".join(pieces))
 
 
@@ -285,8 +290,8 @@ def outcome(way, answer, text):
         error = json.loads(text)["error"]
         assert set(error) == {"message", "type"} | (set() if isinstance(way, Messages) else {"param", "code"})
         return Outcome(status, error["type" if isinstance(way, Messages) else "code"], after=after)
-    said, code = way.stream(text) if way.streamed else way.whole(json.loads(text))
-    return Outcome(200, code, said)
+    content, code = way.stream(text) if way.streamed else way.whole(json.loads(text))
+    return Outcome(200, code, content)
 
 
 HTTP = (Chat(streamed=False), Chat(streamed=True), Responses(streamed=False), Responses(streamed=True))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.formats.argument_types import ANY, JSON, STRING, argument_types, has_parameter, to_json, type_named
 from gateway.formats.parser import ParseContext
-from support.format_events import said, written
+from support.format_events import text_events, written
 
 STRINGS = {"type": "string"}
 INTEGER, NUMBER, BOOLEAN = {"type": "integer"}, {"type": "number"}, {"type": "boolean"}
@@ -232,6 +232,8 @@ def test_schema_makes_json_of_any_text(text, schema):
     ],
 )
 def test_parameter_value_loses_one_line_end_on_each_side(text, value):
-    events = said([f"<function=f><parameter=p>{text}</parameter></function>"], "qwen_xml", ParseContext({"f": {}}))
+    events = text_events(
+        [f"<function=f><parameter=p>{text}</parameter></function>"], "qwen_xml", ParseContext({"f": {}})
+    )
     [(_, _, arguments)] = written(events)
     assert json.loads(arguments) == {"p": value}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support.app import gateway
-from support.upstream import chunk, said, stream, whole
+from support.upstream import chunk, completion_body, stream, whole
 
 TOOL = {
     "type": "function",
@@ -41,7 +41,7 @@ CASES = [
 
 def script_of(text, *, streamed):
     """Return the script of a backend that sends the text, character by character or as a whole."""
-    return stream(*(chunk(piece) for piece in text), chunk(finish="stop")) if streamed else whole(said(text))
+    return stream(*(chunk(piece) for piece in text), chunk(finish="stop")) if streamed else whole(completion_body(text))
 
 
 @pytest.mark.parametrize("streamed", [True, False])

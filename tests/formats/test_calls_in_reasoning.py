@@ -11,7 +11,7 @@ from gateway.pipeline.normalizer import Normalizer
 from support.app import gateway
 from support.format_events import written
 from support.pipeline import TOOLS, grammatical, merge, setting
-from support.upstream import chunk, said, stream, whole
+from support.upstream import chunk, completion_body, stream, whole
 
 CALL = ["call", "f", '{"a": "x"}']
 HERMES = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
@@ -71,9 +71,9 @@ def pieces(events, size):
 def test_tool_call_in_the_reasoning_of_a_backend(format, events, wanted):
     for size in (*range(1, 60), 1000):
         normaliser = Normalizer(replace(setting(format), context=ParseContext(TOOLS)))
-        fed = [told for event in pieces(events, size) for told in normaliser.feed(event)]
-        told = merge([*fed, *normaliser.close()])
-        assert written(told) == wanted and grammatical(told), size
+        fed = [output for event in pieces(events, size) for output in normaliser.feed(event)]
+        output = merge([*fed, *normaliser.close()])
+        assert written(output) == wanted and grammatical(output), size
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_tool_call_in_the_reasoning_of_a_backend_stays_reasoning(context):
 def test_tool_call_in_reasoning_that_is_longer_than_the_limit_streams():
     long = HERMES.replace('"x"', '"' + "x" * 300 + '"')
     normaliser = Normalizer(replace(setting("hermes_json", limit=200), context=ParseContext(TOOLS)))
-    told = [told for event in pieces([ReasoningDelta(0, long)], 1) for told in normaliser.feed(event)]
-    assert any(isinstance(event, ToolCallEnd) for event in told)
+    output = [output for event in pieces([ReasoningDelta(0, long)], 1) for output in normaliser.feed(event)]
+    assert any(isinstance(event, ToolCallEnd) for event in output)
     assert written([*normaliser.feed(TextDelta(0, "Hi.")), *normaliser.feed(STOP)]) == [["text", "Hi."]]
 
 
@@ -107,7 +107,7 @@ async def test_tool_call_in_reasoning_is_a_tool_call_in_both_apis(model, text, s
     script = (
         stream(*(chunk(**{field: piece}) for piece in text), chunk(finish="stop"))
         if streamed
-        else whole(said("", **{field: text}))
+        else whole(completion_body("", **{field: text}))
     )
     async with gateway(script, script, backend={"kind": "vllm"}, model={"upstream_model": model}) as site:
         answer = (await site.chat(stream=False, tools=[TOOL])).json()["choices"][0]

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.events import ToolCallStart
-from support.format_events import said, written
+from support.format_events import text_events, written
 from support.pipeline import singly
 
 DEEPSEEK = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
@@ -77,16 +77,16 @@ SGLANG = [
     ],
 )
 def test_format_reads_texts_that_engines_misread_the_same_under_every_cut(format, text, events):
-    assert written(said([text], format)) == events
+    assert written(text_events([text], format)) == events
     for size in (1, 2, 3, 7):
-        assert written(said([text[i : i + size] for i in range(0, len(text), size)], format)) == events
+        assert written(text_events([text[i : i + size] for i in range(0, len(text), size)], format)) == events
     for place in range(1, len(text)):
-        assert written(said([text[:place], text[place:]], format)) == events
+        assert written(text_events([text[:place], text[place:]], format)) == events
 
 
 def test_tool_call_id_of_mistral_is_kept():
     text = '[TOOL_CALLS]f[CALL_ID]a1B2c3D4e[ARGS]{"a": "x"}'
     for pieces in ([text], singly(text)):
-        events = said(pieces, "mistral")
+        events = text_events(pieces, "mistral")
         assert [event.id for event in events if isinstance(event, ToolCallStart)] == ["a1B2c3D4e"]
         assert written(events) == [CALL]

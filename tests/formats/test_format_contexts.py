@@ -4,7 +4,7 @@ import pytest
 
 from gateway.formats.parser import ParseContext
 from gateway.warnings import Warnings
-from support.format_events import said, written
+from support.format_events import text_events, written
 from support.pipeline import TOOLS, singly
 
 CALL = ["call", "f", '{"a": "x"}']
@@ -67,33 +67,37 @@ def rows(*tables):
 def test_forced_tool_call_may_be_bare_json(format, forced, text, events):
     context = ParseContext(TOOLS, forced=forced)
     for pieces in ([text], singly(text)):
-        assert written(said(pieces, format, context)) == events
+        assert written(text_events(pieces, format, context)) == events
 
 
 def test_forced_tool_call_that_is_too_short_is_dropped():
     for text in ("{", '{"na', '{"name": "f'):
         ledger = Warnings()
-        assert written(said([text], context=ParseContext(TOOLS, forced="f"), finish="length", ledger=ledger)) == []
+        assert (
+            written(text_events([text], context=ParseContext(TOOLS, forced="f"), finish="length", ledger=ledger)) == []
+        )
         assert "truncated:tool_calls" in ledger.entries()
 
 
 def test_forced_tool_call_that_is_cut_is_incomplete():
     context = ParseContext(TOOLS, forced="f")
-    assert written(said(['{"a": "x'], context=context, finish="length")) == [["call", "f", '{"a": "x', "incomplete"]]
+    assert written(text_events(['{"a": "x'], context=context, finish="length")) == [
+        ["call", "f", '{"a": "x', "incomplete"]
+    ]
 
 
 @pytest.mark.parametrize(("policy", "text", "events"), rows(IN_THOUGHT))
 def test_tool_call_in_reasoning_follows_the_policy(policy, text, events):
     context = ParseContext(TOOLS, in_thought=policy)
     for pieces in ([text], singly(text)):
-        assert written(said(pieces, context=context)) == events
+        assert written(text_events(pieces, context=context)) == events
 
 
 def test_reasoning_that_is_too_long_gives_no_tool_call():
     text = f"<think>{TAGGED}{'x' * 200}"
     context = ParseContext(TOOLS, in_thought="last")
     for pieces in ([text], singly(text)):
-        assert written(said(pieces, context=context, limit=100)) == [["reasoning", text.removeprefix("<think>")]]
+        assert written(text_events(pieces, context=context, limit=100)) == [["reasoning", text.removeprefix("<think>")]]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_reasoning_that_is_too_long_gives_no_tool_call():
 )
 def test_prefill_with_a_call_that_cannot_be_read_is_not_reported(prefill, text, warnings):
     ledger = Warnings()
-    said([text], "pythonic", ParseContext(TOOLS, prefill=prefill), ledger=ledger)
+    text_events([text], "pythonic", ParseContext(TOOLS, prefill=prefill), ledger=ledger)
     assert ledger.entries() == warnings
 
 
@@ -110,10 +114,12 @@ def test_prefill_with_a_call_that_cannot_be_read_is_not_reported(prefill, text, 
 def test_prefill_is_not_sent_again(prefill, text, events):
     context = ParseContext(TOOLS, prefill=prefill)
     for pieces in ([text], singly(text)):
-        assert written(said(pieces, context=context)) == events
+        assert written(text_events(pieces, context=context)) == events
 
 
 def test_block_of_json_that_is_too_long_is_text():
     text = '```json\n{"name": "f", "arguments": {"a": "' + "x" * 66_000 + '"}}\n```\n<tool_call>'
     for size in (len(text), 1000, 7):
-        assert written(said([text[begin : begin + size] for begin in range(0, len(text), size)])) == [["text", text]]
+        assert written(text_events([text[begin : begin + size] for begin in range(0, len(text), size)])) == [
+            ["text", text]
+        ]

@@ -17,7 +17,7 @@ from gateway.formats.parser import ParseContext
 from gateway.pipeline.normalizer import Normalizer
 from gateway.warnings import Warnings
 from support.encoders import ENCODERS
-from support.format_events import calls, said, strings, untraced, written
+from support.format_events import calls, strings, text_events, untraced, written
 from support.format_literals import all_tags, literals
 from support.pipeline import TOOLS, chunk, cut, events_of, grammatical, setting, singly
 from support.sampling import EXAMPLES, ONE_OF_EACH_GRAMMAR, examples, places
@@ -42,18 +42,18 @@ def cases():
 @pytest.mark.parametrize(("format", "case"), list(cases()))
 def test_format_case_means_the_same_under_every_cut(format, case):
     text, ledger, how = case["text"], Warnings(), (format, context_of(case), case.get("finish", "stop"))
-    whole = said([text], *how, ledger)
+    whole = text_events([text], *how, ledger)
     assert written(whole) == case["events"]
     assert [entry for entry in ledger.entries() if entry != "repaired:finish_reason"] == case.get("ledger", [])
     assert grammatical(whole)
-    assert said(singly(text), *how) == whole
+    assert text_events(singly(text), *how) == whole
     check_cuts(text, how, whole, everywhere=format in ONE_OF_EACH_GRAMMAR or case.get("cuts") == "all")
 
 
 @untraced
 def check_cuts(text, how, whole, *, everywhere):
     for place in places(len(text), everywhere=everywhere):
-        assert said([text[:place], text[place:]], *how) == whole, place
+        assert text_events([text[:place], text[place:]], *how) == whole, place
 
 
 # The table
@@ -73,7 +73,7 @@ def test_format_aliases_are_unique_and_name_formats():
 @pytest.mark.parametrize("name", sorted({*FORMATS} - WITHOUT_CALLS))
 def test_format_example_is_one_tool_call(name):
     weather = {"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
-    events = written(said([FORMATS[name].example], name, ParseContext(weather)))
+    events = written(text_events([FORMATS[name].example], name, ParseContext(weather)))
     assert [(tool, json.loads(args)) for tool, args in calls(events)] == [("get_weather", {"city": "Paris", "days": 3})]
     assert not any(tag in strings(events, kind) for tag in ("<", "[", "{", "Paris") for kind in ("text", "reasoning"))
 
@@ -117,10 +117,10 @@ def test_format_reads_any_text_the_same_under_any_cut(format):
     @settings(max_examples=examples(EXAMPLES), deadline=None)
     @given(text=garbage(format), context=contexts(), finish=st.sampled_from(["stop", "length"]), data=st.data())
     def check(text, context, finish, data):
-        whole = said([text], format, context, finish)
+        whole = text_events([text], format, context, finish)
         assert grammatical(whole)
-        assert said(singly(text), format, context, finish) == whole
-        assert said(cut(data, text), format, context, finish) == whole
+        assert text_events(singly(text), format, context, finish) == whole
+        assert text_events(cut(data, text), format, context, finish) == whole
 
     check()
 
@@ -136,11 +136,11 @@ def test_format_reads_a_cut_text_as_the_beginning_of_the_whole(format):
     @given(text=garbage(format), context=contexts(), data=st.data())
     def check(text, context, data):
         place, ledger = data.draw(st.integers(0, len(text))), Warnings()
-        whole = written(said([text], format, context, ledger=ledger))
+        whole = written(text_events([text], format, context, ledger=ledger))
         if "unread" in ledger.codes():
             return
         repaired = "repaired:tool_calls.function.arguments" in ledger.entries()
-        begun = written(said([text[:place]], format, context, "length"))
+        begun = written(text_events([text[:place]], format, context, "length"))
         if any(tag in strings(whole, "reasoning") for tag in getattr(FORMATS[format].parse, "openings", ())):
             return  # a thought that quotes a tool call may be cut where it looked like one
         for kind in ("text", "reasoning"):
@@ -161,7 +161,7 @@ def test_format_loses_no_word(format):
     @given(text=garbage(format, words, words, words), context=contexts())
     def check(text, context):
         ledger = Warnings()
-        events = said([text], format, context, ledger=ledger)
+        events = text_events([text], format, context, ledger=ledger)
         kept = "".join(part for event in written(events) for part in event[1:])
         if not any(entry.startswith("dropped:") for entry in ledger.entries()):
             for word in text.split():
@@ -179,9 +179,9 @@ def test_format_reads_the_text_after_a_prefill_as_the_rest_of_the_whole(format):
     def check(text, context, data):
         place = data.draw(st.integers(0, len(text)))
         before, after = text[:place], text[place:]
-        whole = written(said([text], format, context))
+        whole = written(text_events([text], format, context))
         known = [*Normalizer(replace(setting(format), context=context)).feed(TextDelta(0, before))]
-        rest = written(said([after], format, replace(context, prefill=before)))
+        rest = written(text_events([after], format, replace(context, prefill=before)))
         if after:
             ended = sum(isinstance(event, ToolCallEnd) for event in known)
             assert calls(rest) == calls(whole)[ended:]
@@ -212,7 +212,7 @@ def test_text_without_a_tag_stays_text(format):
     @given(text=garbage(format).map(lambda text: f"{text.strip()}."))
     def check(text):
         assume(not text.startswith(first) and not (tags and tags.search(text)))
-        assert written(said([text], format, ParseContext({}))) == [["text", text]]
+        assert written(text_events([text], format, ParseContext({}))) == [["text", text]]
 
     if markup is None or hasattr(markup, "without_calls"):
         check()
@@ -242,7 +242,7 @@ def test_marker_of_one_character_holds_nothing_back():
 )
 def test_tool_call_arguments_in_a_string_are_the_same_under_any_cut(inside):
     text = '<tool_call>{"name": "f", "arguments": "' + inside + '"}</tool_call>'
-    assert said([text]) == said(singly(text))
+    assert text_events([text]) == text_events(singly(text))
 
 
 @pytest.mark.parametrize(
@@ -258,16 +258,16 @@ def test_tool_call_arguments_in_a_string_are_the_same_under_any_cut(inside):
 def test_tool_call_arguments_keep_or_replace_odd_escapes(inside, wanted):
     text = f'<tool_call>{{"name": "f", "arguments": "{inside}"}}</tool_call>'
     for pieces in ([text], singly(text)):
-        assert "".join(e.json for e in said(pieces) if isinstance(e, ToolArgsDelta)).startswith(wanted)
+        assert "".join(e.json for e in text_events(pieces) if isinstance(e, ToolArgsDelta)).startswith(wanted)
 
 
 @pytest.mark.parametrize("early", ['{"arguments": {"a": "%s"}, "name": "f"}', '{"x": "%s'])
 def test_tool_call_candidate_is_held_back_up_to_a_limit(early):
     text = "<tool_call>" + early % ("x" * 5000)
     for pieces in ([text], singly(text)):
-        first, *_ = said(pieces, limit=1000)
+        first, *_ = text_events(pieces, limit=1000)
         assert isinstance(first, TextDelta) and first.text.startswith("<tool_call>{")
-    assert "".join(e.text for e in said([text], limit=1000) if isinstance(e, TextDelta)).startswith(text[:1000])
+    assert "".join(e.text for e in text_events([text], limit=1000) if isinstance(e, TextDelta)).startswith(text[:1000])
 
 
 def test_text_parser_ends_with_its_stream():

@@ -9,16 +9,16 @@ class Emit:
     """Keeps what is put into it."""
 
     def __init__(self):
-        self.told = []
+        self.formats = []
 
     def unread(self, format):
-        self.told.append(format)
+        self.formats.append(format)
 
 
 def test_held_call_that_no_format_reads_is_reported_if_it_counts():
     emit = Emit()
     held = HeldOutput(emit, TextReader(), ParseContext({}), (), apart=False)
     held.unread("pythonic")
-    assert emit.told == []
+    assert emit.formats == []
     held.count()
-    assert emit.told == ["pythonic"]
+    assert emit.formats == ["pythonic"]

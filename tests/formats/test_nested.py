@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.formats.parser import ParseContext
-from support.format_events import said, written
+from support.format_events import text_events, written
 from support.pipeline import singly
 
 MARK = "]<]minimax[>["
@@ -21,4 +21,4 @@ REPEATED = [
 def test_repeated_elements_follow_the_schema(inside, json):
     text = f'<invoke name="f"><o>{inside}</o></invoke>'.replace("<", f"{MARK}<")
     for pieces in ([text], singly(text)):
-        assert written(said(pieces, "minimax_m3", ParseContext(TOOLS))) == [["call", "f", f'{{"o": {json}}}']]
+        assert written(text_events(pieces, "minimax_m3", ParseContext(TOOLS))) == [["call", "f", f'{{"o": {json}}}']]

@@ -28,9 +28,9 @@ class CountedSteps:
     """A format that counts how often it is resumed."""
 
     def __init__(self, verb, ends=None):
-        self.read, self.count, self.said = TextReader(), 0, []
+        self.read, self.count, self.texts = TextReader(), 0, []
         self.read.ends = ends
-        self.parse = FormatParser(self.read, self._counted(verb(self.read, self.said.append)))
+        self.parse = FormatParser(self.read, self._counted(verb(self.read, self.texts.append)))
 
     def _counted(self, run):
         for passage in run:
@@ -57,7 +57,7 @@ class CountedSteps:
 )
 def test_passage_does_not_resume_a_waiting_format(verb, passing, stopping):
     steps = CountedSteps(verb)
-    assert steps.feed(*passing) == 0 and steps.said == passing
+    assert steps.feed(*passing) == 0 and steps.texts == passing
     for text in stopping:  # both resume the format: the second while the first is held
         assert steps.feed(text) == 1
     assert steps.feed(*passing) == 0
@@ -78,13 +78,13 @@ def test_passage_stops_at_a_possible_end_token():
     assert steps.feed("<en") == 1
     assert steps.feed("three") == 1, "something is held"
     assert steps.feed("four") == 0
-    assert steps.said == ["one", " two", "<enthree", "four"]
+    assert steps.texts == ["one", " two", "<enthree", "four"]
 
 
 def test_passage_takes_a_bracket_that_begins_no_end_token():
     steps = CountedSteps(lambda read, put: read.rest(put), EndTokens("<end>", "[eos]"))
     assert steps.feed("a[0]", "b < c", "[1, <e", "d") == 2
-    assert steps.said == ["a[0]", "b < c", "[1, ", "<ed"]
+    assert steps.texts == ["a[0]", "b < c", "[1, ", "<ed"]
 
 
 def test_passage_is_off_while_the_reader_records():
@@ -106,10 +106,10 @@ def test_parser_that_is_done_takes_no_more():
 
 @pytest.mark.parametrize("format", ["think", "hermes_json", "harmony", "qwen_xml"])
 def test_passage_takes_plain_text_in_real_formats(format):
-    said = []
+    texts = []
 
     class Emit:
-        text = reasoning = staticmethod(said.append)
+        text = reasoning = staticmethod(texts.append)
 
     def recorded(run):
         for passage in run:
@@ -124,4 +124,4 @@ def test_passage_takes_plain_text_in_real_formats(format):
     for _ in range(9):
         parse.feed(" word")
     assert len(passed) == before and passed[-1]
-    assert "".join(said).endswith(" word" * 9)
+    assert "".join(texts).endswith(" word" * 9)

@@ -349,7 +349,7 @@ def errors_of(field=None, **template):
         template = {"fields": {"tool_calls": field}}
     with pytest.raises(TemplateError) as caught:
         compile_template(template)
-    assert [".".join(path) + f": {said}" for path, said in caught.value.faults] == str(caught.value).splitlines()
+    assert [".".join(path) + f": {message}" for path, message in caught.value.faults] == str(caught.value).splitlines()
     return str(caught.value)
 
 
@@ -359,7 +359,7 @@ TAG = "content_args.tag_pattern: should be tags around a key and a value, like <
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "message"),
     [
         ({}, "fields: should have at least one of: content, thinking, reasoning_content, reasoning, tool_calls"),
         ({"fields": []}, "fields: should be a mapping\nfields: should have at least one of: content, thinking, reasoning_content, reasoning, tool_calls"),
@@ -379,8 +379,8 @@ TAG = "content_args.tag_pattern: should be tags around a key and a value, like <
         ({"fields": {"thinking": {"open": "<a>"}, "tool_calls": {"open": "<a>"}}}, "fields: '<a>' opens more than one field; use different tags"),
     ],
 )  # fmt: skip
-def test_response_template_error_names_its_place(template, said):
-    assert errors_of(**template) == said
+def test_response_template_error_names_its_place(template, message):
+    assert errors_of(**template) == message
 
 
 XML = {"open_pattern": "<a>(?P<name>.+)", "close": "</a>", "content": "xml-inline", "transform": NAMED}
@@ -388,7 +388,7 @@ GOOD_TAG = "<k>(?P<key>.+?)</k><v>(?P<value>.*?)</v>"
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [
         ({}, "open: is missing; it marks the beginning of a tool call"),
         ({"open": "<a>", "contents": "json"}, "contents: unknown key; one of: open, open_pattern, close, close_pattern, content, content_args, repeats, join, optional, transform, transform_each"),
@@ -413,9 +413,9 @@ GOOD_TAG = "<k>(?P<key>.+?)</k><v>(?P<value>.*?)</v>"
         ({**XML, "content_args": {"tag_pattern": GOOD_TAG, "value_parser": {"name": "yaml"}}}, "content_args.value_parser.name: should be one of: text, json, int, float, bool"),
     ],
 )  # fmt: skip
-def test_response_template_error_names_the_field_of_tool_calls(field, said):
+def test_response_template_error_names_the_field_of_tool_calls(field, message):
     prefix = "fields.tool_calls."
-    assert errors_of(field).replace(prefix, "") == said
+    assert errors_of(field).replace(prefix, "") == message
 
 
 def test_response_template_of_inline_xml_needs_a_close():
@@ -426,7 +426,7 @@ def test_response_template_of_inline_xml_needs_a_close():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "message"),
     [
         (r"<a>\b", r"'\\b' is not supported"),
         ("<a>(?!b)", "'(?!' is not supported"),
@@ -444,8 +444,8 @@ def test_response_template_of_inline_xml_needs_a_close():
         ("a?b?c?d?e?f?g?", "expands to more than 64 texts"),
     ],
 )  # fmt: skip
-def test_response_template_pattern_that_is_unsupported_is_refused(pattern, said):
-    assert errors_of({"open_pattern": pattern}) == f"fields.tool_calls.open_pattern: {said}"
+def test_response_template_pattern_that_is_unsupported_is_refused(pattern, message):
+    assert errors_of({"open_pattern": pattern}) == f"fields.tool_calls.open_pattern: {message}"
 
 
 def test_response_template_errors_are_reported_together():
@@ -464,17 +464,17 @@ def test_response_template_is_found_in_its_file(held):
 
 
 @pytest.mark.parametrize(
-    ("held", "said"),
+    ("held", "message"),
     [
         ([], "contains neither response_template nor the `fields` of one"),
         ({"response_template": None}, "contains neither response_template nor the `fields` of one"),
         ({"response_schema": {"x-regex": "…"}}, "response_schema has the older form with x-regex; a template needs `fields`, as of transformers 5.13"),
     ],
 )  # fmt: skip
-def test_response_template_missing_in_its_file_is_an_error(held, said):
+def test_response_template_missing_in_its_file_is_an_error(held, message):
     with pytest.raises(TemplateError) as caught:
         find_template(held)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_response_template_of_the_documentation_works():

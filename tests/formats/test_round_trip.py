@@ -12,7 +12,7 @@ from gateway.formats.parser import ParseContext
 from gateway.warnings import Warnings
 from support.encoders import ENCODERS
 from support.encoders.turn import Call, Calls, Said, Thought, plain
-from support.format_events import calls, said, strings, untraced, written
+from support.format_events import calls, strings, text_events, untraced, written
 from support.format_literals import all_tags, tags
 from support.pipeline import cut, grammatical, singly
 from support.sampling import EXAMPLES, ONE_OF_EACH_GRAMMAR, examples, places, thorough
@@ -106,7 +106,7 @@ def some_places(text):
 
 def check_cut_short(format, text, place, whole):
     """Check that the events of a cut turn are the beginning of those of the whole."""
-    events = written(said([text[:place]], format, OFFERED, "length"))
+    events = written(text_events([text[:place]], format, OFFERED, "length"))
     for kind in ("text", "reasoning"):
         assert strings(whole, kind).startswith(strings(events, kind)), (place, kind)
     names, broken = calls(whole), calls(events)
@@ -128,7 +128,7 @@ def scalars(value):
 def check_ended_early(format, text, place, whole):
     """Check a turn that the model ends at this place: a call is incomplete, or its values are those of the whole."""
     ledger = Warnings()
-    events = said([text[:place]], format, OFFERED, ledger=ledger)
+    events = text_events([text[:place]], format, OFFERED, ledger=ledger)
     assert grammatical(events)
     found = [event for event in written(events) if event[0] == "call"]
     for (_, _, args, *incomplete), (_, full) in zip(found, calls(whole), strict=False):
@@ -150,12 +150,12 @@ def situations():
 @untraced
 def test_round_trip_gives_back_each_situation(format, parts):
     text = ENCODERS[format].encode(parts)
-    whole = written(said([text], format, OFFERED))
+    whole = written(text_events([text], format, OFFERED))
     assert with_parsed_arguments(whole) == expected_events(parts)
     pieces = singly(text) if len(text) < LONG or thorough() else [text[i : i + 61] for i in range(0, len(text), 61)]
-    assert written(said(pieces, format, OFFERED)) == whole
+    assert written(text_events(pieces, format, OFFERED)) == whole
     for place in some_places(text):
-        assert written(said([text[:place], text[place:]], format, OFFERED)) == whole, place
+        assert written(text_events([text[:place], text[place:]], format, OFFERED)) == whole, place
         check_cut_short(format, text, place, whole)
         check_ended_early(format, text, place, whole)
 
@@ -166,9 +166,9 @@ def test_round_trip_is_the_same_at_every_cut_and_every_end(format):
     turns = [tuple(parts_of(turn)) for turn in SITUATIONS["turns"] if turn["what"] in FULL]
     parts = max((turn for turn in turns if can_say(ENCODERS[format], turn)), key=len)
     text = ENCODERS[format].encode(parts)
-    whole = written(said([text], format, OFFERED))
+    whole = written(text_events([text], format, OFFERED))
     for place in places(len(text), everywhere=format in ONE_OF_EACH_GRAMMAR, most=len(text)):
-        assert written(said([text[:place], text[place:]], format, OFFERED)) == whole, place
+        assert written(text_events([text[:place], text[place:]], format, OFFERED)) == whole, place
         check_cut_short(format, text, place, whole)
         check_ended_early(format, text, place, whole)
 
@@ -270,11 +270,11 @@ def test_round_trip_gives_back_any_turn(format):
     def check(parts, data):
         assume(can_say(encoder, parts))
         text = encoder.encode(parts)
-        whole = written(said([text], format, OFFERED))
+        whole = written(text_events([text], format, OFFERED))
         assert with_parsed_arguments(whole) == expected_events(parts), text
         place = data.draw(st.integers(0, len(text)))
         for pieces in (singly(text), cut(data, text), [text[:place], text[place:]]):
-            assert written(said(pieces, format, OFFERED)) == whole
+            assert written(text_events(pieces, format, OFFERED)) == whole
         check_cut_short(format, text, place, whole)
         check_ended_early(format, text, place, whole)
 

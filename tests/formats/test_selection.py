@@ -16,7 +16,7 @@ from support import ollama
 from support.app import gateway
 from support.pipeline import merge, setting
 from support.sse import payloads
-from support.upstream import END, HANG, HELLO, chunk, frame, head, said, stream, whole
+from support.upstream import END, HANG, HELLO, chunk, completion_body, frame, head, stream, whole
 from support.wait import until
 
 TOOLS = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}]
@@ -176,14 +176,14 @@ def test_format_of_templates_with_tags_of_other_families(template, format):
     ],
 )
 async def test_format_of_an_unknown_name_is_chosen_by_the_template(kind, path, answer):
-    native = whole(ollama.Turn([ollama.says(CALL)]).data(), type="application/x-ndjson")
+    native = whole(ollama.Turn([ollama.content_line(CALL)]).data(), type="application/x-ndjson")
     async with gateway(native if kind == "ollama" else stream_of(CALL), backend={"kind": kind}) as site:
         site.upstream.shown[path] = whole(answer)
         for _ in range(2):
             got = await site.chat(stream=True, tools=TOOLS, headers=DEBUG)
             assert format_header(got) == "qwen_xml; its chat template has <tool_call> and <function= and <parameter="
             assert parts_of(got) == ("", "", [{"name": "clock", "arguments": "{}"}])
-        assert [asked.path.partition("?")[0] for asked in site.upstream.aside].count(path) == 1
+        assert [post.path.partition("?")[0] for post in site.upstream.aside].count(path) == 1
 
 
 @pytest.mark.parametrize("answer", [whole([]), whole({"chat_template": 7}), whole(b"no"), whole({}, status=500)])
@@ -194,10 +194,10 @@ async def test_template_that_cannot_be_read_is_ignored(answer):
 
 
 async def test_template_is_asked_for_again_if_the_server_was_unreachable():
-    now, asked = [0.0], []
+    now, paths = [0.0], []
 
     def answer(request):
-        asked.append(request.url.path)
+        paths.append(request.url.path)
         if now[0] < 30:
             raise httpx.ConnectError("nobody there")
         return httpx.Response(200, json={"chat_template": "hello"})
@@ -209,10 +209,10 @@ async def test_template_is_asked_for_again_if_the_server_was_unreachable():
 
         learner = MetadataCache(client, "llamacpp", lambda: now[0])
         assert await learner.chat_template("m") is None and await learner.chat_template("m") is None
-        assert len(asked) == 1
+        assert len(paths) == 1
         now[0] = 30.0
         assert [await learner.chat_template("m"), await learner.chat_template("m")] == ["hello", "hello"]
-        assert (await learner.metadata_of("m")).template == "hello" and len(asked) == 2
+        assert (await learner.metadata_of("m")).template == "hello" and len(paths) == 2
 
 
 async def test_disconnect_during_the_template_lookup_ends_the_request():
@@ -227,15 +227,15 @@ async def test_disconnect_during_the_template_lookup_ends_the_request():
 
 def test_format_auto_reads_the_examples_of_all_formats_but_three():
     tools = {"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
-    told = {}
+    matches = {}
     for name, row in FORMATS.items():
         events = {}
         for format in (name, "auto"):
             normaliser = Normalizer(setting(format, tools=tools))
             found = [*normaliser.feed(TextDelta(0, row.example)), *normaliser.feed(Finish(0, "stop"))]
             events[format] = merge(found)
-        told[name] = events[name] == events["auto"]
-    assert {name for name, same in told.items() if not same} == {"apriel", "functionary32", "hunyuan_a13b"}
+        matches[name] = events[name] == events["auto"]
+    assert {name for name, same in matches.items() if not same} == {"apriel", "functionary32", "hunyuan_a13b"}
 
 
 # Open reasoning
@@ -257,8 +257,8 @@ async def test_reasoning_is_open_if_the_rendered_prompt_opens_it(kind, path, ans
         got = await site.chat(stream=True, headers=DEBUG, chat_template_kwargs={"style": "plain"})
         assert format_header(got) == "hermes_json; configured; responses start inside a thought"
         assert parts_of(got)[:2] == ("I think.\n", "Yes.")
-        (asked,) = (asked for asked in site.upstream.aside if asked.path == path)
-        assert asked.json["chat_template_kwargs"] == {"style": "plain"}
+        (post,) = (post for post in site.upstream.aside if post.path == path)
+        assert post.json["chat_template_kwargs"] == {"style": "plain"}
 
 
 async def test_reasoning_is_closed_if_the_rendered_prompt_does_not_open_it():
@@ -325,9 +325,9 @@ async def test_format_is_chosen_by_the_root_of_a_served_name():
 async def test_special_tokens_are_kept_for_formats_that_need_them(kind, format, wanted):
     async with gateway(HELLO, backend={"kind": kind}, model={"format": format}) as site:
         await site.chat(stream=True)
-        assert {name: value for name, value in site.asked.items() if name.endswith("special_tokens")} == wanted
+        assert {name: value for name, value in site.upstream_body.items() if name.endswith("special_tokens")} == wanted
         await site.chat(stream=True, skip_special_tokens=True)
-        assert site.asked.get("skip_special_tokens") is (
+        assert site.upstream_body.get("skip_special_tokens") is (
             None if kind == "llamacpp" else True
         )  # llama.cpp has no such field
 
@@ -359,7 +359,7 @@ async def test_response_template_of_the_operator_is_used():
         got = await site.chat(tools=TOOLS, stream=True, headers=DEBUG)
         assert format_header(got) == "response_template; configured"
         assert parts_of(got) == ("So.", "Look:", [{"name": "clock", "arguments": '{"a": 1}'}])
-        assert site.asked["skip_special_tokens"] is False
+        assert site.upstream_body["skip_special_tokens"] is False
 
 
 # Forced tool calls
@@ -381,7 +381,7 @@ async def test_response_template_of_the_operator_is_used():
     ],
 )
 async def test_tool_call_that_is_forced_is_read_from_guided_json(choice, text, arguments, streamed):
-    script = stream_of(text) if streamed else whole(said(text))
+    script = stream_of(text) if streamed else whole(completion_body(text))
     async with gateway(script, backend={"kind": "vllm"}) as site:
         answer = await site.chat(stream=streamed, tools=TOOLS, tool_choice=choice)
         assert parts_of(answer) == ("", "", [{"name": "clock", "arguments": arguments}])
@@ -426,7 +426,7 @@ async def test_prefill_repeated_by_the_backend_is_not_sent():
     messages = [{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": BEGUN}]
     for model in ({"format": "hermes_json"}, {"format": "native"}):
         async with gateway(
-            whole(said(BEGUN + "sunny.")), stream_of("sunny."), backend={"kind": "llamacpp"}, model=model
+            whole(completion_body(BEGUN + "sunny.")), stream_of("sunny."), backend={"kind": "llamacpp"}, model=model
         ) as site:
             assert parts_of(await site.chat(messages=messages)) == ("", "sunny.", [])
             assert parts_of(await site.chat(messages=messages, stream=True)) == ("", "sunny.", [])
@@ -434,7 +434,7 @@ async def test_prefill_repeated_by_the_backend_is_not_sent():
 
 async def test_prefill_of_reasoning_repeated_by_the_backend_is_not_sent():
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "reasoning_content": "I count"}]
-    repeated = whole(said("Three.", reasoning_content="I count on."))
+    repeated = whole(completion_body("Three.", reasoning_content="I count on."))
     going_on = stream(chunk(reasoning_content=" on."), chunk("Three."), chunk(finish="stop"))
     async with gateway(repeated, going_on, backend={"kind": "llamacpp"}) as site:
         assert parts_of(await site.chat(messages=messages)) == (" on.", "Three.", [])
@@ -454,7 +454,7 @@ async def test_prefill_is_ignored_if_the_server_does_not_continue_it():
     messages = [{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": "<think>\nHm"}]
     async with gateway(stream_of("Sunny."), model={"format": "think"}) as site:
         assert parts_of(await site.chat(messages=messages, stream=True)) == ("", "Sunny.", [])
-        assert json.loads(json.dumps(site.asked))["messages"][-1]["content"] == "<think>\nHm"
+        assert json.loads(json.dumps(site.upstream_body))["messages"][-1]["content"] == "<think>\nHm"
 
 
 async def test_logprobs_after_a_prefill_stay_with_the_text():

@@ -8,7 +8,7 @@ from gateway.events import ToolCallStart
 from gateway.formats.tool_names import certain
 from gateway.warnings import Warnings
 from support.app import gateway
-from support.format_events import said
+from support.format_events import text_events
 from support.pipeline import DONE, call, chunk, events_of, setting, singly
 from support.upstream import stream
 
@@ -48,7 +48,7 @@ def test_tool_name_means_the_offered_tool_that_it_is_like(name, tool):
 
 def read_text(pieces, ledger):
     """Return the events of a text."""
-    return said(pieces, context=setting(tools=TOOLS).context, ledger=ledger)
+    return text_events(pieces, context=setting(tools=TOOLS).context, ledger=ledger)
 
 
 def read_calls(pieces, ledger):

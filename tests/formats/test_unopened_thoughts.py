@@ -15,7 +15,7 @@ from support.format_events import written
 from support.pipeline import TOOLS, grammatical, merge, setting, singly
 from support.sse import events as events_of_response
 from support.sse import text_of
-from support.upstream import chunk, said, stream, whole
+from support.upstream import chunk, completion_body, stream, whole
 
 HERMES = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
 UNOPENED = ParseContext(TOOLS, unopened=True)
@@ -25,7 +25,7 @@ REPAIRED = ["repaired:content"]
 def read(events, format="hermes_json", context=UNOPENED, *, ledger=None, **how):
     """Return the merged events of events of a backend, and of their end."""
     normaliser = Normalizer(replace(setting(format, ledger=ledger), context=context, **how))
-    return merge([*(told for event in events for told in normaliser.feed(event)), *normaliser.close()])
+    return merge([*(output for event in events for output in normaliser.feed(event)), *normaliser.close()])
 
 
 # A text, and what it is in a whole answer.
@@ -45,20 +45,20 @@ def test_closing_tag_alone_makes_a_thought_of_the_text_of_a_whole_answer(text, w
         wanted = [*wanted[:-1], ["text", HERMES]]
     for pieces in [[text], singly(text), *([text[:place], text[place:]] for place in range(1, len(text)))]:
         ledger = Warnings()
-        spoken = [*(TextDelta(0, piece) for piece in pieces), Finish(0, "stop")]
-        events = read(spoken, context=replace(UNOPENED, tools=tools), ledger=ledger, whole=True)
+        deltas = [*(TextDelta(0, piece) for piece in pieces), Finish(0, "stop")]
+        events = read(deltas, context=replace(UNOPENED, tools=tools), ledger=ledger, whole=True)
         assert written(events) == wanted and grammatical(events)
-        told = [entry for entry in ledger.entries() if entry != "repaired:finish_reason"]
-        assert told == (REPAIRED if wanted[0][0] == "reasoning" else [])
+        warnings = [entry for entry in ledger.entries() if entry != "repaired:finish_reason"]
+        assert warnings == (REPAIRED if wanted[0][0] == "reasoning" else [])
 
 
 def test_closing_tag_behind_reasoning_of_the_backend_is_text():
-    for spoken in (
+    for deltas in (
         [ReasoningDelta(0, "hm"), TextDelta(0, "a\n</think>\nb")],
         [TextDelta(0, "a"), ReasoningDelta(0, "hm"), TextDelta(0, "a\n</think>\nb")],
     ):
         for tools in (TOOLS, {}):
-            events = read([*spoken, Finish(0, "stop")], context=ParseContext(tools, unopened=True))
+            events = read([*deltas, Finish(0, "stop")], context=ParseContext(tools, unopened=True))
             assert "</think>" in "".join(event.text for event in events if type(event) is TextDelta)
 
 
@@ -112,7 +112,11 @@ THOUGHT = "I should look.\n</think>\n\nIt rains."
     ],
 )
 async def test_closing_tag_alone_is_read_of_servers_that_take_out_the_opening_tag(kind, model, thinks, streamed):
-    script = stream(*(chunk(piece) for piece in THOUGHT), chunk(finish="stop")) if streamed else whole(said(THOUGHT))
+    script = (
+        stream(*(chunk(piece) for piece in THOUGHT), chunk(finish="stop"))
+        if streamed
+        else whole(completion_body(THOUGHT))
+    )
     async with gateway(script, backend={"kind": kind}, model={"upstream_model": model}) as site:
         answer = await site.chat(stream=False)
         message = answer.json()["choices"][0]["message"]
@@ -136,7 +140,7 @@ async def test_closing_tag_alone_falls_away_in_a_stream_of_both_apis():
 
 
 async def test_model_that_always_thinks_begins_with_reasoning():
-    script = whole(said("I should look.\n</think>\n\nIt rains."))
+    script = whole(completion_body("I should look.\n</think>\n\nIt rains."))
     async with gateway(script, backend={"kind": "vllm"}, model={"upstream_model": "qwen3.5-35b"}) as site:
         message = (await site.chat(stream=False)).json()["choices"][0]["message"]
         assert (message["reasoning_content"], message["content"]) == ("I should look.\n", "It rains.")

@@ -17,26 +17,26 @@ _SHOWN = 400  # bytes of an input
 
 
 def main():
-    asked = argparse.ArgumentParser(prog="fuzz")
-    asked.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(NAMES))
-    enough = asked.add_mutually_exclusive_group()
+    parser = argparse.ArgumentParser(prog="fuzz")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(NAMES))
+    enough = parser.add_mutually_exclusive_group()
     enough.add_argument("--seconds", type=int, default=60, help="for each target")
     enough.add_argument("--runs", type=int, help="inputs for each target")
-    asked.add_argument("--jobs", type=int, default=1, help="targets at a time")
-    asked.add_argument("--seed", type=int, default=0, help="the same inputs again; 0: others each time")
-    asked.add_argument("--no-counts", action="store_true", help="without limits of items, parts and values of a body")
-    asked.add_argument("--found", type=Path, default=FOUND, help="where such inputs go")
-    said = asked.parse_args()
-    names = said.targets or NAMES
+    parser.add_argument("--jobs", type=int, default=1, help="targets at a time")
+    parser.add_argument("--seed", type=int, default=0, help="the same inputs again; 0: others each time")
+    parser.add_argument("--no-counts", action="store_true", help="without limits of items, parts and values of a body")
+    parser.add_argument("--found", type=Path, default=FOUND, help="where such inputs go")
+    options = parser.parse_args()
+    names = options.targets or NAMES
     if unknown := {*names} - {*NAMES, PLANTED}:
-        asked.error(f"no such target: {', '.join(sorted(unknown))}")
-    limits = f"-runs={said.runs}" if said.runs else f"-max_total_time={said.seconds}", f"-seed={said.seed}"
+        parser.error(f"no such target: {', '.join(sorted(unknown))}")
+    limits = f"-runs={options.runs}" if options.runs else f"-max_total_time={options.seconds}", f"-seed={options.seed}"
 
     def fuzzed(name):
-        return run(name, *limits, found=said.found, counts=not said.no_counts)
+        return run(name, *limits, found=options.found, counts=not options.no_counts)
 
     say(_ROW.format("target", "inputs", "inputs/s", "edges", "MB", "result"))
-    with ThreadPoolExecutor(said.jobs) as pool:
+    with ThreadPoolExecutor(options.jobs) as pool:
         results = [report(result) for result in pool.map(fuzzed, names)]
     say(_ROW.format("all", f"{sum(result.inputs for result in results):,}", "", "", "", ""))
     failed = [result for result in results if result.failure]

@@ -29,8 +29,8 @@ _FORMATS = ("native", "hermes_json", "auto")
 
 def _chat(**more):
     functions = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in TOOLS]
-    asked = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "tools": functions, **more}
-    return chat.parse_chat(json.dumps(asked).encode())
+    request = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "tools": functions, **more}
+    return chat.parse_chat(json.dumps(request).encode())
 
 
 _MUCH = {"logprobs": True, "top_logprobs": 2, "return_token_ids": True, "prompt_logprobs": 1, "timings_per_token": True}
@@ -94,9 +94,9 @@ def _of_choice(event):
 
 def _told(given, pieces, content_type, dialect):
     """The events, the ledger, the problem and what was stored; then what the client got."""
-    asked, ledger = given.choose(0, ASKED), Warnings()
-    endpoint = Heard(_endpoint(asked, given.choices[0] % 2 == 0, ledger))
-    request = asked.request if asked else ASKED[1].request
+    params, ledger = given.choose(0, ASKED), Warnings()
+    endpoint = Heard(_endpoint(params, given.choices[0] % 2 == 0, ledger))
+    request = params.request if params else ASKED[1].request
     limit, format = given.choose(1, _LIMITS), given.choose(2, _FORMATS)
     decoder, settings = DIALECTS[dialect].decoder(request, ledger), setting(format, ledger=ledger, limit=limit)
     turn = Pipeline(request, lambda _: UpstreamReader(decoder, settings, lambda: 40, (), limit), endpoint)
@@ -107,12 +107,12 @@ def _told(given, pieces, content_type, dialect):
     return merge(endpoint.events), sorted(ledger.entries()), turn.problem, stored, b"".join(got)
 
 
-def _endpoint(asked, stream, ledger):
-    if asked is None:
+def _endpoint(params, stream, ledger):
+    if params is None:
         return new_encoder(stream, ledger=ledger, kept=True, logprobs=True, sealed=True)
-    if isinstance(asked, completions.CompletionParams):
-        return completions.completion_encoder(completions.CompletionHead("cmpl-1", 1, "m"), asked, ledger)
-    return chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), asked, ledger, str)
+    if isinstance(params, completions.CompletionParams):
+        return completions.completion_encoder(completions.CompletionHead("cmpl-1", 1, "m"), params, ledger)
+    return chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), params, ledger, str)
 
 
 def _end(turn, actions, got):
@@ -133,8 +133,8 @@ def _end(turn, actions, got):
 def _check_readable(data):
     """It is one JSON text, or events of JSON and [DONE]."""
     if data.startswith((b"data: ", b"event: ")):
-        for said in reference(data):
-            assert said == "[DONE]" or is_json(said)
+        for payload in reference(data):
+            assert payload == "[DONE]" or is_json(payload)
     else:
         assert not data or is_json(data)
 
@@ -157,11 +157,11 @@ def check_services(data):
     given = Input.of(data)
     put = given.choose(0, SERVICES)
     try:
-        said = put.decode(given.content)
+        body = put.decode(given.content)
     except (DecodeError, UnicodeDecodeError, RecursionError):
         return  # as the server has it
     try:
-        assert is_json(fast.encode(put.answer(said, Warnings())))
+        assert is_json(fast.encode(put.answer(body, Warnings())))
     except UpstreamError as error:
         assert error.problem.status == 502
 
@@ -228,7 +228,7 @@ def line_seeds():
 
 
 def service_seeds():
-    said = (
+    bodies = (
         '{"data": [{"index": 1, "embedding": [0.1, 2e-3]}, {"index": 0, "embedding": [1, 2, 3]}], "usage": {"prompt_tokens": 3}}',
         '{"data": [{"embedding": "AACAPwAAAEA="}], "usage": {"total_tokens": 3}}',
         '[{"index": 0, "embedding": [0.5, 0.5]}]',
@@ -239,7 +239,7 @@ def service_seeds():
         '{"data": [{"embeddings": [[0.5, 1], ["AACAPw=="]]}]}',
         '[{"index": 0, "embedding": {"binary": [-3, 7], "float": [1, 2]}}]',
     )
-    for place, body in enumerate(said):
+    for place, body in enumerate(bodies):
         yield begun(body, place)
 
 

@@ -63,27 +63,27 @@ def check_refusal(problem):
     """It is the client's fault, and the client is told how."""
     assert 400 <= problem.status < 500
     assert fast.decode(messages.error_body(problem, "req_1"))["error"]["message"]
-    said = fast.decode(problem.body())["error"]
-    assert said == problem.error() and {*said} == {"message", "type", "code", "param"}
-    assert said["message"] and said["type"]
+    error = fast.decode(problem.body())["error"]
+    assert error == problem.error() and {*error} == {"message", "type", "code", "param"}
+    assert error["message"] and error["type"]
 
 
 @refusing
 def check_chat(given):
-    asked = chat.parse_chat(given.content, _COUNTS)
+    params = chat.parse_chat(given.content, _COUNTS)
     ledger = Warnings()
-    _put(asked.request, given, ledger)
-    chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), asked, ledger, str).start()
+    _put(params.request, given, ledger)
+    chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), params, ledger, str).start()
 
 
 @refusing
 def check_completion(given):
-    asked, name = completions.parse_completion(given.content, _COUNTS), given.choose(0, _COMPLETING)
+    params, name = completions.parse_completion(given.content, _COUNTS), given.choose(0, _COMPLETING)
     ledger, does = Warnings(), ROWS[name].services.completions
-    request_body.prompts_to_echo(asked.request, does, ledger)
-    request_body.supports_suffix(asked.request, does)
-    assert is_json(request_body.completion_body(does, asked.request, _target(given), KNOWN, ledger))
-    completions.completion_encoder(completions.CompletionHead("cmpl-1", 1, "m"), asked, ledger).start()
+    request_body.prompts_to_echo(params.request, does, ledger)
+    request_body.supports_suffix(params.request, does)
+    assert is_json(request_body.completion_body(does, params.request, _target(given), KNOWN, ledger))
+    completions.completion_encoder(completions.CompletionHead("cmpl-1", 1, "m"), params, ledger).start()
 
 
 @refusing
@@ -91,13 +91,13 @@ def check_response(given):
     settings, ledger = given.choose(3, _SETTINGS), Warnings()
     draft = responses.draft_response(decode_body(given.content, _COUNTS), settings)
     before = given.choose(2, ((), tuple(_KNOWN_ITEMS.values())))
-    asked = responses.parse_response(draft, responses.InputContext(before, _KNOWN_ITEMS), settings, ledger)
+    params = responses.parse_response(draft, responses.InputContext(before, _KNOWN_ITEMS), settings, ledger)
     head, edge = responses.ResponseHead("resp_1", 1, "m"), responses.EncoderInputs(_id, lambda: 1, str, str)
-    responses.response_encoder(head, asked, ledger, edge).start()
-    queued, events = responses.created_events(head, asked)
+    responses.response_encoder(head, params, ledger, edge).start()
+    queued, events = responses.created_events(head, params)
     assert is_json(fast.encode(queued)) and all(map(is_json, reference(events)))
-    _put(asked.request, given, ledger)
-    _put(summary_request(asked.request), given, ledger)
+    _put(params.request, given, ledger)
+    _put(summary_request(params.request), given, ledger)
     responses.user_messages([*before, *draft.input(_KNOWN_ITEMS)], _id)
 
 
@@ -105,10 +105,10 @@ def check_response(given):
 def check_message(given):
     settings, ledger = given.choose(3, _SETTINGS), Warnings()
     parse = given.choose(2, (messages.parse_message, messages.parse_token_count))
-    asked = parse(decode_body(given.content, _COUNTS), settings, ledger)
+    params = parse(decode_body(given.content, _COUNTS), settings, ledger)
     edge = responses.EncoderInputs(_id, lambda: 1, str, str)
-    messages.message_encoder(messages.MessageHead("msg_1", "m"), asked, ledger, edge).start()
-    _put(asked.request, given, ledger)
+    messages.message_encoder(messages.MessageHead("msg_1", "m"), params, ledger, edge).start()
+    _put(params.request, given, ledger)
 
 
 @refusing
@@ -139,10 +139,10 @@ def check_items(given):
     )
 
 
-def _put(asked, given, ledger):
+def _put(client_request, given, ledger):
     """What becomes of a request on its way to a backend of some kind."""
-    asked, _ = attachments.files_to_text(asked, lambda _: ("", True))
-    request, _ = lower_request(asked, ledger)
+    client_request, _ = attachments.files_to_text(client_request, lambda _: ("", True))
+    request, _ = lower_request(client_request, ledger)
     target = _target(given)
     request = past_tool_calls.convert_call_ids(request, given.choose(2, (None, "nine")), ledger)
     if target.prompted:
@@ -152,7 +152,7 @@ def _put(asked, given, ledger):
     dialect = DIALECTS[target.kind.dialect]
     assert is_json(dialect.body(request, target, KNOWN, ledger))
     dialect.decoder(request, ledger)
-    output_validation(asked, EnforcementTerms, ledger)
+    output_validation(client_request, EnforcementTerms, ledger)
     stop_filters(request)
 
 
@@ -173,8 +173,8 @@ def _target(given):
 
 def _ask(put, given):
     name = given.choose(0, _KINDS)
-    if asked := put.ask(ROWS[name].services, "up", Warnings()):
-        assert asked[0].startswith("/") and is_json(asked[1])
+    if query := put.ask(ROWS[name].services, "up", Warnings()):
+        assert query[0].startswith("/") and is_json(query[1])
 
 
 def _id(prefix):
@@ -188,7 +188,7 @@ _REQUESTS = TESTS / "backends" / "requests"
 
 
 @cache
-def asks(path):
+def request_bodies(path):
     """The bodies that other tests ask with at a path."""
     bare = {"messages": [{"role": "user", "content": "Hello"}]} if path == _CHAT else {"input": "Hello"}
     found = [
@@ -202,16 +202,16 @@ def asks(path):
     return [json.dumps(one) for one in found]
 
 
-def _cases(said):
-    return said.values() if isinstance(said, dict) else said
+def _cases(document):
+    return document.values() if isinstance(document, dict) else document
 
 
 def chat_seeds():
-    return (begun(body, place, place * 7) for place, body in enumerate(asks(_CHAT)))
+    return (begun(body, place, place * 7) for place, body in enumerate(request_bodies(_CHAT)))
 
 
 def response_seeds():
-    return (begun(body, place, place * 7) for place, body in enumerate(asks(_RESPONSES)))
+    return (begun(body, place, place * 7) for place, body in enumerate(request_bodies(_RESPONSES)))
 
 
 @cache
@@ -227,7 +227,7 @@ def message_seeds():
 
 
 def item_seeds():
-    for body in asks(_RESPONSES):
+    for body in request_bodies(_RESPONSES):
         if isinstance(given := json.loads(body)["input"], list):
             yield begun(json.dumps({"items": given[:20], "metadata": {"a": "b"}}))
     for kind in ITEMS:
@@ -286,7 +286,7 @@ def token_seeds():
 def words():
     """The names and the short values of all that the tests ask."""
     found = {"null", "true", "false", *ITEMS, *KNOWN}
-    for body in (*asks(_CHAT), *asks(_RESPONSES), *message_bodies()):
+    for body in (*request_bodies(_CHAT), *request_bodies(_RESPONSES), *message_bodies()):
         found |= {word for word in body.split('"')[1::2] if word.isidentifier()}
     return sorted(found)
 

@@ -70,17 +70,17 @@ def run(names: str, *limits: str, found: Path = FOUND, counts: bool = True) -> R
     return _result(names, done.returncode, done.stdout.decode("utf-8", "replace"))
 
 
-def _result(name, status, said):
-    counted = {word: int(count) for word, count in _STATISTIC.findall(said)}
-    edges = [int(count) for count in _EDGES.findall(said)]
-    written, failure = _WRITTEN.search(said), _FAILURE.search(said)
+def _result(name, status, output):
+    counted = {word: int(count) for word, count in _STATISTIC.findall(output)}
+    edges = [int(count) for count in _EDGES.findall(output)]
+    written, failure = _WRITTEN.search(output), _FAILURE.search(output)
     return Result(
         name,
         counted.get("number_of_executed_units", 0),
         counted.get("average_exec_per_sec", 0),
         max(edges, default=0),
         counted.get("peak_rss_mb", 0),
-        (failure[1] if failure else said[-2000:]) if status else "",
+        (failure[1] if failure else output[-2000:]) if status else "",
         Path(written[1]) if written else None,
     )
 

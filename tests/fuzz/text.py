@@ -8,7 +8,7 @@ from gateway.formats import FORMATS
 from gateway.formats.markers import END_TOKENS
 from gateway.formats.parser import ParseContext
 from gateway.warnings import Warnings
-from support.format_events import calls, said, written
+from support.format_events import calls, text_events, written
 from support.format_literals import literals
 from support.paths import TESTS
 from support.pipeline import TOOLS, grammatical
@@ -32,9 +32,9 @@ def check(data):
     if given.choose(3, (False, True)):
         text = _with_words(given.cut(text))
     ledger, again = Warnings(), Warnings()
-    whole = said([text], *how, ledger)
+    whole = text_events([text], *how, ledger)
     assert grammatical(whole)
-    assert said(given.cut(text), *how, again) == whole
+    assert text_events(given.cut(text), *how, again) == whole
     assert again.entries() == ledger.entries()
     if how[2] == "stop" and not any(entry.startswith("dropped:") for entry in ledger.entries()):
         kept = "".join(part for event in written(whole) for part in event[1:])

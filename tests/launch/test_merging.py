@@ -213,7 +213,7 @@ def test_merge_keeps_tables_of_toml_in_any_form(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "format", "said"),
+    ("text", "format", "message"),
     [
         ("a = ", "toml", "is not valid TOML: "),
         ('{"a": 1, // why\n}', "json", "is not valid JSON: "),
@@ -227,8 +227,8 @@ def test_merge_keeps_tables_of_toml_in_any_form(text):
         ('{"l": [{"name": "x", "m": 3}]}', "json", "has no mapping at l[x].m, but the settings need one"),
     ],
 )  # fmt: skip
-def test_merge_refuses_a_file_that_it_cannot_merge(text, format, said):
+def test_merge_refuses_a_file_that_it_cannot_merge(text, format, message):
     entries = {"a": {"b": {"c": 1}}, "l": [{"name": "x", "m": {"n": 1}}]}
     with pytest.raises(UnmergeableFile) as caught:
         merge_entries(text, dump(format, entries), format)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)

@@ -22,7 +22,7 @@ EVENTS = st.lists(
 def test_pieces_are_joined_to_what_they_say_together(events):
     found = events.copy()
     join_pieces(found)
-    assert told(found) == told(events)
+    assert by_character(found) == by_character(events)
     again = found.copy()
     join_pieces(again)
     assert again == found
@@ -33,12 +33,12 @@ def test_pieces_are_joined_to_what_they_say_together(events):
 def test_pieces_of_calls_are_joined_alone(events):
     found = events.copy()
     join_pieces(found, calls_only=True)
-    assert told(found) == told(events)
+    assert by_character(found) == by_character(events)
     others = [event for event in events if not isinstance(event, ToolArgsDelta)]
     assert [event for event in found if not isinstance(event, ToolArgsDelta)] == others
 
 
-def told(events):
+def by_character(events):
     """Return what each event says character by character."""
     return [
         (type(event), getattr(event, "call", event.choice), letter)

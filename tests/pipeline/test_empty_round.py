@@ -15,7 +15,7 @@ from gateway.warnings import Warnings
 from support.pipeline import DONE, call, chunk, payloads, setting, singly, sse, upstream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole
-from support.turns import asked
+from support.turns import chat_params
 
 TOOL = Tool("f", {"name": "f", "parameters": {}})
 REQUEST = Request(model="m", messages=({"role": "user", "content": "q"},), tools=(TOOL,), fresh=True)
@@ -79,7 +79,7 @@ def chat_response(*rounds, stream=False, **options):
     ledger = Warnings()
     endpoint = chat.chat_encoder(
         chat.CompletionHead("c", 7, "m"),
-        asked(stream=stream, stream_options={"include_usage": True} if stream else None),
+        chat_params(stream=stream, stream_options={"include_usage": True} if stream else None),
         ledger,
         str,
     )
@@ -127,34 +127,34 @@ EMPTY = {
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("case", EMPTY)
 def test_empty_turn_continues_in_a_further_round_under_any_cut(case, stream):
-    format, said, thought = EMPTY[case]
+    format, data, thought = EMPTY[case]
     options = {"format": format, "stream": stream}
     wanted = (thought + " Now.", "It is sunny.", [], "stop", 14, HELPED)
-    assert brief([said], [ANSWER], **options) == wanted
-    assert brief(singly(said), singly(ANSWER), **options) == wanted
-    for at in range(1, len(said), 7):
-        assert brief([said[:at], said[at:]], [ANSWER], **options) == wanted
+    assert brief([data], [ANSWER], **options) == wanted
+    assert brief(singly(data), singly(ANSWER), **options) == wanted
+    for at in range(1, len(data), 7):
+        assert brief([data[:at], data[at:]], [ANSWER], **options) == wanted
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("case", EMPTY)
 def test_empty_turn_twice_ends_as_the_first(case, stream):
-    format, said, thought = EMPTY[case]
-    again, text, calls, reason, tokens, codes = brief([said], singly(said), format=format, stream=stream)
-    _, alone, *_ = brief([said], format=format, stream=stream, policy="warn")
+    format, data, thought = EMPTY[case]
+    again, text, calls, reason, tokens, codes = brief([data], singly(data), format=format, stream=stream)
+    _, alone, *_ = brief([data], format=format, stream=stream, policy="warn")
     assert (again, text.strip(), codes) == (thought * 2, alone.strip(), USELESS)
     assert (calls, reason, tokens) == ([], "stop", 14)
 
 
 @pytest.mark.parametrize("case", EMPTY)
 def test_empty_turn_is_passed_on_with_a_warning_if_the_policy_is_to_warn(case):
-    format, said, thought = EMPTY[case]
-    assert brief([said], format=format, policy="warn")[-1] == USELESS
-    assert brief(singly(said), format=format, policy="warn", stream=True)[0] == thought
+    format, data, thought = EMPTY[case]
+    assert brief([data], format=format, policy="warn")[-1] == USELESS
+    assert brief(singly(data), format=format, policy="warn", stream=True)[0] == thought
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("data", "text"),
     [
         (streamed(chunk(content="<table><tr>")), "<table><tr>"),
         (streamed(chunk(content="[1, 2]")), "[1, 2]"),
@@ -167,29 +167,29 @@ def test_empty_turn_is_passed_on_with_a_warning_if_the_policy_is_to_warn(case):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_text_is_passed_on_whole_even_if_it_begins_as_an_empty_call(said, text, stream):
-    for pieces in ([said], singly(said)):
+def test_text_is_passed_on_whole_even_if_it_begins_as_an_empty_call(data, text, stream):
+    for pieces in ([data], singly(data)):
         assert brief(pieces, format="native", stream=stream)[1:] == (text, [], "stop", 7, [])
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [CALL, streamed(chunk(reasoning_content="So"), chunk(content="\n"), chunk(tool_calls=[call(0, "c", "f", "{}")]))],
 )
-def test_turn_with_a_call_is_not_empty(said):
-    for pieces in ([said], singly(said)):
+def test_turn_with_a_call_is_not_empty(data):
+    for pieces in ([data], singly(data)):
         assert brief(pieces)[2:] == (["f"], "tool_calls", 7, [])
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
 def test_turn_that_was_cut_is_not_empty(finish):
-    said = streamed(chunk(content="\n"), chunk(reasoning_content="So"), finish=finish)
-    assert brief([said], format="native") == ("So", "\n", [], finish, 7, [])
+    data = streamed(chunk(content="\n"), chunk(reasoning_content="So"), finish=finish)
+    assert brief([data], format="native") == ("So", "\n", [], finish, 7, [])
 
 
 def test_refusal_is_an_answer():
-    said = streamed(chunk(refusal="No."))
-    assert brief([said])[-1] == []
+    data = streamed(chunk(refusal="No."))
+    assert brief([data])[-1] == []
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -261,8 +261,8 @@ def test_promise_that_an_empty_turn_broke_is_not_reported_if_the_retry_helped():
 # The request for the retry
 
 
-def retry_of(said, **options):
-    site, _ = chat_response([said], [ANSWER], **options)
+def retry_of(data, **options):
+    site, _ = chat_response([data], [ANSWER], **options)
     return site.requests[-1]
 
 
@@ -276,9 +276,9 @@ def test_retry_goes_on_with_the_reasoning_if_the_backend_can():
     assert request.messages == (*REQUEST.messages, begun) and not request.fresh
 
 
-@pytest.mark.parametrize(("said", "limit"), [(streamed(), 99), (THOUGHT, 5)], ids=["no reasoning", "too much"])
-def test_retry_without_reasoning_to_continue_is_the_same_request(said, limit):
-    assert retry_of(said, prefills=True, limit=limit) == REQUEST
+@pytest.mark.parametrize(("data", "limit"), [(streamed(), 99), (THOUGHT, 5)], ids=["no reasoning", "too much"])
+def test_retry_without_reasoning_to_continue_is_the_same_request(data, limit):
+    assert retry_of(data, prefills=True, limit=limit) == REQUEST
 
 
 def test_retry_of_a_continued_message_is_the_same_request():

@@ -13,7 +13,7 @@ from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import written
 from support.pipeline import TOOLS, grammatical, merge, setting, singly
-from support.upstream import chunk, said, stream, whole
+from support.upstream import chunk, completion_body, stream, whole
 
 CALL = ["call", "f", '{"a": "x"}']
 HERMES = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
@@ -75,13 +75,13 @@ def test_calls_of_another_format_are_reported_in_a_stream_or_where_the_format_is
 def normalised(events, format, ledger, **how):
     """Return the merged events of events of a backend, and of their end."""
     normaliser = Normalizer(replace(setting(format, ledger=ledger), context=ParseContext(TOOLS), **how))
-    return merge([*(told for event in events for told in normaliser.feed(event)), *normaliser.close()])
+    return merge([*(output for event in events for output in normaliser.feed(event)), *normaliser.close()])
 
 
 def test_calls_of_another_format_replace_the_text_of_a_whole_answer_alone():
     ledger = Warnings()
-    spoken = [ReasoningDelta(0, "hm"), TextDelta(0, f"So.{HERMES}"), RefusalDelta(0, "No."), Finish(0, "stop")]
-    events = normalised(spoken, "mistral", ledger, whole=True, auto=True)
+    deltas = [ReasoningDelta(0, "hm"), TextDelta(0, f"So.{HERMES}"), RefusalDelta(0, "No."), Finish(0, "stop")]
+    events = normalised(deltas, "mistral", ledger, whole=True, auto=True)
     assert written(events) == [["reasoning", "hm"], ["text", "So."], CALL]
     assert [type(event) for event in events[-2:]] == [RefusalDelta, Finish] and not ledger.entries()
 
@@ -95,8 +95,8 @@ def test_calls_of_another_format_lose_their_logprobs():
 
 def test_calls_of_another_format_are_left_open_by_the_token_limit():
     ledger = Warnings()
-    spoken = [TextDelta(0, HERMES[:-16]), Finish(0, "length")]
-    assert written(normalised(spoken, "mistral", ledger, whole=True, auto=True)) == [
+    deltas = [TextDelta(0, HERMES[:-16]), Finish(0, "length")]
+    assert written(normalised(deltas, "mistral", ledger, whole=True, auto=True)) == [
         ["call", "f", '{"a": "', "incomplete"]
     ]
 
@@ -130,7 +130,9 @@ MODELS = [
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize(("model", "text"), MODELS)
 async def test_calls_of_another_format_in_both_apis(model, text, streamed):
-    script = stream(*(chunk(piece) for piece in text), chunk(finish="stop")) if streamed else whole(said(text))
+    script = (
+        stream(*(chunk(piece) for piece in text), chunk(finish="stop")) if streamed else whole(completion_body(text))
+    )
     async with gateway(script, backend={"kind": "vllm"}, model={"upstream_model": model}) as site:
         message = (await site.chat(stream=False, tools=[TOOL])).json()["choices"][0]["message"]
         (call,) = message["tool_calls"]
@@ -153,14 +155,14 @@ async def test_calls_of_another_format_are_a_warning_of_a_stream_in_both_apis(mo
 
 async def test_calls_of_another_format_are_a_warning_where_the_operator_gives_the_format():
     model = {"upstream_model": "mistral-small-3.2", "format": "mistral"}
-    async with gateway(whole(said(HERMES)), backend={"kind": "vllm"}, model=model) as site:
+    async with gateway(whole(completion_body(HERMES)), backend={"kind": "vllm"}, model=model) as site:
         answer = await site.chat(stream=False, tools=[TOOL])
         assert answer.json()["choices"][0]["message"]["content"] == HERMES
         assert "unread:tool_calls=hermes_json" in answer.headers["x-gateway-warnings"]
 
 
 async def test_calls_in_a_whole_answer_that_nothing_parses_are_a_warning():
-    async with gateway(whole(said(HERMES)), backend={"kind": "vllm"}, model={"format": "native"}) as site:
+    async with gateway(whole(completion_body(HERMES)), backend={"kind": "vllm"}, model={"format": "native"}) as site:
         answer = await site.chat(stream=False, tools=[TOOL])
         assert answer.json()["choices"][0]["message"]["content"] == HERMES
         assert "unread:tool_calls=hermes_json" in answer.headers["x-gateway-warnings"]

@@ -7,7 +7,7 @@ from gateway.warnings import Warnings
 from support.app import gateway
 from support.pipeline import DONE, call, chunk, events_of, grammatical, setting
 from support.upstream import chunk as upstream_chunk
-from support.upstream import said, stream, whole
+from support.upstream import completion_body, stream, whole
 
 
 def logprob_entries(*tokens):
@@ -79,9 +79,9 @@ def test_logprobs_after_an_unclosed_tool_call_in_the_text_are_dropped():
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_logprobs_that_did_not_come_are_reported(streamed):
     chunks = [upstream_chunk("Hi"), upstream_chunk(" you", finish="stop")]
-    async with gateway(stream(*chunks) if streamed else whole(said("Hi you"))) as site:
-        asked = await site.chat(stream=streamed, logprobs=True)
-        assert "unenforced:logprobs" in asked.headers.get("x-gateway-warnings", "") + asked.text
+    async with gateway(stream(*chunks) if streamed else whole(completion_body("Hi you"))) as site:
+        response = await site.chat(stream=streamed, logprobs=True)
+        assert "unenforced:logprobs" in response.headers.get("x-gateway-warnings", "") + response.text
         unasked = await site.chat(stream=streamed)
         assert "logprobs" not in unasked.headers.get("x-gateway-warnings", "") + unasked.text.replace(
             '"logprobs":null', ""

@@ -48,8 +48,8 @@ def test_pipeline_events_are_the_same_under_any_cut(stream, n, data):
     whole = events_of([stream], n=n)
     assert whole == events_of(cut(data, stream), n=n) == events_of(singly(stream), n=n)
     for choice in range(n):
-        said = [e for e in whole if getattr(e, "choice", None) == choice and type(e) is not ExtraField]
-        assert not said or grammatical(said) or type(whole[-1]) is Failure
+        events = [e for e in whole if getattr(e, "choice", None) == choice and type(e) is not ExtraField]
+        assert not events or grammatical(events) or type(whole[-1]) is Failure
     assert sum(type(e) is Failure for e in whole) <= 1
 
 
@@ -78,8 +78,8 @@ def test_reasoning_has_many_spellings(field):
 
 def test_reasoning_is_read_from_parts_of_the_content():
     parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "thinking", "thinking": "so"}]
-    said = [*parts, "a", {"type": "text", "text": "b"}, {"type": "refusal", "refusal": "no"}, {"type": "image"}]
-    assert events_of([chunk("stop", content=said)])[:3] == [
+    content = [*parts, "a", {"type": "text", "text": "b"}, {"type": "refusal", "refusal": "no"}, {"type": "image"}]
+    assert events_of([chunk("stop", content=content)])[:3] == [
         ReasoningDelta(0, "hmso"),
         TextDelta(0, "ab"),
         RefusalDelta(0, "no"),
@@ -276,9 +276,9 @@ def test_member_of_several_lines_is_sent_in_one(end):
 
 
 def test_number_within_the_doubles_is_sent_as_it_came():
-    said = b"[1.7976931348623157e308,-1E-400," + b"9" * 300 + b"]"
-    (extra, *_) = events_of([b'data: {"choices":[{"delta":{"content":"a"}}],"x":%b}\n\n' % said, chunk("stop")])
-    assert bytes(extra.json) == said
+    data = b"[1.7976931348623157e308,-1E-400," + b"9" * 300 + b"]"
+    (extra, *_) = events_of([b'data: {"choices":[{"delta":{"content":"a"}}],"x":%b}\n\n' % data, chunk("stop")])
+    assert bytes(extra.json) == data
 
 
 def test_extra_fields_are_marked_where_the_client_asked_for_them():
@@ -547,7 +547,7 @@ ENTRY = {
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("value", "wanted"),
     [
         ({"content": [ENTRY]}, (logprob_entry("hi", top=[TopLogprob("ho", -1.5, (104, 111))]),)),
         ({"content": [ENTRY, 5], "refusal": None}, (logprob_entry("hi", top=[TopLogprob("ho", -1.5, (104, 111))]),)),
@@ -565,8 +565,8 @@ ENTRY = {
         ([], ()),
     ],
 )
-def test_logprobs_have_many_shapes(said, wanted):
-    (text, *_) = events_of([chunk(content="hi", logprobs=said), chunk("stop"), DONE], setting("native"))
+def test_logprobs_have_many_shapes(value, wanted):
+    (text, *_) = events_of([chunk(content="hi", logprobs=value), chunk("stop"), DONE], setting("native"))
     assert text == TextDelta(0, "hi", wanted)
 
 
@@ -578,8 +578,8 @@ def test_logprobs_that_json_cannot_say_are_clamped():
 
 
 def test_logprobs_of_a_refusal_are_on_the_refusal():
-    said = {"content": None, "refusal": [{"token": "no", "logprob": -0.5}]}
-    assert events_of([chunk(refusal="no", logprobs=said), DONE])[0] == RefusalDelta(0, "no", (logprob_entry("no"),))
+    logprobs = {"content": None, "refusal": [{"token": "no", "logprob": -0.5}]}
+    assert events_of([chunk(refusal="no", logprobs=logprobs), DONE])[0] == RefusalDelta(0, "no", (logprob_entry("no"),))
 
 
 def test_logprobs_stay_with_their_text_and_those_of_markup_are_dropped():
@@ -626,7 +626,7 @@ def test_logprobs_may_begin_in_the_middle():
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("reason", "wanted"),
     [
         ("stop", "stop"),
         ("eos_token", "stop"),
@@ -636,8 +636,8 @@ def test_logprobs_may_begin_in_the_middle():
         ("pause_turn", "stop"),
     ],
 )
-def test_finish_reasons_are_of_the_closed_set(said, wanted):
-    assert events_of([chunk(said, content="a"), DONE])[1] == Finish(0, wanted)
+def test_finish_reasons_are_of_the_closed_set(reason, wanted):
+    assert events_of([chunk(reason, content="a"), DONE])[1] == Finish(0, wanted)
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])

@@ -18,7 +18,7 @@ from support.recorded_servers import (
     COMPLETIONS,
     EXCHANGES,
     SERVERS,
-    asked,
+    client_request,
     golden,
     golden_file,
     goldens,
@@ -108,20 +108,20 @@ def test_recording_has_the_same_events_with_other_line_ends(name):
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_recording_folds_in_the_sdk_to_the_whole_response(name):
-    told = replay(name, stream=True, stream_options={"include_usage": True})
+    outcome = replay(name, stream=True, stream_options={"include_usage": True})
     whole = json.loads(replay(name, stream=False, stream_options=None).data)
     COMPLETION.validate_python(whole, strict=True)
-    fold = folded(payloads(told.data))
-    assert told.data.endswith(b"data: [DONE]\n\n")
+    fold = folded(payloads(outcome.data))
+    assert outcome.data.endswith(b"data: [DONE]\n\n")
     assert meaning(fold["choices"]) == meaning(whole["choices"]) == meaning(expected(name)["choices"])
     assert fold["usage"] == CompletionUsage.model_validate(whole["usage"]).model_dump()
 
 
 @pytest.mark.parametrize("name", COMPLETED)
 def test_recording_of_a_completion_is_the_same_streamed_and_whole(name):
-    told = replay(name, stream=True, stream_options={"include_usage": True})
+    outcome = replay(name, stream=True, stream_options={"include_usage": True})
     whole = json.loads(replay(name, stream=False, stream_options=None).data)
-    *frames, count = payloads(told.data)
+    *frames, count = payloads(outcome.data)
     Completion.model_validate(whole, strict=True)
     (choice,) = whole["choices"]
     assert "".join(frame["choices"][0]["text"] for frame in frames) == choice["text"]
@@ -131,10 +131,10 @@ def test_recording_of_a_completion_is_the_same_streamed_and_whole(name):
 
 @pytest.mark.parametrize("name", FAILED)
 def test_recording_of_a_failure_ends_with_the_error(name):
-    told = replay(name, stream=True)
-    *frames, last = payloads(told.data)
-    assert last == {"error": told.problem.error()}
-    assert b"[DONE]" not in told.data
+    outcome = replay(name, stream=True)
+    *frames, last = payloads(outcome.data)
+    assert last == {"error": outcome.problem.error()}
+    assert b"[DONE]" not in outcome.data
     assert meaning(folded(frames)["choices"])[0]["finish_reason"] is None
     assert replay(name, stream=False, stream_options=None).data == b""
 
@@ -145,11 +145,11 @@ def test_recording_cut_before_its_finish_is_a_failure():
     finish = data.index(b'"finish_reason":"stop"')
     end_of_finish = data.index(b"\n\n", finish)
     for place in places(len(data), most=len(data)):
-        told = replay(name, [data[:place]], broken=True)
-        assert told.problem == (BROKEN if place < end_of_finish else None), place
+        outcome = replay(name, [data[:place]], broken=True)
+        assert outcome.problem == (BROKEN if place < end_of_finish else None), place
 
 
 def test_recording_with_continuous_usage_has_it_in_every_chunk():
     name = "vllm/chat_stream_continuous_usage"
     counts = [frame["usage"]["completion_tokens"] for frame in payloads(replay(name).data)]
-    assert asked(name).continuous_usage and counts == [1, 1, 2, 3, 4, 4, 4]
+    assert client_request(name).continuous_usage and counts == [1, 1, 2, 3, 4, 4, 4]

@@ -9,7 +9,7 @@ import pytest
 from gateway.backends.openai.request_body import requested_extra_fields
 from gateway.events import ExtraField, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart, Usage
 from support.pipeline import grammatical, merge, payloads
-from support.recorded_servers import CHAT, EXCHANGES, asked, replay, responded
+from support.recorded_servers import CHAT, EXCHANGES, client_request, replay, responded
 from support.responses_events import checked
 
 CHATS = [name for name, exchange in EXCHANGES.items() if exchange.answers and exchange.path == CHAT]
@@ -35,14 +35,14 @@ def chunks(name):
 
 def texts_of_server(name, *fields, calls=True):
     """Map each choice to the joined text of these fields and of tool calls, in the server's order."""
-    said = defaultdict(str)
+    choice_texts = defaultdict(str)
     for choice in (choice for chunk in chunks(name) for choice in chunk.get("choices", ())):
         message = choice.get("delta") or choice.get("message") or {}
         functions = [call["function"] for call in message.get("tool_calls") or () if calls]
         pieces = [message.get(field) for field in fields]
         pieces += [function.get(member) for function in functions for member in ("name", "arguments")]
-        said[choice["index"]] += "".join(filter(None, pieces))
-    return said
+        choice_texts[choice["index"]] += "".join(filter(None, pieces))
+    return choice_texts
 
 
 def events_of_choice(events, choice, *kinds):
@@ -53,21 +53,21 @@ def texts(events, choice, kind):
     return "".join(event.text for event in events_of_choice(events, choice, kind))
 
 
-def pieces(event, said):
+def pieces(event, text):
     """Return the parts of an event that the server's text has to contain."""
     if type(event) is not ToolArgsDelta:
         return [event.name if type(event) is ToolCallStart else event.text]
-    return [event.json] if event.json in said else [part for pair in json.loads(event.json).items() for part in pair]
+    return [event.json] if event.json in text else [part for pair in json.loads(event.json).items() for part in pair]
 
 
-def gaps(said, found):
+def gaps(text, found):
     """Yield the texts between these pieces, each searched behind the piece before."""
     place = 0
     for piece in found:
-        start = said.index(piece, place)
-        yield said[place:start]
+        start = text.index(piece, place)
+        yield text[place:start]
         place = start + len(piece)
-    yield said[place:]
+    yield text[place:]
 
 
 def without_marks(gap):
@@ -76,62 +76,62 @@ def without_marks(gap):
     return gap.strip()
 
 
-def is_accounted_for(lost, told):
+def is_accounted_for(lost, outcome):
     """Return True for a surplus tool call, and for the beginning of a mark where the response was cut."""
-    too_many = "dropped:tool_calls" in told.ledger and lost.startswith("get_weather{")
-    cut = any(type(event) is Finish and event.reason == "length" for event in told.events)
+    too_many = "dropped:tool_calls" in outcome.ledger and lost.startswith("get_weather{")
+    cut = any(type(event) is Finish and event.reason == "length" for event in outcome.events)
     return too_many or (cut and any(mark.startswith(lost) for mark in MARKS))
 
 
 @pytest.mark.parametrize("name", CHATS)
 def test_recording_loses_no_text(name):
-    told = replay(name)
-    for choice, said in texts_of_server(name, *THOUGHTS, *ANSWER).items():
-        came = events_of_choice(told.events, choice, ReasoningDelta, TextDelta, ToolCallStart, ToolArgsDelta)
-        found = [piece for event in came for piece in pieces(event, said)]
+    outcome = replay(name)
+    for choice, text in texts_of_server(name, *THOUGHTS, *ANSWER).items():
+        came = events_of_choice(outcome.events, choice, ReasoningDelta, TextDelta, ToolCallStart, ToolArgsDelta)
+        found = [piece for event in came for piece in pieces(event, text)]
         assert [
-            lost for gap in gaps(said, found) if (lost := without_marks(gap)) and not is_accounted_for(lost, told)
+            lost for gap in gaps(text, found) if (lost := without_marks(gap)) and not is_accounted_for(lost, outcome)
         ] == []
 
 
 @pytest.mark.parametrize("name", CHATS)
 def test_recording_keeps_reasoning_and_text_apart(name):
-    told = replay(name)
+    outcome = replay(name)
     opened = "<think>" if EXCHANGES[name].server.thought == "open" else ""
-    content = {choice: opened + said for choice, said in texts_of_server(name, *ANSWER, calls=False).items()}
+    content = {choice: opened + text for choice, text in texts_of_server(name, *ANSWER, calls=False).items()}
     for choice, apart in texts_of_server(name, *THOUGHTS, calls=False).items():
         thought = apart + "".join(THOUGHT.findall(content[choice]))
-        shown = texts(told.events, choice, ReasoningDelta).strip()
+        shown = texts(outcome.events, choice, ReasoningDelta).strip()
         assert shown == thought.strip() or (CALL in thought and shown == thought.rpartition(CALL)[2].strip())
         tags = TAGS if EXCHANGES[name].request.get("tool_choice") != "none" else TAGS[:2]
-        shown = [tag for tag in tags if tag in texts(told.events, choice, TextDelta)]
+        shown = [tag for tag in tags if tag in texts(outcome.events, choice, TextDelta)]
         assert shown == (["</think>"] if name == THINKS_ON else [])
 
 
 @pytest.mark.parametrize("name", CHATS)
 def test_recording_ends_each_choice_once_and_counts_usage(name):
-    told = replay(name)
+    outcome = replay(name)
     choices = sorted(
-        {event.choice for event in told.events if type(event) in (TextDelta, ReasoningDelta, ToolCallStart, Finish)}
+        {event.choice for event in outcome.events if type(event) in (TextDelta, ReasoningDelta, ToolCallStart, Finish)}
     )
     assert choices == sorted(texts_of_server(name, *THOUGHTS, *ANSWER))
-    ended = {grammatical([e for e in told.events if getattr(e, "choice", None) == choice]) for choice in choices}
-    assert ended == {told.problem is None}
-    counts = [event for event in told.events if type(event) is Usage]
-    if told.problem is None:
+    ended = {grammatical([e for e in outcome.events if getattr(e, "choice", None) == choice]) for choice in choices}
+    assert ended == {outcome.problem is None}
+    counts = [event for event in outcome.events if type(event) is Usage]
+    if outcome.problem is None:
         assert counts[-1].prompt and counts[-1].completion >= counts[-1].reasoning
         counted = any(chunk.get("usage") or chunk.get("timings") for chunk in chunks(name))
-        assert ("estimated:usage" in told.ledger) is not counted
+        assert ("estimated:usage" in outcome.ledger) is not counted
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMS if not EXCHANGES[name].like])
 def test_recording_frames_of_each_choice_end_with_one_finish_reason(name):
-    told = replay(name, stream=True)
+    outcome = replay(name, stream=True)
     reasons = defaultdict(list)
-    for choice in (choice for frame in payloads(told.data) for choice in frame.get("choices", ())):
+    for choice in (choice for frame in payloads(outcome.data) for choice in frame.get("choices", ())):
         reasons[choice["index"]].append(choice["finish_reason"])
-    for said in reasons.values():
-        assert [reason is not None for reason in said] == [False] * (len(said) - 1) + [told.problem is None]
+    for values in reasons.values():
+        assert [reason is not None for reason in values] == [False] * (len(values) - 1) + [outcome.problem is None]
 
 
 PARSED = [
@@ -146,22 +146,24 @@ PARSED = [
 @pytest.mark.parametrize("name", PARSED)
 def test_recording_parsed_by_its_server_is_not_changed_by_a_format(name):
     read, unread = (
-        merge(event for event in told.events if type(event) not in (Usage, ExtraField))
-        for told in (replay(name), replay(name, format="native"))
+        merge(event for event in outcome.events if type(event) not in (Usage, ExtraField))
+        for outcome in (replay(name), replay(name, format="native"))
     )
     assert read == unread
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_recording_means_the_same_in_responses(name):
-    told = responded(name)
-    response = checked(told.data, requested_extra_fields(asked(name).request))
-    said = defaultdict(str)
+    outcome = responded(name)
+    response = checked(outcome.data, requested_extra_fields(client_request(name).request))
+    item_texts = defaultdict(str)
     for item in response["output"]:
         parts = item.get("content") or item.get("summary") or []
-        said[item["type"]] += "".join(part["text"] for part in parts) + item.get("arguments", "")
-    content = texts(told.events, 0, TextDelta)
-    assert said["message"] == (content if content.strip() else "")  # before a call, white space is no message
-    assert said["reasoning"] == texts(told.events, 0, ReasoningDelta)
-    assert said["function_call"] == "".join(event.json for event in events_of_choice(told.events, 0, ToolArgsDelta))
-    assert (response["error"] is None) is (told.problem is None)
+        item_texts[item["type"]] += "".join(part["text"] for part in parts) + item.get("arguments", "")
+    content = texts(outcome.events, 0, TextDelta)
+    assert item_texts["message"] == (content if content.strip() else "")  # before a call, white space is no message
+    assert item_texts["reasoning"] == texts(outcome.events, 0, ReasoningDelta)
+    assert item_texts["function_call"] == "".join(
+        event.json for event in events_of_choice(outcome.events, 0, ToolArgsDelta)
+    )
+    assert (response["error"] is None) is (outcome.problem is None)

@@ -20,7 +20,7 @@ from gateway.transforms import close_filters, lower_request
 from gateway.warnings import Warnings
 from support.pipeline import DONE, call, chunk, cut, payloads, singly, sse
 from support.sampling import examples
-from support.turns import FUNCTION, asked, make_turn
+from support.turns import FUNCTION, chat_params, make_turn
 
 USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
 CUSTOM = {"type": "custom", "custom": {"name": "patch", "description": "Edits.", "format": {"type": "text"}}}
@@ -43,7 +43,7 @@ def deltas(pieces, question=None, **options):
 
 
 def test_stream_of_a_text_has_the_frames_of_the_api():
-    question = asked(stream_options={"include_usage": True})
+    question = chat_params(stream_options={"include_usage": True})
     sent = client_bytes([chunk(content="hé"), chunk("stop", content="y"), USAGE, DONE], question)
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
     nothing = {"logprobs": None, "finish_reason": None}
@@ -65,19 +65,21 @@ def test_usage_is_sent_only_if_the_client_asks():
 
 
 @pytest.mark.parametrize(
-    ("went", "told"), [(0, {"cached_tokens": 2}), (5, {"cached_tokens": 2, "cache_write_tokens": 5})]
+    ("went", "prompt_details"), [(0, {"cached_tokens": 2}), (5, {"cached_tokens": 2, "cache_write_tokens": 5})]
 )
-def test_usage_shows_cache_write_tokens_if_there_are_any(went, told):
+def test_usage_shows_cache_write_tokens_if_there_are_any(went, prompt_details):
     details = {"prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": went}}
     count = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1, **details}})
     pieces = [chunk("stop", content="a"), count, DONE]
-    assert json.loads(client_bytes(pieces, asked(stream=False)))["usage"]["prompt_tokens_details"] == told
-    shown = frames(pieces, asked(stream_options={"include_usage": True}))[-1]
-    assert shown["usage"]["prompt_tokens_details"] == told
+    assert (
+        json.loads(client_bytes(pieces, chat_params(stream=False)))["usage"]["prompt_tokens_details"] == prompt_details
+    )
+    shown = frames(pieces, chat_params(stream_options={"include_usage": True}))[-1]
+    assert shown["usage"]["prompt_tokens_details"] == prompt_details
 
 
 def test_tool_call_id_and_name_are_sent_once():
-    said = deltas(
+    output = deltas(
         [
             chunk(tool_calls=[call(0, "x", "f", '{"a":')]),
             chunk(tool_calls=[call(0, "x", "f", '"b"}')]),
@@ -85,7 +87,7 @@ def test_tool_call_id_and_name_are_sent_once():
             DONE,
         ]
     )
-    assert said[1:] == [
+    assert output[1:] == [
         {"tool_calls": [{"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": ""}}]},
         {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":'}}]},
         {"tool_calls": [{"index": 0, "function": {"arguments": '"b"}'}}]},
@@ -102,15 +104,15 @@ def test_tool_call_id_and_name_are_sent_once():
 )
 def test_reasoning_goes_to_the_fields_that_the_model_configures(fields, wanted):
     assert deltas([chunk(reasoning="hm"), chunk("stop"), DONE], reasoning=fields)[1] == wanted
-    whole = client_bytes([chunk(reasoning="hm"), chunk("stop"), DONE], asked(stream=False), reasoning=fields)
+    whole = client_bytes([chunk(reasoning="hm"), chunk("stop"), DONE], chat_params(stream=False), reasoning=fields)
     assert {name: json.loads(whole)["choices"][0]["message"][name] for name in wanted} == wanted
 
 
 def test_choices_open_in_ascending_order():
-    said = frames([chunk(content="b", index=1), chunk("stop", index=1), chunk("stop"), DONE], asked(n=2))
+    output = frames([chunk(content="b", index=1), chunk("stop", index=1), chunk("stop"), DONE], chat_params(n=2))
     order = [
         (choice["index"], choice["delta"].get("role"), choice["finish_reason"])
-        for frame in said
+        for frame in output
         for choice in frame["choices"]
     ]
     assert order == [
@@ -125,21 +127,23 @@ def test_choices_open_in_ascending_order():
 def test_choices_that_are_missing_are_a_warning():
     for stream in (True, False):
         ledger = Warnings()
-        sent = client_bytes([chunk("stop", content="a"), DONE], asked(n=2, stream=stream), ledger=ledger)
+        sent = client_bytes([chunk("stop", content="a"), DONE], chat_params(n=2, stream=stream), ledger=ledger)
         assert "unenforced:n" in ledger.entries()
         assert (b": gateway-warnings" in sent and b"unenforced:n" in sent) is stream
 
 
 def test_usage_is_in_every_chunk_if_the_client_asks():
     first = json.loads(chunk(content="a")[6:]) | {"usage": {"prompt_tokens": 3, "completion_tokens": 1}}
-    question = asked(stream_options={"include_usage": True, "continuous_usage_stats": True})
-    said = [frame["usage"]["completion_tokens"] for frame in frames([sse(first), chunk("stop"), USAGE, DONE], question)]
-    assert said == [1, 1, 4, 4]
+    question = chat_params(stream_options={"include_usage": True, "continuous_usage_stats": True})
+    counts = [
+        frame["usage"]["completion_tokens"] for frame in frames([sse(first), chunk("stop"), USAGE, DONE], question)
+    ]
+    assert counts == [1, 1, 4, 4]
 
 
 def test_obfuscation_is_added_if_the_client_asks():
-    said = frames([chunk("stop", content="a"), DONE], asked(stream_options={"include_obfuscation": True}))
-    assert [frame["obfuscation"] for frame in said] == ["xx"] * 3
+    output = frames([chunk("stop", content="a"), DONE], chat_params(stream_options={"include_obfuscation": True}))
+    assert [frame["obfuscation"] for frame in output] == ["xx"] * 3
 
 
 def test_extra_fields_come_back_on_the_chunk_they_are_about():
@@ -156,15 +160,17 @@ def test_extra_fields_come_back_on_the_chunk_they_are_about():
     ]
     wanted = frozenset({"prompt_token_ids", "token_ids"})
     for usage in (False, True):
-        said = frames(stream, asked(return_token_ids=True, stream_options={"include_usage": usage}), wanted=wanted)
-        assert said[1]["prompt_token_ids"] == [1] and said[1]["choices"] == []
+        output = frames(
+            stream, chat_params(return_token_ids=True, stream_options={"include_usage": usage}), wanted=wanted
+        )
+        assert output[1]["prompt_token_ids"] == [1] and output[1]["choices"] == []
         found = [
             (c["delta"].get("content"), c.get("token_ids"), c.get("stop_reason"))
-            for frame in said
+            for frame in output
             for c in frame["choices"]
         ]
         assert found == [("", None, None), ("a", [2], None), ("<b", [3, 4], None), (None, None, "x")]
-    whole = json.loads(client_bytes(stream, asked(stream=False), wanted=wanted))
+    whole = json.loads(client_bytes(stream, chat_params(stream=False), wanted=wanted))
     assert whole["prompt_token_ids"] == [1]
     assert (whole["choices"][0]["token_ids"], whole["choices"][0]["stop_reason"]) == ([2, 3, 4], "x")
 
@@ -186,7 +192,7 @@ THOUGHT, CALL = chunk(reasoning="\nhm\n"), chunk(tool_calls=[call(0, "x", "f", "
 def test_white_space_after_reasoning_of_the_backend_is_kept(pieces, content, format):
     """vLLM leaves this white space in the content, llama.cpp does not."""
     whole = json.loads(
-        client_bytes([*pieces, chunk("stop"), DONE], asked(stream=False, tools=[FUNCTION]), format=format)
+        client_bytes([*pieces, chunk("stop"), DONE], chat_params(stream=False, tools=[FUNCTION]), format=format)
     )
     assert whole["choices"][0]["message"]["content"] == content
 
@@ -201,8 +207,8 @@ def test_logprobs_of_white_space_after_reasoning_are_kept():
     ]  # fmt: skip
     for pieces, kept in ((stream, [gap, shown, end]), ([THOUGHT, *stream[2:]], [end])):
         ledger = Warnings()
-        (said,) = json.loads(client_bytes(pieces, asked(stream=False), ledger=ledger))["choices"]
-        assert said["logprobs"]["content"] == kept
+        (choice,) = json.loads(client_bytes(pieces, chat_params(stream=False), ledger=ledger))["choices"]
+        assert choice["logprobs"]["content"] == kept
         assert "dropped:logprobs" not in ledger.entries()
 
 
@@ -216,7 +222,7 @@ def test_logprobs_annotations_and_refusals_are_sent_streamed_and_whole():
     assert choices[0]["logprobs"] == {"content": [entry], "refusal": None}
     assert choices[1]["delta"] == {"annotations": [{"type": "url_citation"}]}
     assert choices[2]["logprobs"] == {"content": None, "refusal": [entry]} and choices[3]["delta"] == {"refusal": "b"}
-    (whole,) = json.loads(client_bytes(stream, asked(stream=False)))["choices"]
+    (whole,) = json.loads(client_bytes(stream, chat_params(stream=False)))["choices"]
     assert whole["logprobs"] == {"content": [entry], "refusal": [entry]}
     assert whole["message"] == {
         "role": "assistant",
@@ -227,13 +233,13 @@ def test_logprobs_annotations_and_refusals_are_sent_streamed_and_whole():
 
 
 def test_role_is_that_of_the_last_message_if_the_model_continues_it():
-    assert deltas([chunk("stop", content="a"), DONE], asked(add_generation_prompt=False))[0]["role"] == "user"
+    assert deltas([chunk("stop", content="a"), DONE], chat_params(add_generation_prompt=False))[0]["role"] == "user"
 
 
 def test_service_tier_is_sent_if_the_request_names_one():
-    assert frames([chunk("stop"), DONE], asked(service_tier="flex"))[0]["service_tier"] == "default"
+    assert frames([chunk("stop"), DONE], chat_params(service_tier="flex"))[0]["service_tier"] == "default"
     assert (
-        json.loads(client_bytes([chunk("stop"), DONE], asked(service_tier="auto", stream=False)))["service_tier"]
+        json.loads(client_bytes([chunk("stop"), DONE], chat_params(service_tier="auto", stream=False)))["service_tier"]
         == "default"
     )
 
@@ -242,43 +248,43 @@ def test_legacy_functions_request_gets_one_function_call():
     two = [call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]
     functions = [{"name": "f"}]
     ledger = Warnings()
-    said = frames([chunk(tool_calls=two), chunk("stop"), DONE], asked(functions=functions), ledger=ledger)
-    assert [c["delta"] for frame in said for c in frame["choices"]][1:] == [
+    output = frames([chunk(tool_calls=two), chunk("stop"), DONE], chat_params(functions=functions), ledger=ledger)
+    assert [c["delta"] for frame in output for c in frame["choices"]][1:] == [
         {"function_call": {"name": "f", "arguments": ""}}, {"function_call": {"arguments": "{}"}}, {},
     ]  # fmt: skip
-    assert said[-1]["choices"][0]["finish_reason"] == "function_call" and "dropped:tool_calls" in ledger.entries()
+    assert output[-1]["choices"][0]["finish_reason"] == "function_call" and "dropped:tool_calls" in ledger.entries()
     (whole,) = json.loads(
-        client_bytes([chunk(tool_calls=two), chunk("stop"), DONE], asked(functions=functions, stream=False))
+        client_bytes([chunk(tool_calls=two), chunk("stop"), DONE], chat_params(functions=functions, stream=False))
     )["choices"]
     assert whole["finish_reason"] == "function_call" and whole["message"]["function_call"] == {
         "name": "f",
         "arguments": "{}",
     }
     (plain,) = json.loads(
-        client_bytes([chunk("length", tool_calls=two), DONE], asked(functions=functions, stream=False))
+        client_bytes([chunk("length", tool_calls=two), DONE], chat_params(functions=functions, stream=False))
     )["choices"]
     assert plain["finish_reason"] == "length"
     assert (
-        frames([chunk("stop", content="a"), DONE], asked(functions=functions))[-1]["choices"][0]["finish_reason"]
+        frames([chunk("stop", content="a"), DONE], chat_params(functions=functions))[-1]["choices"][0]["finish_reason"]
         == "stop"
     )
 
 
 def test_response_without_content_has_one_empty_text():
-    (choice,) = json.loads(client_bytes([chunk("stop"), DONE], asked(stream=False)))["choices"]
+    (choice,) = json.loads(client_bytes([chunk("stop"), DONE], chat_params(stream=False)))["choices"]
     assert choice["message"]["content"] == "" and choice["finish_reason"] == "stop"
 
 
 def test_hosted_tools_are_not_encoded_in_chat():
     event = ev.BuiltinItem(0, Raw(b"{}"))
-    head, question = chat.CompletionHead("c", 1, "m"), asked()
+    head, question = chat.CompletionHead("c", 1, "m"), chat_params()
     assert ChatStreamEncoder(head, question, Warnings()).encode(event) == b""
     assert ChatBodyEncoder(head, question, Warnings()).encode(event) == b""
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_encoder_handles_every_event(stream):
-    encoder = chat.chat_encoder(chat.CompletionHead("c", 1, "m"), asked(stream=stream), Warnings(), str)
+    encoder = chat.chat_encoder(chat.CompletionHead("c", 1, "m"), chat_params(stream=stream), Warnings(), str)
     arms = (
         encoder._arms
         if isinstance(encoder, ChatStreamEncoder)
@@ -301,14 +307,14 @@ PIECES = [
 @given(stream=st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join), n=st.sampled_from([1, 2]), data=st.data())
 def test_sdk_folds_the_stream_to_the_whole_body_under_any_cut(stream, n, data):
     stream += chunk("stop") + (chunk("stop", index=1) if n == 2 else b"") + DONE
-    question = asked(n=n, tools=[FUNCTION], stream_options={"include_usage": True})
+    question = chat_params(n=n, tools=[FUNCTION], stream_options={"include_usage": True})
     sent = client_bytes([stream], question)
     assert sent == client_bytes(singly(stream), question) == client_bytes(cut(data, stream), question)
     state = ChatCompletionStreamState()
     for frame in payloads(sent):
         state.handle_chunk(ChatCompletionChunk.model_validate(frame))
     folded = state.current_completion_snapshot.model_dump(exclude_unset=True)
-    whole = ChatCompletion.model_validate_json(client_bytes([stream], asked(n=n, tools=[FUNCTION], stream=False)))
+    whole = ChatCompletion.model_validate_json(client_bytes([stream], chat_params(n=n, tools=[FUNCTION], stream=False)))
     assert meaning(folded) == meaning(whole.model_dump(exclude_unset=True))
 
 
@@ -323,26 +329,28 @@ TEXTS = [
 @settings(max_examples=examples(300), deadline=None)
 @given(
     reads=st.lists(st.sampled_from([*TEXTS, *TEXTS, *PIECES]), max_size=12),
-    question=st.sampled_from([asked(), asked(stream_options={"continuous_usage_stats": True}), asked(stream=False)]),
+    question=st.sampled_from(
+        [chat_params(), chat_params(stream_options={"continuous_usage_stats": True}), chat_params(stream=False)]
+    ),
     format=st.sampled_from(["native", "think", "hermes_json"]),
     limit=st.sampled_from([150, 8 << 20]),
 )
 def test_chunk_fed_alone_is_encoded_as_among_others(reads, question, format, limit):
     """A chunk like the one before takes a shorter path to the client."""
-    told = []
+    outcomes = []
     for pieces in (reads, singly(b"".join(reads))):
         turn = make_turn(question, format=format, limit=limit)
         turn.start()
         turn.answered("text/event-stream")
         sent = b"".join(map(turn.feed, pieces))
         ended = b"".join(action.data for action in turn.close() if isinstance(action, SendBytes))
-        told.append((sent + ended, turn.problem, turn.begun, turn.usage))
-    assert told[0] == told[1]
+        outcomes.append((sent + ended, turn.problem, turn.begun, turn.usage))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_failure_ends_the_events_of_its_chunk():
     two = [{"index": 0, "delta": {}, "finish_reason": "error"}, {"index": 1, "delta": {"content": "late"}}]
-    turn = make_turn(asked(n=2), format="native")
+    turn = make_turn(chat_params(n=2), format="native")
     turn.start()
     turn.answered("text/event-stream")
     assert b"late" not in turn.feed(sse({"choices": two})) and turn.problem
@@ -350,11 +358,11 @@ def test_failure_ends_the_events_of_its_chunk():
 
 def meaning(completion):
     """Return the meaning of a completion; empty parts compare equal however they are spelled."""
-    said = []
+    entries = []
     for choice in completion["choices"]:
         message = choice["message"]
         calls = [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()]
-        said.append(
+        entries.append(
             [
                 message.get("content") or "",
                 message.get("reasoning_content") or "",
@@ -363,7 +371,7 @@ def meaning(completion):
                 choice["finish_reason"],
             ]
         )
-    return said, completion["usage"]["total_tokens"]
+    return entries, completion["usage"]["total_tokens"]
 
 
 # Custom tools
@@ -382,7 +390,7 @@ def test_custom_tool_input_is_decoded_under_any_cut(arguments, data):
             chunk(tool_calls=[call(0, "x", "patch")]),
             *(chunk(tool_calls=[call(0, None, None, piece)]) for piece in pieces),
         ]
-        first, *rest, last = deltas([*chunks, chunk("stop"), DONE], asked(tools=[CUSTOM]))[1:]
+        first, *rest, last = deltas([*chunks, chunk("stop"), DONE], chat_params(tools=[CUSTOM]))[1:]
         assert first == {
             "tool_calls": [{"index": 0, "id": "x", "type": "custom", "custom": {"name": "patch", "input": ""}}]
         }
@@ -404,7 +412,9 @@ def test_custom_tool_input_of_an_odd_shape_is_not_lost(arguments, wanted):
         chunk(tool_calls=[call(0, "x", "patch")]),
         *(chunk(tool_calls=[call(0, None, None, piece)]) for piece in arguments),
     ]
-    (choice,) = json.loads(client_bytes([*chunks, chunk("stop"), DONE], asked(tools=[CUSTOM], stream=False)))["choices"]
+    (choice,) = json.loads(client_bytes([*chunks, chunk("stop"), DONE], chat_params(tools=[CUSTOM], stream=False)))[
+        "choices"
+    ]
     assert choice["message"]["tool_calls"] == [
         {"id": "x", "type": "custom", "custom": {"name": "patch", "input": wanted}}
     ]
@@ -412,19 +422,19 @@ def test_custom_tool_input_of_an_odd_shape_is_not_lost(arguments, wanted):
 
 def test_function_calls_stay_functions_beside_custom_tools():
     stream = [chunk(tool_calls=[call(0, "x", "f", "{}")]), chunk(content="a"), chunk("stop"), DONE]
-    assert deltas(stream, asked(tools=[CUSTOM, FUNCTION]))[1]["tool_calls"][0]["type"] == "function"
+    assert deltas(stream, chat_params(tools=[CUSTOM, FUNCTION]))[1]["tool_calls"][0]["type"] == "function"
 
 
 def test_filters_close_without_events():
-    _, filters = lower_request(asked(tools=[CUSTOM, FUNCTION], parallel_tool_calls=False).request, Warnings())
+    _, filters = lower_request(chat_params(tools=[CUSTOM, FUNCTION], parallel_tool_calls=False).request, Warnings())
     assert len(filters) == 2 and list(close_filters(filters)) == []
 
 
 def test_tool_calls_beyond_one_are_dropped_without_parallel_tool_calls():
     ledger = Warnings()
     stream = [chunk(tool_calls=[call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]), chunk("stop"), DONE]
-    said = deltas(stream, asked(tools=[FUNCTION], parallel_tool_calls=False), ledger=ledger)
-    assert [delta["tool_calls"][0].get("id") for delta in said if "tool_calls" in delta] == ["x", None]
+    output = deltas(stream, chat_params(tools=[FUNCTION], parallel_tool_calls=False), ledger=ledger)
+    assert [delta["tool_calls"][0].get("id") for delta in output if "tool_calls" in delta] == ["x", None]
     assert "dropped:tool_calls" in ledger.entries()
 
 
@@ -433,16 +443,16 @@ def test_tool_calls_beyond_one_are_dropped_without_parallel_tool_calls():
 
 def test_round_continues_where_the_round_before_ended():
     requests = iter([Request(model="m", messages=(), fresh=True), None])
-    turn = make_turn(asked(stream_options={"include_usage": True}), again=requests.__next__)
+    turn = make_turn(chat_params(stream_options={"include_usage": True}), again=requests.__next__)
     turn.start()
     first = turn.feed(chunk(content="wait ") + chunk("length") + USAGE + DONE)
     sent, go_on = turn.close()
     assert isinstance(go_on, StartCall) and go_on.request.fresh and turn.begun and not turn.round_has_content
     second = turn.feed(chunk(content="done") + chunk("stop") + USAGE + DONE)
     last, end = turn.close()
-    said = payloads(first + sent.data + second + last.data)
-    assert end == EndResponse() and last.data.endswith(DONE) and said[-1]["usage"]["total_tokens"] == 14
-    texts = [c["delta"].get("content") or "" for frame in said for c in frame["choices"]]
+    output = payloads(first + sent.data + second + last.data)
+    assert end == EndResponse() and last.data.endswith(DONE) and output[-1]["usage"]["total_tokens"] == 14
+    texts = [c["delta"].get("content") or "" for frame in output for c in frame["choices"]]
     assert "".join(texts) == "wait done"
 
 
@@ -493,7 +503,7 @@ def test_cancellation_between_two_rounds_is_the_error_that_is_sent():
 
 
 def test_failure_after_the_first_output_is_an_error_frame_without_done():
-    question = asked(stream_options={"include_usage": True})
+    question = chat_params(stream_options={"include_usage": True})
     sent = client_bytes([chunk(content="a"), USAGE, sse({"error": "boom"}), chunk("stop"), DONE], question)
     assert payloads(sent)[-1] == {
         "error": {"message": "boom", "type": "server_error", "param": None, "code": "upstream_error"}
@@ -502,7 +512,7 @@ def test_failure_after_the_first_output_is_an_error_frame_without_done():
 
 
 def test_failure_of_a_whole_response_sends_no_body():
-    turn = make_turn(asked(stream=False))
+    turn = make_turn(chat_params(stream=False))
     turn.start()
     sent, _ = turn.fail(Problem(504, "late"))
     assert sent.data == b"" and turn.problem == Problem(504, "late")
@@ -543,7 +553,7 @@ OTHERS = st.sampled_from(
     legacy=st.booleans(),
 )
 def test_events_encoded_together_give_the_bytes_of_each_encoded_alone(runs, usage, legacy):
-    question = asked(
+    question = chat_params(
         n=2, stream_options=usage, **({"functions": [FUNCTION["function"]]} if legacy else {"tools": [FUNCTION]})
     )
 

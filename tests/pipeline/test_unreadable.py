@@ -40,9 +40,9 @@ def test_event_that_is_a_bare_error_keeps_its_message(more):
     assert found == [Failure(Problem(502, "out of memory", "upstream_error"))]
 
 
-@pytest.mark.parametrize("said", [{"message": {"a": 1}}, {"message": "loading", "choices": []}, {"progress": 1}])
-def test_event_that_only_looks_like_an_error_is_none(said):
-    found = events_of([sse(said), chunk(content="hi"), chunk("stop"), DONE], setting("native"))
+@pytest.mark.parametrize("payload", [{"message": {"a": 1}}, {"message": "loading", "choices": []}, {"progress": 1}])
+def test_event_that_only_looks_like_an_error_is_none(payload):
+    found = events_of([sse(payload), chunk(content="hi"), chunk("stop"), DONE], setting("native"))
     assert [event for event in found if isinstance(event, TextDelta | Finish)] == [
         TextDelta(0, "hi"),
         Finish(0, "stop"),

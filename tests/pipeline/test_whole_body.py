@@ -27,8 +27,8 @@ EVENTS = st.one_of(
 ANSWERS = st.one_of(st.tuples(USAGES, EVENTS, FINISHES).map(list), st.lists(EVENTS, max_size=4))
 
 
-def events_of_body(settings, said, **options):
-    return events_of([json.dumps(said).encode()], settings, content_type="application/json", **options)
+def events_of_body(settings, body, **options):
+    return events_of([json.dumps(body).encode()], settings, content_type="application/json", **options)
 
 
 def body_of(text, finish="stop", **more):
@@ -37,14 +37,14 @@ def body_of(text, finish="stop", **more):
 
 
 @given(ANSWERS, st.sampled_from(["native", "hermes_json"]), st.sampled_from(CONTEXTS))
-def test_normalizer_keeps_only_events_that_feeding_would_not_change(said, format, context):
+def test_normalizer_keeps_only_events_that_feeding_would_not_change(events, format, context):
     ledger = Warnings()
     settings = replace(setting(format, ledger=ledger), context=context)
     fed = Normalizer(settings)
-    told = [event for one in said for event in fed.feed(one)]
-    told += fed.close()
-    if Normalizer(settings).body_passes_unchanged(said):
-        assert (told, fed.has_finished(), ledger.entries()) == (said, True, [])
+    output = [event for one in events for event in fed.feed(one)]
+    output += fed.close()
+    if Normalizer(settings).body_passes_unchanged(events):
+        assert (output, fed.has_finished(), ledger.entries()) == (events, True, [])
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])
@@ -55,7 +55,7 @@ def test_whole_body_of_a_text_and_its_finish_is_kept(finish):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said", "options", "told", "noted"),
+    ("settings", "body", "options", "expected_events", "noted"),
     [
         ({}, body_of("Hi", usage=None), {}, [TextDelta(0, "Hi"), Finish(0, "stop"), Usage(10, 1)], ["estimated:usage"]),
         ({}, body_of("Hi"), {"n": 2}, [Usage(5, 2), TextDelta(0, "Hi"), Finish(0, "stop")], ["unenforced:n"]),
@@ -64,9 +64,9 @@ def test_whole_body_of_a_text_and_its_finish_is_kept(finish):
     ],
     ids=["no usage", "a choice too few", "another end", "a beginning that is repeated"],
 )  # fmt: skip
-def test_whole_body_of_another_shape_is_normalized(settings, said, options, told, noted):
+def test_whole_body_of_another_shape_is_normalized(settings, body, options, expected_events, noted):
     ledger = Warnings()
-    assert events_of_body(replace(setting("native", ledger=ledger), **settings), said, **options) == told
+    assert events_of_body(replace(setting("native", ledger=ledger), **settings), body, **options) == expected_events
     assert ledger.entries() == noted
 
 
@@ -75,6 +75,6 @@ def test_whole_body_that_is_too_long_is_a_failure(pieces):
     body = json.dumps(body_of("Hi")).encode()
     size = -(-len(body) // pieces)
     cut = [body[i : i + size] for i in range(0, len(body), size)]
-    [told] = events_of(cut, setting("native"), content_type="application/json", limit=64)
-    assert isinstance(told, Failure)
-    assert (told.problem.status, told.problem.code) == (502, "frame_too_long")
+    [event] = events_of(cut, setting("native"), content_type="application/json", limit=64)
+    assert isinstance(event, Failure)
+    assert (event.problem.status, event.problem.code) == (502, "frame_too_long")

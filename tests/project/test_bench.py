@@ -71,8 +71,8 @@ def race(**more):
 
 
 def test_bench_outcome_compares_each_row_with_its_target():
-    said = {line.name: (line.values.get(GATEWAY_NAME), line.wanted, line.verdict) for line in outcome(race()).lines}
-    assert said == {
+    values = {line.name: (line.values.get(GATEWAY_NAME), line.wanted, line.verdict) for line in outcome(race()).lines}
+    assert values == {
         CPU: (100, "≤ 1.35 × smg", "ok: 1.25 ×"),
         LATENCY: (0.2, "", ""),
         NATIVE: (3, "≤ 0.7 × smg", "ok: 0.60 ×"),
@@ -123,19 +123,19 @@ def report(dones, failures=0, lat99=0.0, err=""):
 
 
 def test_bench_offered_load_is_a_share_of_the_measured_rate_and_other_traffic_stays():
-    asked = offered(new_clients(4.0, 80), lambda: 500.0)
-    assert (asked.rate, asked.requests, asked.open.streams) == (400.0, 1600, 400)
+    load = offered(new_clients(4.0, 80), lambda: 500.0)
+    assert (load.rate, load.requests, load.open.streams) == (400.0, 1600, 400)
     other = Traffic("m", "", 4, 100)
     assert offered(other, lambda: 500.0) is other
 
 
 def test_bench_run_counts_failures_of_requests_and_of_the_streams_open_meanwhile():
-    asked = offered(new_clients(4.0, 80), lambda: 500.0)
-    run = Run(asked, report(1600), report(400, lat99=7.0))
+    load = offered(new_clients(4.0, 80), lambda: 500.0)
+    run = Run(load, report(1600), report(400, lat99=7.0))
     assert not run.missing
     delay = {row.name: row.value(run) for one in scenarios(True) if one.traffic.share for row in one.rows}
     assert delay["delay of a chunk, p99"] == 7 and delay["new clients"] == 400
-    run = Run(asked, report(1590, failures=2), report(397, err="reset"))
+    run = Run(load, report(1590, failures=2), report(397, err="reset"))
     assert run.missing == 15 and run.failure == "15 of 2000 requests and streams did not end well; reset"
 
 
@@ -144,15 +144,15 @@ def test_bench_peer_takes_part_and_can_be_started(name):
     (peer,) = (peer for peer in PEERS if peer.name == name)
     assert any(peer.can & heat.needs for heat in heats(False))
     words = {"python": "p", "port": 1, "spare": 2, "mock": 3, "store": "s", "config": "c", "folder": "f"}
-    for said in (peer.program.command, peer.program.config):
-        assert "{{" not in said.format(**words)
+    for template in (peer.program.command, peer.program.config):
+        assert "{{" not in template.format(**words)
 
 
 def test_bench_peer_that_is_slow_gets_one_request_per_stream_at_least():
     peer = Peer("it", "1", Program(""), headers=(("host", "h:{mock}"),), slow=10)
-    assert peer.asks(Traffic("m", "", 4, 100), 7).requests == 10
-    asked = peer.asks(Traffic("m", "", 16, 100), 7)
-    assert asked.requests == 16 and asked.headers == (("host", "h:7"),)
+    assert peer.traffic_for(Traffic("m", "", 4, 100), 7).requests == 10
+    load = peer.traffic_for(Traffic("m", "", 16, 100), 7)
+    assert load.requests == 16 and load.headers == (("host", "h:7"),)
 
 
 def test_bench_peer_is_installed_once_and_again_after_a_change(tmp_path):

@@ -33,19 +33,19 @@ ALERTS = "deploy/compose/alerts.yml"
 
 def test_container_image_runs_as_a_number_and_without_a_shell():
     runtime = stages()["runtime"]
-    said = dict(runtime)
-    assert "RUN" not in said and said["USER"] == f"{USER}:{USER}"
+    instructions = dict(runtime)
+    assert "RUN" not in instructions and instructions["USER"] == f"{USER}:{USER}"
     for name in "ENTRYPOINT", "CMD":
-        assert isinstance(json.loads(said[name]), list)
-    assert json.loads(said["ENTRYPOINT"])[1:] == ["-m", "gateway"]
-    assert said["WORKDIR"] == said["VOLUME"] == "/data"
-    assert said["EXPOSE"] == HERE[0].rpartition(":")[2]
+        assert isinstance(json.loads(instructions[name]), list)
+    assert json.loads(instructions["ENTRYPOINT"])[1:] == ["-m", "gateway"]
+    assert instructions["WORKDIR"] == instructions["VOLUME"] == "/data"
+    assert instructions["EXPOSE"] == HERE[0].rpartition(":")[2]
 
 
 def test_container_image_health_check_is_a_gateway_command():
-    said = dict(stages()["runtime"])
-    *module, command = json.loads(said["HEALTHCHECK"].partition("CMD ")[2])
-    assert module == json.loads(said["ENTRYPOINT"])
+    instructions = dict(stages()["runtime"])
+    *module, command = json.loads(instructions["HEALTHCHECK"].partition("CMD ")[2])
+    assert module == json.loads(instructions["ENTRYPOINT"])
     assert command in [one.name or one.callback.__name__ for one in main.app.registered_commands]
 
 
@@ -93,9 +93,9 @@ def test_lock_file_has_all_dependencies_by_hash_and_no_index(file, extras):
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
     optional = project["optional-dependencies"]
     assert optional["all"] == ["gateway[mcp,otel,web]"]
-    for said in [*project["dependencies"], *(one for extra in extras for one in optional[extra])]:
-        wanted = Requirement(said)
-        assert wanted.specifier.contains(versions[wanted.name.replace(".", "-")]), f"{said}: make lock"
+    for line in [*project["dependencies"], *(one for extra in extras for one in optional[extra])]:
+        wanted = Requirement(line)
+        assert wanted.specifier.contains(versions[wanted.name.replace(".", "-")]), f"{line}: make lock"
     assert "://" not in text and "index" not in text
 
 
@@ -248,8 +248,8 @@ def test_alerts_name_existing_metrics_and_explain_themselves():
 
 def test_alerts_are_explained_in_the_docs():
     rules = documents(text_of(ALERTS))[0]["groups"][0]["rules"]
-    told = re.findall(r"^\| `(Gateway\w+)` \|", text_of("docs/how-to/observe.md"), re.MULTILINE)
-    assert told == [rule["alert"] for rule in rules]
+    alerts = re.findall(r"^\| `(Gateway\w+)` \|", text_of("docs/how-to/observe.md"), re.MULTILINE)
+    assert alerts == [rule["alert"] for rule in rules]
 
 
 def test_prometheus_has_its_files_mounted():

@@ -12,7 +12,7 @@ import pytest
 from support.app import listening
 from support.paths import ROOT
 from support.sdk_cases import letters
-from support.upstream import HELLO, said, whole
+from support.upstream import HELLO, completion_body, whole
 
 EXAMPLES = ROOT / "examples"
 ADDRESS = "http://127.0.0.1:8900"
@@ -26,13 +26,13 @@ def calling(name, /, **arguments):
 WEATHER = letters("I look." + calling("get_weather", city="Oslo"))
 PROGRAMS = {
     "chat_with_tools.py": ([WEATHER], 'I look.\nget_weather {"city": "Oslo"}\n9 tokens\n'),
-    "responses.py": ([whole(said("Bergen.")), letters("Malaga.")], "Bergen.\nMalaga.\n9 tokens\n"),
+    "responses.py": ([whole(completion_body("Bergen.")), letters("Malaga.")], "Bergen.\nMalaga.\n9 tokens\n"),
     "messages.py": ([WEATHER], "I look.get_weather {'city': 'Oslo'}\ntool_use, 2 tokens\n"),
     "agent.py": (
         [
-            whole(said(calling("list_notes"))),
-            whole(said(calling("read_note", name="friday.txt"))),
-            whole(said("Call Ada at ten.")),
+            whole(completion_body(calling("list_notes"))),
+            whole(completion_body(calling("read_note", name="friday.txt"))),
+            whole(completion_body("Call Ada at ten.")),
         ],
         'list_notes {}\nread_note {"name": "friday.txt"}\nCall Ada at ten.\n',
     ),

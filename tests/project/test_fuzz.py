@@ -61,7 +61,7 @@ def inputs(target):
     pieces = st.one_of(st.sampled_from(words), st.sampled_from(seeds).flatmap(piece), st.binary(max_size=12))
     contents = st.lists(pieces, max_size=8).map(b"".join)
     choices = st.lists(st.integers(0, 255), max_size=4)
-    near = st.builds(lambda *said: begun(said[0], *said[1], sizes=said[2:]), contents, choices, SIZES, SIZES)
+    near = st.builds(lambda *parts: begun(parts[0], *parts[1], sizes=parts[2:]), contents, choices, SIZES, SIZES)
     ways = [st.binary(max_size=400), near, near]
     if target.mutated:
         changed = st.builds(target.mutated, st.sampled_from(seeds), st.randoms(use_true_random=False))

@@ -24,7 +24,7 @@ from gateway.server.app import create_app
 from support.app import settings as configured
 from support.sampling import examples
 from support.threaded_gateway import listening, served
-from support.upstream import COUNTS, HELLO, said
+from support.upstream import COUNTS, HELLO, completion_body
 
 CHECKS = [
     not_a_server_error, response_schema_conformance, negative_data_rejection, allow_header_conformance,
@@ -38,18 +38,27 @@ MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 
 async def _chat(request):
-    asked = await request.json()
-    if asked.get("stream"):
+    request_body = await request.json()
+    if request_body.get("stream"):
         return Response(b"".join(HELLO[1:-1]), media_type="text/event-stream")
-    return JSONResponse({**said(), "choices": [{**said()["choices"][0], "index": i} for i in range(asked.get("n", 1))]})
+    return JSONResponse(
+        {
+            **completion_body(),
+            "choices": [{**completion_body()["choices"][0], "index": i} for i in range(request_body.get("n", 1))],
+        }
+    )
 
 
 async def _completion(request):
-    asked = await request.json()
-    prompts = asked["prompt"] if isinstance(asked["prompt"], list) and not isinstance(asked["prompt"][0], int) else [0]
-    count = len(prompts) * asked.get("n", 1)
+    request_body = await request.json()
+    prompts = (
+        request_body["prompt"]
+        if isinstance(request_body["prompt"], list) and not isinstance(request_body["prompt"][0], int)
+        else [0]
+    )
+    count = len(prompts) * request_body.get("n", 1)
     body = {"choices": [{"index": i, "text": "Hi", "finish_reason": "stop"} for i in range(count)], "usage": COUNTS}
-    if asked.get("stream"):
+    if request_body.get("stream"):
         return Response(f"data: {json.dumps(body)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
     return JSONResponse(body)
 

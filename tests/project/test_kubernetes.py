@@ -90,8 +90,8 @@ def test_kubernetes_ingress_and_route_publish_only_the_api(extended):
 
 
 def test_kubernetes_ingress_takes_bodies_and_streams_of_the_gateway(extended):
-    told = of_kind(extended, "Ingress")["metadata"]["annotations"]
-    notes = {name.rpartition("/")[2]: value for name, value in told.items()}
+    annotations = of_kind(extended, "Ingress")["metadata"]["annotations"]
+    notes = {name.rpartition("/")[2]: value for name, value in annotations.items()}
     settings, _ = config_of(of_kind(extended, "ConfigMap")["data"]["gateway.yaml"])
     assert int(notes["proxy-body-size"].removesuffix("m")) << 20 == settings.limits.body_bytes
     assert notes["proxy-buffering"] == "off" and int(notes["proxy-read-timeout"]) > settings.stream.keepalive_seconds
@@ -142,9 +142,9 @@ def test_kubernetes_pod_runs_the_image_as_built(manifests):
 
 def test_kubernetes_configuration_is_valid_and_its_secrets_are_mounted(manifests):
     settings, named = config_of(of_kind(manifests, "ConfigMap")["data"]["gateway.yaml"])
-    told = text_of("deploy/kubernetes/base/kustomization.yaml")
+    text = text_of("deploy/kubernetes/base/kustomization.yaml")
     assert {re.fullmatch(r"/run/secrets/gateway/(\w+)", path)[1] for path in named} <= set(
-        re.findall(r"literal=(\w+)", told)
+        re.findall(r"literal=(\w+)", text)
     )
     assert len(settings.store.sealing_keys) == 1, "the same for all replicas"
 
@@ -161,8 +161,8 @@ def test_kubernetes_pod_has_time_to_drain(manifests):
 def test_kubernetes_probes_use_existing_paths(manifests):
     pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
     gateway = next(one for one in pod["containers"] if one["name"] == "gateway")
-    asked = {name: gateway[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
-    assert asked == {"startup": "/health", "liveness": "/health", "readiness": "/ready"}
+    probe_paths = {name: gateway[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert probe_paths == {"startup": "/health", "liveness": "/health", "readiness": "/ready"}
     assert gateway["readinessProbe"]["timeoutSeconds"] > 1, "which its backends have"
 
 

@@ -38,8 +38,8 @@ PROGRAMS = [
 async def chat(http):
     """Answer as a model that calls a tool if one is offered, and then says what it returned."""
     body = await http.json()
-    asked = "tools" in body or "grammar" in body
-    text = CALL if asked and body["messages"][-1]["role"] != "tool" else "It is 7 degrees."
+    needs_call = "tools" in body or "grammar" in body
+    text = CALL if needs_call and body["messages"][-1]["role"] != "tool" else "It is 7 degrees."
     usage = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
     whole = {"id": "c", "created": 1, "model": body["model"]}
     if not body.get("stream"):

@@ -20,8 +20,8 @@ from wire.server import Left, Listed, Refused, Server, Untold
 
 UPSTREAM = {"upstream_model": demo.MODEL}
 LLAMACPP = {
-    "embeddings": Refused(says="--embeddings"),
-    "ranks": Refused(says="--reranking"),
+    "embeddings": Refused(message="--embeddings"),
+    "ranks": Refused(message="--reranking"),
 }
 UNCONTINUED = {
     "continues": Listed("unenforced:continue_final_message"),
@@ -43,7 +43,7 @@ WITHOUT_JINJA = Server(
         **UNCONTINUED,
         "past_thoughts": Left(),
         "thought_switch": Left(),
-        "tools": Refused(code=None, says="--jinja"),
+        "tools": Refused(code=None, message="--jinja"),
     },
 )
 PROMPTED = Server(
@@ -68,9 +68,9 @@ DEAF = Server(
     },
     {**UPSTREAM, "tools": "prompt"},
     cannot={
-        "completions": Refused(says="no endpoint /v1/completions"),
+        "completions": Refused(message="no endpoint /v1/completions"),
         "continues": Listed("forwarded:continue_final_message"),
-        "embeddings": Refused(says="no endpoint /v1/embeddings"),
+        "embeddings": Refused(message="no endpoint /v1/embeddings"),
         "frequency_penalty": Listed("dropped:frequency_penalty"),
         "json_schema": Listed("unenforced:response_format"),
         "known": Left(),
@@ -79,10 +79,10 @@ DEAF = Server(
         "logprobs_beside_tools": Listed("dropped:logprobs"),
         "past_thoughts": Left(),
         "prefills": Left(),
-        "ranks": Refused(says="no endpoint /v1/rerank"),
+        "ranks": Refused(message="no endpoint /v1/rerank"),
         "repetition_penalty": Listed("forwarded:repetition_penalty"),
         "seed": Listed("dropped:seed"),
-        "tokens": Refused(says="no endpoint"),
+        "tokens": Refused(message="no endpoint"),
         "top_k": Listed("forwarded:top_k"),
         "window": Untold(),
         "thought_switch": Listed("dropped:reasoning_effort"),
@@ -96,9 +96,9 @@ OLLAMA = Server(
         "cut_calls": Refused(502, "upstream_error", "invalid tool call arguments"),
         "embeddings": Refused(502, "upstream_error", "--embeddings"),
         "logit_bias": Listed("dropped:logit_bias"),
-        "logprobs_beside_tools": Refused(code=None, says="logprobs is not supported with tools"),
-        "ranks": Refused(says="no endpoint"),
-        "tokens": Refused(says="no endpoint"),
+        "logprobs_beside_tools": Refused(code=None, message="logprobs is not supported with tools"),
+        "ranks": Refused(message="no endpoint"),
+        "tokens": Refused(message="no endpoint"),
         "unheard": Listed("dropped:made_up_yesterday"),
     },
 )
@@ -107,17 +107,17 @@ ANTHROPIC = Server(
     {"kind": "anthropic"},
     {"upstream_model": live_messages.MODEL},
     cannot={
-        "completions": Refused(says="use /v1/chat/completions"),
-        "embeddings": Refused(says="no endpoint"),
+        "completions": Refused(message="use /v1/chat/completions"),
+        "embeddings": Refused(message="no endpoint"),
         "frequency_penalty": Listed("dropped:frequency_penalty"),
         "logit_bias": Listed("dropped:logit_bias"),
         "logprobs": Listed("dropped:logprobs"),
         "logprobs_beside_tools": Listed("dropped:logprobs"),
         "past_thoughts": Listed("dropped:messages.reasoning_content"),
-        "ranks": Refused(says="no endpoint"),
+        "ranks": Refused(message="no endpoint"),
         "repetition_penalty": Listed("dropped:repetition_penalty"),
         "seed": Listed("dropped:seed"),
-        "tokens": Refused(says="no endpoint"),
+        "tokens": Refused(message="no endpoint"),
         "unheard": Listed("dropped:made_up_yesterday"),
     },
     beside_thinking=("temperature",),

@@ -227,10 +227,10 @@ def test_redaction_keeps_schema_members_named_like_secrets():
 
 
 def test_redaction_keeps_markup_and_json_across_chunks():
-    said = '<think>Bob is in Paris</think><tool_call>{"name": "get_weather", "arguments": {"city": "M\\u00fcnchen\\n", "x": 1.5e-7}}'
+    output = '<think>Bob is in Paris</think><tool_call>{"name": "get_weather", "arguments": {"city": "M\\u00fcnchen\\n", "x": 1.5e-7}}'
     frames = b"".join(
         b"data: " + json.dumps({"choices": [{"delta": {"content": piece}, "index": i % 1}]}).encode() + b"\r\n\r\n"
-        for i, piece in enumerate(said)
+        for i, piece in enumerate(output)
     )
     pieces = [frames[i : i + 7] for i in range(0, len(frames), 7)]
     entries = hidden(asked_entry(), *((UpstreamDataEntry, {"call": 1, "data": piece}) for piece in pieces))
@@ -254,11 +254,11 @@ def test_redaction_treats_each_choice_as_a_text_of_its_own():
 
 
 def test_redaction_masks_the_bytes_of_a_token():
-    said = {
+    data = {
         "choices": [{"logprobs": {"content": [{"token": "Bob", "logprob": -0.5, "bytes": [66, 111, 98]}]}}],
         "n": 66,
     }
-    entries = hidden(asked_entry(), (UpstreamDataEntry, {"call": 1, "data": json.dumps(said).encode()}))
+    entries = hidden(asked_entry(), (UpstreamDataEntry, {"call": 1, "data": json.dumps(data).encode()}))
     assert json.loads(entries[1].data) == {
         "choices": [{"logprobs": {"content": [{"token": "Xxx", "logprob": -0.5, "bytes": [11, 111, 11]}]}}],
         "n": 66,
@@ -277,15 +277,19 @@ def test_redaction_masks_events_and_errors_but_no_known_phrases():
 
 
 def test_redaction_masks_unknown_event_names():
-    said = [{"event": "Text", "text": "Bob"}, {"event": "Wedding", "text": "Ann"}, {"event": "Text", "text": "by"}]
-    entry, _ = hidden((UpstreamDataEntry, {"call": 1, "data": json.dumps(said).encode()}))
+    event_list = [
+        {"event": "Text", "text": "Bob"},
+        {"event": "Wedding", "text": "Ann"},
+        {"event": "Text", "text": "by"},
+    ]
+    entry, _ = hidden((UpstreamDataEntry, {"call": 1, "data": json.dumps(event_list).encode()}))
     assert json.loads(entry.data) == [
         {"event": "Text", "text": "Xxx"}, {"event": "Xxxxxxx", "text": "Xxx"}, {"event": "Text", "text": "xx"},
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("text", "shown"),
     [
         (b"<html>Bob</html>", b"<xxxx>Xxx</xxxx>"),
         (b": Bob\n\nevent: bob\ndata: Bob\n\n", b": Bob\n\nevent: bob\ndata: Xxx\n\n"),
@@ -296,9 +300,9 @@ def test_redaction_masks_unknown_event_names():
         (b'{"arguments": {"a": "Bob"}}{"arguments": "Ann"}', b'{"arguments": {"a": "Xxx"}}{"arguments": "Xxx"}'),
     ],
 )  # fmt: skip
-def test_redaction_masks_invalid_json(said, shown):
+def test_redaction_masks_invalid_json(text, shown):
     entries = hidden(
-        (RequestEntry, {"path": "/", "headers": {}, "body": b"{"}), (UpstreamDataEntry, {"call": 1, "data": said})
+        (RequestEntry, {"path": "/", "headers": {}, "body": b"{"}), (UpstreamDataEntry, {"call": 1, "data": text})
     )
     assert entries[1].data == shown
 

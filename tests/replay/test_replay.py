@@ -38,7 +38,7 @@ from support.pipeline import cut
 from support.recordings import recorded as recording_section
 from support.recordings import recordings
 from support.sampling import examples
-from support.upstream import CLOSE, COUNTS, HANG, HELLO, call, chunk, frame, head, said, stream, whole
+from support.upstream import CLOSE, COUNTS, HANG, HELLO, call, chunk, completion_body, frame, head, stream, whole
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}]
 OURS = [{"type": "function", "name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}]
@@ -52,7 +52,7 @@ NO = whole({"error": {"message": "no room", "code": 503}}, 503, retry_after="0")
 # By name: scripts of the backend, the gateway, the question.
 SITUATIONS = {
     "chat": ([THOUGHT], HERMES, ("chat", {"stream": True, "tools": TOOLS})),
-    "chat, whole": ([whole(said(CALLED))], HERMES, ("chat", {"tools": TOOLS})),
+    "chat, whole": ([whole(completion_body(CALLED))], HERMES, ("chat", {"tools": TOOLS})),
     "chat, whole of a stream": ([THOUGHT], HERMES, ("chat", {"tools": TOOLS})),
     "responses": ([THOUGHT], HERMES, ("respond", {"stream": True, "tools": OURS, "include": ["reasoning.encrypted_content"]})),
     "responses, whole": ([THOUGHT], HERMES, ("respond", {"tools": OURS})),
@@ -353,7 +353,7 @@ def test_replay_command_applies_its_options(recorded, tmp_path, options, code):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--cut", "0"], "should be a number of bytes"),
         (["--format", "nonsense"], "unknown format 'nonsense'"),
@@ -361,9 +361,9 @@ def test_replay_command_applies_its_options(recorded, tmp_path, options, code):
         (["--serve"], "no recording can be replayed"),
     ],
 )
-def test_replay_command_reports_wrong_usage(tmp_path, options, said):
+def test_replay_command_reports_wrong_usage(tmp_path, options, message):
     code, _, err = replay(tmp_path, *options)
-    assert code == 2 and said in " ".join(err.split())
+    assert code == 2 and message in " ".join(err.split())
 
 
 def test_replay_command_reports_a_missing_file(tmp_path):

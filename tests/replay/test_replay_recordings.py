@@ -20,9 +20,11 @@ async def test_replay_of_a_recorded_response_equals_its_golden(name):
     if "choices" not in golden:
         assert outcome_of(again).problem == golden["problem"]["code"]
         return
-    said = json.loads(b"".join(entry.data for entry in again.entries if isinstance(entry, ResponseDataEntry)))
-    for choice in (*said["choices"], *golden["choices"]):
+    response = json.loads(b"".join(entry.data for entry in again.entries if isinstance(entry, ResponseDataEntry)))
+    for choice in (*response["choices"], *golden["choices"]):
         for call in choice.get("message", {}).get("tool_calls") or ():
             call.pop("id")
-    assert said["choices"] == golden["choices"]
-    assert said["usage"] == golden["usage"] or "estimated:usage" in golden["ledger"]  # by the length of the question
+    assert response["choices"] == golden["choices"]
+    assert (
+        response["usage"] == golden["usage"] or "estimated:usage" in golden["ledger"]
+    )  # by the length of the question

@@ -8,9 +8,9 @@ import pytest
 
 from support.gateway_process import process
 from support.postgres import programs
-from support.upstream import Upstream, said, whole
+from support.upstream import Upstream, completion_body, whole
 
-ANSWER = whole(said("Hi"))
+ANSWER = whole(completion_body("Hi"))
 
 
 def of_sqlite(url, folder):
@@ -46,6 +46,6 @@ async def test_a_copy_of_the_store_is_gone_on_from(store_url, tmp_path):
         async with process(upstream.url, copy, tmp_path) as (_, client):
             before = first.json()["id"]
             assert (await client.get(f"/v1/responses/{before}")).json() == first.json()
-            asked = {"model": "m", "input": "b", "previous_response_id": before}
-            assert (await client.post("/v1/responses", json=asked)).status_code == 200
+            request = {"model": "m", "input": "b", "previous_response_id": before}
+            assert (await client.post("/v1/responses", json=request)).status_code == 200
         assert [message["content"] for message in upstream.posts[-1].json["messages"]] == ["a", "Hi", "b"]

@@ -32,23 +32,23 @@ async def site(store_url, tmp_path):
 class Reader:
     """A streamed response as its client gets it, who comes back where the connection was lost."""
 
-    def __init__(self, client, **asked):
+    def __init__(self, client, **fields):
         self._client, self.events, self.lost = client, [], 0
-        self.task = asyncio.create_task(self._read(asked))
+        self.task = asyncio.create_task(self._read(fields))
 
-    async def _read(self, asked):
-        await self._follow("POST", "/v1/responses", json={**asked, "stream": True})
+    async def _read(self, fields):
+        await self._follow("POST", "/v1/responses", json={**fields, "stream": True})
         while self.events[-1]["type"] not in ENDS:
             self.lost += 1
             after = {"stream": True, "starting_after": self.events[-1]["sequence_number"]}
             await self._follow("GET", f"/v1/responses/{self.id}", params=after)
 
-    async def _follow(self, *asked, **more):
+    async def _follow(self, *arguments, **more):
         with suppress(httpx.RemoteProtocolError):
-            async with aconnect_sse(self._client, *asked, **more) as source:
-                async for said in source.aiter_sse():
-                    if said.data != "[DONE]":
-                        self.events.append(said.json())
+            async with aconnect_sse(self._client, *arguments, **more) as source:
+                async for event in source.aiter_sse():
+                    if event.data != "[DONE]":
+                        self.events.append(event.json())
 
     @property
     def id(self):
@@ -58,12 +58,12 @@ class Reader:
     def text(self):
         return "".join(event["delta"] for event in self.events if event["type"] == "response.output_text.delta")
 
-    async def says(self, words):
-        def said():
+    async def wait_for(self, words):
+        def has_words():
             assert words in self.text or not self.task.done(), self.events
             return words in self.text
 
-        await until(said)
+        await until(has_words)
 
 
 async def test_nothing_is_lost_when_a_gateway_is_killed(site):
@@ -73,7 +73,7 @@ async def test_nothing_is_lost_when_a_gateway_is_killed(site):
     polled = await site.ai.responses.create(**slow, background=True)
     readers = [Reader(site.client, **slow, background=background) for background in (True, False)]
     for reader in readers:
-        await reader.says("word 2")
+        await reader.wait_for("word 2")
     await site.proxy.all()
     await site.replicas[ONE].kill()
 
@@ -106,8 +106,8 @@ async def test_a_conversation_goes_on_through_either(site):
         await site.proxy.only(NAMES[turn % 2])
         await site.ai.responses.create(model="m", input=f"{turn}", conversation=conversation)
     items = (await site.ai.conversations.items.list(conversation, order="asc")).data
-    said = [item.content[0].text for item in items]
-    assert said[::2] == [f"{turn}" for turn in range(6)] and said[1::2] == [WHOLE] * 6
+    texts = [item.content[0].text for item in items]
+    assert texts[::2] == [f"{turn}" for turn in range(6)] and texts[1::2] == [WHOLE] * 6
     assert all([await site.proxy.passed(name) >= 3 for name in NAMES])
 
 
@@ -116,8 +116,8 @@ async def test_a_request_that_is_sent_again_is_answered_by_the_other(site, strea
     answers = []
     for name in NAMES:
         await site.proxy.only(name)
-        asked = {"model": "m", "input": ASK, "stream": stream}
-        answers.append(await site.client.post("/v1/responses", json=asked, headers={"idempotency-key": "k"}))
+        request = {"model": "m", "input": ASK, "stream": stream}
+        answers.append(await site.client.post("/v1/responses", json=request, headers={"idempotency-key": "k"}))
     first, again = answers
     assert first.status_code == again.status_code == 200 and first.content == again.content
     assert again.headers["idempotent-replayed"] == "true" and "idempotent-replayed" not in first.headers

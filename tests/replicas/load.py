@@ -29,8 +29,8 @@ async def _quick(ai):
 
 async def _chat_stream(ai):
     stream = await ai.chat.completions.create(model="m", messages=[{"role": "user", "content": ASK}], stream=True)
-    said = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
-    assert "".join(said) == SPOKEN, said
+    texts = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
+    assert "".join(texts) == SPOKEN, texts
 
 
 async def _chain(ai):

@@ -90,9 +90,9 @@ class Proxy:
     async def _tell(self, command):
         reader, writer = await asyncio.open_unix_connection(self._file)
         writer.write(command.encode() + b"\n")
-        said = (await reader.read()).decode()
+        response = (await reader.read()).decode()
         writer.close()
-        return said
+        return response
 
 
 class Fleet:
@@ -136,11 +136,11 @@ async def _proxy(replicas, config):
         socket.socket() as listening,
     ):  # a socket's path has to be short
         listening.bind(("127.0.0.1", 0))
-        said, file = Path(folder) / "haproxy.cfg", Path(folder) / "admin"
-        said.write_text(f"{config}\nglobal\n    stats socket {file} level admin\n", encoding="utf-8")
+        config_file, file = Path(folder) / "haproxy.cfg", Path(folder) / "admin"
+        config_file.write_text(f"{config}\nglobal\n    stats socket {file} level admin\n", encoding="utf-8")
         addresses = {name.upper(): f"127.0.0.1:{replica.port}" for name, replica in replicas.items()}
         where = {**os.environ, **addresses, "LISTEN": f"fd@{listening.fileno()}"}
-        command = [program, "-db", "-f", said]
+        command = [program, "-db", "-f", config_file]
         started = await asyncio.create_subprocess_exec(*command, env=where, pass_fds=[listening.fileno()])
         async with _ended(started) as child:
             await _until_there(file, child)

@@ -33,7 +33,7 @@ class Site:
         self.members = [self.member(*member) for member in members]
         self.named = {member.name: member for member in self.members}
         self.balancer = Balancer(self.members, self.random)
-        self.asked = []
+        self.slots = []
 
     def member(self, name, weight=1.0, priority=0, limit=0):
         return BalancerMember(name, weight, priority, Watched(lambda: 0.5), FairQueue(limit, 1000))
@@ -50,7 +50,7 @@ class Site:
 
     def fill(self, name, times=1):
         for _ in range(times):
-            self.asked.append(self.named[name].load.acquire("a", 1.0, self.asked.clear))
+            self.slots.append(self.named[name].load.acquire("a", 1.0, self.slots.clear))
 
     def die(self, *names, now=0.0):
         for name in names:
@@ -134,9 +134,9 @@ def test_balancer_finds_the_only_healthy_backend_of_a_large_group():
 
 def test_balancer_spreads_load_evenly_in_a_large_group():
     site = many(100)
-    asked = Counter(site.ask() for _ in range(2000))
-    assert max(asked.values()) <= 25
-    assert min(asked.values()) >= 15
+    counts = Counter(site.ask() for _ in range(2000))
+    assert max(counts.values()) <= 25
+    assert min(counts.values()) >= 15
 
 
 @pytest.mark.parametrize("key", [None, "key"])
@@ -179,11 +179,11 @@ def test_sticky_key_returns_to_its_backend():
 def test_sticky_key_leaves_a_backend_that_is_full_or_overloaded():
     site = Site(("a", 1, 0, 50), ("b", 1, 0, 50), ("c", 1, 0, 50))
     first = site.choose("key")
-    asked = Counter(site.ask("key", now=float(second)) for second in range(60))
-    assert asked[first] == max(asked.values()) > 20  # 1.5 times the mean of 20, at the end, and 2
-    assert asked[first] <= 33
-    assert min(asked.values()) > 0
-    site.fill(first, 50 - asked[first])
+    counts = Counter(site.ask("key", now=float(second)) for second in range(60))
+    assert counts[first] == max(counts.values()) > 20  # 1.5 times the mean of 20, at the end, and 2
+    assert counts[first] <= 33
+    assert min(counts.values()) > 0
+    site.fill(first, 50 - counts[first])
     assert site.choose("key", now=100.0) != first
 
 

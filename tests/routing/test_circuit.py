@@ -6,7 +6,7 @@ import pytest
 
 from support.backends import circuit_state, fleet
 from support.sse import text_of
-from support.upstream import CLOSE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
+from support.upstream import CLOSE, END, HANG, HELLO, chunk, completion_body, frame, head, stream, whole
 from support.wait import idle, until
 
 HTML = whole(b"<html>no</html>", type="text/html")
@@ -61,7 +61,7 @@ async def opens(site, ask):
 @pytest.mark.parametrize("failure", INSIDE)
 async def test_circuit_opens_after_five_failures_inside_a_200(failure, path, streamed):
     """A failed trial opens it again for longer, and a success closes it."""
-    good = HELLO if streamed else whole(said())
+    good = HELLO if streamed else whole(completion_body())
     async with fleet([*[INSIDE[failure]] * 6, good], [good], backends=[BRIEF, {}]) as site:
         gate = site.backend("b0").gate
 
@@ -82,10 +82,10 @@ async def test_circuit_opens_after_five_failures_inside_a_200(failure, path, str
 async def test_circuit_counts_a_client_error_inside_a_200_as_success(streamed):
     error = {"message": "maximum context length is 8 tokens", "code": 400}
     refused = stream(chunk(role="assistant"), frame(error=error)) if streamed else whole({"error": error})
-    async with fleet([*[HTML] * 4, refused, HTML], [HELLO if streamed else whole(said())]) as site:
+    async with fleet([*[HTML] * 4, refused, HTML], [HELLO if streamed else whole(completion_body())]) as site:
         lasting(site)
-        told = [(await site.chat(stream=streamed)).status_code for _ in range(9)]
-        assert told == [200] * 4 + [400] + [200] * 4 and circuit_state(site) == "closed"
+        statuses = [(await site.chat(stream=streamed)).status_code for _ in range(9)]
+        assert statuses == [200] * 4 + [400] + [200] * 4 and circuit_state(site) == "closed"
         await site.chat(stream=streamed)
         assert circuit_state(site) == "open"
 
@@ -179,12 +179,12 @@ async def test_circuit_of_the_first_backend_is_the_same_with_hedging():
 
 @pytest.mark.parametrize("failure", [HTML, EMPTY, BROKEN])
 async def test_circuit_counts_a_fan_out_of_choices_as_one_failure(failure):
-    async with fleet([failure], [whole(said())], backends=ONE_CHOICE, model={"format": "native"}) as site:
+    async with fleet([failure], [whole(completion_body())], backends=ONE_CHOICE, model={"format": "native"}) as site:
         await opens(site, lambda: site.chat(n=2))
 
 
 async def test_circuit_closes_after_a_fan_out_of_choices():
-    async with fleet([whole(said())], [HELLO], backends=ONE_CHOICE, model={"format": "native"}) as site:
+    async with fleet([whole(completion_body())], [HELLO], backends=ONE_CHOICE, model={"format": "native"}) as site:
         half_open(site)
         assert (await site.chat(n=2)).status_code == 200
         assert site.posts() == [2, 0] and circuit_state(site) == "closed"
@@ -209,10 +209,10 @@ async def test_circuit_counts_an_invalid_embeddings_response_as_failure(failure)
 @pytest.mark.parametrize("path", ["embeddings", "rerank"])
 async def test_circuit_counts_a_refusal_by_a_service_inside_a_200_as_success(path):
     refused = whole({"error": {"message": "the input is wrong", "code": 400}})
-    asked = {"model": "m", "input": "a"} if path == "embeddings" else {"model": "m", "query": "a", "documents": ["a"]}
+    request = {"model": "m", "input": "a"} if path == "embeddings" else {"model": "m", "query": "a", "documents": ["a"]}
     async with fleet([*[HTML] * 4, refused, HTML]) as site:
-        told = [(await site.client.post(f"/v1/{path}", json=asked)).status_code for _ in range(9)]
-        assert told == [502] * 4 + [400] + [502] * 4
+        statuses = [(await site.client.post(f"/v1/{path}", json=request)).status_code for _ in range(9)]
+        assert statuses == [502] * 4 + [400] + [502] * 4
         assert circuit_state(site) == "closed"
 
 

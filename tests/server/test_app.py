@@ -17,7 +17,21 @@ from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, run
 from support.metrics import scrape
 from support.raw_requests import HEAD
 from support.sse import comments, payloads, text_of
-from support.upstream import CLOSE, DONE, END, HANG, HELLO, KEY, Upstream, call, chunk, head, said, stream, whole
+from support.upstream import (
+    CLOSE,
+    DONE,
+    END,
+    HANG,
+    HELLO,
+    KEY,
+    Upstream,
+    call,
+    chunk,
+    completion_body,
+    head,
+    stream,
+    whole,
+)
 from support.wait import DEADLINE, idle, until
 
 ID = re.compile(r"req_[A-Za-z0-9]{24}")
@@ -297,9 +311,9 @@ async def test_api_key_without_the_api_scope_is_refused():
 async def test_api_key_of_a_client_is_not_sent_to_the_upstream():
     async with gateway(HELLO, auth=KEYS) as site:
         await site.chat(stream=True, headers={**bearer("key-of-everything-1"), "api-key": "key-of-everything-1"})
-        (asked,) = site.upstream.posts
-        assert "key-of-everything" not in str(asked.headers) + asked.body.decode()
-        assert asked.headers["authorization"] == f"Bearer {KEY}"
+        (post,) = site.upstream.posts
+        assert "key-of-everything" not in str(post.headers) + post.body.decode()
+        assert post.headers["authorization"] == f"Bearer {KEY}"
 
 
 async def test_backend_without_a_key_gets_no_authorization_header():
@@ -405,7 +419,7 @@ async def test_models_list_has_all_of_a_backend_that_no_model_names():
         assert [(one["id"], one["created"]) for one in body["data"]] == [("a", 3), ("org/b", 3)]
         assert (await site.client.get("/v1/models/org/b")).json()["id"] == "org/b"
         answer = await site.chat(model="org/b", stream=True)
-        assert (answer.status_code, site.asked["model"]) == (200, "org/b")
+        assert (answer.status_code, site.upstream_body["model"]) == (200, "org/b")
         assert payloads(answer.text)[0]["model"] == "org/b"
         assert len(site.upstream.gets) == 1, "the list is kept for a while"
         assert site.upstream.gets[0].path == "/v1/models"
@@ -434,7 +448,7 @@ async def test_models_of_the_config_win_over_models_of_a_backend():
             ids = [one["id"] for one in (await site.client.get("/v1/models")).json()["data"]]
             assert ids == ["m", "other"]
             await site.chat(stream=True)
-            assert site.asked["model"] == "theirs"
+            assert site.upstream_body["model"] == "theirs"
             await site.chat(model="other", stream=True)
             assert second.posts[0].json["model"] == "other"
 
@@ -467,7 +481,7 @@ async def test_model_alias_is_the_name_in_the_response():
     async with gateway(HELLO, model={"aliases": ["nickname"]}) as site:
         answer = await site.chat(model="nickname", stream=True)
         assert {chunk["model"] for chunk in payloads(answer.text) if chunk != "[DONE]"} == {"nickname"}
-        assert site.asked["model"] == "m"
+        assert site.upstream_body["model"] == "m"
 
 
 async def test_docs_show_the_chat_endpoint():
@@ -541,7 +555,7 @@ async def test_warnings_of_a_stream_are_in_the_header_or_in_a_late_comment():
 
 
 async def test_warnings_of_a_whole_response_are_all_in_the_header():
-    body = {**said(), "usage": None}
+    body = {**completion_body(), "usage": None}
     async with gateway(whole(body), backend={"kind": "vllm"}) as site:
         answer = await site.chat(top_k=3)
         assert answer.headers["x-gateway-warnings"] == "forwarded:top_k, estimated:usage"
@@ -550,14 +564,14 @@ async def test_warnings_of_a_whole_response_are_all_in_the_header():
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_warnings_of_hostile_field_names_add_no_header_and_no_event(streamed):
     names = ["a\r\nx-evil: 1", "b\n\ndata: evil", "schön", "x" * 9000, *(f"n{i}" for i in range(500))]
-    script = HELLO if streamed else whole(said())
+    script = HELLO if streamed else whole(completion_body())
     async with listening(script) as site:
         answer = await site.chat(stream=streamed, **dict.fromkeys(names, 1))
         assert (answer.status_code, answer.headers.get("x-evil")) == (200, None)
         assert len(answer.headers["x-gateway-warnings"]) < 5000
         assert answer.headers["x-gateway-warnings"].startswith("forwarded:a")
         assert "data: evil" not in answer.text
-        assert {*names} < {*site.asked}
+        assert {*names} < {*site.upstream_body}
 
 
 # Grace and keepalives
@@ -671,7 +685,7 @@ async def test_backend_connections_are_used_again():
         ports = set()
         for _ in range(3):
             await site.chat(stream=True)
-        ports = {asked.peer for asked in site.upstream.posts}
+        ports = {post.peer for post in site.upstream.posts}
         assert (len(site.upstream.posts), len(ports)) == (3, 1)
 
 

@@ -12,13 +12,13 @@ GROWTH, GROWTH_AT_FIRST, FIRST = 2.0, 5.0, 30
 
 
 def main():
-    asked = argparse.ArgumentParser(prog="soak")
-    asked.add_argument("--minutes", type=float, default=10)
-    asked.add_argument("--streams", type=int, default=1000, help="at a time")
-    asked.add_argument("--workers", type=int, default=1)
-    asked.add_argument("--pause", type=float, default=2.0, help="seconds between two pieces of an answer")
-    said = asked.parse_args()
-    [found] = rounds(Soak(said.minutes * 60, said.streams, said.workers, said.pause), 1, say)
+    parser = argparse.ArgumentParser(prog="soak")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--streams", type=int, default=1000, help="at a time")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--pause", type=float, default=2.0, help="seconds between two pieces of an answer")
+    options = parser.parse_args()
+    [found] = rounds(Soak(options.minutes * 60, options.streams, options.workers, options.pause), 1, say)
     for outcome, count in found.load.ended.most_common():
         say(f"{count:>8} {outcome}")
     for what, count in found.load.unexpected.most_common(20):
@@ -27,7 +27,7 @@ def main():
     say(f"memory in the second half {found.per_hour:+.1f} MB/h, {found.per_answers:+.2f} MB per 10,000 answers")
     say(f"descriptors at rest {found.before.descriptors} → {found.after.descriptors}")
     wrong = [*found.wrong()]
-    most = GROWTH_AT_FIRST if said.minutes < FIRST else GROWTH
+    most = GROWTH_AT_FIRST if options.minutes < FIRST else GROWTH
     if found.per_answers > most:
         wrong.append(f"memory grows by more than {most} MB per 10,000 answers")
     for one in wrong:

@@ -103,13 +103,13 @@ class Load(Struct):
 
     async def _chain(self, text, kind):
         """Some responses one behind the other; the last one is deleted."""
-        before, outcome, says = {}, "", [{"role": "user", "content": text}]
+        before, outcome, items = {}, "", [{"role": "user", "content": text}]
         for _ in range(1 if kind in FAULTS else LINKS):
-            status, body = await self._post("/v1/responses", {"model": "m", "input": says, **before})
+            status, body = await self._post("/v1/responses", {"model": "m", "input": items, **before})
             outcome = self._judged(kind, status, body)
             if outcome == "well":
-                said = json.loads(body)
-                before, says = {"previous_response_id": said["id"]}, [*outputs(said), says[-1]]
+                response = json.loads(body)
+                before, items = {"previous_response_id": response["id"]}, [*outputs(response), items[-1]]
         if before:
             await self._send("DELETE", f"/v1/responses/{before['previous_response_id']}")
         return outcome
@@ -126,31 +126,31 @@ class Load(Struct):
             raise Broken(f"{status} {body[-300:]!r}")
         id = json.loads(body)["id"]
         content = [{"type": "file", "file": {"file_id": id}}, {"type": "text", "text": text}]
-        asked = {"model": "m", "messages": [{"role": "user", "content": content}]}
-        outcome = self._judged(kind, *await self._post("/v1/chat/completions", asked))
+        request = {"model": "m", "messages": [{"role": "user", "content": content}]}
+        outcome = self._judged(kind, *await self._post("/v1/chat/completions", request))
         await self._send("DELETE", f"/v1/files/{id}")
         return outcome
 
     async def _over_websocket(self, text, kind):
         """Two turns of one connection."""
-        before, outcome, says = {}, "", [{"role": "user", "content": text}]
+        before, outcome, items = {}, "", [{"role": "user", "content": text}]
         async with connect(f"ws://127.0.0.1:{self.port}/v1/responses", max_size=None, proxy=None) as socket:
             for _ in range(1 if kind in FAULTS else 2):
-                create = {"type": "response.create", "model": "m", "input": says, **before}
+                create = {"type": "response.create", "model": "m", "input": items, **before}
                 await socket.send(json.dumps(create))
                 event = {"type": ""}
                 while event["type"] not in ENDS:
                     event = json.loads(await socket.recv())
                 outcome = self._judged(kind, 200, json.dumps(event, separators=(",", ":")).encode())
                 if outcome == "well":
-                    said = event["response"]
-                    before, says = {"previous_response_id": said["id"]}, [*outputs(said), says[-1]]
+                    response = event["response"]
+                    before, items = {"previous_response_id": response["id"]}, [*outputs(response), items[-1]]
         return outcome
 
     async def _refused(self, path, body):
-        status, said = await self._send("POST", path, body)
-        if not 400 <= status < 500 or b'"error":{' not in said:
-            raise Broken(f"{status} {said[-300:]!r}")
+        status, response = await self._send("POST", path, body)
+        if not 400 <= status < 500 or b'"error":{' not in response:
+            raise Broken(f"{status} {response[-300:]!r}")
         return f"refused {status}"
 
     async def _badly(self, path, body, manner, dice):
@@ -174,12 +174,12 @@ class Load(Struct):
         reader, writer = await self._open(method, path, body, type)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
-            said = await reader.read()
+            data = await reader.read()
         finally:
             writer.transport.abort()
-        if b"chunked" in head and not said.endswith(b"0\r\n\r\n"):
+        if b"chunked" in head and not data.endswith(b"0\r\n\r\n"):
             raise Broken("the body breaks off")
-        return int(head[9:12]), said
+        return int(head[9:12]), data
 
     async def _open(self, method, path, body, type="application/json"):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -199,10 +199,10 @@ def question(way, text):
     streamed = way.endswith("stream")
     if way.startswith("messages"):
         tool = {"name": "f", "input_schema": TOOL["parameters"]}
-        asked = {"messages": [{"role": "user", "content": text}], "tools": [tool], "max_tokens": 999}
-        return "/v1/messages", {"model": "m", "stream": streamed, **asked}
+        request = {"messages": [{"role": "user", "content": text}], "tools": [tool], "max_tokens": 999}
+        return "/v1/messages", {"model": "m", "stream": streamed, **request}
     if way.startswith("chat"):
-        asked = {"messages": [{"role": "user", "content": text}], "tools": [{"type": "function", "function": TOOL}]}
-        return "/v1/chat/completions", {"model": "m", "stream": streamed, **asked}
-    asked = {"input": text, "tools": [{"type": "function", **TOOL}], "store": way.startswith("stored")}
-    return "/v1/responses", {"model": "m", "stream": streamed, **asked}
+        request = {"messages": [{"role": "user", "content": text}], "tools": [{"type": "function", "function": TOOL}]}
+        return "/v1/chat/completions", {"model": "m", "stream": streamed, **request}
+    request = {"input": text, "tools": [{"type": "function", **TOOL}], "store": way.startswith("stored")}
+    return "/v1/responses", {"model": "m", "stream": streamed, **request}

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import uvloop
 
-from support.upstream import DONE, call, chunk, frame, head, said, whole
+from support.upstream import DONE, call, chunk, completion_body, frame, head, whole
 from support.wait import idle
 
 ASKED = re.compile(rb"@@(\w+) ([\d.]+)@@(?!.*@@)", re.DOTALL)  # the last one
@@ -29,13 +29,13 @@ WELL = {
     "drip": [*WORDS[:2], *END],
 }
 BODIES = {
-    "text": said("word " * 10),
-    "thoughts": said("word " * 10, reasoning_content="thought " * 5),
-    "calls": said(
+    "text": completion_body("word " * 10),
+    "thoughts": completion_body("word " * 10, reasoning_content="thought " * 5),
+    "calls": completion_body(
         None, tool_calls=[{"id": "call_a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     ),
-    "large": said("~" * 160_000),
-    "drip": said("drip"),
+    "large": completion_body("~" * 160_000),
+    "drip": completion_body("drip"),
 }
 REFUSED = {
     "html": whole(b"<html>Welcome to nginx!</html>", type="text/html")[0],
@@ -50,10 +50,10 @@ FAULTS = (*REFUSED, *BROKEN)
 async def serve(reader, writer):
     with suppress(ConnectionError, asyncio.IncompleteReadError):
         while True:
-            asked = await reader.readuntil(b"\r\n\r\n")
-            size = re.search(rb"(?i)content-length: (\d+)", asked)
+            request_head = await reader.readuntil(b"\r\n\r\n")
+            size = re.search(rb"(?i)content-length: (\d+)", request_head)
             body = await reader.readexactly(int(size[1]) if size else 0)
-            if asked.startswith(b"GET"):
+            if request_head.startswith(b"GET"):
                 writer.write(whole({"data": [{"id": "m"}]})[0])
             elif not await answer(body, reader, writer):
                 break

@@ -78,9 +78,9 @@ def rounds(wanted, number, say=lambda _: None):
         config.write_text(json.dumps(settings(port, backend, folder, wanted)))
         with log.open("wb") as file:
             found = uvloop.run(_soaked(wanted, number, (port, backend), (config, file), say))
-        said = log.read_text("utf-8")
-    if "Traceback" in said:
-        found[-1].load.unexpected[said[said.index("Traceback") :][:900]] += said.count("Traceback")
+        text = log.read_text("utf-8")
+    if "Traceback" in text:
+        found[-1].load.unexpected[text[text.index("Traceback") :][:900]] += text.count("Traceback")
     return found
 
 

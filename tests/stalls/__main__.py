@@ -26,22 +26,22 @@ HEAD = "| body | endpoint | MB | stall, ms | growth, MB | answer |\n|---|---|---
 
 
 def wanted():
-    asked = argparse.ArgumentParser(prog="stalls")
-    asked.add_argument("--only", default="", help="rows whose name or endpoint has this in it")
-    asked.add_argument("--rounds", type=int, default=3, help="of each row: its least stall, its median growth")
-    return asked.parse_args()
+    parser = argparse.ArgumentParser(prog="stalls")
+    parser.add_argument("--only", default="", help="rows whose name or endpoint has this in it")
+    parser.add_argument("--rounds", type=int, default=3, help="of each row: its least stall, its median growth")
+    return parser.parse_args()
 
 
 async def main():
-    said = wanted()
+    options = wanted()
     rows = [(row.name, row.path, row.body, HELLO) for row in ROWS]
     rows += [(name, CHAT, lambda: BODY, script) for name, script in ANSWERS.items()]
     rows += [(name, EMBEDDINGS, partial(bytes, body), script) for name, (script, body) in VECTORS.items()]
     say(HEAD)
     failures = []
     for name, path, body, script in rows:
-        if said.only in f"{name} {path}":
-            failures += await row(name, path, body(), script, said.rounds)
+        if options.only in f"{name} {path}":
+            failures += await row(name, path, body(), script, options.rounds)
     for one in failures:
         say(f"FAIL {one}")
     return bool(failures)

@@ -105,8 +105,8 @@ async def test_store_holds_no_lock_whenever_a_request_is_cancelled(store_url):
         await idle(moment * 0.001)
         for task in tasks:
             task.cancel()
-        said = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(one) for one in said} <= {asyncio.CancelledError, type(None)}
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(one) for one in results} <= {asyncio.CancelledError, type(None)}
         async with asyncio.timeout(DEADLINE), database.writing() as db:
             await add(db, f"{moment}")
         await database.close()
@@ -352,8 +352,8 @@ async def test_store_error_does_not_show_parameters(store):
     with pytest.raises((StoreFailed, exc.ProgrammingError)) as error:
         async with store.reading() as db:
             await db.execute(text("SELECT 1 FROM nowhere WHERE said = :said"), {"said": "a secret"})
-    told = f"{error.value} {error.value.__cause__}"
-    assert "nowhere" in told and "a secret" not in told
+    error_text = f"{error.value} {error.value.__cause__}"
+    assert "nowhere" in error_text and "a secret" not in error_text
 
 
 async def test_store_files_are_their_owners_alone(tmp_path):

@@ -42,7 +42,7 @@ async def test_stored_key_is_read_as_it_was_added(store):
 
 
 @pytest.mark.parametrize(
-    ("fields", "param", "said"),
+    ("fields", "param", "message"),
     [
         ({}, "name", "name: is missing; for example name: ci."),
         ({"name": "a b"}, "name", "name: a name should consist of letters, digits, dots, dashes and underscores."),
@@ -57,12 +57,12 @@ async def test_stored_key_is_read_as_it_was_added(store):
         ({"name": "taken"}, "name", "The name 'taken' is in use, perhaps by a revoked key. Choose another name."),
     ],
 )  # fmt: skip
-async def test_stored_key_with_a_wrong_field_is_refused(store, fields, param, said):
+async def test_stored_key_with_a_wrong_field_is_refused(store, fields, param, message):
     async with store.writing() as db:
         with pytest.raises(BadRequest) as caught:
             await api_keys.add(db, fields, api_keys.KeyEdit(NOW, "cli:me", WRITTEN))
         assert await stored(db) == {}
-    assert caught.value.problem.param == param and caught.value.problem.message.startswith(said)
+    assert caught.value.problem.param == param and caught.value.problem.message.startswith(message)
 
 
 async def test_stored_key_has_a_name_of_its_own_for_ever(store):

@@ -40,10 +40,10 @@ async def test_stored_completion_is_returned_as_saved(full):
     async with full.reading() as db:
         found = await chat_completions.find(db, "t", "a")
         assert found.body == completion(*MADE[0])
-        said = await item_lists.page(db, [found.messages], 20, newest_first=False)
-        assert said == [{**message, "id": f"a-{place}"} for place, message in enumerate(MESSAGES)]
+        rows = await item_lists.page(db, [found.messages], 20, newest_first=False)
+        assert rows == [{**message, "id": f"a-{place}"} for place, message in enumerate(MESSAGES)]
         after = await item_lists.find(db, "t", [found.messages], "a-0")
-        assert await item_lists.page(db, [found.messages], 20, newest_first=False, behind=after) == said[1:]
+        assert await item_lists.page(db, [found.messages], 20, newest_first=False, behind=after) == rows[1:]
 
 
 async def test_stored_completion_is_hidden_from_other_tenants(full):

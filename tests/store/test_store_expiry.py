@@ -124,11 +124,11 @@ async def test_store_sweep_deletes_expired_idempotency_keys(store):
 
 
 async def test_store_sweep_deletes_expired_event_logs(store):
-    said = event_logs.LogRow(0, 0, b"abc")
+    row = event_logs.LogRow(0, 0, b"abc")
     async with store.writing() as db:
         for id, now in [("expires", 100), ("lasts", 100), ("packed", 100), ("old", 0)]:
             await add(db, id, now)
-            await event_logs.append(db, [(id, said), (id, event_logs.LogRow(1, 1, b"def"))])
+            await event_logs.append(db, [(id, row), (id, event_logs.LogRow(1, 1, b"def"))])
         await event_logs.expire(db, "expires", 105)
     await event_logs.pack(store, "packed")
 

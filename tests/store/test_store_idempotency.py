@@ -62,5 +62,5 @@ async def test_idempotency_key_is_new_for_one_of_many_requests_at_once(store):
         async with store.writing() as db:
             return await idempotency_keys.begin(db, "t", "k", "d", f"holder{number}", 0)
 
-    said = await asyncio.gather(*map(begin, range(8)))
-    assert sorted(one.name for one in said) == ["NEW"] + ["RUNNING"] * 7
+    results = await asyncio.gather(*map(begin, range(8)))
+    assert sorted(one.name for one in results) == ["NEW"] + ["RUNNING"] * 7

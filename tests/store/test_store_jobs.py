@@ -170,8 +170,8 @@ async def test_response_that_is_open_can_be_read_and_finished(store):
         }  # fmt: skip
         assert (done.input, done.own) == (ItemRange("r", 0, 1), ItemRange("r", 0, 2))
         assert await item_lists.read(db, await responses.effective_input(db, done)) == numbered("r-in")
-        told, kept = await counted(db)
-        assert told == kept
+        counted_size, kept = await counted(db)
+        assert counted_size == kept
         assert await jobs.job_state(db, "r") is JobState.RUNNING
 
 
@@ -199,8 +199,8 @@ async def test_job_chain_is_one_thread(store):
         assert await item_ids(db, last) == [f"r{number}-{end}" for number in range(5) for end in ("in", "out")]
         assert [row.data for row in await event_logs.read(db, "r4", -1, 9)] == [b"abc"]
         await responses.remove(db, await responses.find(db, "t", "r2"))
-        told, kept = await counted(db)
-        assert told == kept
+        counted_size, kept = await counted(db)
+        assert counted_size == kept
         with pytest.raises(ItemsMissing):
             await item_ids(db, last)
 
@@ -216,8 +216,8 @@ async def test_job_branches_off_if_another_response_extends_its_parent(store):
         assert (slow.own, quick.own) == (ItemRange("slow", 0, 2), ItemRange("first", 2, 3))
         assert await item_ids(db, slow) == ["first-in", "first-out", "slow-in", "slow-out"]
         assert await item_ids(db, quick) == ["first-in", "first-out", "quick-in"]
-        told, kept = await counted(db)
-        assert told == kept
+        counted_size, kept = await counted(db)
+        assert counted_size == kept
 
 
 async def converse(db):
@@ -238,8 +238,8 @@ async def test_job_joins_its_conversation_at_its_end(store):
         assert await item_ids(db, done) == ["x", "y", "r-in", "r-out"]
         assert await left(db) == [1, 1, 1]
         assert [*await db.scalars(select(all_threads.c.id))] == ["conv"]
-        told, kept = await counted(db)
-        assert told == kept
+        counted_size, kept = await counted(db)
+        assert counted_size == kept
         assert await jobs.end(db, ["r"], "a")
         await responses.save(db, "t", {"id": "s", "output": []}, numbered("s-in"), done.behind, 0)
         assert await item_ids(db, await responses.find(db, "t", "s")) == ["x", "y", "r-in", "r-out", "s-in"]
@@ -247,8 +247,8 @@ async def test_job_joins_its_conversation_at_its_end(store):
         assert await item_lists.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered(
             "x", "y", "r-in", "r-out"
         )
-        told, kept = await counted(db)
-        assert told == kept
+        counted_size, kept = await counted(db)
+        assert counted_size == kept
 
 
 async def test_job_that_failed_stays_outside_its_conversation(store):
@@ -301,9 +301,9 @@ async def test_job_is_taken_by_one_of_several_databases_at_once(store_url):
                 await begin(db, f"r{number}")
         taken = []
         for _ in range(30):
-            said = await asyncio.gather(*(take(one, str(number)) for number, one in enumerate(databases)))
-            assert all(len(one) <= 2 for one in said)
-            taken += itertools.chain(*said)
+            results = await asyncio.gather(*(take(one, str(number)) for number, one in enumerate(databases)))
+            assert all(len(one) <= 2 for one in results)
+            taken += itertools.chain(*results)
         assert sorted(taken) == sorted(f"r{number}" for number in range(30))
 
 
@@ -407,32 +407,32 @@ async def test_store_has_no_deadlocks_between_processes(store_url):
 # news
 
 
-async def notified(database, heard):
+async def notified(database, notices):
     """Notify, and return whether a notification has arrived by now."""
     async with database.writing() as db:
         await jobs.notify(db, "news", ["hello"])
-    return not heard.empty()
+    return not notices.empty()
 
 
 async def test_store_notifications_reach_other_processes(store_url):
-    heard = asyncio.Queue()
+    notices = asyncio.Queue()
     async with processes(store_url, 2) as (one, other):
-        listening = asyncio.create_task(one.listen("news", heard.put_nowait))
+        listening = asyncio.create_task(one.listen("news", notices.put_nowait))
         if not one.notifies:
             await listening
             async with other.writing() as db:
                 await jobs.notify(db, "news", ["a"])
-            assert heard.empty()
+            assert notices.empty()
             return
         async with asyncio.timeout(60):
-            await until(lambda: notified(other, heard))  # it listens
+            await until(lambda: notified(other, notices))  # it listens
             async with other.writing() as db:
                 await jobs.notify(db, "news", [])
                 await jobs.notify(db, "else", ["not for it"])
                 await jobs.notify(db, "news", {"a": 1, "b\n'": 2})
                 await idle(0.1)
-                assert {*drained(heard)} <= {"hello"}  # before it is certain
-            assert [await heard.get(), await heard.get()] == ["a", "b\n'"]
+                assert {*drained(notices)} <= {"hello"}  # before it is certain
+            assert [await notices.get(), await notices.get()] == ["a", "b\n'"]
         listening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await listening
@@ -445,18 +445,18 @@ def drained(queue):
 
 async def test_store_notifications_resume_when_postgresql_is_back(monkeypatch):
     monkeypatch.setattr("gateway.store.engines._AGAIN", 0.02)
-    heard = asyncio.Queue()
+    notices = asyncio.Queue()
     with Postgres.temporary() as server:
         database = Database(server.create("one"))
-        listening = asyncio.create_task(database.listen("news", heard.put_nowait))
+        listening = asyncio.create_task(database.listen("news", notices.put_nowait))
 
-        await until(lambda: notified(database, heard))
+        await until(lambda: notified(database, notices))
         server.stop()
         await idle(0.2)
         assert not listening.done()
         server.start()
-        [*drained(heard)]
-        await until(lambda: notified(database, heard))
+        [*drained(notices)]
+        await until(lambda: notified(database, notices))
         listening.cancel()
         await database.close()
 

@@ -39,11 +39,11 @@ async def keep(db, id, *added):
 
 async def everything(database, id, after=-1, most=9, pages=999):
     """Read page after page; return the events and the number of pages."""
-    told, read = [], 0
+    event_list, read = [], 0
     while read < pages and (page := await one_page(database, id, after, most)):
-        told += [event for one in page for event in behind(one, after)]
+        event_list += [event for one in page for event in behind(one, after)]
         after, read = page[-1].last, read + 1
-    return told, read
+    return event_list, read
 
 
 async def one_page(database, id, after, most):
@@ -52,9 +52,9 @@ async def one_page(database, id, after, most):
 
 
 def behind(one, after):
-    said = one.data.split()
-    assert len(said) == one.last - one.first + 1
-    return said[max(0, after + 1 - one.first) :]
+    event_numbers = one.data.split()
+    assert len(event_numbers) == one.last - one.first + 1
+    return event_numbers[max(0, after + 1 - one.first) :]
 
 
 def numbers(first, last):
@@ -139,8 +139,8 @@ async def test_event_log_packed_is_one_row_that_counts_in_its_thread(store):
         assert await counted(db) == (loose + size, loose + size)
         await responses.remove(db, await responses.find(db, "t", "r"))
         assert await event_logs.newest_event(db, "r", 0) is None
-        told, kept = await counted(db)
-        assert told == kept < loose
+        counted_size, kept = await counted(db)
+        assert counted_size == kept < loose
 
 
 async def test_event_log_may_be_empty_when_it_is_packed(store):
@@ -163,10 +163,10 @@ async def test_event_log_is_packed_in_the_conversation_of_its_response(store):
         before = await db.scalar(select(all_threads.c.bytes))
     await event_logs.pack(store, "r")
     async with store.writing() as db:
-        told, kept = await counted(db)
-        assert told == kept > before
+        counted_size, kept = await counted(db)
+        assert counted_size == kept > before
         await responses.remove(db, await responses.find(db, "t", "r"))
-        assert await counted(db) == (told := await db.scalar(select(all_threads.c.bytes)), told)
+        assert await counted(db) == (counted_size := await db.scalar(select(all_threads.c.bytes)), counted_size)
 
 
 async def test_event_log_read_skips_earlier_rows_by_an_index(store):
@@ -176,9 +176,9 @@ async def test_event_log_read_skips_earlier_rows_by_an_index(store):
         async with store.writing() as db:
             assert [one.first for one in await event_logs.read(db, "r", 150, 3)] == [151, 152, 153]
     async with store.writing() as db:
-        asked = [one for one in sent if one[0].startswith("SELECT")]
-        assert len(asked) == 2
-        for statement, parameters in asked:
+        statements = [one for one in sent if one[0].startswith("SELECT")]
+        assert len(statements) == 2
+        for statement, parameters in statements:
             how = [line for line in (await plan(db, statement, parameters)).splitlines() if "first" in line]
             assert any("first>" in line or "first >= " in line for line in how), how
             assert any("first<" in line or "first <= " in line for line in how), how
@@ -216,8 +216,8 @@ async def test_event_log_that_changes_while_it_is_packed_stays_as_it_is(store_ur
         await event_logs.pack(database, "r")
         async with database.reading() as db:
             assert await event_logs.read(db, "r", -1, 9) == left
-            told, kept = await counted(db)
-            assert told == kept
+            counted_size, kept = await counted(db)
+            assert counted_size == kept
     await database.close()
 
 
@@ -229,8 +229,8 @@ async def test_event_log_is_packed_by_one_of_several_databases(store_url):
     for number in range(10):
         await asyncio.gather(*(event_logs.pack(one, f"r{number}") for one in databases))
     async with databases[0].reading() as db:
-        told, kept = await counted(db)
-        assert told == kept
+        counted_size, kept = await counted(db)
+        assert counted_size == kept
         assert await event_logs.read(db, "r9", -1, 9) == [row(0, 3)]
     for one in databases:
         await one.close()
@@ -246,8 +246,8 @@ async def test_event_log_reader_gets_each_event_once_during_packing(store_url):
     await event_logs.pack(databases[1], "r")
     assert await everything(databases[0], "r", 134) == (numbers(135, 599), 1)
     readers = (everything(databases[0], "s", after, most=2) for after in (-1, 0, 100))
-    _, *told = await asyncio.gather(event_logs.pack(databases[1], "s"), *readers)
-    assert [events for events, _ in told] == [numbers(0, 599), numbers(1, 599), numbers(101, 599)]
+    _, *reads = await asyncio.gather(event_logs.pack(databases[1], "s"), *readers)
+    assert [events for events, _ in reads] == [numbers(0, 599), numbers(1, 599), numbers(101, 599)]
     for one in databases:
         await one.close()
 

@@ -58,7 +58,7 @@ class Machine(RuleBasedStateMachine):
     """Each run is a tenant of its own; another tenant sees nothing of it."""
 
     url = ""
-    said, talks, running = Bundle("said"), Bundle("talks"), Bundle("running")
+    response_bundle, talks, running = Bundle("responses"), Bundle("talks"), Bundle("running")
 
     def __init__(self):
         super().__init__()
@@ -93,11 +93,11 @@ class Machine(RuleBasedStateMachine):
             talk.cells = [*new.chain]
         return new
 
-    @rule(target=said, counts=st.tuples(FEW, FEW))
+    @rule(target=response_bundle, counts=st.tuples(FEW, FEW))
     def begin(self, counts):
         return self.save(None, [], counts)
 
-    @rule(target=said, old=said, counts=st.tuples(FEW, FEW))
+    @rule(target=response_bundle, old=response_bundle, counts=st.tuples(FEW, FEW))
     def go_on(self, old, counts):
         if not old.alive:
             return multiple()
@@ -118,7 +118,7 @@ class Machine(RuleBasedStateMachine):
     def open_anew(self, count):
         return self.open(None, [], count), None, None
 
-    @rule(target=running, old=said, count=FEW)
+    @rule(target=running, old=response_bundle, count=FEW)
     def open_behind(self, old, count):
         if not old.alive:
             return multiple()
@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
         found = self.find(conversations, talk.id)
         return self.open(found.behind, talk.cells, count), talk, found
 
-    @rule(target=said, one=running, part=st.booleans(), count=FEW)
+    @rule(target=response_bundle, one=running, part=st.booleans(), count=FEW)
     def finish(self, one, part, count):
         """Finish a response; part: it joins its conversation, a failed one does not."""
         new, talk, found = one
@@ -159,8 +159,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(one=running)
     def look_at_the_log(self, one):
-        told = b"".join(row.data for row in self.write(event_logs.read, one[0].id, -1, 9))
-        assert told == (b"abc" * 9 + b"d" if one[0].alive else b"")
+        data = b"".join(row.data for row in self.write(event_logs.read, one[0].id, -1, 9))
+        assert data == (b"abc" * 9 + b"d" if one[0].alive else b"")
 
     @rule(one=running)
     def look_at_one_that_is_not_finished(self, one):
@@ -205,20 +205,20 @@ class Machine(RuleBasedStateMachine):
             self.write(conversations.append, found, [cell.body for cell in new], self.now)
             talk.cells = [*talk.cells, *new]
 
-    @rule(target=said, talk=talks, counts=st.tuples(FEW, FEW))
+    @rule(target=response_bundle, talk=talks, counts=st.tuples(FEW, FEW))
     def respond(self, talk, counts):
         if not talk.alive:
             return multiple()
         return self.save(self.find(conversations, talk.id), talk.cells, counts, talk)
 
-    @rule(target=said, talk=talks, counts=st.tuples(FEW, FEW))
+    @rule(target=response_bundle, talk=talks, counts=st.tuples(FEW, FEW))
     def branch_off(self, talk, counts):
         """Save a response that continues a conversation without joining it, as a failed one does."""
         if not talk.alive:
             return multiple()
         return self.save(self.find(conversations, talk.id).behind, talk.cells, counts)
 
-    @rule(old=said)
+    @rule(old=response_bundle)
     def delete(self, old):
         if old.alive:
             self.write(responses.remove, self.find(responses, old.id))
@@ -242,7 +242,7 @@ class Machine(RuleBasedStateMachine):
             self.write(conversations.remove, talk.id)
             talk.alive = False
 
-    @rule(old=said)
+    @rule(old=response_bundle)
     def look_at_a_response(self, old):
         found = self.find(responses, old.id)
         assert (found is not None) == old.alive
@@ -254,7 +254,7 @@ class Machine(RuleBasedStateMachine):
             self.compare_whole(lambda db: responses.response_object(db, found), body, output)
             self.compare_whole(lambda db: self.context(db, found), shown(old.chain), old.chain)
 
-    @rule(old=said, newest_first=st.booleans(), data=st.data())
+    @rule(old=response_bundle, newest_first=st.booleans(), data=st.data())
     def look_at_pages_of_a_response(self, old, newest_first, data):
         if old.alive:
             found = self.find(responses, old.id)
@@ -270,7 +270,7 @@ class Machine(RuleBasedStateMachine):
             self.compare_whole(lambda db: item_lists.read(db, [found.items]), shown(talk.cells), talk.cells)
             self.compare_pages([found.items], talk.cells, newest_first, data)
 
-    @rule(old=said)
+    @rule(old=response_bundle)
     def look_up_items(self, old):
         ids = [cell.body["id"] for cell in old.chain]
         expected = {item["id"]: item for item in shown(old.chain)}

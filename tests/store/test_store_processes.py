@@ -36,9 +36,9 @@ def start(url, job, name, *arguments):
 def run(url, job, *arguments):
     """Run the same job in several processes at once; return the output of each."""
     started = [start(url, job, f"p{number}", *arguments) for number in range(_PROCESSES)]
-    said = [process.communicate(timeout=60)[0] for process in started]
+    outputs = [process.communicate(timeout=60)[0] for process in started]
     assert [process.returncode for process in started] == [0] * _PROCESSES
-    return [[*map(json.loads, one.splitlines())] for one in said]
+    return [[*map(json.loads, one.splitlines())] for one in outputs]
 
 
 async def begin(store):
@@ -87,11 +87,11 @@ async def test_conversation_has_one_holder_across_processes(store, store_url):
     run(store_url, "hold", "conv", 15)
     async with store.reading() as db:
         found = await conversations.find(db, "t", "conv")
-        said = await item_lists.read(db, [found.items])
-    assert len(said) == _PROCESSES * 15 * 2
-    pairs = [said[place : place + 2] for place in range(0, len(said), 2)]
+        stored_items = await item_lists.read(db, [found.items])
+    assert len(stored_items) == _PROCESSES * 15 * 2
+    pairs = [stored_items[place : place + 2] for place in range(0, len(stored_items), 2)]
     assert all(a["name"] == b["name"] and (a["word"], b["word"]) == ("in", "out") for a, b in pairs)
-    assert len([*groupby(said, lambda one: one["name"])]) > 1
+    assert len([*groupby(stored_items, lambda one: one["name"])]) > 1
 
 
 async def test_job_is_taken_by_one_process(store, store_url):
@@ -100,36 +100,36 @@ async def test_job_is_taken_by_one_process(store, store_url):
         for id in ids:
             await responses.begin(db, [NewResponse("t", {"id": id, "output": []}, [], 0, None)])
             await jobs.begin(db, [NewJob("t", id, b"", "dead", -2, 1)])
-    said = [[job for some in one for job in some] for one in run(store_url, "take")]
-    assert sorted(job for one in said for job in one) == sorted(ids)
+    job_lists = [[job for some in one for job in some] for one in run(store_url, "take")]
+    assert sorted(job for one in job_lists for job in one) == sorted(ids)
     async with store.writing() as db:
-        for number, mine in enumerate(said):
+        for number, mine in enumerate(job_lists):
             assert {*await jobs.renew_leases(db, f"p{number}", 0, 1)} < {*mine} or not mine
 
 
 async def test_migration_runs_in_several_processes_at_once(store_url):
     """All processes open a new database at once, and each can save."""
     started = [start(store_url, "save", f"p{number}") for number in range(4)]
-    said = [json.loads(process.stdout.readline()) for process in started]
+    lines = [json.loads(process.stdout.readline()) for process in started]
     for process in started:
         process.kill()
         process.communicate()
-    assert said == [f"p{number}-0" for number in range(4)]
+    assert lines == [f"p{number}-0" for number in range(4)]
 
 
 @pytest.mark.parametrize("after", [0, 0.003, 0.007, 0.011])
 async def test_store_keeps_acknowledged_writes_after_a_kill(after, store_url):
     process = start(store_url, "save", "p")
-    said = [json.loads(process.stdout.readline()) for _ in range(20)]
+    lines = [json.loads(process.stdout.readline()) for _ in range(20)]
     await idle(after)
     process.send_signal(signal.SIGKILL)
-    said += map(json.loads, filter(lambda line: line.endswith("\n"), process.communicate()[0].splitlines(True)))
+    lines += map(json.loads, filter(lambda line: line.endswith("\n"), process.communicate()[0].splitlines(True)))
     database = Database(store_url)
-    for number, id in enumerate(said):
+    for number, id in enumerate(lines):
         assert await ids(database, id) == [item for turn in range(number + 1) for item in own("p", turn)]
     async with database.writing() as db:
         kept = await db.scalar(select(func.count()).select_from(all_responses))
-        assert kept in (len(said), len(said) + 1)
+        assert kept in (len(lines), len(lines) + 1)
         assert await db.scalar(select(func.count()).select_from(items)) == kept * 5
         assert [*await db.scalars(select(all_threads.c.length))] == [kept * 5]
     await database.close()

@@ -12,11 +12,11 @@ async def used(db):
 
 
 async def test_reasoning_memory_is_found_by_key_and_tenant(store):
-    said = {"call_1": "Hm.", "call_2": "\0 é", "\0": "c", "k" * 5000: "d", "empty": ""}
+    thoughts = {"call_1": "Hm.", "call_2": "\0 é", "\0": "c", "k" * 5000: "d", "empty": ""}
     async with store.writing() as db:
-        await reasoning_memory.save(db, "t", [*said.items()], 0)
-        assert await reasoning_memory.find(db, "t", [*said, "unknown"]) == said
-        assert await reasoning_memory.find(db, "other", [*said]) == {}
+        await reasoning_memory.save(db, "t", [*thoughts.items()], 0)
+        assert await reasoning_memory.find(db, "t", [*thoughts, "unknown"]) == thoughts
+        assert await reasoning_memory.find(db, "other", [*thoughts]) == {}
         assert await reasoning_memory.find(db, "t", []) == {}
 
 
@@ -43,9 +43,9 @@ async def test_reasoning_memory_notes_use_once_an_hour(store, now, then):
 
 
 async def test_reasoning_memory_takes_more_keys_than_a_statement(store):
-    said = {f"call_{number}": str(number) for number in range(1200)}
+    thoughts = {f"call_{number}": str(number) for number in range(1200)}
     async with store.writing() as db:
-        await reasoning_memory.save(db, "t", [*said.items()], 0)
-        assert await reasoning_memory.find(db, "t", said) == said
-        await reasoning_memory.touch(db, "t", said, 4000)
+        await reasoning_memory.save(db, "t", [*thoughts.items()], 0)
+        assert await reasoning_memory.find(db, "t", thoughts) == thoughts
+        await reasoning_memory.touch(db, "t", thoughts, 4000)
         assert {*(await used(db)).values()} == {4000}

@@ -173,10 +173,10 @@ async def test_store_statements_use_an_index(store, job):
     with noted(store) as sent:
         async with store.writing() as db:
             await job(db)
-    asked = [one for one in sent if one[0].startswith(("SELECT", "UPDATE", "DELETE", "WITH"))]
-    assert asked
+    statements = [one for one in sent if one[0].startswith(("SELECT", "UPDATE", "DELETE", "WITH"))]
+    assert statements
     async with store.writing() as db:
-        for statement, parameters in asked:
+        for statement, parameters in statements:
             how = await plan(db, statement, parameters)
             assert not walks(how), f"{statement}\n{how}"
             if "LIMIT" in statement:

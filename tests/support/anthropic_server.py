@@ -145,22 +145,22 @@ def event(type, **members):
 
 def message(*blocks, reason="end_turn", **members):
     """Return a whole message with these blocks."""
-    said = {"id": "msg_up", "type": "message", "role": "assistant", "model": "up", "content": [*blocks]}
-    return {**said, "stop_reason": reason, "stop_sequence": None, "usage": COUNTS, **members}
+    response = {"id": "msg_up", "type": "message", "role": "assistant", "model": "up", "content": [*blocks]}
+    return {**response, "stop_reason": reason, "stop_sequence": None, "usage": COUNTS, **members}
 
 
-def frames(said, size=3):
+def frames(body, size=3):
     """Yield the events that a message is streamed as, with pieces of `size` characters."""
-    usage = {**said["usage"], "output_tokens": 1}
-    yield event("message_start", message={**said, "content": [], "stop_reason": None, "usage": usage})
+    usage = {**body["usage"], "output_tokens": 1}
+    yield event("message_start", message={**body, "content": [], "stop_reason": None, "usage": usage})
     yield event("ping")
-    for index, block in enumerate(said["content"]):
+    for index, block in enumerate(body["content"]):
         start, deltas = _pieces(block, size)
         yield event("content_block_start", index=index, content_block=start)
         yield from (event("content_block_delta", index=index, delta=delta) for delta in deltas)
         yield event("content_block_stop", index=index)
-    ending = {name: value for name, value in said.items() if name.startswith("stop_") or name == "container"}
-    yield event("message_delta", delta=ending, usage={"output_tokens": said["usage"]["output_tokens"]})
+    ending = {name: value for name, value in body.items() if name.startswith("stop_") or name == "container"}
+    yield event("message_delta", delta=ending, usage={"output_tokens": body["usage"]["output_tokens"]})
     yield event("message_stop")
 
 
@@ -195,9 +195,9 @@ def _slices(text, size):
     return [text[i : i + size] for i in range(0, len(text), size)]
 
 
-def streamed(said, size=3):
+def streamed(body, size=3):
     """Return the script of a streamed message."""
-    return [head(), *frames(said, size), END]
+    return [head(), *frames(body, size), END]
 
 
 def error(type, text, status=400, **headers):
@@ -209,16 +209,16 @@ def reply(body, *blocks, reason="end_turn", **members):
     """Return the script of the response to a request: an error for a faulty one."""
     if found := faults(body):
         return error("invalid_request_error", "; ".join(found))
-    said = message(*blocks, reason=reason, **members)
-    return streamed(said) if body.get("stream") else whole(said)
+    response = message(*blocks, reason=reason, **members)
+    return streamed(response) if body.get("stream") else whole(response)
 
 
-def text(said, **more):
-    return {"type": "text", "text": said, **more}
+def text(content, **more):
+    return {"type": "text", "text": content, **more}
 
 
-def thinking(said, signature="c2ln"):
-    return {"type": "thinking", "thinking": said, "signature": signature}
+def thinking(thought, signature="c2ln"):
+    return {"type": "thinking", "thinking": thought, "signature": signature}
 
 
 def tool_use(name, id="toolu_up", **input):
@@ -247,11 +247,11 @@ class MessagesServer(Upstream):
         self._answer = answer
 
     async def _reply(self, writer):
-        asked = self.posts[-1]
-        content = self._answer(asked.json)
+        post = self.posts[-1]
+        content = self._answer(post.json)
         reason = "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
-        for step in reply(asked.json, *content, reason=reason):
+        for step in reply(post.json, *content, reason=reason):
             if isinstance(step, bytes):
-                self._write(writer, step, chunked=step[:4] != b"HTTP" and asked.json.get("stream"))
+                self._write(writer, step, chunked=step[:4] != b"HTTP" and post.json.get("stream"))
             else:
                 writer.write(b"0\r\n\r\n")

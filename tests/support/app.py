@@ -78,8 +78,8 @@ class Site:
         return await self._post("/v1/messages", json.dumps(body).encode(), headers)
 
     async def _post(self, path, body, headers):
-        said = {"content-type": "application/json", **(headers or {})}
-        return await self.client.post(path, content=body, headers=said)
+        all_headers = {"content-type": "application/json", **(headers or {})}
+        return await self.client.post(path, content=body, headers=all_headers)
 
     async def respond_slowly(self, gate, waits=2, **fields):
         """Stream a response, and set the gate after `waits` further `response.in_progress` events.
@@ -95,16 +95,16 @@ class Site:
         return answer, text
 
     @property
-    def asked(self):
+    def upstream_body(self):
         """The body of the last request that reached the upstream."""
         return self.upstream.posts[-1].json
 
 
 @asynccontextmanager
-async def gateway(*scripts, models=(), **said):
+async def gateway(*scripts, models=(), **sections):
     """Yield a Site without a socket in front: its client calls the application itself."""
     async with Upstream(scripts, models).serving() as upstream:
-        app = create_app(settings(upstream.url, **said))
+        app = create_app(settings(upstream.url, **sections))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),
@@ -115,8 +115,8 @@ async def gateway(*scripts, models=(), **said):
 
 def streaming(site, path="/v1/chat/completions", **fields):
     """POST a request whose response is streamed, as a context manager."""
-    asked = {"messages": HELLO_MESSAGES} if "chat" in path else {"input": "Hello"}
-    return site.client.stream("POST", path, json={"model": "m", "stream": True, **asked, **fields})
+    prompt_fields = {"messages": HELLO_MESSAGES} if "chat" in path else {"input": "Hello"}
+    return site.client.stream("POST", path, json={"model": "m", "stream": True, **prompt_fields, **fields})
 
 
 async def overheard(site, take, body, headers=None, path="/v1/chat/completions"):
@@ -137,25 +137,25 @@ async def overheard(site, take, body, headers=None, path="/v1/chat/completions")
 
 
 @asynccontextmanager
-async def listening(*scripts, models=(), **said):
+async def listening(*scripts, models=(), **sections):
     """Yield a Site behind a real socket, at `site.client.base_url`."""
     async with Upstream(scripts, models).serving() as upstream:
-        known = settings(upstream.url, **said)
+        known = settings(upstream.url, **sections)
         app = create_app(known)
         async with running(app, known) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
             yield Site(upstream, client, app)
 
 
 @asynccontextmanager
-async def running(app, said=None, request_seconds=60, idle_seconds=5):
-    """Run an application in this loop as in production, and yield its URL; said: its config.
+async def running(app, configuration=None, request_seconds=60, idle_seconds=5):
+    """Run an application in this loop as in production, and yield its URL; configuration: its config.
 
     request_seconds: the timeout between two pieces of an unfinished request.
     idle_seconds: the timeout between two requests.
     """
     sock = open_listener("127.0.0.1", 0)
     served = app if isinstance(app, GatewayApp) else released(app)
-    server = uvicorn.Server(ServerConfig(served, said or config.Config()))
+    server = uvicorn.Server(ServerConfig(served, configuration or config.Config()))
     server.config.request_seconds, server.config.timeout_keep_alive = request_seconds, idle_seconds
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)

@@ -31,9 +31,9 @@ from msgspec import field
 from gateway.backends import KINDS
 from support import anthropic_server
 from support.app import HELLO_MESSAGES, gateway, problem
-from support.ollama import NAME, Turn, ollama, says
+from support.ollama import NAME, Turn, content_line, ollama
 from support.paths import TESTS
-from support.upstream import HELLO, Upstream, said, whole
+from support.upstream import HELLO, Upstream, completion_body, whole
 
 REQUESTS = TESTS / "backends" / "requests"
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -61,8 +61,12 @@ def cases(file):
 
     The name of an unnamed case consists of its fields, and its model if that matters.
     """
-    said = json.loads(file.read_text("utf-8"))
-    return said if isinstance(said, dict) else {json.dumps([*map(case.get, ("asks", "model"))]): case for case in said}
+    document = json.loads(file.read_text("utf-8"))
+    return (
+        document
+        if isinstance(document, dict)
+        else {json.dumps([*map(case.get, ("asks", "model"))]): case for case in document}
+    )
 
 
 # Requests to the backends
@@ -120,14 +124,14 @@ class _Servers:
     """An Ollama, and one server for all other kinds.  Their responses fulfil the request, so they cause no warnings."""
 
     def __init__(self):
-        self._turn, self._asked = _Obliging([says("Hi")]), []
+        self._turn, self._asked = _Obliging([content_line("Hi")]), []
         self._other = Upstream([[self._answer]], ())
 
     @asynccontextmanager
     async def serving(self):
         """Run the servers within the block."""
         async with ollama(self._turn) as self._ollama, self._other.serving():
-            self._turn.asked = self._ollama.asked
+            self._turn.bodies = self._ollama.bodies
             yield self
 
     def url(self, kind):
@@ -136,11 +140,11 @@ class _Servers:
 
     def bodies(self, kind):
         """Return the bodies that the server received so far."""
-        return self._ollama.asked if kind == "ollama" else self._asked
+        return self._ollama.bodies if kind == "ollama" else self._asked
 
     def say(self, text):
         """Set the text of the next responses."""
-        self._turn.lines = [says(text)]
+        self._turn.lines = [content_line(text)]
 
     async def _answer(self, writer):
         """Send the requested number of choices, with a tool call if one is required."""
@@ -148,7 +152,7 @@ class _Servers:
         if self._other.posts[-1].path == anthropic_server.PATH:
             writer.write(b"".join(self._message(body)))
             return
-        answer = said(_demanded(body) or self._turn.lines[0]["message"]["content"])
+        answer = completion_body(_demanded(body) or self._turn.lines[0]["message"]["content"])
         choice = answer["choices"][0]
         if body.get("tool_choice") not in (None, "auto", "none"):
             message = {"role": "assistant", "tool_calls": [_call(body["tools"][0]["function"])]}
@@ -169,12 +173,12 @@ class _Servers:
 class _Obliging(Turn):
     """A turn of a model that calls a tool when the messages demand it."""
 
-    asked: list[Any] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
 
     def answers(self, model=NAME):
         """Return the response to the last request."""
-        call = _demanded(self.asked[-1])
-        return Turn([says(call)] if call else self.lines).answers(model)
+        call = _demanded(self.bodies[-1])
+        return Turn([content_line(call)] if call else self.lines).answers(model)
 
 
 _LEAST: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
@@ -230,14 +234,14 @@ def golden(file, name, kind):
 def _by_difference(other, outcome):
     if "refused" in outcome:
         return outcome
-    says, lacks = difference(other, outcome["body"])
-    members = {"says": says, "lacks": lacks, "listed": outcome["listed"]}
+    additions, lacks = difference(other, outcome["body"])
+    members = {"says": additions, "lacks": lacks, "listed": outcome["listed"]}
     return {name: value for name, value in members.items() if value}
 
 
 def difference(one, other, path=""):
     """Return the changes that make one object, or list, the other: new values by path, and missing paths."""
-    says, lacks = {}, []
+    additions, lacks = {}, []
     before, after = _members(one), _members(other)
     for name in {**before, **after}:
         here, was, now = f"{path}{name}", before.get(name), after.get(name)
@@ -245,19 +249,19 @@ def difference(one, other, path=""):
             lacks.append(here)
         elif type(was) is type(now) and isinstance(now, dict | list):
             more, less = difference(was, now, f"{here}.")
-            says, lacks = {**says, **more}, [*lacks, *less]
+            additions, lacks = {**additions, **more}, [*lacks, *less]
         elif name not in before or type(was) is not type(now) or was != now:
-            says[here] = now
-    return says, lacks
+            additions[here] = now
+    return additions, lacks
 
 
-def applied(says, lacks, one):
+def applied(additions, lacks, one):
     """Return the object with these differences from `one`."""
     made = json.loads(json.dumps(one))
     for path in reversed(lacks):
         place, name = _place(made, path)
         del place[name]
-    for path, value in says.items():
+    for path, value in additions.items():
         place, name = _place(made, path)
         if name == len(place) and isinstance(place, list):
             place.append(value)

@@ -39,7 +39,7 @@ def circuit_state(site, name="b0"):
 
 
 @asynccontextmanager
-async def fleet(*scripts, together=False, backends=(), model=None, **said):
+async def fleet(*scripts, together=False, backends=(), model=None, **sections):
     """Yield a Fleet.  scripts: per server; backends: settings per backend, if any."""
     async with AsyncExitStack() as stack:
         upstreams = {
@@ -52,7 +52,7 @@ async def fleet(*scripts, together=False, backends=(), model=None, **said):
         }
         targets = [{"name": name, "priority": 0 if together else i} for i, name in enumerate(upstreams)]
         app = create_app(
-            settings("http://127.0.0.1:1", model={"backends": targets, **(model or {})}, more_backends=more, **said)
+            settings("http://127.0.0.1:1", model={"backends": targets, **(model or {})}, more_backends=more, **sections)
         )
         url = await stack.enter_async_context(running(app))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20, verify=False))

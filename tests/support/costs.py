@@ -83,9 +83,9 @@ def chunk_cost(new, format, before, data):
     return {"calls": calls.count / TIMES, "bytes": min(held(turn.feed, data) for _ in range(WARM))}
 
 
-def text(said):
+def text(content):
     """Return a chunk with this text."""
-    return chunk(content=said)
+    return chunk(content=content)
 
 
 def core(new, format, data, *before):
@@ -141,11 +141,11 @@ SORTS = {
     "chunk: messages, thought": core(message_turn, "native", chunk(reasoning_content=" word")),
     "lone chunk: chat": edge(lone_chunk_cost, CHAT, ASKED | STREAMED),
     "lone chunk: responses": edge(lone_chunk_cost, RESPONSES, ASKED_ITEMS | STREAMED),
-    "request: chat": edge(request_cost, CHAT, ASKED, scripted.whole(scripted.said())),
-    "request: chat, stored key and usage": edge(team_request_cost, CHAT, ASKED, scripted.whole(scripted.said())),
+    "request: chat": edge(request_cost, CHAT, ASKED, scripted.whole(scripted.completion_body())),
+    "request: chat, stored key and usage": edge(team_request_cost, CHAT, ASKED, scripted.whole(scripted.completion_body())),
     "request: chat, streamed": edge(request_cost, CHAT, ASKED | STREAMED, HELLO),
     "request: chat, a burst of 50": edge(request_cost, CHAT, ASKED | STREAMED, BURST),
-    "request: responses": edge(request_cost, RESPONSES, ASKED_ITEMS, scripted.whole(scripted.said())),
+    "request: responses": edge(request_cost, RESPONSES, ASKED_ITEMS, scripted.whole(scripted.completion_body())),
     "request: responses, streamed": edge(request_cost, RESPONSES, ASKED_ITEMS | STREAMED, HELLO),
     "request: responses, stored": edge(stored_request_cost, ASKED_ITEMS | {"store": True}),
     "request: image": edge(request_cost, *answered("an image of 5 MB", body=partial(request_sorts.image, IMAGE))),

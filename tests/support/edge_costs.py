@@ -91,7 +91,7 @@ async def stored_cost(body, url):
     """Return the cost of one response, that of the database's threads included."""
     counts, calls = [], CallsInThreads(is_of_store)
     try:
-        async with listening(scripted.whole(scripted.said()), auth=AUTH, store={"url": url}) as served:
+        async with listening(scripted.whole(scripted.completion_body()), auth=AUTH, store={"url": url}) as served:
             reader, writer = await posted(served, RESPONSES, body)
             await end_of_body(reader)
             for _ in range(REQUESTS):

@@ -53,17 +53,17 @@ def packed(numbers):
 
 
 class EmbeddingServer:
-    """A server; `asked`: the bodies of the requests, `paths`: their paths."""
+    """A server; `bodies`: the bodies of the requests, `paths`: their paths."""
 
     paths_served = ("/v1/embeddings",)
 
     def __init__(self):
-        self.asked, self.paths = [], []
+        self.bodies, self.paths = [], []
         self.app = Starlette(routes=[Route(path, self._answer, methods=["POST"]) for path in self.paths_served])
 
     async def _answer(self, http):
         body = json.loads(await http.body())
-        self.asked.append(body)
+        self.bodies.append(body)
         self.paths.append(http.url.path)
         try:
             return JSONResponse(self.embed(http.url.path, body))
@@ -158,10 +158,10 @@ class LlamaCppEmbeddings(EmbeddingServer):
 
 
 @asynccontextmanager
-async def embedding_site(server, kind, **said):
+async def embedding_site(server, kind, **sections):
     """Yield a Site whose backend `up` is this server, as `site.server`."""
     async with running(server.app) as upstream:
-        config = settings(upstream, backend={"kind": kind}, **said)
+        config = settings(upstream, backend={"kind": kind}, **sections)
         app = create_app(config)
         async with running(app, config) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
             site = Site(None, client, app)

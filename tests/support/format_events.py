@@ -28,7 +28,7 @@ def untraced(test):
     return run
 
 
-def said(pieces, format="hermes_json", context=OFFERED, finish="stop", ledger=None, limit=8 << 20):
+def text_events(pieces, format="hermes_json", context=OFFERED, finish="stop", ledger=None, limit=8 << 20):
     """Return the events of a text in these pieces."""
     normaliser = Normalizer(replace(setting(format, ledger=ledger, limit=limit), context=context))
     events = [event for piece in pieces if piece for event in normaliser.feed(TextDelta(0, piece))]

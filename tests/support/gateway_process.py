@@ -31,13 +31,13 @@ async def process(
     usage: the store keeps usage.
     """
     file = folder / f"gateway{next(_NUMBERS)}.yaml"
-    said = {
+    defaults = {
         "backends": {"up": {"url": url}},
         "models": {"m": {"backends": ["up"]}},
         "store": {"url": store, "usage": usage, "sealing_keys": ["s" * 32]},
         "stream": {"grace_seconds": 0.05},
     }
-    file.write_text(json.dumps({**said, **sections}))
+    file.write_text(json.dumps({**defaults, **sections}))
     where = {**os.environ, "PYTHONPATH": str(code)}
     where.pop("COVERAGE_PROCESS_CONFIG", None)  # without coverage it starts in half the time
     command = [sys.executable, *_program(dies_at, eager), "serve", "--config", file, "--port", str(port)]

@@ -60,9 +60,9 @@ async def cancelled(site, id, **options):
     return answer.json()
 
 
-async def accepted(site, **asked):
+async def accepted(site, **fields):
     """Start a response in the background, and return its id."""
-    answer = await site.respond(background=True, tools=F, **asked)
+    answer = await site.respond(background=True, tools=F, **fields)
     assert (answer.status_code, answer.json()["status"]) == (200, "queued"), answer.text
     return answer.json()["id"]
 
@@ -70,11 +70,11 @@ async def accepted(site, **asked):
 async def left_alone(site):
     """Start a stream in the background, disconnect the client after the first event, and return the id."""
     body = b'{"model": "m", "input": "Hello", "stream": true, "background": true}'
-    asked, got, leaving = [{"type": "http.request", "body": body, "more_body": False}], [], asyncio.Event()
+    messages, got, leaving = [{"type": "http.request", "body": body, "more_body": False}], [], asyncio.Event()
 
     async def receive():
-        if asked:
-            return asked.pop()
+        if messages:
+            return messages.pop()
         await leaving.wait()
         return {"type": "http.disconnect"}
 
@@ -141,8 +141,8 @@ class Follower:
 
 
 @asynccontextmanager
-async def _streamed(site, method, path, **asked):
-    async with site.client.stream(method, f"/v1/responses{path}", **asked) as answer:
+async def _streamed(site, method, path, **options):
+    async with site.client.stream(method, f"/v1/responses{path}", **options) as answer:
         assert answer.status_code == 200, await answer.aread()
         follower = Follower(answer)
         try:
@@ -152,9 +152,9 @@ async def _streamed(site, method, path, **asked):
             await asyncio.wait((follower.task,))
 
 
-def asking(site, headers=None, **asked):
+def asking(site, headers=None, **fields):
     """Stream a response to its client, as a context manager."""
-    body = {"model": "m", "input": "Hello", "stream": True, "tools": F, **asked}
+    body = {"model": "m", "input": "Hello", "stream": True, "tools": F, **fields}
     return _streamed(site, "POST", "", json=body, headers=headers)
 
 

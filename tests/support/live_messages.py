@@ -82,8 +82,8 @@ class LiveMessages:
             return Response(json.dumps(message), media_type="application/json")  # with the white space of the model
         return StreamingResponse(frames(first, events), media_type="text/event-stream")
 
-    async def _chunks(self, asked):
-        async with self._below.stream("POST", _BELOW, json=asked) as answer:
+    async def _chunks(self, body):
+        async with self._below.stream("POST", _BELOW, json=body) as answer:
             if answer.status_code != 200:
                 raise refusal_of(json.loads(await answer.aread()))
             async for chunk in chunks_of(answer):
@@ -183,9 +183,9 @@ def part(block):
 
 
 def assistant_messages(blocks):
-    said = {"role": "assistant", "content": "".join(block["text"] for block in blocks if block["type"] == "text")}
+    message = {"role": "assistant", "content": "".join(block["text"] for block in blocks if block["type"] == "text")}
     if thought := "".join(block["thinking"] for block in blocks if block["type"] == "thinking"):
-        said["reasoning_content"] = thought
+        message["reasoning_content"] = thought
     calls = [
         {
             "id": block["id"],
@@ -195,7 +195,7 @@ def assistant_messages(blocks):
         for block in blocks
         if block["type"] == "tool_use"
     ]
-    yield {**said, "tool_calls": calls} if calls else said
+    yield {**message, "tool_calls": calls} if calls else message
 
 
 def system_messages(blocks):

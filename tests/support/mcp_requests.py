@@ -9,10 +9,10 @@ MCP = {"type": "mcp", "server_label": "toys"}
 
 def calling(*made, text=None):
     """Return the script of a model that makes these calls, each a name and its arguments."""
-    said = [chunk(text)] if text else []
+    frames = [chunk(text)] if text else []
     for place, (name, arguments) in enumerate(made):
-        said.append(chunk(tool_calls=call(name, json.dumps(arguments), place=place, id=f"call_{place}")))
-    return stream(*said, chunk(finish="tool_calls"), frame(choices=[], usage=COUNTS))
+        frames.append(chunk(tool_calls=call(name, json.dumps(arguments), place=place, id=f"call_{place}")))
+    return stream(*frames, chunk(finish="tool_calls"), frame(choices=[], usage=COUNTS))
 
 
 ECHO, ADD = ("toys__echo", {"text": "a"}), ("toys__add", {"a": 1, "b": 2})

@@ -80,17 +80,17 @@ class Toys:
         os._exit(1)
 
     @asynccontextmanager
-    async def listening(self, sse=False, **said):
+    async def listening(self, sse=False, **options):
         """Serve within the block, at `url`."""
         AppStatus.should_exit = False  # a flag of the whole process: the server of another test was stopped
-        app = self.server.sse_app() if sse else self.server.streamable_http_app(**said)
+        app = self.server.sse_app() if sse else self.server.streamable_http_app(**options)
 
-        async def heard(scope, receive, send):
+        async def recording_app(scope, receive, send):
             if scope["type"] == "http":
                 self.heads.append({name.decode(): value.decode() for name, value in scope["headers"]})
             await app(scope, receive, send)
 
-        async with _running(heard) as url:
+        async with _running(recording_app) as url:
             self.url = f"{url}/sse" if sse else f"{url}/mcp"
             yield self
 
@@ -100,7 +100,7 @@ class Liar:
 
     The responses are by method: a result, a Response, a coroutine function that returns one, or None for no response.
 
-    asked: the methods of the requests so far.
+    methods: the methods of the requests so far.
     begun, broken: set when a request without a response has begun, and when it has ended.
     obeys: the server ends a call that was cancelled; its client can disconnect in any case.
     """
@@ -116,7 +116,7 @@ class Liar:
             "tools_call": {"content": [{"type": "text", "text": "yes"}]},
             **answers,
         }
-        self.asked, self.begun, self.broken = [], asyncio.Event(), asyncio.Event()
+        self.methods, self.begun, self.broken = [], asyncio.Event(), asyncio.Event()
         self._obeys, self._cancelled = obeys, asyncio.Event()
 
     async def __call__(self, scope, receive, send):
@@ -128,23 +128,25 @@ class Liar:
         return await answer(scope, receive, send)
 
     async def _answer(self, request):
-        said = json.loads(await request.body())
-        self.asked.append(said["method"])
-        if "id" not in said:
-            if said["method"] == "notifications/cancelled" and self._obeys:
+        message = json.loads(await request.body())
+        self.methods.append(message["method"])
+        if "id" not in message:
+            if message["method"] == "notifications/cancelled" and self._obeys:
                 self._cancelled.set()
             return Response(status_code=202)
-        if said["method"] not in ("initialize", "tools/list", "tools/call"):
-            return JSONResponse({"jsonrpc": "2.0", "id": said["id"], "error": {"code": -32601, "message": "no"}}, 200)
-        answer = self._answers[said["method"].replace("/", "_")]
-        answer = await answer(said) if inspect.iscoroutinefunction(answer) else answer
+        if message["method"] not in ("initialize", "tools/list", "tools/call"):
+            return JSONResponse(
+                {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}, 200
+            )
+        answer = self._answers[message["method"].replace("/", "_")]
+        answer = await answer(message) if inspect.iscoroutinefunction(answer) else answer
         if answer is None:
             return await self._nothing(request)
         if isinstance(answer, Response):
             return answer
         body = answer if "error" in answer else {"result": answer}
-        session = {"mcp-session-id": "one"} if said["method"] == "initialize" else {}
-        return JSONResponse({"jsonrpc": "2.0", "id": said["id"], **body}, headers=session)
+        session = {"mcp-session-id": "one"} if message["method"] == "initialize" else {}
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], **body}, headers=session)
 
     async def _nothing(self, request):
         self.begun.set()
@@ -177,9 +179,9 @@ def _running(app):
 
 
 @asynccontextmanager
-async def toys(**said):
+async def toys(**options):
     """Run Toys within the block."""
-    async with Toys().listening(**said) as server:
+    async with Toys().listening(**options) as server:
         yield server
 
 
@@ -190,9 +192,9 @@ def program():
     return {"mcp": {"servers": {"toys": server}, "connect_seconds": DEADLINE}}
 
 
-def operators(server, label="toys", **said):
+def operators(server, label="toys", **options):
     """Return a section `tools` with this server; calls need no approval."""
-    return {"mcp": {"servers": {label: {"url": server.url, "require_approval": "never", **said}}}}
+    return {"mcp": {"servers": {label: {"url": server.url, "require_approval": "never", **options}}}}
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
-def text(said, **more):
-    return {"type": "text", "text": said, **more}
+def text(content, **more):
+    return {"type": "text", "text": content, **more}
 
 
 def use(id="toolu_a", name="f", **input):
@@ -117,12 +117,12 @@ def encoder_of(stream=True, *, ledger=None, generates=True, head=None, stops=(),
 def encoded(events, stream=True, **options):
     """Return all bytes for the client."""
     out = encoder_of(stream, **options)
-    said = out.start()
-    said += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
-    return said + out.close(kept=False)
+    data = out.start()
+    data += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
+    return data + out.close(kept=False)
 
 
-def answered(*events, **options):
+def whole_message(*events, **options):
     """Return the message that these events come to: what a stream folds into, which is the whole message."""
     message = checked(encoded(events, **options))
     check_same(message, checked_whole(encoded(events, stream=False, **options)))

@@ -33,7 +33,7 @@ OPTIONS = {
 WORDS = {int: "integer", float: "float32", list: "array", bool: "boolean"}
 
 
-def says(text, **more):
+def content_line(text, **more):
     """Return a line with content; `more` are members of the line, like logprobs."""
     return {"message": {"role": "assistant", "content": text}, **more}
 
@@ -85,7 +85,7 @@ class Turn(msgspec.Struct):
             return [*lines, {"error": self.error}]
         counts = {"prompt_eval_count": self.prompt, "eval_count": self.written}
         spent = {"total_duration": 5000, "load_duration": 1000, "prompt_eval_duration": 1, "eval_duration": 2}
-        end = {**says(""), "done": True, "done_reason": self.reason, **spent}
+        end = {**content_line(""), "done": True, "done_reason": self.reason, **spent}
         return [*lines, {**head, **end, **{name: count for name, count in counts.items() if count}}]
 
 
@@ -94,11 +94,11 @@ def whole(lines, status=500):
     *_, last = lines
     if "error" in last:
         return JSONResponse(last, status)
-    said = [line["message"] for line in lines]
-    message = {"role": "assistant", "content": "".join(one["content"] for one in said)}
-    if thought := "".join(one.get("thinking", "") for one in said):
+    messages = [line["message"] for line in lines]
+    message = {"role": "assistant", "content": "".join(one["content"] for one in messages)}
+    if thought := "".join(one.get("thinking", "") for one in messages):
         message["thinking"] = thought
-    if made := [call for one in said for call in one.get("tool_calls", ())]:
+    if made := [call for one in messages for call in one.get("tool_calls", ())]:
         message["tool_calls"] = made
     chances = [one for line in lines for one in line.get("logprobs", ())]
     return JSONResponse({**last, "message": message, **({"logprobs": chances} if chances else {})})
@@ -120,7 +120,7 @@ class Refusal(Exception):
 class Ollama:
     """The server.
 
-    asked: the bodies of the requests so far.
+    bodies: the bodies of the requests so far.
     shown: the bodies of requests for metadata.
     able: the abilities of the model.
     window: the tokens of a prompt.
@@ -130,7 +130,7 @@ class Ollama:
     def __init__(self, turns, able=("completion", "tools", "thinking", "vision"), window=4096, pieces=None):
         self._turns = [*turns]
         self.able, self.window, self._pieces = able, window, pieces or (lambda data: [data])
-        self.asked, self.paths, self.shown = [], [], []
+        self.bodies, self.paths, self.shown = [], [], []
         self.seen = []  # the messages of the last request that reached the model
         self.app = Starlette(
             routes=[
@@ -184,13 +184,13 @@ class Ollama:
             turn = self._turn(asked_natively(body))
         except Refusal as error:
             kind = {400: "invalid_request_error", 404: "not_found_error"}.get(error.status, "api_error")
-            said = {"message": error.message, "type": kind, "param": None, "code": None}
-            return JSONResponse({"error": said}, error.status)
+            problem = {"message": error.message, "type": kind, "param": None, "code": None}
+            return JSONResponse({"error": problem}, error.status)
         data = b"".join(chunks(turn.answers(body["model"]), body))
         return StreamingResponse(self._sent(data), media_type="text/event-stream")
 
     def _note(self, http, body):
-        self.asked.append(body)
+        self.bodies.append(body)
         self.paths.append(http.url.path)
 
     async def _sent(self, data):
@@ -204,7 +204,7 @@ class Ollama:
         turn = self._turns.pop(0) if len(self._turns) > 1 else self._turns[0]
         turn = msgspec.structs.replace(turn, prompt=min(turn.prompt, self.window))
         if not body.get("logprobs"):
-            turn.lines = [{name: said for name, said in line.items() if name != "logprobs"} for line in turn.lines]
+            turn.lines = [{name: value for name, value in line.items() if name != "logprobs"} for line in turn.lines]
         limit = body.get("options", {}).get("num_predict", -1)
         if -1 < limit < len(turn.lines):
             turn = msgspec.structs.replace(turn, lines=turn.lines[:limit], reason="length", written=limit)
@@ -342,14 +342,14 @@ def deltas(message):
         yield {"content": message["content"]}
 
 
-def frame(said):
+def frame(payload):
     """Return a frame of an event stream."""
-    return b"data: " + json.dumps(said).encode() + b"\n\n"
+    return b"data: " + json.dumps(payload).encode() + b"\n\n"
 
 
 @asynccontextmanager
-async def ollama(*turns, **said):
+async def ollama(*turns, **options):
     """Run a server, at `url`."""
-    server = Ollama(turns, **said)
+    server = Ollama(turns, **options)
     async with running(server.app) as server.url:
         yield server

@@ -23,12 +23,12 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 
 
 @asynccontextmanager
-async def site(*turns, kind="ollama", model=None, pieces=None, able=None, window=4096, **said):
+async def site(*turns, kind="ollama", model=None, pieces=None, able=None, window=4096, **sections):
     """Run a gateway in front of an Ollama; `site.server` is the Ollama."""
     able = able or ("completion", "tools", "thinking", "vision")
     async with ollama(*turns, able=able, window=window, pieces=pieces) as server:
         model = {"upstream_model": NAME, **(model or {})}
-        app = create_app(settings(server.url, backend={"kind": kind}, model=model, **said))
+        app = create_app(settings(server.url, backend={"kind": kind}, model=model, **sections))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),

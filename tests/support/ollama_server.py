@@ -51,18 +51,22 @@ class LiveOllama(Ollama):
         body = await http.json()
         options = {"num_predict": body["max_tokens"]} if "max_tokens" in body else {}
         options |= {name: body[name] for name in ("stop", "temperature", "top_p", "seed") if name in body}
-        asked = {"model": body["model"], "messages": [{"role": "user", "content": body["prompt"]}], "options": options}
-        lines = [line async for line in self._lines(asked)]
+        request = {
+            "model": body["model"],
+            "messages": [{"role": "user", "content": body["prompt"]}],
+            "options": options,
+        }
+        lines = [line async for line in self._lines(request)]
         if body.get("stream"):
             return StreamingResponse(completion_chunks(lines, body), media_type="text/event-stream")
-        said = "".join(line["message"]["content"] for line in lines)
-        return JSONResponse(completion(body, said, lines[-1]["done_reason"], usage=counts(lines[-1])))
+        text = "".join(line["message"]["content"] for line in lines)
+        return JSONResponse(completion(body, text, lines[-1]["done_reason"], usage=counts(lines[-1])))
 
     async def embeddings(self, http):
         """Respond to a request for embeddings, which the server underneath refuses."""
         answer = await self._below.post("/v1/embeddings", json=await http.json())
-        said = {"message": answer.json()["error"]["message"], "type": "api_error", "param": None, "code": None}
-        return JSONResponse({"error": said}, 500)
+        error = {"message": answer.json()["error"]["message"], "type": "api_error", "param": None, "code": None}
+        return JSONResponse({"error": error}, 500)
 
     async def _stream(self, first, lines):
         yield written(first)
@@ -71,9 +75,9 @@ class LiveOllama(Ollama):
 
     async def _lines(self, body):
         """Yield the lines of the response; unless forbidden, the oldest messages are left out until the rest fits."""
-        head, asked = {"model": body["model"], "created_at": MADE}, below(body)
+        head, request = {"model": body["model"], "created_at": MADE}, below(body)
         try:
-            async for line in self._said(asked):
+            async for line in self._said(request):
                 yield {**head, **line}
         except Refusal as error:
             if TOO_LONG not in error.message or body.get("truncate") is False or len(body["messages"]) == 1:
@@ -81,9 +85,9 @@ class LiveOllama(Ollama):
             async for line in self._lines({**body, "messages": body["messages"][1:]}):
                 yield line
 
-    async def _said(self, asked):
+    async def _said(self, request):
         calls, reason, usage = {}, "stop", {}
-        async with self._below.stream("POST", "/v1/chat/completions", json=asked) as answer:
+        async with self._below.stream("POST", "/v1/chat/completions", json=request) as answer:
             if answer.status_code != 200:
                 raise Refusal(answer.status_code, (await answer.aread()).decode())
             async for chunk in chunks_of(answer):
@@ -107,24 +111,24 @@ def below(body):
     options = {OPTIONS[name]: value for name, value in (body.get("options") or {}).items() if name in OPTIONS}
     if options.get("max_tokens", 0) < 0:
         del options["max_tokens"]
-    said = {name: body[name] for name in ("tools", "logprobs", "top_logprobs") if name in body}
+    request = {name: body[name] for name in ("tools", "logprobs", "top_logprobs") if name in body}
     if "think" in body:
-        said["chat_template_kwargs"] = {"enable_thinking": bool(body["think"])}
+        request["chat_template_kwargs"] = {"enable_thinking": bool(body["think"])}
     if form := body.get("format"):  # a grammar from the first token on, even if the model would begin otherwise
-        said |= {"grammar": schema_to_gbnf({"type": "object"} if form == "json" else form), "tool_choice": "none"}
+        request |= {"grammar": schema_to_gbnf({"type": "object"} if form == "json" else form), "tool_choice": "none"}
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
-    return {"messages": [*map(message, body["messages"])], **options, **said, **streamed}
+    return {"messages": [*map(message, body["messages"])], **options, **request, **streamed}
 
 
-def message(said):
+def message(entry):
     """Return a message as the server underneath expects it."""
-    given = {name: said[name] for name in ("role", "content", "tool_call_id") if name in said}
-    if said.get("thinking"):
-        given["reasoning_content"] = said["thinking"]
-    if images := said.get("images"):
+    given = {name: entry[name] for name in ("role", "content", "tool_call_id") if name in entry}
+    if entry.get("thinking"):
+        given["reasoning_content"] = entry["thinking"]
+    if images := entry.get("images"):
         urls = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}} for image in images]
-        given["content"] = [{"type": "text", "text": said.get("content", "")}, *urls]
-    if calls := said.get("tool_calls"):
+        given["content"] = [{"type": "text", "text": entry.get("content", "")}, *urls]
+    if calls := entry.get("tool_calls"):
         given["tool_calls"] = [
             {
                 "id": call.get("id", ""),
@@ -215,10 +219,10 @@ def completion(body, text, finish, **more):
 
 async def completion_chunks(lines, body):
     """Yield the frames of a streamed text completion."""
-    said = [completion(body, line["message"]["content"], line.get("done_reason")) for line in lines]
+    chunks = [completion(body, line["message"]["content"], line.get("done_reason")) for line in lines]
     if (body.get("stream_options") or {}).get("include_usage"):
-        said.append({**completion(body, "", None), "choices": [], "usage": counts(lines[-1])})
-    for chunk in said:
+        chunks.append({**completion(body, "", None), "choices": [], "usage": counts(lines[-1])})
+    for chunk in chunks:
         yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
     yield b"data: [DONE]\n\n"
 

@@ -4,7 +4,7 @@ import json
 
 import openresponses_types as types
 
-from support.upstream import COUNTS, chunk, frame, said, stream, whole
+from support.upstream import COUNTS, chunk, completion_body, frame, stream, whole
 
 THOUGHT = "<think>Let me see.</think>\n\n"
 
@@ -34,7 +34,7 @@ def script(answer, streamed):
     """Return the script of a model that thinks and responds with this text."""
     raw = THOUGHT + answer
     if not streamed:
-        return whole(said(raw))
+        return whole(completion_body(raw))
     pieces = [chunk(raw[i : i + 4]) for i in range(0, len(raw), 4)]
     return stream(*pieces, chunk(finish="stop"), frame(choices=[], usage=COUNTS))
 

@@ -34,12 +34,15 @@ class Collector:
     def take(self, path, headers, body):
         """Take a request of an exporter."""
         assert path == "/v1/traces" and headers["content-type"] == "application/x-protobuf"
-        said = ExportTraceServiceRequest.FromString(
+        export = ExportTraceServiceRequest.FromString(
             gzip.decompress(body) if headers["content-encoding"] == "gzip" else body
         )
         self.heads.append(dict(headers))
         self.spans += [
-            Got(span, one.resource) for one in said.resource_spans for scope in one.scope_spans for span in scope.spans
+            Got(span, one.resource)
+            for one in export.resource_spans
+            for scope in one.scope_spans
+            for span in scope.spans
         ]
 
     def of(self, kind):
@@ -59,12 +62,12 @@ def collecting():
     class Take(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             collector.take(self.path, self.headers, self.rfile.read(int(self.headers["content-length"])))
-            said = ExportTraceServiceResponse().SerializeToString()
+            data = ExportTraceServiceResponse().SerializeToString()
             self.send_response(200)
             self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", str(len(said)))
+            self.send_header("content-length", str(len(data)))
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(data)
 
         def log_message(self, *_):
             """Log nothing."""

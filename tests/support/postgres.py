@@ -57,8 +57,8 @@ class Postgres:
     def start(self):
         """Start the server, and wait until it is ready."""
         options = ("listen_addresses=", f"unix_socket_directories={self.folder}", *_QUICK)
-        said = [argument for option in options for argument in ("-c", option)]
-        command = [programs() / "postgres", "-D", self.folder / "data", *said]
+        arguments = [argument for option in options for argument in ("-c", option)]
+        command = [programs() / "postgres", "-D", self.folder / "data", *arguments]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
         self._server = subprocess.Popen(command, **quiet, **self._as)
         until_blocking(self._ready)

@@ -12,20 +12,20 @@ class PseudoTerminal:
     """A pseudo-terminal.
 
     theirs: the file descriptor for the program.
-    said: what the program wrote.
+    output: what the program wrote.
     """
 
     def __init__(self, rows=50, columns=160):
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.theirs = theirs
-        self.said = b""
+        self.output = b""
 
     def read_until(self, text):
         """Read until the program has written this text."""
-        while text not in self.said:
-            assert select.select([self.ours], [], [], 30)[0], self.said
-            self.said += os.read(self.ours, 65536)
+        while text not in self.output:
+            assert select.select([self.ours], [], [], 30)[0], self.output
+            self.output += os.read(self.ours, 65536)
 
     def press(self, key):
         """Type a key."""

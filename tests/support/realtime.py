@@ -43,7 +43,7 @@ def _chosen(connection, offered):
 
 
 @asynccontextmanager
-async def speaking(*handlers, refuse=None, ssl=None, max_size=None, model=None, urls=(), up=None, **said):
+async def speaking(*handlers, refuse=None, ssl=None, max_size=None, model=None, urls=(), up=None, **sections):
     """Yield a Site with `speakers`: a backend of the model `m` for each function, or for each of `urls` before them.
 
     refuse: as `process_request` of the servers' library; up: settings of the backend `up`, for other models.
@@ -60,10 +60,12 @@ async def speaking(*handlers, refuse=None, ssl=None, max_size=None, model=None, 
             )  # fmt: skip
             port = server.sockets[0].getsockname()[1]
             found.append(f"https://localhost:{port}" if ssl else f"http://127.0.0.1:{port}")
-        backend = said.pop("backend", {})
+        backend = sections.pop("backend", {})
         more = {f"b{i}": {"url": url, "api_key": KEY, "probe_seconds": 0, **backend} for i, url in enumerate(found)}
         targets = [{"name": name, "priority": i} for i, name in enumerate(more)]
-        known = settings(found[0], backend=up, model={"backends": targets, **(model or {})}, more_backends=more, **said)
+        known = settings(
+            found[0], backend=up, model={"backends": targets, **(model or {})}, more_backends=more, **sections
+        )
         app = create_app(known)
         url = await stack.enter_async_context(running(app, known))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20, verify=False))

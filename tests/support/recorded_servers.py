@@ -104,10 +104,10 @@ def _read(file):
     for section in sections:
         line, *lines = section.split("\n")
         name, _, row = line.partition(" ")
-        said = msgspec.json.decode(row, type=Exchange)
-        same = f"{file.stem}/{said.like}" if said.like else ""
-        body = found[same].body if same else _body(server, said, lines)
-        found[f"{file.stem}/{name}"] = replace(said, server=server, like=same, body=body)
+        exchange = msgspec.json.decode(row, type=Exchange)
+        same = f"{file.stem}/{exchange.like}" if exchange.like else ""
+        body = found[same].body if same else _body(server, exchange, lines)
+        found[f"{file.stem}/{name}"] = replace(exchange, server=server, like=same, body=body)
     return found
 
 
@@ -122,19 +122,19 @@ SERVERS = sorted(file.stem for file in RECORDINGS.glob("*.txt"))
 EXCHANGES = {name: one for server in SERVERS for name, one in _read(RECORDINGS / f"{server}.txt").items()}
 
 
-def asked(name, **fields):
+def client_request(name, **fields):
     """Return the client's request, with `fields` instead of its own."""
     exchange = EXCHANGES[name]
     if exchange.path == COMPLETIONS:
         return completions.parse_completion(
             json.dumps({"model": "m", "prompt": "Hello", **exchange.request, **fields}).encode()
         )
-    said = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], **exchange.request, **fields}
-    said["tools"] = [
+    json_body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], **exchange.request, **fields}
+    json_body["tools"] = [
         {"type": "function", "function": {"name": tool, "parameters": {"type": "object", "properties": _TOOLS[tool]}}}
-        for tool in said.get("tools", ())
+        for tool in json_body.get("tools", ())
     ]
-    return chat.parse_chat(json.dumps(said).encode())
+    return chat.parse_chat(json.dumps(json_body).encode())
 
 
 def replay(name, pieces=None, *, broken=None, format=None, **fields):
@@ -142,12 +142,12 @@ def replay(name, pieces=None, *, broken=None, format=None, **fields):
 
     format: the format of its text, if not the server's.
     """
-    return _told(name, asked(name, **fields), _encoder, pieces, broken, format)
+    return _told(name, client_request(name, **fields), _encoder, pieces, broken, format)
 
 
 def responded(name):
     """Return the result as a streamed Response, which has one choice."""
-    return _told(name, asked(name, n=1, stream=True), lambda _, ledger: new_encoder(ledger=ledger, kept=True))
+    return _told(name, client_request(name, n=1, stream=True), lambda _, ledger: new_encoder(ledger=ledger, kept=True))
 
 
 def _encoder(question, ledger):
@@ -160,11 +160,11 @@ def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
     exchange, ledger, events = EXCHANGES[name], Warnings(), []
     encoder = encoder_of(question, ledger)
 
-    def told(*said, encode=encoder.encode):
-        events.extend(said)
-        return encode(*said)
+    def record_events(*batch, encode=encoder.encode):
+        events.extend(batch)
+        return encode(*batch)
 
-    encoder.encode = told
+    encoder.encode = record_events
     turn = Pipeline(*_round(name, question.request, ledger, format), encoder)
     turn.start()
     turn.answered(exchange.content_type)
@@ -201,8 +201,8 @@ def golden(name):
     result = {"events": [_plain(event) for event in whole.events], "ledger": whole.ledger}
     if whole.problem:
         return {**result, "problem": msgspec.to_builtins(whole.problem)}
-    said = json.loads(whole.data)
-    return {**result, "choices": said["choices"], "usage": said["usage"]}
+    body = json.loads(whole.data)
+    return {**result, "choices": body["choices"], "usage": body["usage"]}
 
 
 def goldens(server):

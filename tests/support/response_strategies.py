@@ -69,29 +69,29 @@ def hosted(id):
 def calls(draw):
     """Draw the arguments of `call`, except for its number."""
     kind = draw(st.sampled_from(["function", "function", "custom", *FIELDS]))
-    said = {"kind": kind, "signature": draw(st.sampled_from(["", "s"]))}
+    members = {"kind": kind, "signature": draw(st.sampled_from(["", "s"]))}
     if kind in FIELDS:
-        return [json.dumps(FIELDS[kind][1])], said
+        return [json.dumps(FIELDS[kind][1])], members
     pieces = draw(st.lists(WORDS, min_size=1 if kind == "function" else 0, max_size=3))
-    return pieces, {**said, "namespace": draw(st.sampled_from(["", "mcp"])), "complete": draw(st.booleans())}
+    return pieces, {**members, "namespace": draw(st.sampled_from(["", "mcp"])), "complete": draw(st.booleans())}
 
 
 @st.composite
 def answers(draw):
     """Draw events that the grammar of events.py allows, with keep-alives, counts and extra fields in any place."""
     events, count = [], 0
-    for said in draw(st.lists(st.one_of(SPOKEN, SPOKEN, calls(), OF_OURS), max_size=10)):
-        if said is HOSTED:
+    for block in draw(st.lists(st.one_of(SPOKEN, SPOKEN, calls(), OF_OURS), max_size=10)):
+        if block is HOSTED:
             events.append(hosted(f"ws_{len(events)}"))
-        elif isinstance(said, tuple) and len(said) == 3:
-            type, pieces, status = said
+        elif isinstance(block, tuple) and len(block) == 3:
+            type, pieces, status = block
             events += done_here(type, f"ours_{len(events)}", *pieces, status=status)
-        elif isinstance(said, tuple):
-            pieces, start = said
+        elif isinstance(block, tuple):
+            pieces, start = block
             events += call(*pieces, n=count, id=f"call_{count}", **start)
             count += 1
         else:
-            events.append(said)
+            events.append(block)
     events.append(draw(ENDS))
     for place in draw(st.sets(st.integers(0, len(events) - 1), max_size=4)):
         events.insert(place, draw(APART))

@@ -42,7 +42,15 @@ def counted(prompt, completion, reasoning=0):
 
 
 def new_encoder(
-    stream=True, *, operator="summary", ledger=None, seal=sealed, told=0, generates=True, background=False, **asked
+    stream=True,
+    *,
+    operator="summary",
+    ledger=None,
+    seal=sealed,
+    events_sent=0,
+    generates=True,
+    background=False,
+    **fields,
 ):
     """Return an encoder with counted ids, each prefix by itself."""
     counted = Counter()
@@ -52,22 +60,22 @@ def new_encoder(
         return f"{prefix}{counted[prefix]}"
 
     request = Request(model="m", messages=(), stream=stream, generates=generates)
-    question = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background, **asked)
+    question = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background, **fields)
     edge = EncoderInputs(new_id, lambda: 1790000002, seal, lambda: "xx")
     return response_encoder(
-        ResponseHead("resp_1", 1790000000, "m", operator, told), question, ledger or Warnings(), edge
+        ResponseHead("resp_1", 1790000000, "m", operator, events_sent), question, ledger or Warnings(), edge
     )
 
 
 def encoded(events, stream=True, **options):
     """Return the bytes for these events."""
     out = new_encoder(stream, **options)
-    said = out.start()
-    said += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
-    return said + out.close(kept=True)
+    data = out.start()
+    data += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
+    return data + out.close(kept=True)
 
 
-def answered(*events, **options):
+def whole_response(*events, **options):
     """Return the response for these events: a stream that passes all checks, and the same as a whole."""
     response = checked(encoded(events, **options))
     whole = encoded(events, stream=False, **options)

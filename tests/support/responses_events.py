@@ -261,8 +261,8 @@ class Replay:
         item = event["item"]
         assert self._part is None and self._run is None and event["output_index"] == len(self.output)
         assert item.keys() == self._item.keys()
-        told = {name for name in ("arguments", "input") if isinstance(item.get(name), str) and item["type"] in OF_TYPE}
-        assert all(item[name] == self._text for name in told) and self._runs >= len(told)
+        names = {name for name in ("arguments", "input") if isinstance(item.get(name), str) and item["type"] in OF_TYPE}
+        assert all(item[name] == self._text for name in names) and self._runs >= len(names)
         assert item["type"] != "function_call" or self._deltas or item["status"] == "incomplete"
         assert all(item[name] == parts for name, parts in self._lists.items())
         begins, ends, later = STAGES.get(item["type"], ([], {}, set()))
@@ -272,7 +272,7 @@ class Replay:
             cut = {"incomplete"} if last == "failed" else set()
             untold = {"failed", "incomplete"} if ends == {"completed"} else set()
             assert item.get("status", last) in {last} | cut | untold
-        same = item.keys() - self._lists.keys() - told - later - {"status", "encrypted_content"}
+        same = item.keys() - self._lists.keys() - names - later - {"status", "encrypted_content"}
         assert all(item[name] == self._item[name] for name in same)
         self._item = None
         self.output.append(item)

@@ -84,7 +84,7 @@ class Asked:
 class Try:
     """One attempt of a request."""
 
-    asked: Asked
+    request: Asked
     backend: Backend
     attempt: AttemptToken
     ticket: QueueEntry | None = None
@@ -169,15 +169,15 @@ class Simulation:
         self.budget.first()
         self.attempt(Asked(key, self.random.expovariate(1 / SERVICE)))
 
-    def attempt(self, asked):
+    def attempt(self, request):
         """Send the request to a backend, or let it wait there; if the queue is full, choose a different one."""
-        member = self.balancer.choose(self.clock.now, asked.key, asked.tried)
+        member = self.balancer.choose(self.clock.now, request.key, request.tried)
         if not member:
             self.phase.failed += 1
             return
-        one = Try(asked, self.named[member.name], member.health.begin(self.clock.now))
+        one = Try(request, self.named[member.name], member.health.begin(self.clock.now))
         one.backend.account(self.phase_name)
-        one.ticket = member.load.acquire(asked.key or "", 1.0, lambda: self.clock.after(0.0, self.turn, one))
+        one.ticket = member.load.acquire(request.key or "", 1.0, lambda: self.clock.after(0.0, self.turn, one))
         if not one.ticket:
             member.health.record_no_outcome(one.attempt)
             self.elsewhere(one)
@@ -192,26 +192,26 @@ class Simulation:
             self.put(one)
         else:
             self.leave(one)
-            self.attempt(one.asked)
+            self.attempt(one.request)
 
     def elsewhere(self, one):
         """Try another backend."""
-        one.asked.tried.add(one.backend.member.name)
-        self.attempt(one.asked)
+        one.request.tried.add(one.backend.member.name)
+        self.attempt(one.request)
 
     def put(self, one):
         """Start an attempt."""
-        phase, preferred = self.phase, self.preferred.get(one.asked.key)
+        phase, preferred = self.phase, self.preferred.get(one.request.key)
         phase.attempts += 1
-        if preferred and not preferred.dead and not one.asked.tried:
+        if preferred and not preferred.dead and not one.request.tried:
             phase.keyed += 1
             phase.kept += one.backend is preferred
         one.backend.tries[one] = None
         if one.backend.dead:
             self.lose(one)
         else:
-            self.clock.after(one.asked.seconds * SILENT, self.speak, one)
-            self.clock.after(one.asked.seconds, self.end, one)
+            self.clock.after(one.request.seconds * SILENT, self.speak, one)
+            self.clock.after(one.request.seconds, self.end, one)
 
     def speak(self, one):
         """Note the first content of a response."""
@@ -237,7 +237,7 @@ class Simulation:
         one.backend.member.health.ill(one.attempt, self.clock.now)
         if one.spoke:
             self.phase.cut += 1
-        elif len(one.asked.tried) < RETRIES and self.budget.again():
+        elif len(one.request.tried) < RETRIES and self.budget.again():
             self.elsewhere(one)
         else:
             self.phase.failed += 1
@@ -284,5 +284,5 @@ class Simulation:
 
 if __name__ == "__main__":
     done = Simulation().run()
-    told = ", ".join(f"{share:.0%} after {done.back_after(share):.1f} s" for share in (0.5, 0.95, 0.99))
-    sys.stdout.write("\n".join([*done.table(), "", f"Of those that died, answered again: {told}.", ""]))
+    shares = ", ".join(f"{share:.0%} after {done.back_after(share):.1f} s" for share in (0.5, 0.95, 0.99))
+    sys.stdout.write("\n".join([*done.table(), "", f"Of those that died, answered again: {shares}.", ""]))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import openai
 from pydantic import BaseModel
 
-from support.upstream import COUNTS, RESET, call, chunk, frame, said, stream, whole
+from support.upstream import COUNTS, RESET, call, chunk, completion_body, frame, stream, whole
 from support.wait import DEADLINE
 
 USAGE = frame(choices=[], usage=COUNTS)
@@ -56,7 +56,7 @@ def letters(text):
 
 def finished(message, reason):
     """Return a whole response with this message and finish reason."""
-    body = said(**message)
+    body = completion_body(**message)
     body["choices"][0]["finish_reason"] = reason
     return whole(body)
 

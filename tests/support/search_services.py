@@ -29,17 +29,17 @@ class Searching:
     """A search service.
 
     answers: by path: JSON, the bytes of a page, or a function that sends the response.
-    asked: the requests so far.
+    requests: the requests so far.
     """
 
     def __init__(self, **answers):
         self.answers = {"/search": {"results": [OSLO, ROME]}, "/page": PAGE, **answers}
-        self.asked, self.begun, self.broken = [], asyncio.Event(), asyncio.Event()
+        self.requests, self.begun, self.broken = [], asyncio.Event(), asyncio.Event()
 
-    def tools(self, *, pages=True, **said):
+    def tools(self, *, pages=True, **options):
         """Return a section `tools` with this service."""
         opened = {"fetch": pages, "networks": [HERE]}
-        return {"web_search": {"service": "searxng", "url": self.url, "pages": opened, **said}}
+        return {"web_search": {"service": "searxng", "url": self.url, "pages": opened, **options}}
 
     async def __call__(self, scope, receive, send):
         if scope["type"] == "lifespan":
@@ -51,24 +51,24 @@ class Searching:
         body = (await receive())["body"]
         heads = {name.decode(): value.decode() for name, value in scope["headers"]}
         query = {name: value[0] for name, value in parse_qs(scope["query_string"].decode()).items()}
-        self.asked.append((scope["path"], query, json.loads(body) if body else None, heads))
+        self.requests.append((scope["path"], query, json.loads(body) if body else None, heads))
         self.begun.set()
-        said = self.answers[scope["path"]]
-        if callable(said):
-            await said(send, self, receive)
+        response = self.answers[scope["path"]]
+        if callable(response):
+            await response(send, self, receive)
         else:
-            await answer(send, said)
+            await answer(send, response)
 
     @property
     def paths(self):
         """The paths of the requests so far."""
-        return [path for path, *_ in self.asked]
+        return [path for path, *_ in self.requests]
 
 
-async def answer(send, said, status=200, **heads):
+async def answer(send, body, status=200, **heads):
     """Send a response."""
-    data = said if isinstance(said, bytes) else json.dumps(said).encode()
-    type = "text/html; charset=utf-8" if isinstance(said, bytes) else "application/json"
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    type = "text/html; charset=utf-8" if isinstance(body, bytes) else "application/json"
     heads = [
         (name.replace("_", "-").encode(), value.encode())
         for name, value in {"content_type": type, "connection": "close", **heads}.items()
@@ -77,11 +77,11 @@ async def answer(send, said, status=200, **heads):
     await send({"type": "http.response.body", "body": data})
 
 
-def says(said, status=200, **heads):
+def respond_with(body, status=200, **heads):
     """Return a function that sends this response."""
 
     async def speak(send, *_):
-        await answer(send, said, status, **heads)
+        await answer(send, body, status, **heads)
 
     return speak
 
@@ -102,7 +102,7 @@ async def endless(send, *_):
 @asynccontextmanager
 async def searching(**answers):
     """Run a search service within the block."""
-    web = Searching(**{f"/{path}": said for path, said in answers.items()})
+    web = Searching(**{f"/{path}": response for path, response in answers.items()})
     async with running(web) as url:
         web.url = url
         yield web

@@ -43,38 +43,38 @@ class Living:
     child: the process.
     client: an HTTP client.
     greeting: the first line of its output.
-    heard: its unread output.
+    output: its unread output.
     """
 
     def __init__(self, child, file):
-        self.child, self.file, self.heard = child, file, ""
+        self.child, self.file, self.output = child, file, ""
         self._more = asyncio.Event()
 
     async def listen(self):
         """Read the output until it ends."""
-        while said := await self.child.stderr.read(65536):
-            self.heard += said.decode()
+        while data := await self.child.stderr.read(65536):
+            self.output += data.decode()
             self._more.set()
 
-    async def says(self, text):
+    async def wait_for(self, text):
         """Wait until this text is in the output since the last wait."""
         async with asyncio.timeout(PATIENCE):
-            while text not in self.heard:
+            while text not in self.output:
                 self._more.clear()
                 await self._more.wait()
-        self.heard = self.heard.partition(text)[2]
+        self.output = self.output.partition(text)[2]
 
-    def write(self, said):
+    def write(self, content):
         """Replace the file at once, as an editor does."""
         new = self.file.with_suffix(".new")
-        new.write_text(said if isinstance(said, str) else json.dumps(said))
+        new.write_text(content if isinstance(content, str) else json.dumps(content))
         new.replace(self.file)
 
-    async def renew(self, said):
+    async def renew(self, content):
         """Replace the file, and wait until all workers serve it."""
-        self.write(said)
+        self.write(content)
         self.child.send_signal(signal.SIGHUP)
-        await self.says("the changes apply")
+        await self.wait_for("the changes apply")
 
     def workers(self):
         """Return the process ids of the workers."""
@@ -102,10 +102,10 @@ def workers_of(pid):
 
 
 @asynccontextmanager
-async def living(folder, said, *flags):
+async def living(folder, configuration, *flags):
     """Run a gateway within the block; check that it logs no traceback."""
     file = folder / "gateway.yaml"
-    file.write_text(json.dumps(said))
+    file.write_text(json.dumps(configuration))
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
     command = [sys.executable, "-m", "gateway", "serve", "--config", file, "--port", "0", *flags]
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -121,7 +121,7 @@ async def living(folder, said, *flags):
         await one.end()
         await ear
         child._transport.close()
-    assert "Traceback" not in one.heard, one.heard
+    assert "Traceback" not in one.output, one.output
 
 
 def streaming(one, key=None, **fields):
@@ -131,7 +131,7 @@ def streaming(one, key=None, **fields):
     return one.client.stream("POST", "/v1/chat/completions", json=body, headers=headers)
 
 
-async def asked(one, key=None, **fields):
+async def post_chat(one, key=None, **fields):
     """POST a chat completion."""
     headers = {"authorization": f"Bearer {key}"} if key else None
     return await one.client.post(
@@ -150,17 +150,17 @@ async def until_refused(one, key):
 
 async def first(answer, text):
     """Return the pieces of a stream, and its text up to the piece with this text."""
-    pieces, said = answer.aiter_text(), ""
-    while text not in said:
-        said += await anext(pieces)
-    return pieces, said
+    pieces, body = answer.aiter_text(), ""
+    while text not in body:
+        body += await anext(pieces)
+    return pieces, body
 
 
-async def rest(pieces, said=""):
+async def rest(pieces, body=""):
     """Return the rest of a stream's text."""
     async for piece in pieces:
-        said += piece
-    return said
+        body += piece
+    return body
 
 
 async def refused(one):

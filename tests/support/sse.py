@@ -5,8 +5,8 @@ import json
 
 def payloads(text):
     """Return the `data:` of each event, decoded; comments are left out."""
-    said = [block[6:] for block in text.strip().split("\n\n") if block.startswith("data: ")]
-    return [one if one == "[DONE]" else json.loads(one) for one in said]
+    blocks = [block[6:] for block in text.strip().split("\n\n") if block.startswith("data: ")]
+    return [one if one == "[DONE]" else json.loads(one) for one in blocks]
 
 
 async def text_of_stream(site, path, on_text, **fields):
@@ -26,9 +26,9 @@ async def text_of_stream(site, path, on_text, **fields):
 def events(text):
     """Return the events of a response, decoded; check that each matches its `event:` line."""
     blocks = [block.split("\n") for block in text.strip().split("\n\n") if block.startswith("event: ")]
-    told = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
-    assert all(name == event["type"] for name, event in told)
-    return [event for _, event in told]
+    pairs = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+    assert all(name == event["type"] for name, event in pairs)
+    return [event for _, event in pairs]
 
 
 def comments(text):

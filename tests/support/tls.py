@@ -55,9 +55,9 @@ def whole(folder, **more):
 @asynccontextmanager
 async def serving(folder, upstream, clean=True, **server):
     """Run a gateway process with TLS, and yield it with a client that trusts it."""
-    said = config_of(upstream.url, folder, server={"tls": issue(folder), **server})
-    async with living(folder, said) as one:
+    configuration = config_of(upstream.url, folder, server={"tls": issue(folder), **server})
+    async with living(folder, configuration) as one:
         url = f"https://localhost:{one.client.base_url.port}"
         async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, verify=TRUSTING) as one.client:
             yield one
-    assert not clean or "ERROR" not in one.heard, one.heard
+    assert not clean or "ERROR" not in one.output, one.output

@@ -12,7 +12,7 @@ from support.pipeline import setting, upstream
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}
 
 
-def asked(**fields):
+def chat_params(**fields):
     """Return the parameters of a streamed chat completion."""
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": True, **fields}
     return chat.parse_chat(json.dumps(body).encode())
@@ -30,7 +30,7 @@ def make_turn(
     recorder=None,
 ):
     """Return a pipeline of a chat completion."""
-    question, ledger = question or asked(tools=[FUNCTION]), ledger or Warnings()
+    question, ledger = question or chat_params(tools=[FUNCTION]), ledger or Warnings()
     request, filters = lower_request(question.request, ledger)
     schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
     settings = setting(format, tools=schemas, ledger=ledger)

@@ -47,16 +47,18 @@ class Head(bytes):
     """The head of a chunked response."""
 
     def __new__(cls, status, lines):
-        said = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        return super().__new__(cls, f"HTTP/1.1 {status} Said\r\n{said}transfer-encoding: chunked\r\n\r\n".encode())
+        header_lines = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return super().__new__(
+            cls, f"HTTP/1.1 {status} Said\r\n{header_lines}transfer-encoding: chunked\r\n\r\n".encode()
+        )
 
 
 def whole(body, status=200, type="application/json", **headers):
     """Return a response with a length."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = {"content-type": type, **{name.replace("_", "-"): value for name, value in headers.items()}}
-    said = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return [f"HTTP/1.1 {status} Said\r\n{said}content-length: {len(body)}\r\n\r\n".encode() + body]
+    header_lines = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return [f"HTTP/1.1 {status} Said\r\n{header_lines}content-length: {len(body)}\r\n\r\n".encode() + body]
 
 
 def chunk(content=None, /, *, index=0, finish=None, **more):
@@ -65,11 +67,11 @@ def chunk(content=None, /, *, index=0, finish=None, **more):
     return frame(choices=[{"index": index, "delta": delta, "finish_reason": finish}])
 
 
-def frame(**said):
+def frame(**members):
     """Return a frame with these members."""
     return (
         b"data: "
-        + json.dumps({"id": "up-1", "object": "chat.completion.chunk", "created": 1, **said}).encode()
+        + json.dumps({"id": "up-1", "object": "chat.completion.chunk", "created": 1, **members}).encode()
         + b"\n\n"
     )
 
@@ -95,7 +97,7 @@ def gated(text, gate):
     return [head(), chunk(text), gate, chunk(finish="stop"), DONE, END]
 
 
-def said(content="Hi", **more):
+def completion_body(content="Hi", **more):
     """Return a whole body with one choice; `more` are members of its message."""
     message = {"role": "assistant", "content": content, **more}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -179,25 +181,25 @@ class Upstream:
         peer = writer.get_extra_info("peername")[1]
         chunked = b"transfer-encoding: chunked" in head.lower()
         body = await _chunks(reader) if chunked else await reader.readexactly(int(size[1]) if size else 0)
-        asked = Asked(peer, head, body)
-        path = asked.path.partition("?")[0]
+        request = Asked(peer, head, body)
+        path = request.path.partition("?")[0]
         if path in ASIDE:
-            self.aside.append(asked)
+            self.aside.append(request)
             script = self.shown.get(path) or whole({"error": "not here"}, status=404)
-        elif asked.method == "GET":
-            self.gets.append(asked)
+        elif request.method == "GET":
+            self.gets.append(request)
             script = self._models
         else:
-            self.posts.append(asked)
+            self.posts.append(request)
             self.arrived.set()
-            script = self.script_for(asked)
+            script = self.script_for(request)
         try:
             return await self._play(script, reader, writer)
         except ConnectionError:
             self.gone.set()
             raise
 
-    def script_for(self, asked):
+    def script_for(self, request):
         """Return the script of a POST."""
         return self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
 

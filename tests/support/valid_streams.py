@@ -35,7 +35,7 @@ from support.random_streams import SCHEMAS, stream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole
 from support.terminal import say
-from support.turns import asked
+from support.turns import chat_params
 
 _ARGUMENTS = "repaired:tool_calls.function.arguments"
 _TOOLS = [{"type": "function", "function": {"name": name, "parameters": shape}} for name, shape in SCHEMAS.items()]
@@ -231,7 +231,7 @@ _TYPES = {"chunks": "text/event-stream", "whole": "application/json", "lines": "
 
 def _sent(body, n, way, ledger, random):
     """Return the bytes for a client for the body of a backend, which arrives in pieces."""
-    question = asked(tools=_TOOLS, stream=way.stream, n=n)
+    question = chat_params(tools=_TOOLS, stream=way.stream, n=n)
     decoder = DIALECTS["ollama" if way.wire == "lines" else "openai"].decoder(question.request, ledger)
     settings = replace(
         setting(way.format, tools=SCHEMAS, ledger=ledger), whole=not way.stream, auto=way.format == "auto"

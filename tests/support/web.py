@@ -11,11 +11,11 @@ HERE = "127.0.0.1/32"
 
 
 class Web:
-    """A server with pages by path; `asked`: the requests so far."""
+    """A server with pages by path; `requests`: the requests so far."""
 
     def __init__(self, pages):
         self.pages = pages
-        self.asked, self.arrived, self.left = [], asyncio.Event(), asyncio.Event()
+        self.requests, self.arrived, self.left = [], asyncio.Event(), asyncio.Event()
 
     async def welcome(self, reader, writer):
         """Serve one connection."""
@@ -24,7 +24,7 @@ class Web:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             path = head.split(" ")[1]
             fields = (line.split(": ", 1) for line in head.split("\r\n")[1:-2])
-            self.asked.append((path, {name.lower(): value for name, value in fields}))
+            self.requests.append((path, {name.lower(): value for name, value in fields}))
             self.arrived.set()
             page = self.pages[path]
             if isinstance(page, bytes):
@@ -51,8 +51,8 @@ async def web(pages=None, host="127.0.0.1", context=None, port=0):
 def page(body, status=200, **headers):
     """Return a response with this body."""
     lines = {"content-length": len(body), **{name.replace("_", "-"): value for name, value in headers.items()}}
-    said = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"HTTP/1.1 {status} Said\r\n{said}\r\n".encode() + body
+    header_lines = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"HTTP/1.1 {status} Said\r\n{header_lines}\r\n".encode() + body
 
 
 def moved(location, status=302):

@@ -15,14 +15,14 @@ def saying(*pieces):
 CITED = saying("Oslo", " [1] is one, ", "[Ro", "me](https://it.example.com/rome) another, `x[2]` none.")
 
 
-def told(site):
+def tool_results(site):
     """Return the tool results that the model received."""
-    return [message["content"] for message in site.asked["messages"] if message["role"] == "tool"]
+    return [message["content"] for message in site.upstream_body["messages"] if message["role"] == "tool"]
 
 
-def opening(web, path="/page", **said):
+def opening(web, path="/page", **arguments):
     """Return a call that opens a page."""
-    return ("web_search__open_page", {"url": f"{web.url}{path}", **said})
+    return ("web_search__open_page", {"url": f"{web.url}{path}", **arguments})
 
 
 def asking(web, path="/page"):

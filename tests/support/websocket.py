@@ -77,9 +77,9 @@ def error(event):
     """Return status, type, code and param of an error."""
     assert event["type"] == "error", event
     assert {"type", "status", "error"} <= event.keys() <= {"type", "status", "error", "stream_id"}
-    said = event["error"]
-    assert set(said) == {"type", "code", "message", "param"}
-    return event["status"], said["type"], said["code"], said["param"]
+    problem = event["error"]
+    assert set(problem) == {"type", "code", "message", "param"}
+    return event["status"], problem["type"], problem["code"], problem["param"]
 
 
 def texts(event):
@@ -87,9 +87,9 @@ def texts(event):
     return [part["text"] for item in response(event)["output"] for part in item.get("content") or ()]
 
 
-def asked(site):
+def upstream_messages(site):
     """Return the roles and contents of the messages that the model received last."""
-    return [(message["role"], message.get("content")) for message in site.asked["messages"]]
+    return [(message["role"], message.get("content")) for message in site.upstream_body["messages"]]
 
 
 def address(site):

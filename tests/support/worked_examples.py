@@ -80,7 +80,7 @@ def in_celsius(city: str) -> tuple[str, dict[str, str]]:
     return "get_weather", {"city": city, "unit": "celsius"}
 
 
-def asked(*cities: str) -> Message:
+def weather_question(*cities: str) -> Message:
     """Return a question about the weather."""
     return user(f"What is the weather {' and '.join(f'in {city}' for city in cities)} in celsius?")
 
@@ -111,14 +111,14 @@ def thought_of(*cities: str) -> str:
 
 def lesson(thinking: bool, **degrees: int) -> list[Message]:
     """Return an example: a question about one or two cities, the calls, their results, the final message."""
-    told = [f"{value} celsius in {city}" for city, value in degrees.items()]
+    readings = [f"{value} celsius in {city}" for city, value in degrees.items()]
     values = " and ".join(str(value) for value in degrees.values())
     after = ("The result is" if len(degrees) == 1 else "The results are") + f" {values}."
     return [
-        asked(*degrees),
+        weather_question(*degrees),
         calling(*degrees, thought=thought_of(*degrees) if thinking else ""),
         *results(**degrees),
-        assistant(f"It is {' and '.join(told)}.", after if thinking else ""),
+        assistant(f"It is {' and '.join(readings)}.", after if thinking else ""),
     ]
 
 
@@ -155,21 +155,26 @@ def items(messages: list[Message]) -> Iterator[Message]:
 
 
 TURNS = {
-    "single": Turn([*weather(), asked("Paris")], TOOLS, [in_celsius("Paris")]),
+    "single": Turn([*weather(), weather_question("Paris")], TOOLS, [in_celsius("Paris")]),
     "parallel": Turn(
-        [*weather(parallel=True), asked("London", "Paris")], TOOLS, [in_celsius("London"), in_celsius("Paris")]
+        [*weather(parallel=True), weather_question("London", "Paris")],
+        TOOLS,
+        [in_celsius("London"), in_celsius("Paris")],
     ),
     "think": Turn([*sums(), user("What is 4 + 3?")], [], [], "4 + 3 = 7.", "The user wants 4 + 3. That is 7."),
     "think_then_call": Turn(
-        [*weather(thinking=True), asked("Paris")], TOOLS, [in_celsius("Paris")], thought=thought_of("Paris")
+        [*weather(thinking=True), weather_question("Paris")], TOOLS, [in_celsius("Paris")], thought=thought_of("Paris")
     ),
     "think_then_calls": Turn(
-        [*weather(thinking=True, parallel=True), asked("London", "Paris")],
+        [*weather(thinking=True, parallel=True), weather_question("London", "Paris")],
         TOOLS,
         [in_celsius("London"), in_celsius("Paris")],
         thought=thought_of("London", "Paris"),
     ),
     "follow_up": Turn(
-        [*weather(), asked("Paris"), calling("Paris"), *results(Paris=18)], TOOLS, [], "It is 18 celsius in Paris."
+        [*weather(), weather_question("Paris"), calling("Paris"), *results(Paris=18)],
+        TOOLS,
+        [],
+        "It is 18 celsius in Paris.",
     ),
 }

@@ -12,7 +12,7 @@ from gateway.transforms.past_tool_calls import convert_call_ids
 from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import untraced
-from support.upstream import call, chunk, said, stream, whole
+from support.upstream import call, chunk, completion_body, stream, whole
 
 USER = {"role": "user", "content": "Go"}
 RENAMED = "renamed:messages.tool_calls.id"
@@ -169,9 +169,11 @@ MODELS = [
 
 @pytest.mark.parametrize(("model", "settings", "ids"), MODELS)
 async def test_tool_call_ids_depend_on_the_model_and_not_on_the_parser(model, settings, ids):
-    async with gateway(whole(said()), model={"upstream_model": model, **settings}, backend={"kind": "vllm"}) as site:
+    async with gateway(
+        whole(completion_body()), model={"upstream_model": model, **settings}, backend={"kind": "vllm"}
+    ) as site:
         answer = await site.chat(messages=PAST, tools=[TOOL])
-        (sent,), received = [one for one in ids_of(site.asked["messages"]) if one]
+        (sent,), received = [one for one in ids_of(site.upstream_body["messages"]) if one]
         assert sent == received and (answer.headers.get("x-gateway-warnings") or "").count(RENAMED) == (ids != "call")
         form = {"nine": "[A-Za-z0-9]{9}", "counted": "functions.f:0", "call": "call_1"}[ids]
         assert re.fullmatch(form, sent)
@@ -185,7 +187,7 @@ async def test_tool_call_id_of_a_new_call_is_new_to_both_sides():
     script = stream(*frames, chunk(finish="tool_calls"))
     async with gateway(script, model={"upstream_model": "kimi-k2"}) as site:
         answer = await site.chat(messages=past, tools=[TOOL])
-        assert next(filter(None, ids_of(site.asked["messages"]))) == ["functions.g:0", "functions.f:1"]
+        assert next(filter(None, ids_of(site.upstream_body["messages"]))) == ["functions.g:0", "functions.f:1"]
         given = [one["id"] for one in answer.json()["choices"][0]["message"]["tool_calls"]]
         assert given[3] == "functions.f:9" and all(id.startswith("call_") for id in given[:3])
 
@@ -195,10 +197,10 @@ async def test_tool_call_ids_use_flat_names():
     called = {"type": "custom_tool_call", "call_id": "c1", "name": "edit", "namespace": "code", "input": "x"}
     output = {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"}
     tools = [{"type": "namespace", "name": "code", "description": "d", "tools": [{"type": "custom", "name": "edit"}]}]
-    async with gateway(whole(said()), model={"upstream_model": "kimi-k2"}) as site:
+    async with gateway(whole(completion_body()), model={"upstream_model": "kimi-k2"}) as site:
         answer = await site.respond(input=[{"role": "user", "content": "x"}, called, output], tools=tools)
         assert answer.status_code == 200
-        assert [one for one in ids_of(site.asked["messages"]) if one] == [
+        assert [one for one in ids_of(site.upstream_body["messages"]) if one] == [
             ["functions.code__edit:0"],
             "functions.code__edit:0",
         ]

@@ -19,15 +19,15 @@ from support.app import gateway, listening, problem
 from support.conversations import assistant, user
 from support.responses import message_texts
 from support.sse import events
-from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
+from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, completion_body, frame, head, stream, whole
 from support.wait import DEADLINE, until
 
 BAD = "invalid_request_error"
 COUNTER = "/v1/chat/completions/input_tokens"
 LLAMACPP = {"backend": {"kind": "llamacpp"}, "model": {"format": "native"}}
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
-SUMMARY = whole(said("They spoke of Oslo."))
-ANSWER = whole(said("It is cold."))
+SUMMARY = whole(completion_body("They spoke of Oslo."))
+ANSWER = whole(completion_body("It is cold."))
 STAND_IN = {"role": "user", "content": "<conversation_summary>They spoke of Oslo.</conversation_summary>"}
 TOO_LONG = whole({"error": {"message": "maximum context length is 9 tokens", "code": 400}}, status=400)
 
@@ -45,7 +45,7 @@ async def compact(site, **fields):
 
 
 def messages(site):
-    return [message["content"] for message in site.asked["messages"]]
+    return [message["content"] for message in site.upstream_body["messages"]]
 
 
 def item_types(response):
@@ -57,20 +57,20 @@ def item_types(response):
 calls = st.integers(1, 3).map(
     lambda n: [assistant("I look."), *[{"role": "tool", "content": f"{i}"} for i in range(n)]]
 )
-spoken = st.sampled_from(["system", "developer", "user", "assistant"]).map(
+text_messages = st.sampled_from(["system", "developer", "user", "assistant"]).map(
     lambda role: [{"role": role, "content": "x"}]
 )
 
 
-@given(st.lists(st.one_of(spoken, calls), min_size=1))
+@given(st.lists(st.one_of(text_messages, calls), min_size=1))
 def test_compaction_keeps_instructions_and_unanswered_messages(groups):
     messages = [message for group in groups for message in group]
     left = [*request_after_summary(Request(model="m", messages=tuple(messages)), "Oslo.").messages]
     place = left.index(summary_message("Oslo."))
     before, after = left[:place], left[place + 1 :]
-    told = ("system", "developer")
-    assert [one for one in left if one["role"] in told] == [one for one in messages if one["role"] in told]
-    assert all(one["role"] in told for one in before) and (not after or after[0]["role"] not in told)
+    roles = ("system", "developer")
+    assert [one for one in left if one["role"] in roles] == [one for one in messages if one["role"] in roles]
+    assert all(one["role"] in roles for one in before) and (not after or after[0]["role"] not in roles)
     assert (before + after)[-1] == messages[-1]
     users = [one for one in left if one["role"] == "user"]
     assert len(users) == 1 + any(one["role"] == "user" for one in messages)
@@ -84,13 +84,13 @@ def test_compaction_summary_sends_no_bytes_and_becomes_an_item():
         EncoderInputs(lambda prefix: f"{prefix}1", lambda: 1, lambda thought: sealed.append(thought) or "s", str),
         Warnings(),
     )
-    told = [
+    outputs = [
         summary.start(),
         summary.encode(ReasoningDelta(0, "Hm.")),
         summary.encode(TextDelta(0, "Oslo.")),
         summary.keep_alive(),
     ]
-    assert [*told, summary.stored_object(), summary.close(kept=False)] == [b"", b"", b"", b"", None, b""]
+    assert [*outputs, summary.stored_object(), summary.close(kept=False)] == [b"", b"", b"", b"", None, b""]
     assert summary.item() == {"id": "cmp_1", "type": "compaction", "status": "completed", "encrypted_content": "s"}
     assert sealed == [StoredReasoning("Oslo.")]
 
@@ -104,7 +104,7 @@ async def test_compaction_output_has_the_user_messages_and_the_summary():
         instructions, *talk, wish = messages(site)
         compacted = answer.json()
         await site.respond(input=[*compacted["output"], user("Go on.")])
-        assert site.asked["messages"] == [STAND_IN, user("Go on.")]
+        assert site.upstream_body["messages"] == [STAND_IN, user("Go on.")]
         assert (await site.client.get(f"/v1/responses/{compacted['id']}")).status_code == 404
     assert (instructions, talk) == ("Speak French.", [message["content"] for message in TALK])
     assert "summary" in wish
@@ -119,7 +119,7 @@ async def test_compaction_output_has_the_user_messages_and_the_summary():
 
 
 async def test_compaction_includes_the_previous_response_and_references():
-    async with gateway(whole(said("Hello you")), SUMMARY) as site:
+    async with gateway(whole(completion_body("Hello you")), SUMMARY) as site:
         first = (await site.respond(input="Hello")).json()
         reference = {"type": "item_reference", "id": first["output"][0]["id"]}
         chained = (await compact(site, input="And?", previous_response_id=first["id"])).json()
@@ -132,7 +132,7 @@ async def test_compaction_includes_the_previous_response_and_references():
 async def test_compaction_request_leaves_out_tools_and_formats():
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": "3"}
-    asked = {
+    request = {
         "tools": [TOOL],
         "tool_choice": "required",
         "text": {"format": {"type": "json_object"}},
@@ -142,21 +142,23 @@ async def test_compaction_request_leaves_out_tools_and_formats():
         "temperature": 0.5,
     }
     async with gateway(SUMMARY) as site:
-        answer = await compact(site, input=[*TALK, call, output], **asked)
-        assert site.asked.keys() == {"model", "messages", "stream", "temperature"}
-        assert [message["role"] for message in site.asked["messages"]][-3:] == ["assistant", "tool", "user"]
+        answer = await compact(site, input=[*TALK, call, output], **request)
+        assert site.upstream_body.keys() == {"model", "messages", "stream", "temperature"}
+        assert [message["role"] for message in site.upstream_body["messages"]][-3:] == ["assistant", "tool", "user"]
     assert item_types(answer.json()) == ["message", "message", "compaction"]
 
 
 async def test_compaction_summary_has_no_reasoning():
-    async with gateway(whole(said("<think>Hm.</think>They spoke of Oslo.")), ANSWER, model={"format": "think"}) as site:
+    async with gateway(
+        whole(completion_body("<think>Hm.</think>They spoke of Oslo.")), ANSWER, model={"format": "think"}
+    ) as site:
         compacted = (await compact(site)).json()
         await site.respond(input=[compacted["output"][-1], user("Go on.")])
-        assert site.asked["messages"][0] == STAND_IN
+        assert site.upstream_body["messages"][0] == STAND_IN
 
 
 async def test_compaction_summary_that_was_cut_is_a_warning():
-    cut = said("They spoke")
+    cut = completion_body("They spoke")
     cut["choices"][0]["finish_reason"] = "length"
     async with gateway(whole(cut)) as site:
         answer = await compact(site)
@@ -167,8 +169,8 @@ async def test_compaction_summary_that_was_cut_is_a_warning():
     ("script", "expected"),
     [
         (whole({"error": "busy"}, status=503), (503, "server_error", "server_is_overloaded", None)),
-        (whole(said(" \n")), (502, "server_error", "upstream_error", None)),
-        (whole(said(None, refusal="I will not.")), (502, "server_error", "upstream_error", None)),
+        (whole(completion_body(" \n")), (502, "server_error", "upstream_error", None)),
+        (whole(completion_body(None, refusal="I will not.")), (502, "server_error", "upstream_error", None)),
         ([head(type="application/json"), b'{"choices": [', CLOSE], (502, "server_error", "upstream_lost", None)),
         (TOO_LONG, (400, BAD, "context_length_exceeded", "input")),
     ],
@@ -206,7 +208,7 @@ async def test_compaction_refuses_an_invalid_request(fields, expected):
 async def test_compaction_fits_the_schema_of_open_responses():
     body = {"model": "m", "input": [{"type": "message", **user("Hello")}], "prompt_cache_key": "key"}
     openresponses_types.CompactResponseMethodPublicBody.model_validate_json(json.dumps(body), strict=True)
-    async with listening(whole(said("They spoke of Oslo.", reasoning_content="Hm."))) as site:
+    async with listening(whole(completion_body("They spoke of Oslo.", reasoning_content="Hm."))) as site:
         answer = await site.client.post("/v1/responses/compact", json=body)
         lacking = await site.client.post("/v1/responses/compact", json={"input": body["input"]})
     compacted = openresponses_types.CompactResource.model_validate_json(answer.text, strict=True)
@@ -222,7 +224,7 @@ async def test_compaction_works_with_the_sdk():
         compacted = await client.responses.compact(model="m", input=TALK, prompt_cache_key="key")
         output = [item.model_dump(exclude_unset=True, warnings=False) for item in compacted.output]
         answer = await client.responses.create(model="m", input=[*output, user("Go on.")])
-        assert site.asked["messages"] == [STAND_IN, user("Go on.")]
+        assert site.upstream_body["messages"] == [STAND_IN, user("Go on.")]
     assert [item.type for item in compacted.output] == ["message", "message", "compaction"]
     assert (compacted.usage.total_tokens, answer.output_text) == (9, "It is cold.")
 
@@ -239,9 +241,9 @@ async def test_compaction_happens_above_the_token_threshold(threshold, compacted
         answer = await site.respond(**instructed, context_management=[*compaction_at(99), *compaction_at(threshold)])
         response = answer.json()
         assert len(site.upstream.posts) == len(scripts)
-        told = {"role": "system", "content": "Be brief."}
+        system = {"role": "system", "content": "Be brief."}
         talk = [STAND_IN, TALK[-1]] if compacted else TALK
-        assert site.asked["messages"] == [told, *talk]
+        assert site.upstream_body["messages"] == [system, *talk]
     assert item_types(response) == (["compaction", "message"] if compacted else ["message"])
     assert (message_texts(response), response["status"]) == (["It is cold."], "completed")
     assert response["usage"]["total_tokens"] == (18 if compacted else 9)
@@ -250,7 +252,9 @@ async def test_compaction_happens_above_the_token_threshold(threshold, compacted
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_compaction_stays_if_a_forced_tool_call_is_retried(streamed):
-    called = said(None, tool_calls=[{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}])
+    called = completion_body(
+        None, tool_calls=[{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    )
     async with gateway(SUMMARY, ANSWER, whole(called)) as site:
         fields = {"tools": [TOOL], "tool_choice": "required", "context_management": compaction_at(1)}
         answer = await site.respond(input=TALK, stream=streamed, **fields)
@@ -272,18 +276,18 @@ async def test_compaction_estimates_the_prompt_if_the_backend_does_not_count():
 async def test_compaction_events_come_before_those_of_the_message():
     streamed = stream(chunk("It is"), chunk(" cold."), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
     async with gateway(SUMMARY, streamed) as site:
-        told = events((await site.respond(input=TALK, context_management=compaction_at(1), stream=True)).text)
-    assert [event["type"].removeprefix("response.") for event in told] == [
+        event_list = events((await site.respond(input=TALK, context_management=compaction_at(1), stream=True)).text)
+    assert [event["type"].removeprefix("response.") for event in event_list] == [
         "created", "in_progress", "output_item.added", "compaction.compacting", "output_item.done",
         "output_item.added", "content_part.added", "output_text.delta", "output_text.delta", "output_text.done",
         "content_part.done", "output_item.done", "completed",
     ]  # fmt: skip
-    assert [event["sequence_number"] for event in told] == [*range(len(told))]
-    added, compacting, done, message = told[2:6]
+    assert [event["sequence_number"] for event in event_list] == [*range(len(event_list))]
+    added, compacting, done, message = event_list[2:6]
     assert (added["output_index"], done["output_index"], message["output_index"]) == (0, 0, 1)
     assert added["item"]["id"] == done["item"]["id"] == compacting["item_id"]
     ResponseCompactionCompactingEvent.model_validate(compacting, strict=True)
-    response = told[-1]["response"]
+    response = event_list[-1]["response"]
     assert response["output"][0] == done["item"] and message_texts(response) == ["It is cold."]
     assert response["usage"]["total_tokens"] == 18
 
@@ -293,8 +297,8 @@ async def test_compaction_is_read_by_the_stream_of_the_sdk():
         listening(SUMMARY, HELLO) as site,
         openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none", timeout=DEADLINE) as client,
     ):
-        asked = {"model": "m", "input": TALK, "context_management": compaction_at(1)}
-        async with client.responses.stream(**asked) as answer:
+        request = {"model": "m", "input": TALK, "context_management": compaction_at(1)}
+        async with client.responses.stream(**request) as answer:
             types = [event.type async for event in answer]
             response = await answer.get_final_response()
     assert "response.compaction.compacting" in types
@@ -306,20 +310,20 @@ async def test_compaction_summary_replaces_the_chain_before_it():
         first = (await site.respond(input=TALK, context_management=compaction_at(1))).json()
         kept = (await site.client.get(f"/v1/responses/{first['id']}")).json()
         await site.respond(input="Thanks.", previous_response_id=first["id"])
-        assert site.asked["messages"] == [STAND_IN, assistant("It is cold."), user("Thanks.")]
+        assert site.upstream_body["messages"] == [STAND_IN, assistant("It is cold."), user("Thanks.")]
     assert kept["output"] == first["output"]
 
 
 async def test_compaction_trigger_compacts_at_any_length():
     trigger = {"type": "compaction_trigger"}
-    async with gateway(whole(said("Hello you")), SUMMARY, ANSWER) as site:
+    async with gateway(whole(completion_body("Hello you")), SUMMARY, ANSWER) as site:
         first = (await site.respond(input="Hello")).json()
         answer = await site.respond(input=[trigger], previous_response_id=first["id"])
         second = answer.json()
-        assert site.asked["messages"] == [STAND_IN, user("Hello"), assistant("Hello you")]
+        assert site.upstream_body["messages"] == [STAND_IN, user("Hello"), assistant("Hello you")]
         assert messages_of(site, 1)[:2] == ["Hello", "Hello you"]
         await site.respond(input="Thanks.", previous_response_id=second["id"])
-        assert site.asked["messages"] == [STAND_IN, assistant("It is cold."), user("Thanks.")]
+        assert site.upstream_body["messages"] == [STAND_IN, assistant("It is cold."), user("Thanks.")]
     assert item_types(second) == ["compaction", "message"]
     assert "x-gateway-warnings" not in answer.headers, "nothing had to be counted"
 
@@ -334,7 +338,7 @@ async def test_compaction_keeps_tool_calls_that_wait_with_their_outputs():
     rounds = [item for pair in zip(calls, outputs, strict=True) for item in pair]
     async with gateway(SUMMARY, ANSWER) as site:
         await site.respond(input=[*TALK, *rounds], tools=[TOOL], context_management=compaction_at(1))
-        last = site.asked["messages"]
+        last = site.upstream_body["messages"]
     assert [message["role"] for message in last] == ["user", "user", "assistant", "tool"]
     assert last[0] == STAND_IN and last[1] == TALK[-1]
     assert last[2]["tool_calls"][0]["id"] == last[3]["tool_call_id"] == "c2"
@@ -343,20 +347,20 @@ async def test_compaction_keeps_tool_calls_that_wait_with_their_outputs():
 async def test_reasoning_memory_works_after_a_compaction():
     function = {"name": "f", "arguments": "{}"}
     tool_calls = [{"index": 0, "id": "c1", "type": "function", "function": function}]
-    call = whole(said(None, reasoning_content="Hm.", tool_calls=tool_calls))
+    call = whole(completion_body(None, reasoning_content="Hm.", tool_calls=tool_calls))
     async with gateway(SUMMARY, call, ANSWER, responses={"reasoning_memory": True}) as site:
         first = (await site.respond(input=TALK, tools=[TOOL], context_management=compaction_at(1))).json()
         made = [item for item in first["output"] if item["type"] == "function_call"]
         output = {"type": "function_call_output", "call_id": made[0]["call_id"], "output": "3"}
         await site.respond(input=[*TALK, *made, output], tools=[TOOL])
-        assert site.asked["messages"][-2]["reasoning_content"] == "Hm."
+        assert site.upstream_body["messages"][-2]["reasoning_content"] == "Hm."
 
 
 async def test_compaction_works_with_instructions_alone():
     async with gateway(SUMMARY, ANSWER) as site:
         system = {"role": "system", "content": "Be brief."}
         await site.respond(input=[system], context_management=compaction_at(1))
-        assert site.asked["messages"] == [system, STAND_IN]
+        assert site.upstream_body["messages"] == [system, STAND_IN]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -373,19 +377,19 @@ async def test_compaction_sends_keep_alive_events_and_then_its_failure():
     async with listening(slow, stream=QUICK) as site:
         answer, text = await site.respond_slowly(gate, input=TALK, context_management=compaction_at(1))
         assert len(site.upstream.posts) == 1
-    told = [event["type"].removeprefix("response.") for event in events(text)]
-    assert answer.status_code == 200 and told[0] == "created" and told[-2:] == ["error", "failed"]
-    assert {*told[1:-2]} == {"in_progress"} and len(told) >= 6
+    event_types = [event["type"].removeprefix("response.") for event in events(text)]
+    assert answer.status_code == 200 and event_types[0] == "created" and event_types[-2:] == ["error", "failed"]
+    assert {*event_types[1:-2]} == {"in_progress"} and len(event_types) >= 6
 
 
 async def test_compaction_that_is_slow_is_followed_by_the_response():
-    body = json.dumps(said("They spoke of Oslo.")).encode()
+    body = json.dumps(completion_body("They spoke of Oslo.")).encode()
     gate = asyncio.Event()
     slow = [head(type="application/json"), gate, body, END]
     late = [head(), chunk("It is cold."), chunk(finish="stop"), DONE, END]
     async with listening(slow, late, stream=QUICK) as site:
         _, text = await site.respond_slowly(gate, input=TALK, context_management=compaction_at(1))
-        assert site.asked["messages"] == [STAND_IN, TALK[-1]]
+        assert site.upstream_body["messages"] == [STAND_IN, TALK[-1]]
     response = events(text)[-1]["response"]
     assert (item_types(response), message_texts(response)) == (["compaction", "message"], ["It is cold."])
 
@@ -393,9 +397,9 @@ async def test_compaction_that_is_slow_is_followed_by_the_response():
 @pytest.mark.parametrize("scripts", [[[head(), HANG]], [SUMMARY, [head(), HANG]]], ids=["summary", "answer"])
 async def test_disconnect_ends_the_upstream_call_in_either_round(scripts):
     async with listening(*scripts) as site:
-        asked = asyncio.create_task(site.respond(input=TALK, context_management=compaction_at(1)))
+        task = asyncio.create_task(site.respond(input=TALK, context_management=compaction_at(1)))
         await until(lambda: len(site.upstream.posts), len(scripts))
-        asked.cancel()
+        task.cancel()
         await until(site.upstream.gone.is_set)
 
 

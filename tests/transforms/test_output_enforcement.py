@@ -12,11 +12,11 @@ from gateway.transforms import output_enforcement
 from gateway.transforms.output_validation import EnforcementTerms, output_validation
 from gateway.warnings import Warnings
 from support.app import gateway, problem
-from support.ollama import Turn, says
+from support.ollama import Turn, content_line
 from support.ollama_gateway import site
 from support.responses_events import checked
 from support.sse import payloads, text_of
-from support.upstream import CLOSE, call, chunk, frame, head, said, stream, whole
+from support.upstream import CLOSE, call, chunk, completion_body, frame, head, stream, whole
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
@@ -132,20 +132,20 @@ def test_tool_call_schema_replaces_a_format_of_the_client():
 
 
 def chunks(answer):
-    return [said for said in payloads(answer.text) if said != "[DONE]"]
+    return [payload for payload in payloads(answer.text) if payload != "[DONE]"]
 
 
 def choices(answer):
-    return [choice for said in chunks(answer) for choice in said["choices"]]
+    return [choice for payload in chunks(answer) for choice in payload["choices"]]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_tool_call_schema_is_sent_to_ollama(streamed):
-    pieces = Turn([says(JSON[i : i + 9]) for i in range(0, len(JSON), 9)])
+    pieces = Turn([content_line(JSON[i : i + 9]) for i in range(0, len(JSON), 9)])
     async with site(pieces) as one_site:
         answer = await one_site.chat(tools=TOOLS, tool_choice=NAMED, stream=streamed)
-        (asked,) = one_site.server.asked
-    assert asked["format"] == call_schema("weather", CITY) and asked["tools"] == [WEATHER]
+        (upstream_body,) = one_site.server.bodies
+    assert upstream_body["format"] == call_schema("weather", CITY) and upstream_body["tools"] == [WEATHER]
     assert answer.headers["x-gateway-warnings"] == "emulated:tool_choice"
     if streamed:
         parts = [call["function"] for choice in choices(answer) for call in choice["delta"].get("tool_calls", ())]
@@ -254,59 +254,64 @@ async def test_retry_that_fails_leaves_the_first_response():
 
 
 async def test_response_format_is_retried_if_the_operator_wants_it():
-    right = whole(said('{"city": "Oslo"}'))
-    async with gateway(whole(said('{"town": "Oslo"}')), right, model={"enforce": {"response_format": "retry"}}) as site:
+    right = whole(completion_body('{"city": "Oslo"}'))
+    async with gateway(
+        whole(completion_body('{"town": "Oslo"}')), right, model={"enforce": {"response_format": "retry"}}
+    ) as site:
         answer = await site.chat(response_format=FORM)
-        *_, last = site.asked["messages"]
+        *_, last = site.upstream_body["messages"]
     assert answer.json()["choices"][0]["message"]["content"] == '{"city": "Oslo"}'
     assert last["role"] == "user" and '"city" is a required property' in last["content"]
     assert "x-gateway-warnings" not in answer.headers
 
 
 async def test_response_format_is_asked_for_in_words_without_schemas():
-    async with gateway(whole(said('{"city": "Oslo"}')), backend={"kind": "transformers"}) as site:
+    async with gateway(whole(completion_body('{"city": "Oslo"}')), backend={"kind": "transformers"}) as site:
         answer = await site.chat(response_format=FORM)
-        (word, _) = site.asked["messages"]
+        (word, _) = site.upstream_body["messages"]
         assert (
-            answer.headers["x-gateway-warnings"] == "emulated:response_format" and "response_format" not in site.asked
+            answer.headers["x-gateway-warnings"] == "emulated:response_format"
+            and "response_format" not in site.upstream_body
         )
         assert word["role"] == "system" and json.dumps(CITY, separators=(",", ":")) in word["content"]
         answer = await site.chat(response_format={"type": "json_object"}, tools=TOOLS)
-        assert site.asked["messages"][0]["content"].startswith("Unless you call a tool, answer with nothing but JSON")
+        assert site.upstream_body["messages"][0]["content"].startswith(
+            "Unless you call a tool, answer with nothing but JSON"
+        )
 
 
 async def test_response_format_is_a_grammar_for_llamacpp_without_a_parser():
     raw = {"backend": {"kind": "llamacpp"}, "model": {"format": "hermes_json"}}
-    async with gateway(whole(said('{"city": "Oslo"}')), **raw) as site:
+    async with gateway(whole(completion_body('{"city": "Oslo"}')), **raw) as site:
         assert (await site.chat(response_format=FORM)).headers["x-gateway-warnings"] == "translated:response_format"
-        assert "city" in site.asked["grammar"] and "response_format" not in site.asked
+        assert "city" in site.upstream_body["grammar"] and "response_format" not in site.upstream_body
         await site.chat(response_format={"type": "json_object"})
-        assert "root ::= space object\n" in site.asked["grammar"]
+        assert "root ::= space object\n" in site.upstream_body["grammar"]
         answer = await site.chat(response_format=FORM, tools=TOOLS)
-        assert "grammar" not in site.asked and "dropped:response_format" in answer.headers["x-gateway-warnings"]
+        assert "grammar" not in site.upstream_body and "dropped:response_format" in answer.headers["x-gateway-warnings"]
         await site.chat(response_format={"type": "text"})
-        assert "grammar" not in site.asked
-    async with gateway(whole(said(JSON)), **raw) as site:
+        assert "grammar" not in site.upstream_body
+    async with gateway(whole(completion_body(JSON)), **raw) as site:
         answer = await site.chat(tools=TOOLS, tool_choice=NAMED)
-        assert site.asked["tool_choice"] == "none" and site.asked["tools"] == [WEATHER]
-        assert "weather" in site.asked["grammar"]
+        assert site.upstream_body["tool_choice"] == "none" and site.upstream_body["tools"] == [WEATHER]
+        assert "weather" in site.upstream_body["grammar"]
     assert answer.headers["x-gateway-warnings"] == "emulated:tool_choice"
     assert answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
 
 
 async def test_logprobs_with_tools_are_asked_for_without_streaming():
     chances = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}]}
-    body = said()
+    body = completion_body()
     body["choices"][0]["logprobs"] = chances
     async with gateway(whole(body), backend={"kind": "llamacpp"}) as site:
         answer = await site.chat(tools=TOOLS, logprobs=True, stream=True)
-        assert site.asked["stream"] is False and site.asked["logprobs"] is True
+        assert site.upstream_body["stream"] is False and site.upstream_body["logprobs"] is True
         assert answer.headers["x-gateway-warnings"].startswith("emulated:logprobs")
         assert text_of(answer.text) == "Hi"
-        told = [choice["logprobs"]["content"] for choice in choices(answer) if choice.get("logprobs")]
-        assert [one["token"] for content in told for one in content] == ["Hi"]
+        logprobs = [choice["logprobs"]["content"] for choice in choices(answer) if choice.get("logprobs")]
+        assert [one["token"] for content in logprobs for one in content] == ["Hi"]
         await site.chat(tools=TOOLS, tool_choice="none", logprobs=True, stream=True)
-        assert site.asked["stream"] is True
+        assert site.upstream_body["stream"] is True
 
 
 @pytest.mark.parametrize("cut", range(1, 9))

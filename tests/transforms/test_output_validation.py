@@ -162,27 +162,29 @@ def both_attempts(terms, first, second, **fields):
 
 def test_promise_holds_back_a_response_without_its_call_for_a_retry():
     late = ExtraField(None, "timings", b"{}")
-    passed, told, entries = both_attempts(
+    passed, messages, entries = both_attempts(
         RETRY, [*text_events("I", " shall."), USED, late], [THOUGHT, *CALL, USED], **FORCED
     )
     assert passed == [USED, THOUGHT, *CALL, USED] and entries == []
     demand = "Answer with a call of one of the tools, and with nothing else."
-    assert told == (
+    assert messages == (
         {"role": "assistant", "content": "I shall."},
         {"role": "user", "content": f"That was no call. {demand}"},
     )
 
 
 def test_promise_retry_does_not_repeat_an_empty_response():
-    _, told, _ = both_attempts(RETRY, text_events("\n"), CALL, **{**FORCED, "tool_choice": ToolName("f")})
-    (word,) = told
+    _, messages, _ = both_attempts(RETRY, text_events("\n"), CALL, **{**FORCED, "tool_choice": ToolName("f")})
+    (word,) = messages
     assert word["role"] == "user" and "the tool 'f'" in word["content"]
 
 
 def test_promise_retry_says_why_the_response_did_not_fit():
-    passed, told, entries = both_attempts(RETRY, text_events('{"n": "three"}'), text_events('{"n": 3}'), rest=NUMBER)
+    passed, messages, entries = both_attempts(
+        RETRY, text_events('{"n": "three"}'), text_events('{"n": 3}'), rest=NUMBER
+    )
     assert passed == text_events('{"n": 3}') and entries == []
-    answer, word = told
+    answer, word = messages
     assert answer["content"] == '{"n": "three"}' and '"three" is not of type "integer"' in word["content"]
 
 
@@ -319,15 +321,15 @@ def test_promise_passes_all_events_in_order_or_only_usage(before, end, terms, st
     promise, _ = promise_with(terms, stream=stream, rest=OBJECT, **FORCED)
     passed = events_after(promise, events)
     costs = [event for event in passed if event == USED]
-    told = [event for event in passed if event != USED]
+    content_events = [event for event in passed if event != USED]
     assert len(costs) == events.count(USED)
-    if end and not promise.failed and not any(isinstance(event, Failure) for event in told if event != LOST):
-        assert told == [event for event in events if event != USED]
+    if end and not promise.failed and not any(isinstance(event, Failure) for event in content_events if event != LOST):
+        assert content_events == [event for event in events if event != USED]
     if promise.failed:
-        assert told == [] and [*promise.failed.events] == [event for event in events if event != USED]
+        assert content_events == [] and [*promise.failed.events] == [event for event in events if event != USED]
 
 
-@pytest.mark.parametrize("said", [{"grammar": "root ::= x"}, {"choice": "yes"}, 7])
-def test_structured_outputs_that_cannot_be_judged_promise_nothing(said):
-    promise, ledger = promise_with(EnforcementTerms(), rest={"structured_outputs": said})
+@pytest.mark.parametrize("value", [{"grammar": "root ::= x"}, {"choice": "yes"}, 7])
+def test_structured_outputs_that_cannot_be_judged_promise_nothing(value):
+    promise, ledger = promise_with(EnforcementTerms(), rest={"structured_outputs": value})
     assert promise is None and ledger.entries() == []

@@ -9,7 +9,7 @@ from gateway.transforms import prompted_tools
 from gateway.warnings import Warnings
 from support.app import gateway
 from support.responses_events import checked
-from support.upstream import HELLO, chunk, said, stream, whole
+from support.upstream import HELLO, chunk, completion_body, stream, whole
 
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 CLOCK = {"name": "clock"}
@@ -107,10 +107,10 @@ def test_prompted_tool_output_is_a_user_message(content, shown):
 def test_prompted_tool_outputs_are_in_the_order_of_their_calls():
     """Outputs of two rounds stay in their own round."""
     calls = [{"role": "assistant", "content": None, "tool_calls": [call(a), call(b)]} for a, b in ("ab", "cd")]
-    said = messages_and_warnings(
+    messages = messages_and_warnings(
         calls[0], output("b", "2"), output("a", "1"), calls[1], output("d", "4"), output("c", "3")
     )[0]
-    assert [message["content"] for message in said[1::2]] == ["Result: 1\nResult: 2", "Result: 3\nResult: 4"]
+    assert [message["content"] for message in messages[1::2]] == ["Result: 1\nResult: 2", "Result: 3\nResult: 4"]
 
 
 MARKUP = stream(*map(chunk, (CALL[:9], CALL[9:30], CALL[30:])), chunk(finish="stop"))
@@ -121,14 +121,14 @@ PROMPTED = {"backend": {"kind": "llamacpp"}, "model": {"tools": "prompt"}}
 async def test_prompted_tool_call_in_the_text_is_a_tool_call_for_every_kind(kind):
     async with gateway(MARKUP, backend={"kind": kind}, model={"tools": "prompt"}) as site:
         answer = await site.chat(stream=True, tools=TOOLS)
-        assert site.asked["messages"][0] == {"role": "system", "content": OFFER}
-        assert "tools" not in site.asked and "tool_choice" not in site.asked
+        assert site.upstream_body["messages"][0] == {"role": "system", "content": OFFER}
+        assert "tools" not in site.upstream_body and "tool_choice" not in site.upstream_body
     assert answer.headers["x-gateway-warnings"] == "emulated:tools"
     assert '"name":"weather"' in answer.text and "tool_call>" not in answer.text
 
 
 async def test_prompted_tool_call_is_read_from_a_whole_response():
-    async with gateway(whole(said(f"I look.\n{CALL}")), **PROMPTED) as site:
+    async with gateway(whole(completion_body(f"I look.\n{CALL}")), **PROMPTED) as site:
         (choice,) = (await site.chat(tools=TOOLS)).json()["choices"]
     assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] == "I look."
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city":"Oslo"}'}
@@ -144,7 +144,7 @@ async def test_prompted_tool_call_is_read_in_responses():
 async def test_prompted_tool_call_that_is_forced_has_a_schema():
     async with gateway(MARKUP, **PROMPTED) as site:
         answer = await site.chat(stream=True, tools=TOOLS, tool_choice="required")
-        (system, _), form = site.asked["messages"], site.asked["response_format"]
+        (system, _), form = site.upstream_body["messages"], site.upstream_body["response_format"]
     assert system["content"].startswith(OFFER) and "with a call of one of the tools" in system["content"]
     names = [one["properties"]["name"] for one in form["json_schema"]["schema"]["anyOf"]]
     assert names == [{"const": "weather"}, {"const": "clock"}]
@@ -154,7 +154,7 @@ async def test_prompted_tool_call_that_is_forced_has_a_schema():
 async def test_prompted_tools_are_not_listed_with_tool_choice_none():
     async with gateway(HELLO, **PROMPTED) as site:
         await site.chat(stream=True, tools=TOOLS, tool_choice="none")
-        assert [message["role"] for message in site.asked["messages"]] == ["user"]
+        assert [message["role"] for message in site.upstream_body["messages"]] == ["user"]
 
 
 @given(st.lists(st.sampled_from(["user", "assistant", "calls", "tool"]), max_size=9))

@@ -18,29 +18,29 @@ from gateway.warnings import Warnings
 from support.app import bearer, gateway, listening, overheard
 from support.conversations import assistant, user
 from support.sse import events, payloads, text_of
-from support.upstream import DONE, END, HANG, RESET, call, chunk, head, said, stream, whole
+from support.upstream import DONE, END, HANG, RESET, call, chunk, completion_body, head, stream, whole
 from support.wait import now, until
 
-HI = whole(said("Hi"))
+HI = whole(completion_body("Hi"))
 ON = {"responses": {"reasoning_memory": True}}
 LOST = Problem(502, "Lost.", "upstream_lost")
 
 
 def answer_events(thought="", text="", *ids, choice=0):
     """Return the events of a response."""
-    said = [ReasoningDelta(choice, thought)] if thought else []
-    said += [TextDelta(choice, letter) for letter in text]
+    event_list = [ReasoningDelta(choice, thought)] if thought else []
+    event_list += [TextDelta(choice, letter) for letter in text]
     for number, id in enumerate(ids):
-        said += [
+        event_list += [
             ToolCallStart(choice, number, id, "f"),
             ToolArgsDelta(choice, number, "{}"),
             ToolCallEnd(choice, number),
         ]
-    return [*said, Finish(choice, "stop"), Usage(1, 1)]
+    return [*event_list, Finish(choice, "stop"), Usage(1, 1)]
 
 
-def reasoning_kept(asked, events):
-    listener = ReasoningCapture(asked)
+def reasoning_kept(request, events):
+    listener = ReasoningCapture(request)
     assert [one for event in events for one in listener.feed(event)] == events and list(listener.close()) == []
     return dict(listener.captured)
 
@@ -162,8 +162,8 @@ _WORDS = st.text("ab \n", min_size=1).filter(str.strip)
 @given(st.lists(st.tuples(_WORDS, _WORDS, st.booleans()), max_size=6))
 def test_reasoning_is_found_for_every_turn_of_a_conversation(turns):
     messages, found = [], {}
-    for place, (asked, text, calls) in enumerate(turns):
-        messages.append(user(asked))
+    for place, (question, text, calls) in enumerate(turns):
+        messages.append(user(question))
         ids = [f"functions.f:{place}"] if calls else []
         found |= reasoning_kept(messages, answer_events(f"thought {place}", text, *ids))
         messages.append(assistant(text, *ids))
@@ -191,19 +191,21 @@ def answer_with_call(name, format, streamed):
         calls = call(name, arguments, id="chatcmpl-tool-8f0c")
         message = {"content": None, "reasoning_content": THOUGHT, "tool_calls": calls}
     else:
-        told = f'{{"name": "{name}", "arguments": {arguments}}}'
-        message = {"content": f"<think>{THOUGHT}</think><tool_call>{told}</tool_call>"}
-    return stream(chunk(**message), chunk(finish="stop")) if streamed else whole(said(**message))
+        call_text = f'{{"name": "{name}", "arguments": {arguments}}}'
+        message = {"content": f"<think>{THOUGHT}</think><tool_call>{call_text}</tool_call>"}
+    return stream(chunk(**message), chunk(finish="stop")) if streamed else whole(completion_body(**message))
 
 
 def answer_with_reasoning(text, streamed=False):
     message = {"content": text, "reasoning_content": THOUGHT}
-    return stream(chunk(**message), chunk(finish="stop")) if streamed else whole(said(**message))
+    return stream(chunk(**message), chunk(finish="stop")) if streamed else whole(completion_body(**message))
 
 
 def reasoning_sent(site):
     """Return the reasoning of each assistant message in the last upstream request."""
-    return [message.get("reasoning_content") for message in site.asked["messages"] if message["role"] == "assistant"]
+    return [
+        message.get("reasoning_content") for message in site.upstream_body["messages"] if message["role"] == "assistant"
+    ]
 
 
 everywhere = pytest.mark.parametrize(("format", "streamed"), [(f, s) for f in FORMATS for s in (False, True)])
@@ -238,8 +240,8 @@ async def test_reasoning_memory_works_in_responses(format, streamed, name):
     model = {"format": FORMATS[format]}
     async with gateway(answer_with_call(name, format, streamed), HI, model=model, **ON) as site:
         answered = await site.respond(tools=[tool], stream=streamed, store=False)
-        told = events(answered.text)[-1]["response"] if streamed else answered.json()
-        thought, called = told["output"]
+        response = events(answered.text)[-1]["response"] if streamed else answered.json()
+        thought, called = response["output"]
         assert (thought["type"], called["type"]) == ("reasoning", type)
         output = {"type": f"{type}_output", "call_id": called["call_id"], "output": []}
         past = [user("Hello"), called, output if name == "shell" else {**output, "output": "ok"}]
@@ -305,8 +307,8 @@ async def test_reasoning_is_stored_before_its_client_can_continue(streamed):
 
 async def test_reasoning_is_stored_after_the_client_disconnects():
     async with listening([head(), chunk("Let me", reasoning_content=THOUGHT), HANG], HI, **ON) as site:
-        asked = {"model": "m", "messages": [user("q")], "stream": True}
-        async with site.client.stream("POST", "/v1/chat/completions", json=asked) as answered:
+        request = {"model": "m", "messages": [user("q")], "stream": True}
+        async with site.client.stream("POST", "/v1/chat/completions", json=request) as answered:
             seen, texts = "", answered.aiter_text()
             while "Let me" not in seen:
                 seen += await anext(texts)
@@ -336,8 +338,8 @@ async def test_reasoning_memory_failure_does_not_fail_the_response(caplog):
         answered = await site.chat(messages=[user("q"), assistant("Let me see."), user("r")])
         assert answered.json()["choices"][0]["message"]["content"] == "Hi"
         assert "messages" not in answered.headers["x-gateway-warnings"]
-    told = [record.getMessage().partition(":")[0] for record in caplog.records if record.name == "gateway"]
-    assert told == [
+    lines = [record.getMessage().partition(":")[0] for record in caplog.records if record.name == "gateway"]
+    assert lines == [
         "reasoning could not be stored",
         "reasoning could not be looked up",
         "reasoning could not be stored",

@@ -42,12 +42,12 @@ def request_with(*tools, calls=(), **fields):
     return Request(model="m", messages=({"role": "user", "content": "q"}, *called), tools=tools, **fields)
 
 
-def tool(name, kind="function", namespace="", **said):
-    return Tool(name, {"name": name, **said}, kind, namespace)
+def tool(name, kind="function", namespace="", **members):
+    return Tool(name, {"name": name, **members}, kind, namespace)
 
 
-def past_call(kind="function", **said):
-    return {"id": "c", "type": kind, kind: said}
+def past_call(kind="function", **members):
+    return {"id": "c", "type": kind, kind: members}
 
 
 def call(name, *pieces, number=0, choice=0, complete=True):
@@ -65,9 +65,9 @@ def events_for_client(request, events, ledger=None):
 def call_for_client(request, name, arguments, complete=True, ledger=None):
     """Return kind, namespace, name, and arguments or input of a tool call as the client gets it."""
     events = [*call(name, *singly(arguments), complete=complete), Finish(0, "tool_calls")]
-    start, said, end, _ = events_for_client(request, events, ledger)
+    start, delta, end, _ = events_for_client(request, events, ledger)
     assert (start.id, start.signature, end.complete) == ("call_0_0", "s", complete)
-    return start.kind, start.namespace, start.name, said.text if start.kind == "custom" else said.json
+    return start.kind, start.namespace, start.name, delta.text if start.kind == "custom" else delta.json
 
 
 def flat_names(request):
@@ -226,9 +226,9 @@ ITEMS = {
 @pytest.mark.parametrize(("kind", "arguments", "fields"), [*FITTING, *REPAIRED])
 def test_shim_call_is_an_item_that_the_sdk_takes(kind, arguments, fields):
     ledger = Warnings()
-    *named, said = call_for_client(request_with(tool(kind, kind)), kind, json.dumps(arguments), ledger=ledger)
-    assert (named, json.loads(said)) == ([kind, "", kind], fields)
-    item = {"id": "i", "call_id": "c", "status": "completed", "type": f"{kind}_call", **json.loads(said)}
+    *named, text = call_for_client(request_with(tool(kind, kind)), kind, json.dumps(arguments), ledger=ledger)
+    assert (named, json.loads(text)) == ([kind, "", kind], fields)
+    item = {"id": "i", "call_id": "c", "status": "completed", "type": f"{kind}_call", **json.loads(text)}
     ITEMS[kind].model_validate_json(json.dumps(item), strict=True)
     repaired = ["repaired:tool_calls.function.arguments"] if (kind, arguments, fields) in REPAIRED else []
     assert ledger.entries() == [f"emulated:tools.{kind}", *repaired]
@@ -249,8 +249,10 @@ def test_shim_call_with_unfit_arguments_is_a_function_call(kind, arguments):
 def test_shim_call_that_was_cut_is_a_function_call():
     ledger = Warnings()
     for arguments in ('{"commands": ["ls', '{"commands": ["ls"]}'):
-        said = call_for_client(request_with(tool("shell", "shell")), "shell", arguments, complete=False, ledger=ledger)
-        assert said == ("function", "", "shell", arguments)
+        tool_call = call_for_client(
+            request_with(tool("shell", "shell")), "shell", arguments, complete=False, ledger=ledger
+        )
+        assert tool_call == ("function", "", "shell", arguments)
     assert ledger.entries() == ["emulated:tools.shell"]
 
 
@@ -318,18 +320,18 @@ ODD = [  # arguments, the input that they are
 def inputs(pieces):
     """Return the input of a custom tool call after each of its pieces."""
     _, filters = lower_request(request_with(tool("edit", "custom")), Warnings())
-    said, text = [], ""
+    texts, text = [], ""
     for event in call("edit", *pieces):
         text += "".join(after.text for after in apply_filters(filters, [event]) if type(after) is ToolInputDelta)
-        said.append(text)
-    return said
+        texts.append(text)
+    return texts
 
 
 @pytest.mark.parametrize(("arguments", "wanted"), ODD)
 def test_custom_tool_input_is_the_same_under_every_cut(arguments, wanted):
     for pieces in (singly(arguments), *((arguments[:i], arguments[i:]) for i in range(len(arguments) + 1))):
-        said = inputs(pieces)
-        assert said[-1] == wanted and all(wanted.startswith(text) for text in said)
+        texts = inputs(pieces)
+        assert texts[-1] == wanted and all(wanted.startswith(text) for text in texts)
 
 
 OTHERS = st.dictionaries(st.text(max_size=3).filter(lambda name: name != "input"), st.recursive(st.none() | st.text(max_size=3), st.lists, max_leaves=3), max_size=2)  # fmt: skip
@@ -370,9 +372,9 @@ def custom_definition(syntax, definition, ledger):
 @pytest.mark.parametrize(("regex", "pattern"), PATTERNS)
 def test_custom_tool_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
     ledger = Warnings()
-    said = custom_definition("regex", regex, ledger)
-    assert said["parameters"]["properties"]["input"].get("pattern") == pattern
-    assert said["description"] == f"Edits.\n\nThe input has to match this regex grammar:\n{regex[:8192]}"
+    definition = custom_definition("regex", regex, ledger)
+    assert definition["parameters"]["properties"]["input"].get("pattern") == pattern
+    assert definition["description"] == f"Edits.\n\nThe input has to match this regex grammar:\n{regex[:8192]}"
     assert "unenforced:tools.custom.format" in ledger.entries()
 
 
@@ -389,8 +391,8 @@ def test_custom_tool_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
 def test_custom_tool_arguments_beside_the_input_are_dropped(arguments, entries):
     ledger = Warnings()
     _, filters = lower_request(request_with(tool("edit", "custom")), ledger)
-    told = [one for event in call("edit", arguments) for one in apply_filters(filters, [event])]
-    assert "".join(event.text for event in told if type(event) is ToolInputDelta) == "x"
+    events = [one for event in call("edit", arguments) for one in apply_filters(filters, [event])]
+    assert "".join(event.text for event in events if type(event) is ToolInputDelta) == "x"
     assert ledger.entries()[1:] == entries
 
 
@@ -403,8 +405,8 @@ def test_custom_tool_pattern_is_a_regex_of_the_same_meaning(regex):
 
 def test_custom_tool_grammar_is_described_with_a_warning():
     ledger = Warnings()
-    said = custom_definition("lark", "start: x" + "y" * 9000, ledger)
-    assert said["description"].endswith("lark grammar:\nstart: x" + "y" * 8184)
+    definition = custom_definition("lark", "start: x" + "y" * 9000, ledger)
+    assert definition["description"].endswith("lark grammar:\nstart: x" + "y" * 8184)
     assert ledger.entries() == ["emulated:tools.custom", "unenforced:tools.custom.format"]
 
 
@@ -440,8 +442,12 @@ def test_tool_call_that_is_not_allowed_is_dropped():
     assert [tool.name for tool in lowered.callable_tools] == ["h"]
     events = [*call("f", "{}"), *call("h", "{}", number=1), *call("n__g", "{}", number=2), *call("x", "{}", number=3)]
     ledger = Warnings()
-    said = events_for_client(request, [*events, Finish(0, "tool_calls")], ledger)
-    assert grammatical(said) and numbers_and_names(said) == [(0, "h"), (1, "x")] and said[-1] == Finish(0, "tool_calls")
+    output = events_for_client(request, [*events, Finish(0, "tool_calls")], ledger)
+    assert (
+        grammatical(output)
+        and numbers_and_names(output) == [(0, "h"), (1, "x")]
+        and output[-1] == Finish(0, "tool_calls")
+    )
     assert "dropped:tool_calls" in ledger.entries()
 
 
@@ -482,12 +488,12 @@ def test_prompt_that_is_only_read_asks_for_one_token():
 @pytest.mark.parametrize("end", ["length", "tool_calls", "content_filter", "stop"])
 def test_prompt_that_is_only_read_sends_no_output(end):
     remark = ExtraField(None, "prompt_token_ids", Raw(b"[1]"))
-    said = [
+    events = [
         remark, ExtraField(0, "token_ids", Raw(b"[2]")), ReasoningDelta(0, "h"), TextDelta(0, "a"), RefusalDelta(0, "n"), Annotation(0, Raw(b"{}")),
         BuiltinItem(0, Raw(b"{}")), *call("edit", '{"input": "', complete=False), Finish(0, end), Usage(9, 4, 5, 2),
     ]  # fmt: skip
     request = request_with(tool("edit", "custom"), generates=False)
-    assert events_for_client(request, said) == [remark, Finish(0, "stop"), Usage(9, 0, 5)]
+    assert events_for_client(request, events) == [remark, Finish(0, "stop"), Usage(9, 0, 5)]
 
 
 def test_prompt_that_cannot_be_read_is_a_failure():
@@ -550,11 +556,11 @@ def test_filters_keep_choices_apart(first, second, random):
     while any(queues):
         events.append(random.choice([queue for queue in queues if queue]).pop(0))
     request = replace(EVERYTHING, allowed=CALLABLE)
-    said = events_for_client(request, events)
+    output = events_for_client(request, events)
     for choice, (whole, _) in enumerate((first, second)):
-        mine = merge([event for event in said if getattr(event, "choice", None) == choice])
+        mine = merge([event for event in output if getattr(event, "choice", None) == choice])
         assert mine == events_for_client(request, [_of_choice(event, choice) for event in whole])
-    assert Usage(1, 1) in said
+    assert Usage(1, 1) in output
 
 
 def _of_choice(event, choice):

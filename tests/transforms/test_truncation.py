@@ -21,8 +21,8 @@ def contents_of(request):
 
 
 def test_truncation_off_has_one_version():
-    asked = request_with("suauau", shorten=False)
-    assert truncated_versions(asked) == [asked]
+    request = request_with("suauau", shorten=False)
+    assert truncated_versions(request) == [request]
 
 
 def test_truncation_removes_the_oldest_groups_a_fifth_at_a_time():
@@ -40,16 +40,16 @@ def test_truncation_keeps_system_and_last_user_messages_and_the_last_group():
 
 
 def test_truncation_with_nothing_to_remove_has_one_version():
-    asked = request_with("su")
-    assert truncated_versions(asked) == [asked]
+    request = request_with("su")
+    assert truncated_versions(request) == [request]
     assert truncated_versions(request_with("t")) == [request_with("t")]
 
 
 @given(st.text("suat", min_size=1, max_size=30))
 def test_truncation_versions_get_shorter_by_whole_groups(roles):
-    asked = request_with(roles)
-    tried = truncated_versions(asked)
-    assert tried[0] == asked
+    request = request_with(roles)
+    tried = truncated_versions(request)
+    assert tried[0] == request
     assert len(tried) <= 6
     for longer, shorter in pairwise(tried):
         assert len(shorter.messages) < len(longer.messages)

@@ -87,7 +87,7 @@ def open_webui(reader: Reader) -> None:
         port = free_port()
         command = f"{program} {serve} --host 127.0.0.1 --port {port}"
         with (
-            reader.serving(command, says=re.compile("(Scheduler) worker started"), **more),
+            reader.serving(command, pattern=re.compile("(Scheduler) worker started"), **more),
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False) as browser,
         ):
             until_blocking(lambda: is_healthy(browser))

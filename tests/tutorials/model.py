@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.ollama import Ollama, Turn, calls, says
+from support.ollama import Ollama, Turn, calls, content_line
 
 FILES = {
     "exec_command": {"cmd": "ls"},  # Codex
@@ -21,4 +21,4 @@ class Lister(Ollama):
         if offered and self.seen[-1]["role"] != "tool":
             (name,) = offered
             return Turn([calls((name, FILES[name]))])
-        return Turn([says(SAID)])
+        return Turn([content_line(SAID)])

@@ -79,9 +79,9 @@ class Reader:
 
     @contextmanager
     def serving(
-        self, command: str, *, folder: Path | None = None, says: re.Pattern[str] = _LISTENS, **more: str
+        self, command: str, *, folder: Path | None = None, pattern: re.Pattern[str] = _LISTENS, **more: str
     ) -> Iterator[str]:
-        """Run a server within the block, and yield its address; says: the line that it prints, with the port."""
+        """Run a server within the block, and yield its address; pattern: the line that it prints, with the port."""
         log = self._logs / f"{len([*self._logs.iterdir()])}.txt"
         with log.open("w") as file:
             child = subprocess.Popen(
@@ -91,11 +91,11 @@ class Reader:
 
             def ready() -> bool:
                 assert child.poll() is None, f"{command} ended:\n{log.read_text()}"
-                return bool(says.search(log.read_text()))
+                return bool(pattern.search(log.read_text()))
 
             try:
                 until_blocking(ready, seconds=SECONDS, pause=0.1)
-                yield f"http://127.0.0.1:{says.search(log.read_text())[1]}"
+                yield f"http://127.0.0.1:{pattern.search(log.read_text())[1]}"
             finally:
                 if child.poll() is None:
                     os.killpg(child.pid, signal.SIGINT)

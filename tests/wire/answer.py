@@ -36,9 +36,9 @@ class Answer:
     def __init__(self, gate, question, stream, http):
         self.gate, self.question, self.stream = gate, question, stream
         self.status = http.status_code
-        told = [http.headers.get("x-gateway-warnings", "")]
-        told += [block.removeprefix(_TOLD) for block in http.text.split("\n\n") if block.startswith(_TOLD)]
-        self.warnings = [entry for listed in told for entry in listed.split(", ") if entry not in ("", _RACE)]
+        texts = [http.headers.get("x-gateway-warnings", "")]
+        texts += [block.removeprefix(_TOLD) for block in http.text.split("\n\n") if block.startswith(_TOLD)]
+        self.warnings = [entry for listed in texts for entry in listed.split(", ") if entry not in ("", _RACE)]
         self.body: Any = _body(question.path, http)
 
     def __repr__(self):
@@ -58,16 +58,16 @@ class Answer:
         return error
 
     @cached_property
-    def says(self):
+    def output(self):
         """The one choice, the response or the message, as a Saying."""
         if self.body.get("type") == "message":
             return _of_message(self.body)
         return (_of_response if self.body["object"] == "response" else _of_completion)(self.body)
 
-    content = property(lambda self: self.says.content)
-    thought = property(lambda self: self.says.thought)
-    calls = property(lambda self: self.says.calls)
-    finish = property(lambda self: self.says.finish)
+    content = property(lambda self: self.output.content)
+    thought = property(lambda self: self.output.thought)
+    calls = property(lambda self: self.output.calls)
+    finish = property(lambda self: self.output.finish)
     usage = property(lambda self: self.body["usage"])
     usage_counts = property(lambda self: (self.usage["prompt_tokens"], self.usage["completion_tokens"]))
 
@@ -109,8 +109,11 @@ def _folded(data):
     for chunk in chunks:
         _CHUNK.validate_json(json.dumps(chunk), strict=True)
         assert [chunk[name] for name in _SAME] == [chunks[0][name] for name in _SAME]
-        for said in chunk["choices"]:
-            _add(choices.setdefault(said["index"], {"message": {}, "finish_reason": None, "logprobs": None}), said)
+        for chunk_choice in chunk["choices"]:
+            _add(
+                choices.setdefault(chunk_choice["index"], {"message": {}, "finish_reason": None, "logprobs": None}),
+                chunk_choice,
+            )
         usage = chunk.get("usage") or usage
     assert all(choice["finish_reason"] for choice in choices.values())
     return {
@@ -122,9 +125,9 @@ def _folded(data):
     }
 
 
-def _add(choice, said):
+def _add(choice, chunk_choice):
     """The role comes first, and nothing after the reason to finish."""
-    message, delta = choice["message"], said["delta"]
+    message, delta = choice["message"], chunk_choice["delta"]
     assert choice["finish_reason"] is None and ("role" in delta) == (not message)
     for name, value in delta.items():
         if name == "tool_calls":
@@ -134,10 +137,10 @@ def _add(choice, said):
             called |= {key: called.get(key, "") + piece for key, piece in value.items()}
         elif isinstance(value, str):
             message[name] = (message.get(name) or "") + value
-    if said.get("logprobs"):
+    if chunk_choice.get("logprobs"):
         choice["logprobs"] = choice["logprobs"] or {"content": []}
-        choice["logprobs"]["content"] += said["logprobs"]["content"]
-    choice["finish_reason"] = said["finish_reason"]
+        choice["logprobs"]["content"] += chunk_choice["logprobs"]["content"]
+    choice["finish_reason"] = chunk_choice["finish_reason"]
 
 
 def _add_calls(calls, pieces):
@@ -193,9 +196,9 @@ def _of_message(body):
 def _text(data):
     """The whole that a stream with one choice comes to."""
     chunks = _frames(data)
-    said = [choice for chunk in chunks for choice in chunk["choices"]]
-    (reason,) = [choice["finish_reason"] for choice in said if choice["finish_reason"]]
-    choice = {"index": 0, "text": "".join(choice["text"] for choice in said), "finish_reason": reason}
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    (reason,) = [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
+    choice = {"index": 0, "text": "".join(choice["text"] for choice in choices), "finish_reason": reason}
     return {**chunks[0], "choices": [choice]}
 
 

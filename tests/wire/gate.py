@@ -43,8 +43,8 @@ class Gate:
     def ask(self, question, stream=False):
         headers = {"content-type": "application/json", **dict(question.headers)}
         body = question.body(stream) if question.method == "POST" else None
-        said = self.client.request(question.method, question.path, content=body, headers=headers)
-        return Answer(self, question, stream, said)
+        http_response = self.client.request(question.method, question.path, content=body, headers=headers)
+        return Answer(self, question, stream, http_response)
 
     def begin(self, question):
         """A stream that is to be read, or left."""
@@ -61,9 +61,9 @@ def opened(server, url):
     """The Gate of a gateway with this server, which listens at `url`, as the model `m`."""
     backends = {server.name: {**server.backend, "url": url}}
     models = {MODEL: {**server.model, "backends": [server.name]}}
-    said = json.dumps({"backends": backends, "models": models})
+    configuration = json.dumps({"backends": backends, "models": models})
     with (
-        served(parse(said, "wire.yaml", {}, format_names())) as root,
+        served(parse(configuration, "wire.yaml", {}, format_names())) as root,
         httpx.Client(base_url=root, timeout=100, trust_env=False) as client,
     ):
         yield Gate(server, client)

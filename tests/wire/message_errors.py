@@ -10,27 +10,27 @@ from wire.refusals import LONG
 SINGLE = TURNS["single"]
 
 
-def refused(said, message, status=400, type="invalid_request_error"):
-    assert (said.status, said.problem["type"]) == (status, type), said.body
-    assert message in said.problem["message"]
+def refused(response, message, status=400, type="invalid_request_error"):
+    assert (response.status, response.problem["type"]) == (status, type), response.body
+    assert message in response.problem["message"]
 
 
 # Errors
 
 
 @call_messages(user(LONG), needs=("overflow",))
-def a_message_that_is_too_long(said):
-    refused(said, "prompt is too long")
+def a_message_that_is_too_long(response):
+    refused(response, "prompt is too long")
 
 
 @call_messages(user(CAPITAL), model="missing")
-def a_model_that_is_not_there_for_a_message(said):
-    refused(said, "missing", 404, "not_found_error")
+def a_model_that_is_not_there_for_a_message(response):
+    refused(response, "missing", 404, "not_found_error")
 
 
 @call_messages(*turns(SINGLE.messages), result("toolu_missing", "3"), tools=tools(SINGLE))
-def a_tool_result_of_no_tool_use(said):
-    assert said.status == 400 and said.problem["type"] == "invalid_request_error"
+def a_tool_result_of_no_tool_use(response):
+    assert response.status == 400 and response.problem["type"] == "invalid_request_error"
 
 
 # A wrong member of the body, and what the message names.
@@ -46,5 +46,5 @@ for field, (value, path) in WRONG.items():
 
 
 @post(PATH, raw=b'{"model": "m", "messages": [{"role": "user", "content": "Hi"}]}')
-def a_message_without_a_limit(said):
-    refused(said, "max_tokens: Field required")
+def a_message_without_a_limit(response):
+    refused(response, "max_tokens: Field required")

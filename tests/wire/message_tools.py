@@ -22,10 +22,10 @@ def think(**fields):
     return call_messages(*turns(IN_TEXT), **{**thinking, **fields})
 
 
-def meant_as(turn, said):
-    assert (said.content, said.thought) == (turn.content, turn.thought)
-    assert [call.meant for call in said.calls] == turn.calls
-    assert said.finish == ("tool_calls" if turn.calls else "stop")
+def meant_as(turn, response):
+    assert (response.content, response.thought) == (turn.content, turn.thought)
+    assert [call.meant for call in response.calls] == turn.calls
+    assert response.finish == ("tool_calls" if turn.calls else "stop")
 
 
 # Tools
@@ -41,57 +41,59 @@ use(PARALLEL, name="several_tool_uses")(partial(meant_as, PARALLEL))
 
 
 @use(PARALLEL, tool_choice={"type": "auto", "disable_parallel_tool_use": True})
-def only_one_tool_use_where_one_is_wanted(said):
-    assert [call.meant for call in said.calls] == PARALLEL.calls[:1] and said.finish == "tool_calls"
+def only_one_tool_use_where_one_is_wanted(response):
+    assert [call.meant for call in response.calls] == PARALLEL.calls[:1] and response.finish == "tool_calls"
 
 
 @use(SINGLE, ways=(WHOLE,))
-def a_result_is_given_to_a_tool_use(said):
-    (call,) = said.calls
-    past = said.question.fields["messages"]
+def a_result_is_given_to_a_tool_use(response):
+    (call,) = response.calls
+    past = response.question.fields["messages"]
     content = [text('{"temperature": 18}')]
-    again = said.again(messages=[*past, assistant(said.body["content"]), result(call.id, content)])
+    again = response.again(messages=[*past, assistant(response.body["content"]), result(call.id, content)])
     assert again.content == FOLLOW_UP.content
 
 
 @use(SINGLE, max_tokens=16, needs=("cut_calls",), varies=True)
-def a_tool_use_may_be_cut(said):
-    assert said.content == "" and said.body["stop_reason"] == "max_tokens"
+def a_tool_use_may_be_cut(response):
+    assert response.content == "" and response.body["stop_reason"] == "max_tokens"
 
 
 @call_messages(*turns(SINGLE.messages), tools=tools(SINGLE), tool_choice={"type": "none"})
-def no_tool_use_where_none_is_wanted(said):
-    assert said.calls == [] and said.finish in ("stop", "length")
+def no_tool_use_where_none_is_wanted(response):
+    assert response.calls == [] and response.finish in ("stop", "length")
 
 
 # Reasoning
 
 
 @think()
-def a_thinking_block_comes_before_the_text(said):
-    assert said.meant == (THINK.content, THINK.thought, [], "stop")
-    assert [block["type"] for block in said.body["content"]] == ["thinking", "text"]
+def a_thinking_block_comes_before_the_text(response):
+    assert response.meant == (THINK.content, THINK.thought, [], "stop")
+    assert [block["type"] for block in response.body["content"]] == ["thinking", "text"]
 
 
 @think(ways=(STREAMED,))
-def a_thinking_block_comes_back(said):
-    past = said.question.fields["messages"]
-    again = said.again(messages=[*past, assistant(said.body["content"]), user("What is 1 + 1?")], thinking=None)
+def a_thinking_block_comes_back(response):
+    past = response.question.fields["messages"]
+    again = response.again(messages=[*past, assistant(response.body["content"]), user("What is 1 + 1?")], thinking=None)
     assert again.content == "1 + 1 = 2."
 
 
 @think(thinking={"type": "adaptive", "display": "omitted"})
-def a_thinking_block_may_be_without_its_text(said):
-    block = said.body["content"][0]
-    assert (block["type"], block["thinking"], said.content) == ("thinking", "", THINK.content) and block["signature"]
+def a_thinking_block_may_be_without_its_text(response):
+    block = response.body["content"][0]
+    assert (block["type"], block["thinking"], response.content) == ("thinking", "", THINK.content) and block[
+        "signature"
+    ]
 
 
 @think(max_tokens=8)
-def a_thinking_block_may_be_cut(said):
-    assert (said.content, said.finish) == ("", "length")
-    assert said.thought and THINK.thought.startswith(said.thought)
+def a_thinking_block_may_be_cut(response):
+    assert (response.content, response.finish) == ("", "length")
+    assert response.thought and THINK.thought.startswith(response.thought)
 
 
 @think(thinking={"type": "disabled"}, needs=("thought_switch",))
-def a_thinking_block_may_be_forbidden(said):
-    assert said.meant == (THINK.content, "", [], "stop")
+def a_thinking_block_may_be_forbidden(response):
+    assert response.meant == (THINK.content, "", [], "stop")

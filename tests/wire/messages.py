@@ -19,8 +19,8 @@ def assistant(content):
     return {"role": "assistant", "content": content}
 
 
-def text(said):
-    return {"type": "text", "text": said}
+def text(content):
+    return {"type": "text", "text": content}
 
 
 def result(id, content, **more):
@@ -62,37 +62,37 @@ def tools(turn):
 
 
 @call_messages(user(CAPITAL))
-def a_message_is_text(said):
-    assert said.meant == (OF_FRANCE, "", [], "stop")
-    assert (said.body["model"], said.body["stop_reason"]) == ("m", "end_turn")
+def a_message_is_text(response):
+    assert response.meant == (OF_FRANCE, "", [], "stop")
+    assert (response.body["model"], response.body["stop_reason"]) == ("m", "end_turn")
 
 
 @call_messages(user([text("What is the capital"), text("of France?")]), system=[text("Be brief.")])
-def blocks_are_one_message(said):
-    assert "Paris" in said.content
-    assert said.again(system="Be brief.").meant == said.meant
+def blocks_are_one_message(response):
+    assert "Paris" in response.content
+    assert response.again(system="Be brief.").meant == response.meant
 
 
 @call_messages(user(CAPITAL), assistant(OF_FRANCE), user("And of Italy?"))
-def a_conversation_of_messages_goes_on(said):
-    assert "Rome" in said.content
+def a_conversation_of_messages_goes_on(response):
+    assert "Rome" in response.content
 
 
 @call_messages(user(CAPITAL), assistant("The capital of France is"), needs=("prefills",))
-def the_beginning_of_a_message_is_continued(said):
-    assert said.content.strip() == "Paris."
+def the_beginning_of_a_message_is_continued(response):
+    assert response.content.strip() == "Paris."
 
 
 @call_messages(user(CAPITAL), max_tokens=3)
-def the_limit_of_a_message_cuts(said):
-    assert (said.body["stop_reason"], said.finish) == ("max_tokens", "length")
-    assert said.content and OF_FRANCE.startswith(said.content)
+def the_limit_of_a_message_cuts(response):
+    assert (response.body["stop_reason"], response.finish) == ("max_tokens", "length")
+    assert response.content and OF_FRANCE.startswith(response.content)
 
 
 @call_messages(user(CAPITAL), stop_sequences=[" Rome", " is"])
-def a_stop_sequence_ends_a_message(said):
-    assert said.content == "The capital of France" and said.finish == "stop"
-    assert said.body["stop_sequence"] in (None, " is")
+def a_stop_sequence_ends_a_message(response):
+    assert response.content == "The capital of France" and response.finish == "stop"
+    assert response.body["stop_sequence"] in (None, " is")
 
 
 @call_messages(
@@ -100,35 +100,42 @@ def a_stop_sequence_ends_a_message(said):
     output_config={"format": {"type": "json_schema", "schema": SCHEMA}},
     needs=("json_schema",),
 )
-def a_message_follows_its_schema(said):
-    assert json.loads(said.content) == {"n": 7}
+def a_message_follows_its_schema(response):
+    assert json.loads(response.content) == {"n": 7}
 
 
 @call_messages(user(CAPITAL))
-def a_message_is_counted(said):
-    assert said.usage["output_tokens"] >= 7 and input_tokens(said) > 10
+def a_message_is_counted(response):
+    assert response.usage["output_tokens"] >= 7 and input_tokens(response) > 10
 
 
 # Counts and models
 
 
 @post(f"{PATH}/count_tokens", messages=[user(CAPITAL)], system="Answer in one word.")
-def the_tokens_of_a_message(said):
-    answer = said.gate.ask(said.question._replace(path=PATH).but(max_tokens=1))
-    assert {*said.body} == {"input_tokens"}
-    assert said.body["input_tokens"] == input_tokens(answer) or "estimated:input_tokens" in said.warnings
+def the_tokens_of_a_message(response):
+    answer = response.gate.ask(response.question._replace(path=PATH).but(max_tokens=1))
+    assert {*response.body} == {"input_tokens"}
+    assert response.body["input_tokens"] == input_tokens(answer) or "estimated:input_tokens" in response.warnings
 
 
-def input_tokens(said):
-    return sum(said.usage[name] for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
+def input_tokens(response):
+    return sum(
+        response.usage[name] for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    )
 
 
 @get("/v1/models", name="the_models_are_listed_for_messages", headers=VERSION)
-def _(said):
-    (model,) = said.body["data"]
-    assert (model["id"], model["type"], said.body["has_more"], said.body["last_id"]) == ("m", "model", False, "m")
+def _(response):
+    (model,) = response.body["data"]
+    assert (model["id"], model["type"], response.body["has_more"], response.body["last_id"]) == (
+        "m",
+        "model",
+        False,
+        "m",
+    )
 
 
 @get("/v1/models/m", name="a_model_for_messages_says_how_much_it_takes", headers=VERSION, needs=("window",))
-def _(said):
-    assert (said.body["id"], said.body["max_input_tokens"]) == ("m", said.gate.server.window)
+def _(response):
+    assert (response.body["id"], response.body["max_input_tokens"]) == ("m", response.gate.server.window)

@@ -12,37 +12,39 @@ LONG = "word " * 6000
 END = "2"  # the token <|im_end|>
 
 
-def refused(said, status, code, param):
-    assert (said.status, said.problem["code"], said.problem["param"]) == (status, code, param), said.body
-    assert said.problem["type"] == "invalid_request_error"
+def refused(response, status, code, param):
+    assert (response.status, response.problem["code"], response.problem["param"]) == (status, code, param), (
+        response.body
+    )
+    assert response.problem["type"] == "invalid_request_error"
 
 
 @chat(user(LONG), needs=("overflow",))
-def a_prompt_that_is_too_long(said):
-    refused(said, 400, "context_length_exceeded", "messages")
+def a_prompt_that_is_too_long(response):
+    refused(response, 400, "context_length_exceeded", "messages")
 
 
 @respond(LONG, needs=("overflow",))
-def an_input_that_is_too_long(said):
-    assert (said.status, said.problem["code"]) == (400, "context_length_exceeded")
+def an_input_that_is_too_long(response):
+    assert (response.status, response.problem["code"]) == (400, "context_length_exceeded")
 
 
 @chat(
     user([{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": PIXEL}}]),
     needs=("blindness",),
 )
-def an_image_for_a_model_that_sees_none(said):
-    assert said.status == 400 and said.problem["type"] == "invalid_request_error"
+def an_image_for_a_model_that_sees_none(response):
+    assert response.status == 400 and response.problem["type"] == "invalid_request_error"
 
 
 @chat(CAPITAL, model="missing")
-def a_model_that_is_not_there(said):
-    refused(said, 404, "model_not_found", "model")
+def a_model_that_is_not_there(response):
+    refused(response, 404, "model_not_found", "model")
 
 
 @respond(CAPITAL["content"], model="missing")
-def a_model_that_is_not_there_for_a_response(said):
-    refused(said, 404, "model_not_found", "model")
+def a_model_that_is_not_there_for_a_response(response):
+    refused(response, 404, "model_not_found", "model")
 
 
 # What a body may be: raw, status, code, param.
@@ -64,46 +66,48 @@ VALUES = {
 
 def _add_bodies():
     for name, (raw, code, param) in BODIES.items():
-        post(CHAT, raw=raw, name=name)(lambda said, code=code, param=param: refused(said, 400, code, param))
+        post(CHAT, raw=raw, name=name)(lambda response, code=code, param=param: refused(response, 400, code, param))
     for field, (value, code) in VALUES.items():
         ask = chat(CAPITAL, name=f"a_wrong_{field}", ways=(WHOLE,), **{field: value})
-        ask(lambda said, code=code, field=field: refused(said, 400, code, field))
+        ask(lambda response, code=code, field=field: refused(response, 400, code, field))
 
 
 _add_bodies()
 
 
 @chat(CAPITAL, top_logprobs=2)
-def top_chances_without_chances(said):
-    assert (said.status, said.problem["param"]) == (400, "top_logprobs")
+def top_chances_without_chances(response):
+    assert (response.status, response.problem["param"]) == (400, "top_logprobs")
 
 
 @chat(CAPITAL, stream_options={"include_usage": True}, ways=(WHOLE,))
-def options_of_a_stream_for_what_is_none(said):
-    assert (said.status, said.problem["param"]) == (400, "stream_options")
+def options_of_a_stream_for_what_is_none(response):
+    assert (response.status, response.problem["param"]) == (400, "stream_options")
 
 
 # Many at a time, and those who leave
 
 
 @chat(CAPITAL, ways=(WHOLE,))
-def answers_at_the_same_time_are_their_own(said):
+def answers_at_the_same_time_are_their_own(response):
     countries = {"France": "Paris", "Italy": "Rome", "Germany": "Berlin", "Japan": "Tokyo"}
     with ThreadPoolExecutor(4) as pool:
-        asked = [
-            pool.submit(said.gate.ask, said.question.but(messages=[user(f"What is the capital of {country}?")]), way)
+        answers = [
+            pool.submit(
+                response.gate.ask, response.question.but(messages=[user(f"What is the capital of {country}?")]), way
+            )
             for country in countries
             for way in (False, True)
         ]
-    for answer, city in zip(asked, [city for city in countries.values() for _ in range(2)], strict=True):
+    for answer, city in zip(answers, [city for city in countries.values() for _ in range(2)], strict=True):
         assert city in answer.result().content
 
 
 @chat(STORY, max_tokens=8, ways=(WHOLE,))
-def a_client_that_leaves_frees_the_server(said):
+def a_client_that_leaves_frees_the_server(response):
     """More of them than it answers at a time, each with an answer of minutes, as its end is forbidden."""
-    endless = said.question.but(max_tokens=said.gate.server.window - 100, logit_bias={END: -100.0})
-    for _ in range(said.gate.server.slots + 1):
-        with said.gate.begin(endless) as stream:
+    endless = response.question.but(max_tokens=response.gate.server.window - 100, logit_bias={END: -100.0})
+    for _ in range(response.gate.server.slots + 1):
+        with response.gate.begin(endless) as stream:
             next(stream.iter_lines())
-    assert said.again(messages=[CAPITAL], max_tokens=24).content == OF_FRANCE
+    assert response.again(messages=[CAPITAL], max_tokens=24).content == OF_FRANCE

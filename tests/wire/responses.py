@@ -16,49 +16,51 @@ WITHOUT_PLACE = {
 
 
 @respond(CAPITAL)
-def a_response_is_a_message(said):
-    assert said.meant == (OF_FRANCE, "", [], "stop") and {*said.warnings} <= WITHOUT_PLACE
-    assert [item["type"] for item in said.body["output"]] == ["message"]
+def a_response_is_a_message(response):
+    assert response.meant == (OF_FRANCE, "", [], "stop") and {*response.warnings} <= WITHOUT_PLACE
+    assert [item["type"] for item in response.body["output"]] == ["message"]
 
 
 @respond([{"role": "user", "content": [{"type": "input_text", "text": CAPITAL}]}])
-def input_may_be_parts(said):
-    assert said.content == OF_FRANCE
+def input_may_be_parts(response):
+    assert response.content == OF_FRANCE
 
 
 @respond(CAPITAL, instructions="Answer in one word.")
-def instructions_are_the_system_message(said):
+def instructions_are_the_system_message(response):
     system = {"role": "system", "content": "Answer in one word."}
-    assert said.again(instructions=None, input=[system, {"role": "user", "content": CAPITAL}]).meant == said.meant
+    assert (
+        response.again(instructions=None, input=[system, {"role": "user", "content": CAPITAL}]).meant == response.meant
+    )
 
 
 @respond("Tell me a story.", max_output_tokens=16)
-def a_limit_makes_it_incomplete(said):
-    assert said.body["status"] == "incomplete" and said.finish == "length" and said.content
+def a_limit_makes_it_incomplete(response):
+    assert response.body["status"] == "incomplete" and response.finish == "length" and response.content
 
 
 @respond(CAPITAL, max_output_tokens=8, max_tool_calls=None)
-def a_limit_may_not_be_too_small(said):
-    assert (said.status, said.problem["param"]) == (400, "max_output_tokens")
+def a_limit_may_not_be_too_small(response):
+    assert (response.status, response.problem["param"]) == (400, "max_output_tokens")
 
 
 @respond(CAPITAL, ways=(WHOLE,))
-def a_response_is_counted(said):
-    usage = said.usage
+def a_response_is_counted(response):
+    usage = response.usage
     assert usage["input_tokens"] > 10 and usage["output_tokens"] >= 7
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
 
 
 @respond(CAPITAL, store=True)
-def a_response_goes_on_from_the_one_before(said):
-    after = said.again(previous_response_id=said.body["id"], input="And of Italy?")
-    assert "Rome" in after.content and after.body["previous_response_id"] == said.body["id"]
-    assert said.gate.get(f"/v1/responses/{said.body['id']}")["output"] == said.body["output"]
+def a_response_goes_on_from_the_one_before(response):
+    after = response.again(previous_response_id=response.body["id"], input="And of Italy?")
+    assert "Rome" in after.content and after.body["previous_response_id"] == response.body["id"]
+    assert response.gate.get(f"/v1/responses/{response.body['id']}")["output"] == response.body["output"]
 
 
 @respond(CAPITAL, previous_response_id="resp_missing")
-def a_response_that_is_not_there_cannot_be_gone_on_from(said):
-    assert (said.status, said.problem["code"]) == (400, "previous_response_not_found")
+def a_response_that_is_not_there_cannot_be_gone_on_from(response):
+    assert (response.status, response.problem["code"]) == (400, "previous_response_not_found")
 
 
 @respond(
@@ -77,16 +79,16 @@ def a_response_that_is_not_there_cannot_be_gone_on_from(said):
     },
     needs=("json_schema",),
 )
-def a_response_follows_its_schema(said):
-    assert json.loads(said.content) == {"n": 7}
+def a_response_follows_its_schema(response):
+    assert json.loads(response.content) == {"n": 7}
 
 
 @respond(CAPITAL, metadata={"a": "b"}, user="u")
-def a_response_repeats_what_was_asked(said):
-    assert (said.body["metadata"], said.body["model"], said.body["store"]) == ({"a": "b"}, "m", False)
+def a_response_repeats_what_was_asked(response):
+    assert (response.body["metadata"], response.body["model"], response.body["store"]) == ({"a": "b"}, "m", False)
 
 
 @respond(CAPITAL, top_logprobs=1, include=["message.output_text.logprobs"], needs=("logprobs",))
-def chances_of_a_response(said):
-    (part,) = said.body["output"][0]["content"]
+def chances_of_a_response(response):
+    (part,) = response.body["output"][0]["content"]
     assert "".join(token["token"] for token in part["logprobs"]).startswith(OF_FRANCE)

@@ -36,16 +36,16 @@ Ability = Literal[
 
 
 class Refused(NamedTuple):
-    """An honest error; `says` is in its message."""
+    """An honest error; `message` is in its message."""
 
     status: int = 400
     code: str | None = "unsupported_value"
-    says: str = ""
+    message: str = ""
 
     def check(self, answer: Any) -> None:
         problem = answer.problem
         assert (answer.status, problem.get("code", self.code)) == (self.status, self.code), answer.body
-        assert self.says in problem["message"]
+        assert self.message in problem["message"]
 
 
 class Listed(NamedTuple):

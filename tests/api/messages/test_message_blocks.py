@@ -144,8 +144,8 @@ def test_system_blocks_are_one_message_without_the_billing_header():
 
 
 def test_system_message_amid_the_others_stays_there():
-    said = {"role": "system", "content": "s"}
-    assert chat(QUESTION, said, QUESTION)[0] == [QUESTION, said, QUESTION]
+    system_message = {"role": "system", "content": "s"}
+    assert chat(QUESTION, system_message, QUESTION)[0] == [QUESTION, system_message, QUESTION]
     assert chat(QUESTION, system(text("a"), text("b")))[0] == [QUESTION, {"role": "system", "content": "a\n\nb"}]
     assert chat(QUESTION, system())[0] == [QUESTION]
 
@@ -179,9 +179,9 @@ def test_results_stand_behind_their_calls_in_the_order_of_these():
 
 
 def test_system_message_between_calls_and_results_stands_behind_these():
-    said = {"role": "system", "content": "s"}
-    messages, _ = chat(QUESTION, assistant(use()), said, user(result()), QUESTION)
-    assert messages == [QUESTION, called(call()), answer("3C"), said, QUESTION]
+    system_message = {"role": "system", "content": "s"}
+    messages, _ = chat(QUESTION, assistant(use()), system_message, user(result()), QUESTION)
+    assert messages == [QUESTION, called(call()), answer("3C"), system_message, QUESTION]
 
 
 def test_result_may_come_later():
@@ -246,8 +246,8 @@ def test_call_without_result_is_repaired_if_the_operator_wants_it():
 
 def test_call_without_result_may_be_the_last():
     assert chat(QUESTION, assistant(use()))[0] == [QUESTION, called(call())]
-    said = {"role": "system", "content": "s"}
-    assert chat(QUESTION, assistant(use()), said)[0] == [QUESTION, called(call()), said]
+    system_message = {"role": "system", "content": "s"}
+    assert chat(QUESTION, assistant(use()), system_message)[0] == [QUESTION, called(call()), system_message]
 
 
 def test_unparsed_input_goes_back_as_it_is():
@@ -269,8 +269,8 @@ def test_texts_of_the_assistant():
 
 
 def test_what_only_users_show_is_text_of_the_assistant():
-    said = assistant(document(type="text", data="a"), IMAGE)
-    assert chat(QUESTION, said) == (
+    message = assistant(document(type="text", data="a"), IMAGE)
+    assert chat(QUESTION, message) == (
         [QUESTION, {"role": "assistant", "content": "<document>a</document>"}], ["dropped:image"],
     )  # fmt: skip
 
@@ -282,12 +282,12 @@ SIGNED = {"type": "thinking", "thinking": "t", "signature": "up"}
 REDACTED = {"type": "redacted_thinking", "data": "x"}
 
 
-def thinking(said="t", signature=""):
-    return {"type": "thinking", "thinking": said, "signature": signature}
+def thinking(thought="t", signature=""):
+    return {"type": "thinking", "thinking": thought, "signature": signature}
 
 
-def sealed(said="t", *blocks, model="m", shown=True):
-    return seal(sealable(said, blocks, model, shown=shown))
+def sealed(thought="t", *blocks, model="m", shown=True):
+    return seal(sealable(thought, blocks, model, shown=shown))
 
 
 THOUGHTS = {
@@ -333,7 +333,7 @@ EDITS = {
 
 @pytest.mark.parametrize("keep, kept", EDITS.values(), ids=EDITS)
 def test_thoughts_of_old_turns_are_cleared_if_the_client_wants_it(keep, kept):
-    turns = [message for said in "abc" for message in (QUESTION, assistant(thinking(said), text("x")))]
+    turns = [message for thought in "abc" for message in (QUESTION, assistant(thinking(thought), text("x")))]
     edits = {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": keep}]}} if keep else {}
     messages, warnings = chat(*turns, QUESTION, **edits)
     assert "".join(message.get("reasoning_content", "") for message in messages) == kept
@@ -341,7 +341,7 @@ def test_thoughts_of_old_turns_are_cleared_if_the_client_wants_it(keep, kept):
 
 
 def test_edit_that_says_no_more_keeps_the_thoughts_of_one_turn():
-    turns = [message for said in "abc" for message in (QUESTION, assistant(thinking(said), text("x")))]
+    turns = [message for thought in "abc" for message in (QUESTION, assistant(thinking(thought), text("x")))]
     messages, _ = chat(*turns, context_management={"edits": [{"type": "clear_thinking_20251015"}]})
     assert [message.get("reasoning_content") for message in messages if message["role"] == "assistant"] == [
         None,
@@ -422,8 +422,8 @@ SERVED = {
 @pytest.mark.parametrize("use, outcome, made, output, warnings", SERVED.values(), ids=SERVED)
 def test_tool_of_the_server_is_a_call_with_its_result(use, outcome, made, output, warnings):
     messages, listed = chat(QUESTION, assistant(text("a"), use, outcome, text("b")))
-    said = [called(made, content="a"), answer(output, "srv"), {"role": "assistant", "content": "b"}]
-    assert (messages, listed) == ([QUESTION, *said], warnings)
+    expected = [called(made, content="a"), answer(output, "srv"), {"role": "assistant", "content": "b"}]
+    assert (messages, listed) == ([QUESTION, *expected], warnings)
 
 
 def test_result_that_is_nested_without_an_end_is_cut():
@@ -436,8 +436,8 @@ def test_result_that_is_nested_without_an_end_is_cut():
 
 @pytest.mark.parametrize("type", ["fallback", "mcp_tool_listing"])
 def test_block_without_a_text_for_the_model_is_left_out(type):
-    told = assistant({"type": type, "server_name": "s"}, text("b"))
-    assert chat(QUESTION, told) == ([QUESTION, {"role": "assistant", "content": "b"}], [f"dropped:{type}"])
+    message = assistant({"type": type, "server_name": "s"}, text("b"))
+    assert chat(QUESTION, message) == ([QUESTION, {"role": "assistant", "content": "b"}], [f"dropped:{type}"])
 
 
 def test_half_of_a_servers_tool_is_left_out():

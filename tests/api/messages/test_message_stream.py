@@ -29,7 +29,7 @@ from gateway.events import (
 )
 from gateway.request import StoredReasoning
 from gateway.warnings import Warnings
-from support.messages import answered, encoded, encoder_of, open_seal, seal
+from support.messages import encoded, encoder_of, open_seal, seal, whole_message
 from support.messages_events import UNREAD, check_same, checked, checked_whole, events_of, read_input
 from support.pipeline import chunk, cut, merge, sse, upstream
 from support.response_strategies import answers, hosted
@@ -41,7 +41,7 @@ COUNTS = {"input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_inpu
 USAGE = {**COUNTS, "service_tier": "standard"}
 
 
-def said(text):
+def text_block(text):
     return {"type": "text", "text": text}
 
 
@@ -55,11 +55,11 @@ def used(id="call_1", name="f", **input):
 
 
 def content_of(*events, **options):
-    return answered(*events, **options)["content"]
+    return whole_message(*events, **options)["content"]
 
 
 def ending_of(*events, **options):
-    message = answered(*events, **options)
+    message = whole_message(*events, **options)
     return message["stop_reason"], message["stop_sequence"]
 
 
@@ -70,8 +70,8 @@ def warnings_of(*events, stream=True, **options):
 
 
 def test_whole_message_has_all_fields():
-    assert answered(counted(10, 0), TextDelta(0, "Hel"), TextDelta(0, "lo"), STOP, counted(10, 5)) == {
-        "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [said("Hello")],
+    assert whole_message(counted(10, 0), TextDelta(0, "Hel"), TextDelta(0, "lo"), STOP, counted(10, 5)) == {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [text_block("Hello")],
         "stop_reason": "end_turn", "stop_sequence": None, "usage": USAGE,
     }  # fmt: skip
 
@@ -83,7 +83,7 @@ def test_stream_of_a_text():
     start, *middle, delta, stop = events
     assert start["message"]["usage"] == {**USAGE, "input_tokens": 9, "output_tokens": 0}
     assert middle == [
-        {"type": "content_block_start", "index": 0, "content_block": said("")},
+        {"type": "content_block_start", "index": 0, "content_block": text_block("")},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "lo"}},
         {"type": "content_block_stop", "index": 0},
@@ -101,7 +101,7 @@ def test_stream_of_a_thought_a_text_and_two_calls():
         ReasoningDelta(0, "two"), TextDelta(0, "Checking."), *call('{"city": "Os', 'lo"}', id="a"),
         *call(n=1, id="b", name="g"), CALLED,
     ]  # fmt: skip
-    assert content_of(*events) == [thought("two"), said("Checking."), used("a", city="Oslo"), used("b", "g")]
+    assert content_of(*events) == [thought("two"), text_block("Checking."), used("a", city="Oslo"), used("b", "g")]
     assert ending_of(*events) == ("tool_use", None)
     deltas = [event["delta"] for event in events_of(encoded(events)) if event["type"] == "content_block_delta"]
     assert [delta["type"] for delta in deltas] == [
@@ -115,28 +115,28 @@ def test_stream_of_a_thought_a_text_and_two_calls():
 
 BLOCKS = {
     "thought between texts": (
-        [TextDelta(0, "a"), ReasoningDelta(0, "b"), TextDelta(0, "c")], [said("a"), thought("b"), said("c")],
+        [TextDelta(0, "a"), ReasoningDelta(0, "b"), TextDelta(0, "c")], [text_block("a"), thought("b"), text_block("c")],
     ),
     "text between calls": (
-        [*call("{}"), TextDelta(0, "\na"), *call("{}", n=1, id="call_2")], [used(), said("\na"), used("call_2")],
+        [*call("{}"), TextDelta(0, "\na"), *call("{}", n=1, id="call_2")], [used(), text_block("\na"), used("call_2")],
     ),
     "nothing": ([], []),
     "empty texts": ([TextDelta(0, ""), ReasoningDelta(0, "")], []),
     "white space alone": ([TextDelta(0, "\n")], []),
-    "white space before a text": ([TextDelta(0, "\n"), TextDelta(0, " a")], [said("\n a")]),
+    "white space before a text": ([TextDelta(0, "\n"), TextDelta(0, " a")], [text_block("\n a")]),
     "white space before a thought": ([TextDelta(0, "\n"), ReasoningDelta(0, "a")], [thought("a")]),
-    "white space before a call": ([TextDelta(0, "a"), ReasoningDelta(0, "b"), TextDelta(0, "\n"), *call("{}")], [said("a"), thought("b"), used()]),
-    "white space behind a call": ([TextDelta(0, "a"), *call("{}"), TextDelta(0, "\n")], [said("a"), used()]),
+    "white space before a call": ([TextDelta(0, "a"), ReasoningDelta(0, "b"), TextDelta(0, "\n"), *call("{}")], [text_block("a"), thought("b"), used()]),
+    "white space behind a call": ([TextDelta(0, "a"), *call("{}"), TextDelta(0, "\n")], [text_block("a"), used()]),
     "white space within a thought": ([ReasoningDelta(0, "a"), TextDelta(0, "\n"), ReasoningDelta(0, "b")], [thought("ab")]),
     "white space beside other text": (
         [TextDelta(0, "a"), ReasoningDelta(0, "b"), TextDelta(0, "\n"), ReasoningDelta(0, "c")],
-        [said("a"), thought("b"), said("\n"), thought("c")],
+        [text_block("a"), thought("b"), text_block("\n"), thought("c")],
     ),
-    "refusal": ([TextDelta(0, "a "), RefusalDelta(0, "no")], [said("a no")]),
-    "white space before a refusal": ([TextDelta(0, "\n"), RefusalDelta(0, "no")], [said("\nno")]),
+    "refusal": ([TextDelta(0, "a "), RefusalDelta(0, "no")], [text_block("a no")]),
+    "white space before a refusal": ([TextDelta(0, "\n"), RefusalDelta(0, "no")], [text_block("\nno")]),
     "signed thought": (
         [ReasoningDelta(0, "a"), ReasoningDelta(0, "b", '{"type":"thinking","signature":"s"}'), TextDelta(0, "c")],
-        [thought("ab", {"type": "thinking", "thinking": "ab", "signature": "s"}), said("c")],
+        [thought("ab", {"type": "thinking", "thinking": "ab", "signature": "s"}), text_block("c")],
     ),
     "signature without a text": (
         [ReasoningDelta(0, "", '{"type":"thinking","signature":"s"}')],
@@ -163,7 +163,7 @@ def test_redacted_thought_is_a_block_of_its_own():
 @pytest.mark.parametrize("options", [{"shown": False}, {"head": {"hidden": True}}], ids=["omitted", "hidden"])
 def test_thought_may_be_only_its_signature(options):
     events = [ReasoningDelta(0, "secret"), TextDelta(0, "a"), STOP]
-    assert content_of(*events, **options) == [thought("secret", shown=False), said("a")]
+    assert content_of(*events, **options) == [thought("secret", shown=False), text_block("a")]
     assert b"thinking_delta" not in encoded(events, **options)
 
 
@@ -171,7 +171,7 @@ def test_citation_is_a_delta_of_its_text():
     citation = {
         "type": "web_search_result_location", "url": "http://a", "title": "t", "cited_text": "", "encrypted_index": "",
     }  # fmt: skip
-    assert content_of(TextDelta(0, "a"), NESTED, STOP) == [{**said("a"), "citations": [citation]}]
+    assert content_of(TextDelta(0, "a"), NESTED, STOP) == [{**text_block("a"), "citations": [citation]}]
 
 
 REMARKS = {
@@ -201,7 +201,7 @@ def test_search_at_the_gateway_is_shown_with_its_results():
     results = [{"url": "http://a", "title": "t", "text": "page"}]
     ended = {"action": {"type": "search", "query": "q"}, "results": results}
     start, args, _, _ = done_here("web_search_call", "ws_1", '{"query":"q"}')
-    message = answered(start, args, ev.BuiltinItemEnd(0, Raw(json.dumps(ended).encode())), TextDelta(0, "a"), STOP)
+    message = whole_message(start, args, ev.BuiltinItemEnd(0, Raw(json.dumps(ended).encode())), TextDelta(0, "a"), STOP)
     found = {
         "type": "web_search_result",
         "url": "http://a",
@@ -212,7 +212,7 @@ def test_search_at_the_gateway_is_shown_with_its_results():
     assert message["content"] == [
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
         {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [found]},
-        said("a"),
+        text_block("a"),
     ]
     assert message["usage"]["server_tool_use"] == {"web_search_requests": 1, "web_fetch_requests": 0}
     assert message["stop_reason"] == "end_turn"
@@ -319,24 +319,24 @@ def test_unknown_reason_is_reported():
 
 
 def test_refusal_is_explained():
-    assert answered(RefusalDelta(0, "n"), RefusalDelta(0, "o"), STOP)["stop_details"] == {
+    assert whole_message(RefusalDelta(0, "n"), RefusalDelta(0, "o"), STOP)["stop_details"] == {
         "type": "refusal", "category": None, "explanation": "no",
     }  # fmt: skip
-    assert answered(HELLO, FILTER)["stop_details"]["explanation"] is None
+    assert whole_message(HELLO, FILTER)["stop_details"]["explanation"] is None
 
 
 def test_message_that_only_filled_the_cache():
-    message = answered(counted(10, 0), STOP, generates=False)
+    message = whole_message(counted(10, 0), STOP, generates=False)
     assert (message["content"], message["stop_reason"]) == ([], "max_tokens")
 
 
 def test_usage_has_cached_tokens_apart():
-    usage = answered(STOP, Usage(100, 20, cached=60, reasoning=7, kept=30))["usage"]
+    usage = whole_message(STOP, Usage(100, 20, cached=60, reasoning=7, kept=30))["usage"]
     assert usage == {
         "input_tokens": 10, "cache_creation_input_tokens": 30, "cache_read_input_tokens": 60, "output_tokens": 20,
         "output_tokens_details": {"thinking_tokens": 7}, "service_tier": "standard",
     }  # fmt: skip
-    assert answered(STOP, head={"input_tokens": 9})["usage"]["input_tokens"] == 9
+    assert whole_message(STOP, head={"input_tokens": 9})["usage"]["input_tokens"] == 9
 
 
 def test_start_has_what_the_backend_counted():
@@ -403,7 +403,10 @@ def test_ping_fills_silence():
 
 def test_failure_ends_the_stream():
     end = checked(encoded([HELLO, BROKE]))
-    assert end == {"error": {"type": "api_error", "message": "Upstream connection lost."}, "content": [said("Hello")]}
+    assert end == {
+        "error": {"type": "api_error", "message": "Upstream connection lost."},
+        "content": [text_block("Hello")],
+    }
     assert encoded([HELLO, BROKE], stream=False) == b""
     busy = ev.Failure(Problem(503, "M", "server_is_overloaded"))
     assert checked(encoded([busy]))["error"]["type"] == "overloaded_error"

@@ -67,8 +67,8 @@ def past_of(*blocks):
     return body["messages"][1]["content"], warnings
 
 
-def sealed(*blocks, model="m", said=""):
-    return seal(StoredReasoning(said, blocks, model))
+def sealed(*blocks, model="m", thought=""):
+    return seal(StoredReasoning(thought, blocks, model))
 
 
 # Requests
@@ -124,13 +124,13 @@ def test_sent_body_stands_only_for_the_same_messages_tools_and_parameters():
 
 def test_sent_body_has_the_signatures_of_the_backend():
     assert past_of(SIGNED, HIDDEN, text("a")) == ([SIGNED, HIDDEN, text("a")], [])
-    ours = {**SIGNED, "signature": sealed(SIGNED, said="hm")}
+    ours = {**SIGNED, "signature": sealed(SIGNED, thought="hm")}
     assert past_of(ours, {**HIDDEN, "data": sealed(HIDDEN)}, text("a")) == ([SIGNED, HIDDEN, text("a")], [])
 
 
 def test_sent_body_has_no_reasoning_of_other_models():
-    unsigned, others = {**SIGNED, "signature": ""}, {**SIGNED, "signature": sealed(SIGNED, model="n", said="hm")}
-    for block in (unsigned, others, {**SIGNED, "signature": sealed(said="hm")}):
+    unsigned, others = {**SIGNED, "signature": ""}, {**SIGNED, "signature": sealed(SIGNED, model="n", thought="hm")}
+    for block in (unsigned, others, {**SIGNED, "signature": sealed(thought="hm")}):
         assert past_of(block, text("a")) == ([text("a")], ["dropped:thinking"])
     assert past_of({**HIDDEN, "data": sealed()}, text("a")) == ([text("a")], ["dropped:redacted_thinking"])
     body, _ = sent(QUESTION, assistant(unsigned), QUESTION)
@@ -151,10 +151,10 @@ def test_sent_body_turns_reasoning_off_where_the_api_refuses_it():
 
 
 def test_sent_body_is_not_what_only_the_gateway_can_read():
-    found = {"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": sealed(said="a page")}
+    found = {"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": sealed(thought="a page")}
     searched = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     results = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [found]}
-    for blocks in ([searched, results], [{"type": "compaction", "content": sealed(said="all")}]):
+    for blocks in ([searched, results], [{"type": "compaction", "content": sealed(thought="all")}]):
         request = parsed(KEEPS, messages=[QUESTION, assistant(*blocks), QUESTION]).request
         assert request.sent.fields is None and not request.sent.stands_for(request)
     results["content"] = [{**found, "encrypted_content": "theirs"}]

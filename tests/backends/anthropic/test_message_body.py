@@ -73,8 +73,10 @@ def test_messages_instructions_are_the_system_prompt():
 
 
 def test_messages_of_one_role_are_one_turn_and_empty_ones_none():
-    said, warnings = turns(USER, {"role": "user", "content": ""}, {"role": "user", "content": [text("r"), text("")]})
-    assert (said, warnings) == ([("user", [text("q"), text("r")])], [])
+    messages, warnings = turns(
+        USER, {"role": "user", "content": ""}, {"role": "user", "content": [text("r"), text("")]}
+    )
+    assert (messages, warnings) == ([("user", [text("q"), text("r")])], [])
 
 
 def test_messages_begin_with_the_user():
@@ -87,12 +89,12 @@ def test_messages_begin_with_the_user():
 
 
 def test_messages_results_are_at_the_head_of_the_next_turn():
-    said, warnings = turns(
+    messages, warnings = turns(
         USER, called("a", "fn:b"), output("a"), output("fn:b", ""), {"role": "user", "content": "r"}, tools=(F,)
     )
     use = lambda id: {"type": "tool_use", "id": id, "name": "f", "input": {"a": 1}}  # noqa: E731
     result = {"type": "tool_result", "tool_use_id": "a", "content": "3C"}
-    assert said[1:] == [
+    assert messages[1:] == [
         ("assistant", [use("a"), use("fn_b")]),
         ("user", [result, {"type": "tool_result", "tool_use_id": "fn_b"}, text("r")]),
     ]
@@ -100,8 +102,8 @@ def test_messages_results_are_at_the_head_of_the_next_turn():
 
 
 def test_messages_call_without_a_result_gets_one():
-    said, warnings = turns(USER, called("a"), {"role": "user", "content": "r"}, tools=(F,))
-    assert said[2][1][0] == {"type": "tool_result", "tool_use_id": "a", "content": "[no output]"}
+    messages, warnings = turns(USER, called("a"), {"role": "user", "content": "r"}, tools=(F,))
+    assert messages[2][1][0] == {"type": "tool_result", "tool_use_id": "a", "content": "[no output]"}
     assert warnings == ["repaired:messages.tool_calls"]
 
 
@@ -110,11 +112,11 @@ def test_messages_images_stand_where_they_were():
     elsewhere = {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}, "cache_control": POINT}
     inline = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     by_url = {"type": "image", "source": {"type": "url", "url": "https://x.test/a.png"}, "cache_control": POINT}
-    said, _ = turns(
+    messages, _ = turns(
         {"role": "user", "content": [data, elsewhere]}, called("a"), output("a", [text("b"), data]), tools=(F,)
     )
-    assert said[0][1] == [inline, by_url]
-    assert said[2][1][0]["content"] == [text("b"), inline]
+    assert messages[0][1] == [inline, by_url]
+    assert messages[2][1][0]["content"] == [text("b"), inline]
 
 
 def test_messages_reasoning_goes_back_if_it_is_signed():
@@ -122,11 +124,11 @@ def test_messages_reasoning_goes_back_if_it_is_signed():
     hidden = {"type": "redacted_thinking", "data": "cmVk"}
     others = ["x", {"type": "thinking", "thinking": "a", "signature": ""}, {"type": "mood"}]
     past = {"role": "assistant", "content": "A", "reasoning_content": "hm"}
-    said, warnings = turns(USER, {**past, "thinking_blocks": [*others, signed, hidden]}, USER)
-    assert (said[1], warnings) == (("assistant", [signed, hidden, text("A")]), [])
+    messages, warnings = turns(USER, {**past, "thinking_blocks": [*others, signed, hidden]}, USER)
+    assert (messages[1], warnings) == (("assistant", [signed, hidden, text("A")]), [])
     for blocks in ({"thinking_blocks": others}, {"thinking_blocks": "x"}, {}):
-        said, warnings = turns(USER, {**past, **blocks}, USER)
-        assert (said[1], warnings) == (("assistant", [text("A")]), ["dropped:messages.reasoning_content"])
+        messages, warnings = turns(USER, {**past, **blocks}, USER)
+        assert (messages[1], warnings) == (("assistant", [text("A")]), ["dropped:messages.reasoning_content"])
 
 
 def test_messages_prefill_has_no_white_space_at_its_end():
@@ -139,8 +141,8 @@ def test_messages_prefill_has_no_white_space_at_its_end():
 
 
 def test_messages_new_response_follows_a_message_of_the_assistant():
-    said, warnings = turns(USER, {"role": "assistant", "content": "A"}, fresh=True)
-    assert (said[-1], warnings) == (("user", [REQUIRED_TEXT]), ["translated:messages"])
+    messages, warnings = turns(USER, {"role": "assistant", "content": "A"}, fresh=True)
+    assert (messages[-1], warnings) == (("user", [REQUIRED_TEXT]), ["translated:messages"])
 
 
 # Tools

@@ -68,12 +68,12 @@ def read(*pieces, content_type="text/event-stream", **options):
     return events + upstream.close()
 
 
-def whole(said, **options):
-    return read(json.dumps(said).encode(), content_type="application/json", **options)
+def whole(body, **options):
+    return read(json.dumps(body).encode(), content_type="application/json", **options)
 
 
-def stream(said, size=3):
-    return b"".join(frames(said, size))
+def stream(body, size=3):
+    return b"".join(frames(body, size))
 
 
 def decode(*payloads, native=False, ledger=None):
@@ -303,8 +303,8 @@ def test_message_error_without_a_type_is_a_failure():
 
 
 def test_message_that_is_none_is_a_failure():
-    for said in ({"object": "chat.completion", "choices": []}, {}):
-        assert "not a message" in whole(said)[-1].problem.message
+    for body in ({"object": "chat.completion", "choices": []}, {}):
+        assert "not a message" in whole(body)[-1].problem.message
     assert "not a message" in read(event("ping"))[-1].problem.message
     (failure,) = whole([])
     assert failure.problem.message.startswith("The backend sent an invalid message: ")

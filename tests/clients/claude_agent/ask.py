@@ -25,7 +25,7 @@ async def echo(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": f"Echo: {arguments['text']}"}]}
 
 
-def said(message: Message) -> Iterator[list[Any]]:
+def blocks_of(message: Message) -> Iterator[list[Any]]:
     """Yield the blocks of the assistant, and the end of a turn."""
     match message:
         case AssistantMessage():
@@ -52,7 +52,7 @@ async def main(options: dict[str, Any], *questions: str) -> None:
         for question in questions:
             await client.query(question)
             async for message in client.receive_response():
-                for line in said(message):
+                for line in blocks_of(message):
                     sys.stdout.write(json.dumps(line) + "\n")
 
 

@@ -1,7 +1,7 @@
 """The Claude Agent SDK over a backend that speaks its own API: signatures are the backend's."""
 
 from checks import run
-from messages_words import BACKEND, MODEL, bodies, says
+from messages_words import BACKEND, MODEL, bodies, response_stream
 from sdk import ENDED, program
 
 from support.anthropic_server import text, thinking, tool_use
@@ -11,7 +11,7 @@ THOUGHT = thinking("A file is wanted.")
 
 async def a_command_is_run(_: str) -> None:
     bash = tool_use("Bash", command="echo hi > made.txt && cat made.txt", description="Make it")
-    turns = says(THOUGHT, text("I write it."), bash), says(text("Done."))
+    turns = response_stream(THOUGHT, text("I write it."), bash), response_stream(text("Done."))
     async with program(*turns, backend=BACKEND, model={"upstream_model": MODEL}) as (sdk, upstream):
         assert await sdk.ask("Make a file.") == [
             ["thinking", THOUGHT["thinking"], THOUGHT["signature"]],
@@ -27,7 +27,7 @@ async def a_command_is_run(_: str) -> None:
 
 
 async def a_tool_of_the_program_is_called(_: str) -> None:
-    turns = says(tool_use("mcp__own__echo", text="hey")), says(text("Done."))
+    turns = response_stream(tool_use("mcp__own__echo", text="hey")), response_stream(text("Done."))
     async with program(*turns, backend=BACKEND, model={"upstream_model": MODEL}) as (sdk, upstream):
         assert await sdk.ask("Say hey.") == [["tool_use", "mcp__own__echo"], ["text", "Done."], ENDED]
         _, second = bodies(upstream, 2)

@@ -7,7 +7,7 @@ from typing import Any
 
 from checks import run
 from sdk import ENDED, program
-from words import call, says
+from words import call, response_stream
 
 from support.upstream import Upstream, whole
 
@@ -18,7 +18,10 @@ def last_messages(upstream: Upstream, count: int) -> list[dict[str, Any]]:
 
 async def a_command_is_run(_: str) -> None:
     bash = call("Bash", command="echo hi > made.txt && cat made.txt", description="Make it")
-    async with program(says("I write it.", bash, thought="A file is wanted."), says("Done.")) as (sdk, upstream):
+    async with program(response_stream("I write it.", bash, thought="A file is wanted."), response_stream("Done.")) as (
+        sdk,
+        upstream,
+    ):
         assert await sdk.ask("Make a file.") == [
             ["thinking", "A file is wanted.", "gw1."],
             ["text", "I write it."],
@@ -36,13 +39,16 @@ async def a_command_is_run(_: str) -> None:
 
 
 async def a_tool_of_the_program_is_called(_: str) -> None:
-    async with program(says("", call("mcp__own__echo", text="hey")), says("Done.")) as (sdk, upstream):
+    async with program(response_stream("", call("mcp__own__echo", text="hey")), response_stream("Done.")) as (
+        sdk,
+        upstream,
+    ):
         assert await sdk.ask("Say hey.") == [["tool_use", "mcp__own__echo"], ["text", "Done."], ENDED]
         assert last_messages(upstream, 1)[0]["content"] == "Echo: hey"
 
 
 async def a_session_goes_on(_: str) -> None:
-    async with program(says("Hello.", thought="A greeting."), says("Well.")) as (sdk, upstream):
+    async with program(response_stream("Hello.", thought="A greeting."), response_stream("Well.")) as (sdk, upstream):
         lines = await sdk.ask("Hello?", "How are you?")
         assert lines == [["thinking", "A greeting.", "gw1."], ["text", "Hello."], ENDED, ["text", "Well."], ENDED], (
             lines
@@ -53,7 +59,10 @@ async def a_session_goes_on(_: str) -> None:
 
 async def an_answer_keeps_to_a_schema(_: str) -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    async with program(says("", call("StructuredOutput", city="Oslo")), says("Done.")) as (sdk, _):
+    async with program(response_stream("", call("StructuredOutput", city="Oslo")), response_stream("Done.")) as (
+        sdk,
+        _,
+    ):
         lines = await sdk.ask("Which city?", output_format={"type": "json_schema", "schema": schema})
         assert lines[-1] == ["result", "success", False, {"city": "Oslo"}], lines
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from checks import run
-from messages_words import BACKEND, MODEL, bodies, says
+from messages_words import BACKEND, MODEL, bodies, response_stream
 from msgspec import Raw
 from msgspec.json import Decoder
 
@@ -114,7 +114,9 @@ async def claude(*scripts: list[Any]) -> AsyncIterator[Site]:
 async def a_command_is_run(model: str) -> None:
     """Its thinking comes back with the signature of the backend, and the prompt is cached."""
     bash = tool_use("Bash", command="echo 'grüß dich' > made.txt && cat made.txt", description="Make it")
-    async with claude(says(THOUGHT, text("I write it."), bash), says(text("It is there."))) as site:
+    async with claude(
+        response_stream(THOUGHT, text("I write it."), bash), response_stream(text("It is there."))
+    ) as site:
         turn = await site.cli.run("Make a file.", "--model", model)
         assert turn.steps() == [
             ("thinking", THOUGHT["thinking"]),
@@ -138,7 +140,7 @@ def type_of(block: dict[str, Any]) -> str:
 
 async def parallel_calls_are_all_run(model: str) -> None:
     calls = [tool_use("Bash", f"toolu_{word}", command=f"echo {word}", description="Say it") for word in ("one", "two")]
-    async with claude(says(*calls), says(text("Done."))) as site:
+    async with claude(response_stream(*calls), response_stream(text("Done."))) as site:
         turn = await site.cli.run("Say it.", "--model", model)
         assert turn.steps() == [
             *[("tool_use", "Bash")] * 2, ("tool_result", "one"), ("tool_result", "two"), ("text", "Done.")
@@ -149,8 +151,8 @@ async def parallel_calls_are_all_run(model: str) -> None:
 async def the_web_is_searched_by_the_backend(model: str) -> None:
     """The client's tool asks in a request of its own, with the tool of the server."""
     search = tool_use("WebSearch", query="fjords")
-    found = says(SEARCH, FOUND, text("They are "), text("deep", citations=[CITED]))
-    async with claude(says(search), found, says(text("Deep."))) as site:
+    found = response_stream(SEARCH, FOUND, text("They are "), text("deep", citations=[CITED]))
+    async with claude(response_stream(search), found, response_stream(text("Deep."))) as site:
         turn = await site.cli.run("How deep are fjords?", "--model", model)
         assert turn.steps()[-1] == ("text", "Deep."), turn
         _, inner, last = site.unchanged()

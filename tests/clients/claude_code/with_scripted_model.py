@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from checks import run
-from words import COMPLETION, FORMAT, PROMPT, call, says
+from words import COMPLETION, FORMAT, PROMPT, call, response_stream
 
 from cli import TOY, ClaudeCode, Turn
 from support.app import listening
-from support.upstream import DONE, END, RESET, Upstream, chunk, head, said, silent, whole
+from support.upstream import DONE, END, RESET, Upstream, chunk, completion_body, head, silent, whole
 
 TOOLS = {"Agent", "Bash", "Edit", "Read", "ToolSearch", "Write"}  # among others
 STRICT = {"ANTHROPIC_CUSTOM_HEADERS": "x-gateway-strict: 1"}
@@ -70,7 +70,7 @@ def only_text(turn: Turn) -> str:
 async def a_command_is_run(model: str) -> None:
     """Its thinking block comes back with the gateway's signature, and is reasoning again; nothing is dropped."""
     command = bash("echo 'grüß dich' > made.txt && cat made.txt")
-    turns = says("I write it.", command, thought="A file is wanted."), says("It is there.")
+    turns = response_stream("I write it.", command, thought="A file is wanted."), response_stream("It is there.")
     async with claude(*turns, environment=STRICT) as (cli, upstream):
         turn = await cli.run("Make a file.", "--model", model)
         assert turn.steps() == [
@@ -94,7 +94,7 @@ async def a_command_is_run(model: str) -> None:
 
 async def a_sealed_thought_comes_back(model: str) -> None:
     """The client holds the signature alone, and the model gets its text back."""
-    turns = says("", bash("echo hi"), thought="A secret."), says("Done.")
+    turns = response_stream("", bash("echo hi"), thought="A secret."), response_stream("Done.")
     async with claude(*turns, model={"reasoning": {"as": "hidden"}}) as (cli, upstream):
         turn = await cli.run("Say hi.", "--model", model)
         assert "secret" not in json.dumps(turn.messages), turn
@@ -105,7 +105,9 @@ async def a_sealed_thought_comes_back(model: str) -> None:
 async def a_file_is_read_and_edited(model: str) -> None:
     new = 'new "line" \\ ü 😀'
     edit = call("Edit", file_path="note.txt", old_string='old "line"', new_string=new)
-    async with claude(says("", call("Read", file_path="note.txt")), says("", edit), says("Done.")) as (cli, upstream):
+    async with claude(
+        response_stream("", call("Read", file_path="note.txt")), response_stream("", edit), response_stream("Done.")
+    ) as (cli, upstream):
         (cli.folder / "note.txt").write_text('old "line"\n', "utf-8")
         turn = await cli.run("Edit the note.", "--model", model)
         assert [step[:2] for step in turn.steps() if step[0] != "tool_result"] == [
@@ -122,7 +124,7 @@ async def a_file_is_read_and_edited(model: str) -> None:
 async def parallel_calls_are_all_run(model: str) -> None:
     """The results come as they end; the model gets them in the order of its calls."""
     calls = bash("sleep 0.4; echo one"), bash("echo two"), call("Read", file_path="note.txt")
-    async with claude(says("", *calls), says("Done.")) as (cli, upstream):
+    async with claude(response_stream("", *calls), response_stream("Done.")) as (cli, upstream):
         (cli.folder / "note.txt").write_text("three\n", "utf-8")
         turn = await cli.run("Say it.", "--model", model)
         assert [step[0] for step in turn.steps()] == ["tool_use"] * 3 + ["tool_result"] * 3 + ["text"], turn
@@ -134,7 +136,10 @@ async def parallel_calls_are_all_run(model: str) -> None:
 
 
 async def a_call_that_is_wrong_is_reported_to_the_model(model: str) -> None:
-    async with claude(says("", call("NoSuchTool"), bash("exit 3")), says("I see.")) as (cli, upstream):
+    async with claude(response_stream("", call("NoSuchTool"), bash("exit 3")), response_stream("I see.")) as (
+        cli,
+        upstream,
+    ):
         turn = await cli.run("Go wrong.", "--model", model)
         assert turn.steps()[-1] == ("text", "I see."), turn
         _, second = bodies(upstream, 2)
@@ -146,7 +151,10 @@ async def a_sub_agent_is_asked(model: str) -> None:
     task = call(
         "Agent", description="Look", prompt="Look around.", subagent_type="general-purpose", run_in_background=False
     )
-    async with claude(says("", task), says("I looked around."), says("Done.")) as (cli, upstream):
+    async with claude(response_stream("", task), response_stream("I looked around."), response_stream("Done.")) as (
+        cli,
+        upstream,
+    ):
         turn = await cli.run("Have a look.", "--model", model)
         assert turn.steps()[-1] == ("text", "Done."), turn
         first, inner, last = bodies(upstream, 3)
@@ -159,7 +167,10 @@ async def a_tool_of_an_mcp_server_is_found_and_called(model: str) -> None:
     """The client loads it by a search: from then on, it is one of the tools."""
     server = {"mcpServers": {"toy": {"command": sys.executable, "args": [str(TOY)]}}}
     search, echo = call("ToolSearch", query="select:mcp__toy__echo"), call("mcp__toy__echo", text="hey")
-    async with claude(says("", search), says("", echo), says("Done.")) as (cli, upstream):
+    async with claude(response_stream("", search), response_stream("", echo), response_stream("Done.")) as (
+        cli,
+        upstream,
+    ):
         turn = await cli.run("Say hey.", "--model", model, "--mcp-config", json.dumps(server))
         assert turn.steps()[-2:] == [("tool_result", [{"type": "text", "text": "Echo: hey"}]), ("text", "Done.")], turn
         first, second, third = bodies(upstream, 3)
@@ -171,7 +182,10 @@ async def a_tool_of_an_mcp_server_is_found_and_called(model: str) -> None:
 async def an_answer_keeps_to_a_schema(model: str) -> None:
     """By a tool with this schema."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    async with claude(says("", call("StructuredOutput", city="Oslo")), says("Done.")) as (cli, upstream):
+    async with claude(response_stream("", call("StructuredOutput", city="Oslo")), response_stream("Done.")) as (
+        cli,
+        upstream,
+    ):
         turn = await cli.run("Which city?", "--model", model, "--json-schema", json.dumps(schema))
         assert turn.result["structured_output"] == {"city": "Oslo"}, turn.result
         assert "StructuredOutput" in offered(upstream.posts[0].json)
@@ -181,7 +195,7 @@ async def an_answer_keeps_to_a_schema(model: str) -> None:
 
 
 async def a_session_goes_on(model: str) -> None:
-    async with claude(says("Hello.", thought="A greeting."), says("Well.")) as (cli, upstream):
+    async with claude(response_stream("Hello.", thought="A greeting."), response_stream("Well.")) as (cli, upstream):
         await cli.run("Hello?", "--model", model)
         assert only_text(await cli.run("How are you?", "--model", model, GOES_ON)) == "Well."
         first, second = bodies(upstream, 2)
@@ -190,7 +204,7 @@ async def a_session_goes_on(model: str) -> None:
 
 
 async def a_conversation_is_compacted(model: str) -> None:
-    async with claude(says("Hello."), says(SUMMARY), says("Done.")) as (cli, upstream):
+    async with claude(response_stream("Hello."), response_stream(SUMMARY), response_stream("Done.")) as (cli, upstream):
         await cli.run("Hello?", "--model", model)
         await cli.run("/compact", "--model", model, GOES_ON)
         assert only_text(await cli.run("And now?", "--model", model, GOES_ON)) == "Done."
@@ -201,7 +215,13 @@ async def a_conversation_is_compacted(model: str) -> None:
 
 async def a_prompt_that_is_too_long_is_compacted(model: str) -> None:
     """The words of the error make the client shorten the conversation and ask again."""
-    async with claude(says("Hello."), says("Well."), TOO_LONG, says(SUMMARY), says("Done.")) as (cli, upstream):
+    async with claude(
+        response_stream("Hello."),
+        response_stream("Well."),
+        TOO_LONG,
+        response_stream(SUMMARY),
+        response_stream("Done."),
+    ) as (cli, upstream):
         for question in ("Hello?", "How are you?"):
             await cli.run(question, "--model", model, GOES_ON)
         turn = await cli.run("And now?", "--model", model, GOES_ON)
@@ -213,7 +233,7 @@ async def a_prompt_that_is_too_long_is_compacted(model: str) -> None:
 async def a_full_window_is_compacted(model: str) -> None:
     """The client knows the window from its environment, and the tokens from the usage."""
     window = {"CLAUDE_CODE_MAX_CONTEXT_TOKENS": "32768", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "4096"}
-    turns = says("", bash("echo hi"), prompt=31000), says(SUMMARY), says("Done.")
+    turns = response_stream("", bash("echo hi"), prompt=31000), response_stream(SUMMARY), response_stream("Done.")
     async with claude(*turns, environment=window) as (cli, upstream):
         turn = await cli.run("Say hi.", "--model", model)
         assert turn.result["result"] == "Done.", turn
@@ -225,7 +245,7 @@ async def a_full_window_is_compacted(model: str) -> None:
 
 async def its_context_is_counted(model: str) -> None:
     """By many counts at a time, which generate nothing."""
-    async with claude(says("Hello.")) as (cli, upstream):
+    async with claude(response_stream("Hello.")) as (cli, upstream):
         turn = await cli.run("/context", "--model", model)
         assert "Context Usage" in turn.result["result"] and "System prompt" in turn.result["result"], turn
         bodies(upstream, 0)
@@ -235,7 +255,7 @@ async def its_context_is_counted(model: str) -> None:
 
 
 async def an_overload_is_retried(model: str) -> None:
-    async with claude(LOADING, SLOW_DOWN, says("Hello.")) as (cli, upstream):
+    async with claude(LOADING, SLOW_DOWN, response_stream("Hello.")) as (cli, upstream):
         assert only_text(await cli.run("Hello?", "--model", model)) == "Hello."
         first, second, third = bodies(upstream, 3)
         assert first == second == third
@@ -258,7 +278,7 @@ async def a_prompt_that_cannot_be_shortened_is_reported(model: str) -> None:
 
 
 async def an_unknown_model_is_reported(_: str) -> None:
-    async with claude(says("Hello.")) as (cli, upstream):
+    async with claude(response_stream("Hello.")) as (cli, upstream):
         assert "(nix)" in only_text(await cli.run("Hello?", "--model", "nix"))
         bodies(upstream, 0)
 
@@ -266,7 +286,7 @@ async def an_unknown_model_is_reported(_: str) -> None:
 async def a_backend_that_dies_is_asked_again(model: str) -> None:
     """Without streaming, as the response has begun."""
     dies = [head(), chunk("Hel"), silent(0.5), RESET]
-    async with claude(dies, whole(said("Hello."))) as (cli, upstream):
+    async with claude(dies, whole(completion_body("Hello."))) as (cli, upstream):
         assert only_text(await cli.run("Hello?", "--model", model)) == "Hello."
         first, second = bodies(upstream, 2)
         assert (first["stream"], second["stream"]) == (True, False)
@@ -275,7 +295,7 @@ async def a_backend_that_dies_is_asked_again(model: str) -> None:
 
 async def a_response_at_its_limit_is_resumed(model: str) -> None:
     cut = [head(), chunk("Hel"), chunk(finish="length"), DONE, END]
-    async with claude(cut, says("lo.")) as (cli, upstream):
+    async with claude(cut, response_stream("lo.")) as (cli, upstream):
         turn = await cli.run("Hello?", "--model", model)
         assert (turn.steps()[0], turn.steps()[-1]) == (("text", "Hel"), ("text", "lo.")), turn
         _, second = bodies(upstream, 2)
@@ -283,7 +303,7 @@ async def a_response_at_its_limit_is_resumed(model: str) -> None:
 
 
 async def an_empty_response_is_asked_for_again(model: str) -> None:
-    async with claude(says(""), says("Hello.")) as (cli, upstream):
+    async with claude(response_stream(""), response_stream("Hello.")) as (cli, upstream):
         assert only_text(await cli.run("Hello?", "--model", model)) == "Hello."
         bodies(upstream, 2)
 
@@ -296,7 +316,7 @@ async def a_long_silence_is_no_end(model: str) -> None:
 
 
 async def its_own_names_of_models_are_aliases(_: str) -> None:
-    async with claude(says("Hello.")) as (cli, upstream):
+    async with claude(response_stream("Hello.")) as (cli, upstream):
         for name in ("opus", "sonnet", "haiku"):
             turn = await cli.run("Hello?", "--model", name)
             assert turn.result["result"] == "Hello.", turn

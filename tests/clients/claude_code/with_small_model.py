@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from checks import ROOT_URL, run
-from words import FORMAT, call, says
+from words import FORMAT, call, response_stream
 
 from cli import ClaudeCode, Turn
 from support.app import listening
@@ -18,17 +18,21 @@ LESSONS = ("Rome", "Oslo", "Berlin", "Madrid")
 
 
 async def an_agent_calls_a_tool(model: str) -> None:
-    scripts = [script for word in LESSONS for script in (says("", echo(word)), says(f"The output is {word}."))]
+    scripts = [
+        script
+        for word in LESSONS
+        for script in (response_stream("", echo(word)), response_stream(f"The output is {word}."))
+    ]
     with TemporaryDirectory() as folder:
         async with listening(*scripts, model=FORMAT | {"aliases": [model]}) as site:
             cli = ClaudeCode(Path(folder), str(site.client.base_url), KEY)
             for number, word in enumerate(LESSONS):
-                check(await asked(cli, model, word, *(("--continue",) if number else ())), word)
+                check(await run_echo(cli, model, word, *(("--continue",) if number else ())), word)
         cli.environment["ANTHROPIC_BASE_URL"] = ROOT_URL
-        check(await asked(cli, model, "Paris", "--continue"), "Paris")
+        check(await run_echo(cli, model, "Paris", "--continue"), "Paris")
 
 
-async def asked(cli: ClaudeCode, model: str, word: str, *options: str) -> Turn:
+async def run_echo(cli: ClaudeCode, model: str, word: str, *options: str) -> Turn:
     return await cli.run(f"Run the command echo {word}", "--model", model, *LITTLE, *options)
 
 

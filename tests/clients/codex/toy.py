@@ -21,8 +21,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" in asked:  # else it is a notification
-        result = answer(asked["method"], asked.get("params", {}))
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}) + "\n")
+    request = json.loads(line)
+    if "id" in request:  # else it is a notification
+        result = answer(request["method"], request.get("params", {}))
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}) + "\n")
         sys.stdout.flush()

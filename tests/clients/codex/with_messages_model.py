@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from checks import run
-from messages_words import BACKEND, COMPLETION, MODEL, PROMPT, bodies, says
+from messages_words import BACKEND, COMPLETION, MODEL, PROMPT, bodies, response_stream
 
 from cli import Codex, steps_of, token_counts
 from support.anthropic_server import text, thinking, tool_use
@@ -17,7 +17,7 @@ ECHO = tool_use("mcp__toy__echo", "toolu_echo", text="hey")
 
 async def a_command_is_run(model: str) -> None:
     """Beside a tool of an MCP server."""
-    turns = says(THOUGHT, text("I write it."), COMMAND, ECHO), says(text("It is there."))
+    turns = response_stream(THOUGHT, text("I write it."), COMMAND, ECHO), response_stream(text("It is there."))
     async with listening(*turns, backend=BACKEND, model={"upstream_model": MODEL}) as site:
         with TemporaryDirectory() as folder:
             cli = Codex(Path(folder), f"{site.client.base_url}/v1")

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from checks import run
-from words import COMPLETION, FORMAT, PROMPT, call, says
+from words import COMPLETION, FORMAT, PROMPT, call, response_stream
 
 from cli import Codex, steps_of, token_counts
 from support.app import listening
@@ -68,7 +68,7 @@ def bodies(upstream: Upstream, wanted: int) -> list[dict[str, Any]]:
 
 async def a_command_is_run(model: str) -> None:
     command = call("exec_command", cmd="echo 'grüß dich' > made.txt && cat made.txt")
-    turns = says("I write it.", command, thought="A file is wanted."), says("It is there.")
+    turns = response_stream("I write it.", command, thought="A file is wanted."), response_stream("It is there.")
     async with codex(*turns) as (cli, upstream):
         events = await cli.exec("-m", model, "Make a file.")
         assert steps_of(events) == [
@@ -92,7 +92,7 @@ async def a_command_is_run(model: str) -> None:
 
 async def the_settings_of_gateway_launch_are_enough(_: str) -> None:
     """The MCP server of the file stays, the gateway asks for a key, and no option names the model."""
-    turns = says("", call("mcp__toy__echo", text="hey")), says("Done.")
+    turns = response_stream("", call("mcp__toy__echo", text="hey")), response_stream("Done.")
     async with codex(*turns, auth={"keys": ["none"]}) as (cli, upstream):
         changes = await cli.launch()
         assert '+model = "m"\n' in changes and '+env_key = "GATEWAY_KEY"\n' in changes, changes
@@ -104,7 +104,7 @@ async def the_settings_of_gateway_launch_are_enough(_: str) -> None:
 async def calls_at_a_time_are_all_run(model: str) -> None:
     """One of them is a tool of an MCP server, which Codex offers in a namespace."""
     both = call("mcp__toy__echo", text="hey"), call("exec_command", cmd="echo ho")
-    async with codex(says("", *both), says("Done.")) as (cli, upstream):
+    async with codex(response_stream("", *both), response_stream("Done.")) as (cli, upstream):
         events = await cli.exec("-m", model, "Say it twice.")
         *run, last = steps_of(events)
         assert sorted(run) == [("command_execution", "ho\n", 0), ("mcp_tool_call", ("toy", "echo"), "Echo: hey")]
@@ -117,7 +117,10 @@ async def calls_at_a_time_are_all_run(model: str) -> None:
 
 async def a_file_is_edited_by_a_patch(_: str) -> None:
     patch = '*** Begin Patch\n*** Update File: note.txt\n@@\n-old "line"\n+new "line" \\ ü 😀\n*** End Patch'
-    async with codex(says("", call("apply_patch", input=patch)), says("Edited.")) as (cli, upstream):
+    async with codex(response_stream("", call("apply_patch", input=patch)), response_stream("Edited.")) as (
+        cli,
+        upstream,
+    ):
         (cli.folder / "note.txt").write_text('old "line"\n', "utf-8")
         events = await cli.exec("-m", "gpt-5.5", "Edit the note.")
         assert steps_of(events) == [("file_change", "completed", "update"), ("agent_message", "Edited.")]
@@ -131,7 +134,11 @@ async def a_file_is_edited_by_a_patch(_: str) -> None:
 
 async def a_tool_is_searched_for_and_called(_: str) -> None:
     """What a search has found can be called from then on, though the list of tools stays as it was."""
-    turns = says("", call("tool_search", query="echo")), says("", call("mcp__toy__echo", text="hey")), says("Done.")
+    turns = (
+        response_stream("", call("tool_search", query="echo")),
+        response_stream("", call("mcp__toy__echo", text="hey")),
+        response_stream("Done."),
+    )
     async with codex(*turns) as (cli, upstream):
         events = await cli.exec("-m", "gpt-5.5", "Find a tool.")
         assert steps_of(events) == [("mcp_tool_call", ("toy", "echo"), "Echo: hey"), ("agent_message", "Done.")]
@@ -144,7 +151,10 @@ async def a_tool_is_searched_for_and_called(_: str) -> None:
 async def a_script_is_run(_: str) -> None:
     """For some models all tools stand in the input, and the one that matters is a custom tool in a namespace."""
     script = "const made = await tools.exec_command({cmd: 'echo hi > made.txt && echo ho'});\ntext(made.output);"
-    async with codex(says("", call("functions__exec", input=script)), says("Done.")) as (cli, upstream):
+    async with codex(response_stream("", call("functions__exec", input=script)), response_stream("Done.")) as (
+        cli,
+        upstream,
+    ):
         events = await cli.exec("-m", "gpt-6-sol", "Run a script.")
         assert steps_of(events) == [("command_execution", "ho\n", 0), ("agent_message", "Done.")]
         assert (cli.folder / "made.txt").read_text("utf-8") == "hi\n"
@@ -155,7 +165,7 @@ async def a_script_is_run(_: str) -> None:
 
 async def a_call_that_is_wrong_is_told_to_the_model(model: str) -> None:
     wrong = call("no_such_tool"), '<tool_call>\n{"name": "exec_command", "arguments": {}}\n</tool_call>'
-    async with codex(says("", *wrong), says("I see.")) as (cli, upstream):
+    async with codex(response_stream("", *wrong), response_stream("I see.")) as (cli, upstream):
         events = await cli.exec("-m", model, "Go wrong.")
         assert steps_of(events)[-1] == ("agent_message", "I see.")
         _, second = bodies(upstream, 2)
@@ -164,7 +174,10 @@ async def a_call_that_is_wrong_is_told_to_the_model(model: str) -> None:
 
 
 async def images_are_seen(model: str) -> None:
-    async with codex(says("", call("view_image", path="pixel.png")), says("It is green.")) as (cli, upstream):
+    async with codex(response_stream("", call("view_image", path="pixel.png")), response_stream("It is green.")) as (
+        cli,
+        upstream,
+    ):
         (cli.folder / "pixel.png").write_bytes(b64decode(PIXEL))
         events = await cli.exec("-m", model, "-i", "pixel.png", "--", "What is this?")
         assert steps_of(events)[-1] == ("agent_message", "It is green.")
@@ -185,17 +198,21 @@ async def an_answer_keeps_to_a_schema(model: str) -> None:
         "required": ["city"],
         "additionalProperties": False,
     }
-    async with codex(says('{"city": "Oslo"}')) as (cli, upstream):
+    async with codex(response_stream('{"city": "Oslo"}')) as (cli, upstream):
         (cli.folder / "schema.json").write_text(json.dumps(schema), "utf-8")
         await cli.exec("-m", model, "--output-schema", "schema.json", "-o", "answer.json", "Which city?")
         assert json.loads((cli.folder / "answer.json").read_text("utf-8")) == {"city": "Oslo"}
         (body,) = bodies(upstream, 1)
-        asked = body["response_format"]
-        assert (asked["type"], asked["json_schema"]["schema"]) == ("json_schema", schema)
+        response_format = body["response_format"]
+        assert (response_format["type"], response_format["json_schema"]["schema"]) == ("json_schema", schema)
 
 
 async def a_long_conversation_is_made_shorter(model: str) -> None:
-    turns = says("", call("exec_command", cmd="echo hi"), prompt=30000), says("So far: hi."), says("Done.")
+    turns = (
+        response_stream("", call("exec_command", cmd="echo hi"), prompt=30000),
+        response_stream("So far: hi."),
+        response_stream("Done."),
+    )
     async with codex(*turns) as (cli, upstream):
         events = await cli.exec("-m", model, "-c", "model_auto_compact_token_limit=20000", "Say hi.")
         assert steps_of(events) == [("command_execution", "hi\n", 0), ("agent_message", "Done.")]
@@ -208,7 +225,11 @@ async def a_long_conversation_is_made_shorter(model: str) -> None:
 
 async def a_thought_comes_back_sealed(model: str) -> None:
     """Nobody but the gateway can read it, and the model gets it back: after a tool's result, not in another turn."""
-    turns = says("", call("exec_command", cmd="echo hi"), thought="A secret."), says("Done."), says("Again.")
+    turns = (
+        response_stream("", call("exec_command", cmd="echo hi"), thought="A secret."),
+        response_stream("Done."),
+        response_stream("Again."),
+    )
     async with codex(*turns, model={"reasoning": {"as": "hidden"}}) as (cli, upstream):
         assert steps_of(await cli.exec("-m", model, "Say hi.")) == [
             ("command_execution", "hi\n", 0),
@@ -228,7 +249,7 @@ async def a_backend_that_dies_is_asked_again(model: str) -> None:
     """Codex keeps what it got before the end, so this is then part of the conversation."""
     dies = [head(), chunk("Hel"), RESET]
     refuses = whole({"error": "Loading model"}, 503)
-    async with codex(refuses, dies, says("Hello.")) as (cli, upstream):
+    async with codex(refuses, dies, response_stream("Hello.")) as (cli, upstream):
         events = await cli.exec("-m", model, "Hello?")
         assert steps_of(events) == [("agent_message", "Hel"), ("agent_message", "Hello.")]
         first, second, third = bodies(upstream, 3)
@@ -260,8 +281,8 @@ async def what_can_not_be_answered_is_not_asked_again(model: str) -> None:
 
 async def over_a_websocket_it_sends_what_is_new(model: str) -> None:
     """It shows the model its prompt before there is a question; the model gets all of the past in each turn."""
-    turns = says("", call("exec_command", cmd="echo hey"), thought="I say hey."), says("Said.")
-    async with codex(says("Well,"), *turns) as (cli, upstream):
+    turns = response_stream("", call("exec_command", cmd="echo hey"), thought="I say hey."), response_stream("Said.")
+    async with codex(response_stream("Well,"), *turns) as (cli, upstream):
         events = await cli.exec("-m", model, *WEBSOCKET, "Say hey.")
         assert steps_of(events) == [
             ("reasoning", "I say hey."),
@@ -279,14 +300,14 @@ async def over_a_websocket_it_sends_what_is_new(model: str) -> None:
 
 async def over_a_websocket_a_backend_that_fails_is_asked_again(model: str) -> None:
     refuses = whole({"error": "Loading model"}, 503)
-    async with codex(says("Well,"), refuses, says("Hello.")) as (cli, upstream):
+    async with codex(response_stream("Well,"), refuses, response_stream("Hello.")) as (cli, upstream):
         assert steps_of(await cli.exec("-m", model, *WEBSOCKET, "Hello?")) == [("agent_message", "Hello.")]
         _, first, again = bodies(upstream, 3)
         assert first == again
 
 
 async def without_websockets_it_goes_on_with_http(model: str) -> None:
-    async with codex(says("Hello."), responses={"websocket": False}) as (cli, upstream):
+    async with codex(response_stream("Hello."), responses={"websocket": False}) as (cli, upstream):
         assert steps_of(await cli.exec("-m", model, *WEBSOCKET, "Hello?")) == [("agent_message", "Hello.")]
         bodies(upstream, 1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from checks import BASE_URL, run
-from words import FORMAT, call, says
+from words import FORMAT, call, response_stream
 
 from cli import Codex, steps_of
 from support.app import listening
@@ -26,7 +26,11 @@ LESSONS = ("Rome", "Oslo", "Berlin", "Madrid")
 
 
 async def an_agent_calls_a_tool(model: str) -> None:
-    scripts = [script for word in LESSONS for script in (says("", echo(word)), says(f"The output is {word}."))]
+    scripts = [
+        script
+        for word in LESSONS
+        for script in (response_stream("", echo(word)), response_stream(f"The output is {word}."))
+    ]
     with TemporaryDirectory() as folder:
         async with listening(*scripts, model=FORMAT | {"aliases": [model]}) as site:
             cli = Codex(Path(folder), f"{site.client.base_url}/v1")

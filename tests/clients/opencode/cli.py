@@ -44,10 +44,10 @@ class OpenCode:
         file = self.folder.with_name("opencode.json")
         mine = {key: value for key, value in self._config.items() if key not in ("provider", "model")}
         file.write_text(json.dumps(mine, indent=2), "utf-8")
-        told = await launched("opencode", self._url, file)
+        command_output = await launched("opencode", self._url, file)
         self._config = json.loads(file.read_text("utf-8"))
         assert self._config.items() > mine.items()
-        return told
+        return command_output
 
     async def run(self, *arguments: str) -> list[Event]:
         """What it tells of a turn; a title is given, as else the model is asked for one."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from checks import run
-from messages_words import BACKEND, COMPLETION, MODEL, PROMPT, bodies, says
+from messages_words import BACKEND, COMPLETION, MODEL, PROMPT, bodies, response_stream
 
 from cli import OpenCode, steps_of
 from support.anthropic_server import text, thinking, tool_use
@@ -26,7 +26,7 @@ async def a_command_is_run_by_responses(_: str) -> None:
 
 async def command(api: str) -> list[dict[str, object]]:
     """Run a turn with a command, and return the blocks of the past message in the second request."""
-    turns = says(THOUGHT, text("I write it."), BASH), says(text("It is there."))
+    turns = response_stream(THOUGHT, text("I write it."), BASH), response_stream(text("It is there."))
     model = {"upstream_model": MODEL, "aliases": ["qwen"]}
     async with listening(*turns, backend=BACKEND, model=model) as site:
         with TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from checks import run
-from words import COMPLETION, FORMAT, PROMPT, call, says
+from words import COMPLETION, FORMAT, PROMPT, call, response_stream
 
 from cli import OpenCode, steps_of, token_counts
 from support.app import listening
@@ -47,7 +47,7 @@ async def a_command_is_run_by_responses(_: str) -> None:
 
 async def command(api: str) -> None:
     bash = call("bash", command="echo 'grüß dich' > made.txt && cat made.txt", description="Make it")
-    turns = says("I write it.", bash, thought="A file is wanted."), says("It is there.")
+    turns = response_stream("I write it.", bash, thought="A file is wanted."), response_stream("It is there.")
     async with opencode(*turns, api=api) as (cli, upstream):
         events = await cli.run("Make a file.")
         assert steps_of(events) == [
@@ -68,7 +68,7 @@ async def command(api: str) -> None:
 
 async def the_settings_of_gateway_launch_are_enough(_: str) -> None:
     """The gateway asks for a key, which the settings name by its variable."""
-    async with opencode(says("Hello."), auth={"keys": ["none"]}) as (cli, upstream):
+    async with opencode(response_stream("Hello."), auth={"keys": ["none"]}) as (cli, upstream):
         changes = await cli.launch()
         assert '+  "model": "gateway/m"' in changes and "{env:GATEWAY_KEY}" in changes, changes
         assert steps_of(await cli.run("Hello?")) == [("text", "Hello.")]
@@ -79,7 +79,10 @@ async def calls_at_a_time_are_all_run(_: str) -> None:
     text = 'one "line"\n\\ ü 😀\n'
     both = call("write", filePath="note.txt", content=text), call("bash", command="echo ho", description="Say ho")
     after = call("edit", filePath="note.txt", oldString='"line"', newString="'word'")
-    async with opencode(says("", *both), says("", after), says("Done.")) as (cli, upstream):
+    async with opencode(response_stream("", *both), response_stream("", after), response_stream("Done.")) as (
+        cli,
+        upstream,
+    ):
         *ran, last = steps_of(await cli.run("Write a note."))
         assert sorted((tool, status) for tool, status, _ in ran) == [
             (tool, "completed") for tool in ("bash", "edit", "write")
@@ -92,7 +95,7 @@ async def calls_at_a_time_are_all_run(_: str) -> None:
 
 async def a_call_that_is_wrong_is_told_to_the_model(_: str) -> None:
     wrong = call("no_such_tool"), call("bash", cmd="echo hi")
-    async with opencode(says("", *wrong), says("I see.")) as (cli, upstream):
+    async with opencode(response_stream("", *wrong), response_stream("I see.")) as (cli, upstream):
         events = await cli.run("Go wrong.")
         assert steps_of(events)[-1] == ("text", "I see."), events
         _, second = bodies(upstream, 2)
@@ -101,7 +104,7 @@ async def a_call_that_is_wrong_is_told_to_the_model(_: str) -> None:
 
 
 async def a_session_goes_on(_: str) -> None:
-    async with opencode(says("Hello.", thought="A greeting."), says("Well.")) as (cli, upstream):
+    async with opencode(response_stream("Hello.", thought="A greeting."), response_stream("Well.")) as (cli, upstream):
         assert steps_of(await cli.run("Hello?")) == [("reasoning", "A greeting."), ("text", "Hello.")]
         assert steps_of(await cli.run("--continue", "How are you?")) == [("text", "Well.")]
         _, second = bodies(upstream, 2)
@@ -112,7 +115,7 @@ async def a_session_goes_on(_: str) -> None:
 async def a_backend_that_dies_is_asked_again(_: str) -> None:
     dies = [head(), chunk("Hel"), RESET]
     refuses = whole({"error": "Loading model"}, 503)
-    async with opencode(refuses, dies, says("Hello.")) as (cli, upstream):
+    async with opencode(refuses, dies, response_stream("Hello.")) as (cli, upstream):
         events = await cli.run("Hello?")
         assert steps_of(events)[-1] == ("text", "Hello."), events
         first, second, third = bodies(upstream, 3)
@@ -130,7 +133,7 @@ async def what_is_cut_is_an_end(_: str) -> None:
 async def a_prompt_that_is_too_long_is_made_shorter(_: str) -> None:
     reason = {"message": "the request exceeds the available context size", "type": "exceed_context_size_error"}
     too_long = whole({"error": reason}, 400)
-    async with opencode(too_long, says("So far: a greeting."), says("Done.")) as (cli, upstream):
+    async with opencode(too_long, response_stream("So far: a greeting."), response_stream("Done.")) as (cli, upstream):
         events = await cli.run("Hello?")
         assert events[0]["error"]["name"] == "ContextOverflowError", events
         assert steps_of(events)[-1] == ("text", "Done."), events

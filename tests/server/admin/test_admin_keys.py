@@ -78,7 +78,7 @@ async def test_admin_keys_lists_keys_of_the_configuration_and_of_the_store():
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "said"),
+    ("method", "path", "body", "expected"),
     [
         ("POST", "", {"name": "ops"}, (400, "key_exists", "name")),
         ("POST", "", {"name": "a b"}, (400, "invalid_value", "name")),
@@ -91,11 +91,11 @@ async def test_admin_keys_lists_keys_of_the_configuration_and_of_the_store():
         ("POST", "/ci/rotate", {"grace_seconds": "soon"}, (400, None, None)),
     ],
 )
-async def test_admin_keys_refuses_what_is_wrong(method, path, body, said):
+async def test_admin_keys_refuses_what_is_wrong(method, path, body, expected):
     async with administered() as admin:
         await admin.done("POST", body={"name": "ci"})
         status, _, code, param = problem(await admin.ask(method, path, body))
-        assert (status, code, param) == said
+        assert (status, code, param) == expected
 
 
 @pytest.mark.parametrize(

@@ -213,10 +213,10 @@ async def test_admin_page_links_to_the_requests_behind_a_number():
 
 
 async def test_admin_page_titles_requests_by_their_prompts_if_the_inspector_is_on():
-    asked = [{"role": "user", "content": f"Hello {EVIL}"}]
+    messages = [{"role": "user", "content": f"Hello {EVIL}"}]
     for section, title in ((ON, f"Hello {EVIL}"), ({}, "one")):
         async with gateway(HELLO, **section) as site:
-            await site.chat(messages=asked, headers={"x-request-id": "one"})
+            await site.chat(messages=messages, headers={"x-request-id": "one"})
             document = (await site.client.get("/admin/overview")).json()
             shown = await read(site)
         assert document["prompts"] == ({"one": title} if section else {})

@@ -10,26 +10,26 @@ AUTH = {"keys": [{"name": "ops", "key": OPS, "scopes": ["inference", "admin"]}, 
 KEPT = {"auth": AUTH, "store": {"usage": True}}
 
 
-async def asked(site, query="", key=OPS):
+async def get_usage(site, query="", key=OPS):
     return await site.client.get(f"/admin/usage{query}", headers=bearer(key))
 
 
 async def test_admin_usage_has_requests_from_their_end_on():
     async with gateway(HELLO, **KEPT) as site:
-        assert (await asked(site)).json()["data"] == []
+        assert (await get_usage(site)).json()["data"] == []
         for key in (OPS, "ci-key", "ci-key"):
             await site.chat(headers=bearer(key))
-        answer = await asked(site)
+        answer = await get_usage(site)
         assert answer.headers["cache-control"] == "no-store"
         assert [(row["key"], row["requests"], row["input_tokens"], row["output_tokens"]) for row in answer.json()["data"]] == [
             ("ci", 2, 14, 4),
             ("ops", 1, 7, 2),
         ]  # fmt: skip
-        (row,) = (await asked(site, "?by=model")).json()["data"]
+        (row,) = (await get_usage(site, "?by=model")).json()["data"]
         assert (row["model"], row["requests"]) == ("m", 3)
-        report = (await asked(site, "?by=day&by=key")).json()
+        report = (await get_usage(site, "?by=day&by=key")).json()
         assert report["by"] == ["day", "key"] and report["total"]["requests"] == 3
-        empty = (await asked(site, "?since=2020-01-01&until=2020-01-31")).json()
+        empty = (await get_usage(site, "?since=2020-01-01&until=2020-01-31")).json()
         assert (empty["since"], empty["until"], empty["data"]) == ("2020-01-01", "2020-01-31", [])
 
 
@@ -38,16 +38,16 @@ async def test_admin_usage_has_requests_from_their_end_on():
 )
 async def test_admin_usage_refuses_wrong_parameters(query, param):
     async with gateway(HELLO, **KEPT) as site:
-        assert problem(await asked(site, query)) == (400, "invalid_request_error", "invalid_value", param)
+        assert problem(await get_usage(site, query)) == (400, "invalid_request_error", "invalid_value", param)
 
 
 async def test_admin_usage_needs_the_scope_admin():
     async with gateway(HELLO, **KEPT) as site:
-        assert problem(await asked(site, key="ci-key"))[::2] == (403, "scope_not_allowed")
+        assert problem(await get_usage(site, key="ci-key"))[::2] == (403, "scope_not_allowed")
 
 
 async def test_admin_usage_says_that_none_is_kept():
     async with gateway(HELLO, auth=AUTH) as site:
-        answer = await asked(site)
+        answer = await get_usage(site)
         assert problem(answer) == (404, "invalid_request_error", "usage_not_kept", None)
         assert "Set store.url" in answer.json()["error"]["message"]

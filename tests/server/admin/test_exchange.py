@@ -51,7 +51,7 @@ def prepared(format="hermes_json"):
     return PreparedEntry, {**names, "format": format, "reason": "configured"}
 
 
-def said(*events):
+def upstream_data(*events):
     return UpstreamDataEntry, {"call": 1, "data": b"x", "events": list(events)}
 
 
@@ -108,8 +108,8 @@ def test_exchange_has_tokens_of_each_kind_and_names_the_estimated_ones():
 )
 def test_exchange_warning_has_words_and_its_entry(warning, n):
     entries = (
-        prepared(), PUT, said(TextDelta(0, "a")), said(ToolCallStart(0, 0, "c", "f")), said(ToolArgsDelta(0, 0, "{}")),
-        said(Finish(0, "stop"), Usage(1, 1)), (RoundEndEntry, {}),
+        prepared(), PUT, upstream_data(TextDelta(0, "a")), upstream_data(ToolCallStart(0, 0, "c", "f")), upstream_data(ToolArgsDelta(0, 0, "{}")),
+        upstream_data(Finish(0, "stop"), Usage(1, 1)), (RoundEndEntry, {}),
     )  # fmt: skip
     found = detail_of(recording_of(*entries, over=over(ledger=[warning])))
     assert found["warning_entries"] == {warning: n} and found["warnings"][0]["entry"] == warning
@@ -194,7 +194,7 @@ def view(recording, secrets=()):
 def test_conversation_shows_what_the_model_received_and_the_response():
     body = BODY.replace(b"Hello", b"Hello k3y")
     put = UpstreamRequestEntry, {**PUT[1], "body": body}
-    found = view(recording_of(prepared(), put, said(TextDelta(0, "Hi k3y")), over=over()), [b"k3y"])
+    found = view(recording_of(prepared(), put, upstream_data(TextDelta(0, "Hi k3y")), over=over()), [b"k3y"])
     assert found["received"]["messages"][0]["text"] == "Hello ***" and found["sent"]["messages"][0]["text"] == "Hello"
     assert found["received"]["tools"][0]["name"] == "f" and found["response"]["choices"][0]["text"] == "Hi ***"
     assert found["looks_like"] == []
@@ -219,7 +219,7 @@ def test_conversation_of_a_request_without_a_backend_shows_what_the_client_sent(
 def test_conversation_names_formats_if_tools_were_offered_and_none_was_called(events, tools, formats):
     body = BODY if tools else BODY.replace(b"tools", b"other")
     put = UpstreamRequestEntry, {**PUT[1], "body": body}
-    found = view(recording_of(prepared(), put, said(*events), body=body))["looks_like"]
+    found = view(recording_of(prepared(), put, upstream_data(*events), body=body))["looks_like"]
     assert [one["format"] for one in found if one["calls"]][: len(formats)] == formats
 
 

@@ -27,7 +27,7 @@ from gateway.server.observability.telemetry import RecentRequests
 from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.overview import CHAT, KEYS, PATH, seen
-from support.upstream import HANG, HELLO, KEY, chunk, head, list_of, said, whole
+from support.upstream import HANG, HELLO, KEY, chunk, completion_body, head, list_of, whole
 from support.wait import now, until
 
 NOTHING = {"in_flight": 0, "requests_per_second": 0.0, "tokens_per_second": 0.0}
@@ -256,9 +256,9 @@ async def test_overview_of_a_replaced_application_has_its_own_backends():
         assert [one["name"] for one in (await get_overview(site))["backends"]] == ["up"]
 
 
-def condition(**said):
+def condition(**members):
     return BackendCondition(
-        **{"state": "closed", "healthy": True, "back_in": 0.0, "queued": 0, "failure": None, **said}
+        **{"state": "closed", "healthy": True, "back_in": 0.0, "queued": 0, "failure": None, **members}
     )
 
 
@@ -361,7 +361,7 @@ def test_overview_snapshot_is_equal_after_serialization():
 async def test_overview_document_matches_its_schema():
     from msgspec import json as msgspec_json
 
-    async with gateway(whole(said()), models=["m"]) as site:
+    async with gateway(whole(completion_body()), models=["m"]) as site:
         await site.chat()
         decoded = msgspec_json.decode((await site.client.get(PATH)).content, type=Overview)
     assert decoded.requests[0].ended >= decoded.requests[0].arrived

@@ -6,7 +6,7 @@ from gateway.server.observability.metrics_store import SharedFolder, mark_ended
 from gateway.server.observability.minute_counts import BackendMinute, MinuteCounts
 from gateway.server.observability.snapshot import WorkerSnapshot
 from support.overview import PATH
-from support.serve_process import asked, config_of, first, living, rest, streaming
+from support.serve_process import config_of, first, living, post_chat, rest, streaming
 from support.upstream import DONE, END, HELLO, Upstream, chunk, head
 from support.wait import until
 from support.worker_processes import gateway_with
@@ -45,7 +45,9 @@ async def test_overview_of_any_worker_includes_all_workers(tmp_path):
         go.set()
         for stream in streams:
             await rest(*stream)
-        ids |= {answer.headers["x-request-id"] for answer in await asyncio.gather(*(asked(gateway) for _ in range(8)))}
+        ids |= {
+            answer.headers["x-request-id"] for answer in await asyncio.gather(*(post_chat(gateway) for _ in range(8)))
+        }
         for _ in range(4):
             seen = await overview_of_both(gateway)
             assert {request["id"] for request in seen["requests"]} == ids

@@ -71,12 +71,12 @@ def test_unreadable_recording_files_are_skipped_and_logged_once(tmp_path, caplog
     for _ in range(2):
         assert [one.id for one in files.summaries()] == ["a", "c"]
     assert files.unreadable == 4
-    said = "\n".join(warnings_of(caplog))
+    log_text = "\n".join(warnings_of(caplog))
     assert len(warnings_of(caplog)) == 4
     for reason in ("it has no summary; gateway 0.2.0 wrote it", "'broken.jsonl' is skipped: it is not a recording"):
-        assert reason in said
+        assert reason in log_text
     for reason in ("'gone.jsonl' is skipped: No such file or directory", "its version is 9"):
-        assert reason in said
+        assert reason in log_text
 
 
 def test_recording_file_that_breaks_off_is_listed_and_not_shown(tmp_path):
@@ -110,8 +110,8 @@ async def listed(site, **query):
 
 
 async def test_requests_stay_in_the_inspector_after_a_restart(tmp_path):
-    said = stream(chunk(f"Hi, {KEY}"), chunk(finish="stop"))
-    async with gateway(said, **on(tmp_path)) as site:
+    script = stream(chunk(f"Hi, {KEY}"), chunk(finish="stop"))
+    async with gateway(script, **on(tmp_path)) as site:
         await site.chat(headers={"x-request-id": "kept"}, stream=True)
         (before,) = (await listed(site))["exchanges"]
     (file,) = tmp_path.glob("*.jsonl")

@@ -13,10 +13,14 @@ from support.upstream import call, chunk, stream
 ON = {"inspector": {"enabled": True}}
 
 
-def recording(asked, put, *more):
+def recording(request_body, put, *more):
     made = Recording("1", "", 1 << 20)
     made.add(
-        RequestEntry(0.0, "/v1/chat/completions", asked if isinstance(asked, bytes) else json.dumps(asked).encode())
+        RequestEntry(
+            0.0,
+            "/v1/chat/completions",
+            request_body if isinstance(request_body, bytes) else json.dumps(request_body).encode(),
+        )
     )
     made.add(UpstreamRequestEntry(0.0, 1, "up", "/v1/chat/completions", json.dumps(put).encode()))
     for entry in more:
@@ -25,7 +29,7 @@ def recording(asked, put, *more):
 
 
 @pytest.mark.parametrize(
-    ("warning", "asked", "put", "change"),
+    ("warning", "request_body", "put", "change"),
     [
         ("dropped:stop", {"stop": ["a"]}, {}, TextChange('["a"]', "")),
         ("translated:a.b", {"a": {"b": 1}}, {"a": {"b": "1"}}, TextChange("1", '"1"')),
@@ -36,8 +40,8 @@ def recording(asked, put, *more):
         ("dropped:a.b", {"a": [[{"b": 1}], {"function": 1}]}, {"a": 1}, None),
     ],
 )
-def test_change_of_a_field_compares_both_requests(warning, asked, put, change):
-    assert text_changes(recording(asked, put), {warning: 0}).get(warning) == change
+def test_change_of_a_field_compares_both_requests(warning, request_body, put, change):
+    assert text_changes(recording(request_body, put), {warning: 0}).get(warning) == change
 
 
 def test_change_of_output_compares_a_read_with_what_the_client_got_of_it():

@@ -81,9 +81,9 @@ async def test_cancelled_batch_waits_no_longer_for_a_backend():
 
 
 @asynccontextmanager
-async def prepared(*scripts, lines=LINES, headers=None, **said):
+async def prepared(*scripts, lines=LINES, headers=None, **sections):
     """Yield a gateway, and a batch that no process has claimed yet."""
-    async with gateway(*scripts, **said) as site:
+    async with gateway(*scripts, **sections) as site:
         site.app.state.batches.wake = lambda: None
         file = await upload(site.client, lines, headers)
         made = (await post(site.client, file, headers)).json()

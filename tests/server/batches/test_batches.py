@@ -61,8 +61,8 @@ async def test_batch_of_each_endpoint(endpoint, body, script, kind):
             site.client, batch, "error"
         )
         (one,) = await output(site.client, batch)
-        said = one["response"]["body"]
-        assert kind in (said.get("object"), said.get("type"))
+        response_body = one["response"]["body"]
+        assert kind in (response_body.get("object"), response_body.get("type"))
 
 
 async def test_batch_with_invalid_lines_fails_and_names_them():
@@ -222,8 +222,8 @@ async def test_batch_takes_only_slots_that_other_requests_leave_free():
         gate.set()
         assert [(await one).status_code for one in (first, second)] == [200, 200]
         assert (await ended(site.client, made))["request_counts"]["completed"] == 2
-        asked = [post.json["messages"][0]["content"] for post in site.upstream.posts]
-        assert asked == ["Hello", "Hello", "a", "b"]
+        contents = [post.json["messages"][0]["content"] for post in site.upstream.posts]
+        assert contents == ["Hello", "Hello", "a", "b"]
 
 
 async def test_user_of_a_proxy_cannot_create_a_batch():

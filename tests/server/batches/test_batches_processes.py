@@ -10,7 +10,7 @@ import pytest
 from gateway.store import Database, batches
 from support.batches import begin, chat_line, ended, output, retrieve
 from support.gateway_process import process
-from support.upstream import Upstream, said, whole
+from support.upstream import Upstream, completion_body, whole
 from support.wait import until
 
 LINES = 150
@@ -33,7 +33,7 @@ async def has_completed(client, made, count):
     return (await retrieve(client, made))["request_counts"]["completed"] >= count
 
 
-def asked(upstream):
+def count_requests(upstream):
     """Return how many times each line was asked, by its number."""
     return Counter(int(post.json["messages"][0]["content"]) for post in upstream.posts)
 
@@ -42,7 +42,7 @@ def asked(upstream):
 @pytest.mark.parametrize("signals", [[signal.SIGKILL, signal.SIGKILL], [signal.SIGTERM]], ids=["kill", "stop"])
 async def test_batch_asks_no_finished_line_again(store_url, tmp_path, signals):
     async with AsyncExitStack() as stack:
-        upstream = await stack.enter_async_context(Upstream([whole(said("Hi"))], ()).serving())
+        upstream = await stack.enter_async_context(Upstream([whole(completion_body("Hi"))], ()).serving())
         made, asked_once = None, {}
         for goal, ending in enumerate(signals, 1):
             child, client = await stack.enter_async_context(process(upstream.url, store_url, tmp_path, eager=EAGER))
@@ -50,13 +50,13 @@ async def test_batch_asks_no_finished_line_again(store_url, tmp_path, signals):
             await until(partial(has_completed, client, made, goal * 25))
             child.send_signal(ending)
             await child.wait()
-            counts = asked(upstream)
+            counts = count_requests(upstream)
             asked_once |= {line: counts[line] for line in await finished_lines(store_url, made)}
         _, client = await stack.enter_async_context(process(upstream.url, store_url, tmp_path, eager=EAGER))
         batch = await ended(client, made)
         assert batch["request_counts"] == {"total": LINES, "completed": LINES, "failed": 0}
         assert {one["custom_id"] for one in await output(client, batch)} == {str(number) for number in range(LINES)}
-    counts = asked(upstream)
+    counts = count_requests(upstream)
     assert len(asked_once) < LINES == len(counts), "some lines were left for the last gateway"
     assert {line: counts[line] for line in asked_once} == asked_once
     assert max(counts.values()) <= 1 + len(signals)

@@ -10,7 +10,7 @@ import pytest
 from support.app import gateway, problem
 from support.gateway_process import process
 from support.sse import comments, events
-from support.upstream import COUNTS, DONE, END, Upstream, chunk, frame, head, said, whole
+from support.upstream import COUNTS, DONE, END, Upstream, chunk, completion_body, frame, head, whole
 
 UNAVAILABLE = (503, "server_error", "store_unavailable", None)
 
@@ -38,14 +38,18 @@ class Client:
     async def get(self, path):
         return await self.http.get(f"/v1/{path}")
 
-    async def respond(self, **asked):
-        return await self.post("responses", model="m", **asked)
+    async def respond(self, **fields):
+        return await self.post("responses", model="m", **fields)
 
-    async def responds_with_a_warning(self, **asked):
-        answer = await self.respond(input="b", **asked)
+    async def responds_with_a_warning(self, **fields):
+        answer = await self.respond(input="b", **fields)
         assert (answer.status_code, answer.headers["x-gateway-warnings"]) == (200, "dropped:store"), answer.text
-        told = answer.json()
-        assert (told["status"], told["store"], told["output"][0]["content"][0]["text"]) == ("completed", False, "Hi")
+        response = answer.json()
+        assert (response["status"], response["store"], response["output"][0]["content"][0]["text"]) == (
+            "completed",
+            False,
+            "Hi",
+        )
 
     async def completes_with_a_warning(self):
         messages = [{"role": "user", "content": "b"}]
@@ -76,8 +80,8 @@ class Client:
 
     async def is_well(self):
         await self.reads()
-        for asked in ({"previous_response_id": self.first["id"]}, {"conversation": self.conversation}):
-            answer = await self.respond(input="c", **asked)
+        for fields in ({"previous_response_id": self.first["id"]}, {"conversation": self.conversation}):
+            answer = await self.respond(input="c", **fields)
             assert (answer.status_code, answer.json()["store"]) == (200, True), answer.text
             assert "x-gateway-warnings" not in answer.headers
             assert (await self.get(f"responses/{answer.json()['id']}")).json() == answer.json()
@@ -85,7 +89,7 @@ class Client:
         assert [item["content"][0]["text"] for item in listed] == ["Hi", "c"]
 
 
-ANSWER = whole(said("Hi"))
+ANSWER = whole(completion_body("Hi"))
 
 
 async def test_store_recovers_from_a_full_disk(tmp_path):

@@ -8,7 +8,7 @@ from gateway.store import write_queue
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.jobs import get
 from support.metrics import scrape
-from support.upstream import DONE, END, HELLO, chunk, gated, head, said, whole
+from support.upstream import DONE, END, HELLO, chunk, completion_body, gated, head, whole
 from support.wait import until
 
 FULL = (503, "server_error", "store_unavailable", None)
@@ -25,15 +25,15 @@ async def test_request_that_needs_a_full_store_is_refused_before_the_model_is_as
         queue = site.app.state.store.queue
         conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
         queue.length = 1
-        for asked in (
+        for fields in (
             {},
             {"stream": True},
             {"background": True},
             {"background": True, "stream": True},
             {"conversation": conversation, "store": False},
         ):
-            answer = await site.respond(**asked)
-            assert problem(answer) == FULL, asked
+            answer = await site.respond(**fields)
+            assert problem(answer) == FULL, fields
             assert answer.headers["retry-after"] == "1" and "overloaded" in answer.json()["error"]["message"]
         assert problem(await site.chat(store=True)) == FULL
         assert site.upstream.posts == []
@@ -85,7 +85,7 @@ async def test_finished_response_waits_for_a_full_store(full, streamed):
 
 
 async def test_finished_completion_waits_for_a_full_store(full):
-    async with gateway(whole(said("Hi"))) as site:
+    async with gateway(whole(completion_body("Hi"))) as site:
         queue = site.app.state.store.queue
         async with queue.turn():
             asking = asyncio.create_task(site.chat(store=True))

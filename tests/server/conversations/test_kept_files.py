@@ -11,7 +11,7 @@ from gateway.server.http import memory
 from gateway.store import item_lists
 from support.app import gateway, problem
 from support.pdf import pdf, words
-from support.upstream import Upstream, said, whole
+from support.upstream import Upstream, completion_body, whole
 from support.web import HERE, PNG, page, web
 
 FILLERS = [{"role": ("user", "assistant")[i % 2], "content": f"text {i}"} for i in range(40)]
@@ -45,7 +45,7 @@ def read(monkeypatch):
 
 
 def site_of(count, **settings):
-    return gateway(*(whole(said("ok")) for _ in range(count)), **settings)
+    return gateway(*(whole(completion_body("ok")) for _ in range(count)), **settings)
 
 
 async def upload(site, content=b"Hello", name="b.txt"):
@@ -80,10 +80,10 @@ async def test_turn_behind_kept_files_sends_what_all_items_give(read, kind, tool
         shown = {"type": "input_image", "file_id": await upload(site, PNG, "c.png"), "detail": "auto"}
         items = [user(TEXT, PDF), CALL, OUTPUT, user(named, shown), user(image(f"{there.url}/a"))]
         *_, last = await chain(site, *items, tools=tools)
-        kept = site.asked["messages"]
+        kept = site.upstream_body["messages"]
         assert read[-1] == 2
         again = await site.respond(input=said_again(items, 3), tools=tools, store=False)
-        assert kept == site.asked["messages"] and "World" in json.dumps(kept)
+        assert kept == site.upstream_body["messages"] and "World" in json.dumps(kept)
         warnings = [{*answer.headers["x-gateway-warnings"].split(", ")} for answer in (last, again)]
         assert warnings[0] == warnings[1]
 
@@ -95,7 +95,7 @@ async def test_kept_past_fits_another_model_with_other_tools(read, kind):
         "images": {"fetch": True, "networks": [HERE]},
         "more_models": {"other": {"backends": ["theirs"]}},
     }
-    async with web({"/a": page(PNG)}) as there, Upstream([whole(said("ok"))] * 2, ()).serving() as upstream:
+    async with web({"/a": page(PNG)}) as there, Upstream([whole(completion_body("ok"))] * 2, ()).serving() as upstream:
         settings["more_backends"] = {"theirs": {"url": upstream.url, "kind": kind}}
         async with site_of(9, **settings) as site:
             items = [user(TEXT), CALL, OUTPUT, user(image(f"{there.url}/a"))]
@@ -151,7 +151,7 @@ async def test_many_stored_files_of_a_chain_are_kept(read):
     async with site_of(9) as site:
         ids = [await upload(site, b"a%d" % i) for i in range(21)]
         await chain(site, *[user({"type": "input_file", "file_id": id}) for id in ids], *FILLERS * 5)
-        assert read[-1] == 2 and site.asked["messages"][60]["content"].endswith("a20</file>")
+        assert read[-1] == 2 and site.upstream_body["messages"][60]["content"].endswith("a20</file>")
 
 
 async def test_image_urls_of_a_kept_past_are_fetched_in_each_turn_within_the_memory(monkeypatch, read):
@@ -162,7 +162,7 @@ async def test_image_urls_of_a_kept_past_are_fetched_in_each_turn_within_the_mem
         site_of(9, backend={"kind": "llamacpp"}, **settings) as site,
     ):
         *_, last = await chain(site, user(image(f"{there.url}/a")))
-        assert read[-1] == 2 and len(there.asked) == 4
+        assert read[-1] == 2 and len(there.requests) == 4
         site.app.state.buffers.taken += 180_000
         answer = await site.respond(previous_response_id=last.json()["id"])
         assert problem(answer)[2] == "server_is_overloaded"
@@ -173,7 +173,7 @@ async def test_file_at_a_url_is_read_in_each_turn(read):
     settings = {"files": {"fetch": True, "networks": [HERE]}}
     async with web({"/a": page(b"Hello")}) as there, site_of(9, **settings) as site:
         await chain(site, user({"type": "input_file", "file_url": f"{there.url}/a"}))
-        assert len(there.asked) == 4 and read[-1] > 40
+        assert len(there.requests) == 4 and read[-1] > 40
 
 
 async def test_pdf_that_was_not_read_to_its_end_is_read_in_each_turn(monkeypatch, read):
@@ -185,10 +185,10 @@ async def test_pdf_that_was_not_read_to_its_end_is_read_in_each_turn(monkeypatch
 
 
 async def test_reasoning_memory_finds_reasoning_behind_files():
-    thinking = whole(said("ok", reasoning_content="Hm."))
+    thinking = whole(completion_body("ok", reasoning_content="Hm."))
     async with gateway(*[thinking] * 4, responses={"reasoning_memory": True}) as site:
         first = await site.respond(input=[*FILLERS, user(TEXT)])
         for _ in range(3):
             first = await site.respond(input="b", previous_response_id=first.json()["id"])
-        thoughts = [message.get("reasoning_content") for message in site.asked["messages"][-6:]]
+        thoughts = [message.get("reasoning_content") for message in site.upstream_body["messages"][-6:]]
         assert thoughts == ["Hm.", None] * 3

@@ -13,7 +13,7 @@ from support.app import HELLO_MESSAGES, gateway, problem
 from support.gateway_process import process
 from support.sse import events
 from support.stored import get_json, item_texts
-from support.upstream import DONE, END, HANG, Upstream, chunk, head, said, whole
+from support.upstream import DONE, END, HANG, Upstream, chunk, completion_body, head, whole
 from support.wait import now, until
 
 ANSWER = [head(), chunk("T"), chunk("wo"), chunk(finish="stop"), DONE, END]
@@ -27,22 +27,22 @@ class Life:
     async def begin(self, client):
         self.conversation = (await client.post("/v1/conversations", json={})).json()["id"]
         self.first = await self.respond(client, input="a")
-        self.spoken = await self.respond(client, input="a", conversation=self.conversation)
-        self.asked = {
+        self.in_conversation = await self.respond(client, input="a", conversation=self.conversation)
+        self.requests = {
             "chain": ("/v1/responses", {"input": "b", "previous_response_id": self.first["id"]}, KEY),
             "conversation": ("/v1/responses", {"input": "b", "conversation": self.conversation}, {}),
             "completion": ("/v1/chat/completions", {"messages": HELLO_MESSAGES, "store": True, "metadata": {"a": "b"}}, {}),
         }  # fmt: skip
-        self.saw = dict.fromkeys(self.asked, "")  # by name, the text of the response so far
+        self.saw = dict.fromkeys(self.requests, "")  # by name, the text of the response so far
 
-    async def respond(self, client, **asked):
-        answer = await client.post("/v1/responses", json={"model": "m", **asked})
+    async def respond(self, client, **fields):
+        answer = await client.post("/v1/responses", json={"model": "m", **fields})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def ask(self, client, name):
         """Send a request, and collect its response until the end or the loss of the connection."""
-        path, body, headers = self.asked[name]
+        path, body, headers = self.requests[name]
         with suppress(httpx.RemoteProtocolError, httpx.ReadError):
             async with client.stream(
                 "POST", path, json={"model": "m", "stream": True, **body}, headers=headers
@@ -58,7 +58,7 @@ class Life:
 @pytest.fixture
 async def life(store_url):
     lived = Life()
-    async with gateway(whole(said("One")), store={"url": store_url}) as site:
+    async with gateway(whole(completion_body("One")), store={"url": store_url}) as site:
         await lived.begin(site.client)
     return lived
 
@@ -66,7 +66,7 @@ async def life(store_url):
 @pytest.fixture
 async def after(store_url, life):
     """A client of another gateway, which opens the store at its first request, after the kill."""
-    async with gateway(whole(said("Three")), store={"url": store_url}) as site:
+    async with gateway(whole(completion_body("Three")), store={"url": store_url}) as site:
         yield site.client
 
 
@@ -77,7 +77,7 @@ async def is_whole(client, store, lived, kept):
         length = await db.scalar(select(func.sum(threads.c.length)))
         assert await db.scalar(select(func.count()).select_from(items)) == length
     found = [await get_json(client, f"responses/{id}") for id in ids]
-    assert lived.first in found and lived.spoken in found
+    assert lived.first in found and lived.in_conversation in found
     turns = [
         [*await item_texts(client, f"responses/{one['id']}/input_items"), one["output"][0]["content"][0]["text"]]
         for one in found
@@ -85,8 +85,8 @@ async def is_whole(client, store, lived, kept):
     both = ["a", "One", "b", "Two"]
     answers = kept & {"chain", "conversation"}
     assert sorted(turns) == sorted([both[:2], both[:2], *[both for _ in answers]])
-    spoken = both if "conversation" in kept else both[:2]
-    assert await item_texts(client, f"conversations/{lived.conversation}/items") == spoken
+    expected = both if "conversation" in kept else both[:2]
+    assert await item_texts(client, f"conversations/{lived.conversation}/items") == expected
     completions = [
         one["choices"][0]["message"]["content"] for one in (await get_json(client, "chat/completions"))["data"]
     ]
@@ -158,7 +158,7 @@ async def test_store_is_whole_if_the_gateway_is_killed_during_responses(
     killed = now()
     ids = await is_whole(after, store, life, kept=set())
     await is_locked(after, store, life, begun, killed)
-    path, body, headers = life.asked["chain"]
+    path, body, headers = life.requests["chain"]
     answer = await after.post(path, json={"model": "m", "stream": True, **body}, headers=headers)
     assert problem(answer)[::2] == (409, "idempotency_key_in_use")
     await leases_end(store)
@@ -172,14 +172,14 @@ async def test_store_has_all_responses_that_ended_before_a_kill(store_url, store
     """The gateway started afterwards is a process, too."""
     async with Upstream([ANSWER], ()).serving() as upstream:
         async with process(upstream.url, store_url, tmp_path) as (child, client):
-            await asyncio.gather(*(life.ask(client, name) for name in life.asked))
+            await asyncio.gather(*(life.ask(client, name) for name in life.requests))
             child.kill()
         async with process(upstream.url, store_url, tmp_path) as (_, client):
-            ids = await is_whole(client, store, life, kept={*life.asked})
+            ids = await is_whole(client, store, life, kept={*life.requests})
             for name in ("chain", "conversation"):
                 ended = life.ended(name)
                 assert await get_json(client, f"responses/{ended['id']}") == ended
-            path, body, headers = life.asked["chain"]
+            path, body, headers = life.requests["chain"]
             answer = await client.post(path, json={"model": "m", "stream": True, **body}, headers=headers)
             assert answer.text == life.saw["chain"] and len(upstream.posts) == 3
             await leases_end(store)

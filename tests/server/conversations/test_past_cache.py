@@ -14,7 +14,7 @@ from gateway.store import conversations, item_lists, responses
 from gateway.warnings import Warnings
 from support.app import gateway, problem
 from support.jobs import BAD
-from support.upstream import said, whole
+from support.upstream import completion_body, whole
 
 SETTINGS = api.ParseSettings(open=lambda _: None)
 CALLS = {"tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
@@ -163,11 +163,11 @@ async def test_kept_pasts_have_a_bound_and_the_oldest_is_dropped(store):
 
 
 async def test_response_behind_a_kept_past_sends_all_messages_to_the_backend():
-    async with gateway(*(whole(said(text)) for text in ("one", "two", "three"))) as site:
+    async with gateway(*(whole(completion_body(text)) for text in ("one", "two", "three"))) as site:
         first = (await site.respond(input=MANY)).json()
         second = (await site.respond(input="b", previous_response_id=first["id"])).json()
         await site.respond(input="c", previous_response_id=second["id"], instructions="Be brief.")
-        system, *messages = site.asked["messages"]
+        system, *messages = site.upstream_body["messages"]
         texts = [message["content"] for message in messages]
     assert system == {"role": "system", "content": "Be brief."}
     assert texts == [*(item["content"] for item in MANY), "one", "b", "two", "c"]
@@ -182,20 +182,20 @@ async def test_response_behind_a_kept_past_sends_all_messages_to_the_backend():
     ],
 )
 async def test_response_whose_messages_are_read_here_has_all_of_them(fields):
-    async with gateway(*(whole(said(text)) for text in ("one", "two"))) as site:
+    async with gateway(*(whole(completion_body(text)) for text in ("one", "two"))) as site:
         first = (await site.respond(input=MANY)).json()
         answer = await site.respond(**{"input": "b", "previous_response_id": first["id"], **fields})
         assert answer.status_code == 200, answer.text
-        assert len(site.asked["messages"]) == len(MANY) + 2
+        assert len(site.upstream_body["messages"]) == len(MANY) + 2
 
 
 async def test_tool_call_behind_a_kept_past_is_sent_as_well():
     scripts = [
-        whole(said("one")),
-        whole(said("two")),
-        whole(said(None, **CALLS)),
-        whole(said("done")),
-        whole(said("end")),
+        whole(completion_body("one")),
+        whole(completion_body("two")),
+        whole(completion_body(None, **CALLS)),
+        whole(completion_body("done")),
+        whole(completion_body("end")),
     ]
     async with gateway(*scripts) as site:
         last = (await site.respond(input=MANY)).json()
@@ -204,7 +204,7 @@ async def test_tool_call_behind_a_kept_past_is_sent_as_well():
         output = {"type": "function_call_output", "call_id": last["output"][0]["call_id"], "output": "42"}
         last = (await site.respond(input=[output], previous_response_id=last["id"])).json()
         await site.respond(input="d", previous_response_id=last["id"])
-        roles = [message["role"] for message in site.asked["messages"][len(MANY) :]]
+        roles = [message["role"] for message in site.upstream_body["messages"][len(MANY) :]]
     assert roles == ["assistant", "user", "assistant", "user", "assistant", "tool", "assistant", "user"]
 
 
@@ -220,21 +220,21 @@ AGENT = [{"role": "user", "content": "Hi"}, *agent_items(), {"role": "assistant"
 
 @pytest.mark.parametrize("model", [{}, {"tools": "prompt"}, {"format": "mistral"}])
 async def test_tool_calls_of_a_kept_past_reach_the_backend_in_the_form_of_its_model(model):
-    async with gateway(*(whole(said(text)) for text in ("two", "three", "four")), model=model) as site:
+    async with gateway(*(whole(completion_body(text)) for text in ("two", "three", "four")), model=model) as site:
         first = (await site.respond(input=AGENT[:-1])).json()
         for text in ("b", "c"):
             await site.respond(input=text, previous_response_id=first["id"])
-        asked = site.asked["messages"]
+        messages = site.upstream_body["messages"]
         answer = {"role": "assistant", "content": "two"}
         await site.respond(input=[*AGENT[:-1], answer, {"role": "user", "content": "c"}], store=False)
-        assert asked == site.asked["messages"] and asked[-1]["content"] == "c"
+        assert messages == site.upstream_body["messages"] and messages[-1]["content"] == "c"
 
 
 async def test_new_tool_call_gets_an_id_that_no_call_of_a_kept_past_has():
     scripts = (
-        whole(said("one")),
-        whole(said("two")),
-        whole(said(None, tool_calls=[{**CALLS["tool_calls"][0], "id": "call_3"}])),
+        whole(completion_body("one")),
+        whole(completion_body("two")),
+        whole(completion_body(None, tool_calls=[{**CALLS["tool_calls"][0], "id": "call_3"}])),
     )
     async with gateway(*scripts) as site:
         first = (await site.respond(input=AGENT)).json()
@@ -244,7 +244,7 @@ async def test_new_tool_call_gets_an_id_that_no_call_of_a_kept_past_has():
 
 
 async def test_deleted_response_of_a_kept_past_is_not_continued():
-    async with gateway(*(whole(said(text)) for text in ("one", "two", "three"))) as site:
+    async with gateway(*(whole(completion_body(text)) for text in ("one", "two", "three"))) as site:
         first = (await site.respond(input=MANY)).json()
         second = (await site.respond(input="b", previous_response_id=first["id"])).json()
         await site.respond(input="c", previous_response_id=second["id"])
@@ -254,9 +254,9 @@ async def test_deleted_response_of_a_kept_past_is_not_continued():
 
 
 async def test_requests_that_continue_one_response_at_once_do_not_mix():
-    async with gateway(*(whole(said("one")) for _ in range(5))) as site:
+    async with gateway(*(whole(completion_body("one")) for _ in range(5))) as site:
         first = (await site.respond(input=MANY)).json()
         await asyncio.gather(*(site.respond(input=f"b{i}", previous_response_id=first["id"]) for i in range(4)))
-        asked = [post.json["messages"] for post in site.upstream.posts[1:]]
-    assert {messages[-1]["content"] for messages in asked} == {"b0", "b1", "b2", "b3"}
-    assert [len(messages) for messages in asked] == [len(MANY) + 2] * 4
+        histories = [post.json["messages"] for post in site.upstream.posts[1:]]
+    assert {messages[-1]["content"] for messages in histories} == {"b0", "b1", "b2", "b3"}
+    assert [len(messages) for messages in histories] == [len(MANY) + 2] * 4

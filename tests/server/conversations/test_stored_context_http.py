@@ -10,7 +10,7 @@ from sqlalchemy import delete
 from gateway.store import tables
 from support.app import bearer, gateway, problem
 from support.jobs import BAD
-from support.upstream import chunk, gated, said, stream, whole
+from support.upstream import chunk, completion_body, gated, stream, whole
 
 GONE = (404, BAD, None, None)
 USER = {"role": "user", "content": "Hi"}
@@ -58,7 +58,7 @@ class Client:
 
 @asynccontextmanager
 async def site(*scripts, **sections):
-    async with gateway(*(scripts or [whole(said("Hello"))]), **sections) as served:
+    async with gateway(*(scripts or [whole(completion_body("Hello"))]), **sections) as served:
         yield Client(served)
 
 
@@ -76,20 +76,20 @@ def texts(items):
 
 
 async def test_response_read_back_equals_the_response_sent(serving):
-    async with serving(whole(said("<think>Hm.</think>Hello"))) as client:
-        told = await client.respond("Hi", metadata={"a": "b"}, instructions="Be brief.")
-        assert (await client.get(f"responses/{told['id']}")).json() == told
-    assert [item["type"] for item in told["output"]] == ["reasoning", "message"]
+    async with serving(whole(completion_body("<think>Hm.</think>Hello"))) as client:
+        response = await client.respond("Hi", metadata={"a": "b"}, instructions="Be brief.")
+        assert (await client.get(f"responses/{response['id']}")).json() == response
+    assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
 
 
 async def test_response_is_404_after_its_deletion(serving):
     async with serving() as client:
-        told = await client.respond("Hi")
-        path = f"responses/{told['id']}"
-        assert (await client.delete(path)).json() == {"id": told["id"], "object": "response", "deleted": True}
+        response = await client.respond("Hi")
+        path = f"responses/{response['id']}"
+        assert (await client.delete(path)).json() == {"id": response["id"], "object": "response", "deleted": True}
         for answer in (await client.delete(path), await client.get(path), await client.get(f"{path}/input_items")):
             assert problem(answer) == GONE
-            assert answer.json()["error"]["message"] == f"Response with id '{told['id']}' not found."
+            assert answer.json()["error"]["message"] == f"Response with id '{response['id']}' not found."
 
 
 async def test_response_after_a_deleted_one_is_kept_but_not_continued(serving):
@@ -106,8 +106,8 @@ async def test_response_after_a_deleted_one_is_kept_but_not_continued(serving):
 
 async def test_response_without_background_cannot_be_cancelled():
     async with site() as client:
-        told = await client.respond("Hi")
-        answer = await client.post(f"responses/{told['id']}/cancel")
+        response = await client.respond("Hi")
+        answer = await client.post(f"responses/{response['id']}/cancel")
         assert problem(answer) == (400, BAD, None, None)
         assert answer.json()["error"]["message"] == "Cannot cancel a synchronous response."
         assert problem(await client.post("responses/resp_none/cancel")) == GONE
@@ -118,24 +118,24 @@ async def test_response_without_background_cannot_be_streamed_again():
         path = f"responses/{(await client.respond('Hi'))['id']}"
         assert problem(await client.get(path, stream="true")) == (400, BAD, None, "stream")
         assert problem(await client.get("responses/resp_none", stream="true")) == GONE
-        told = await client.get(path, stream="false", starting_after=0, include_obfuscation="true")
-        assert told.status_code == 200
+        response = await client.get(path, stream="false", starting_after=0, include_obfuscation="true")
+        assert response.status_code == 200
 
 
 @pytest.mark.parametrize("name", ["include[]", "include"])
 async def test_response_fields_are_shown_only_if_included(name):
-    answered = said("Hi", reasoning_content="Hm.")
+    answered = completion_body("Hi", reasoning_content="Hm.")
     answered["choices"][0]["logprobs"] = LOGPROBS
     wanted = ["message.output_text.logprobs", "reasoning.encrypted_content"]
-    async with site(whole(answered), whole(said("Bye"))) as client:
-        told = await client.respond("Hi", include=wanted)
-        full = (await client.get(f"responses/{told['id']}", **{name: wanted})).json()
-        less = (await client.get(f"responses/{told['id']}")).json()
-        follows = await client.respond("So?", previous_response_id=told["id"])
+    async with site(whole(answered), whole(completion_body("Bye"))) as client:
+        response = await client.respond("Hi", include=wanted)
+        full = (await client.get(f"responses/{response['id']}", **{name: wanted})).json()
+        less = (await client.get(f"responses/{response['id']}")).json()
+        follows = await client.respond("So?", previous_response_id=response["id"])
         path = f"responses/{follows['id']}/input_items"
         listed = (await client.list(path, order="asc", **{name: wanted}))["data"]
         without = (await client.list(path, order="asc"))["data"]
-    assert full == told
+    assert full == response
     assert full["output"][0]["encrypted_content"] and full["output"][1]["content"][0]["logprobs"]
     assert listed[1:3] == full["output"] and without[1:3] == less["output"]
     assert less["output"][0]["encrypted_content"] is None and less["output"][1]["content"][0]["logprobs"] == []
@@ -143,7 +143,12 @@ async def test_response_fields_are_shown_only_if_included(name):
 
 async def test_response_input_items_are_those_of_the_chain_and_its_own(serving):
     """Instructions are left out, and two branches from one response differ."""
-    async with serving(whole(said("1")), whole(said("2")), whole(said("3")), whole(said("4"))) as client:
+    async with serving(
+        whole(completion_body("1")),
+        whole(completion_body("2")),
+        whole(completion_body("3")),
+        whole(completion_body("4")),
+    ) as client:
         first = await client.respond("a", instructions="Be brief.")
         second = await client.respond(
             [{**USER, "id": "mine"}, {"role": "user", "content": "b"}], previous_response_id=first["id"]
@@ -151,8 +156,8 @@ async def test_response_input_items_are_those_of_the_chain_and_its_own(serving):
         other = await client.respond("c", previous_response_id=first["id"])
         last = await client.respond("d", previous_response_id=other["id"])
         lists = [
-            (await client.list(f"responses/{told['id']}/input_items", order="asc"))["data"]
-            for told in (first, second, other, last)
+            (await client.list(f"responses/{response['id']}/input_items", order="asc"))["data"]
+            for response in (first, second, other, last)
         ]
     assert [*map(texts, lists)] == [["a"], ["a", "1", "Hi", "b"], ["a", "1", "c"], ["a", "1", "c", "3", "d"]]
     assert lists[1][2]["id"] == "mine" and lists[1][1] == first["output"][0]
@@ -222,19 +227,19 @@ async def test_conversation_items_are_added_listed_read_and_deleted(serving):
 async def test_conversation_items_include_those_of_its_response(serving):
     async with serving() as client:
         made = await client.create("conversations", items=[{"role": "developer", "content": "Be brief."}])
-        told = await client.respond("Hi", conversation=made["id"])
+        response = await client.respond("Hi", conversation=made["id"])
         path = f"conversations/{made['id']}/items"
         listed = (await client.list(path, order="asc"))["data"]
-        assert texts(listed) == ["Be brief.", "Hi", "Hello"] and listed[2] == told["output"][0]
-        assert texts((await client.list(f"responses/{told['id']}/input_items"))["data"]) == ["Hi", "Be brief."]
+        assert texts(listed) == ["Be brief.", "Hi", "Hello"] and listed[2] == response["output"][0]
+        assert texts((await client.list(f"responses/{response['id']}/input_items"))["data"]) == ["Hi", "Be brief."]
         await client.delete(f"conversations/{made['id']}")
-        assert (await client.get(f"responses/{told['id']}")).json() == told
+        assert (await client.get(f"responses/{response['id']}")).json() == response
 
 
 async def test_conversation_item_reference_adds_the_item_itself(serving):
     async with serving() as client:
-        told = await client.respond("Hi")
-        message = told["output"][0]
+        response = await client.respond("Hi")
+        message = response["output"][0]
         made = await client.create("conversations", items=[{"type": "item_reference", "id": message["id"]}, USER])
         path = f"conversations/{made['id']}/items"
         assert (await client.list(path, order="asc"))["data"][0] == message
@@ -245,9 +250,9 @@ async def test_conversation_item_reference_adds_the_item_itself(serving):
 
 
 async def test_conversation_item_fields_are_shown_only_if_included():
-    spoken = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": LOGPROBS["content"]}
-    item = {"id": "mine", "type": "message", "status": "completed", "role": "assistant", "content": [spoken]}
-    less = {**item, "content": [{**spoken, "logprobs": []}]}
+    part = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": LOGPROBS["content"]}
+    item = {"id": "mine", "type": "message", "status": "completed", "role": "assistant", "content": [part]}
+    less = {**item, "content": [{**part, "logprobs": []}]}
     wanted = {"include[]": "message.output_text.logprobs"}
     async with site() as client:
         path = f"conversations/{(await client.create('conversations'))['id']}/items"
@@ -265,8 +270,8 @@ async def test_conversation_items_cannot_be_added_while_a_response_runs(serving)
     go_on = asyncio.Event()
     async with serving(gated("Hi", go_on)) as client:
         path = f"conversations/{(await client.create('conversations'))['id']}"
-        asked = {"model": "m", "input": "Hi", "stream": True, "conversation": path.partition("/")[2]}
-        answering = asyncio.create_task(client.post("responses", **asked))
+        request = {"model": "m", "input": "Hi", "stream": True, "conversation": path.partition("/")[2]}
+        answering = asyncio.create_task(client.post("responses", **request))
         await client.site.upstream.arrived.wait()
         answer = await client.post(f"{path}/items", items=[USER])
         assert problem(answer) == (400, BAD, "conversation_locked", None)
@@ -338,14 +343,14 @@ async def test_conversation_request_with_a_large_body_is_413():
 
 async def test_chat_completion_is_read_changed_and_deleted(serving):
     async with serving() as client:
-        told = await client.complete(metadata={"a": "b"})
-        path = f"chat/completions/{told['id']}"
+        response = await client.complete(metadata={"a": "b"})
+        path = f"chat/completions/{response['id']}"
         kept = (await client.get(path)).json()
-        assert kept == {**told, "metadata": {"a": "b"}}
+        assert kept == {**response, "metadata": {"a": "b"}}
         changed = {**kept, "metadata": {"c": "d"}}
         assert (await client.post(path, metadata={"c": "d"})).json() == (await client.get(path)).json() == changed
         assert problem(await client.post(path)) == (400, BAD, "missing_required_parameter", "metadata")
-        gone = {"id": told["id"], "object": "chat.completion.deleted", "deleted": True}
+        gone = {"id": response["id"], "object": "chat.completion.deleted", "deleted": True}
         assert (await client.delete(path)).json() == gone
         answers = [await client.get(path), await client.delete(path), await client.post(path, metadata={})]
         for answer in (*answers, await client.get(f"{path}/messages")):
@@ -355,8 +360,8 @@ async def test_chat_completion_is_read_changed_and_deleted(serving):
 @pytest.mark.parametrize("fields", [{}, {"store": False}])
 async def test_chat_completion_without_store_true_is_not_stored(fields):
     async with site() as client:
-        told = await client.create("chat/completions", model="m", messages=[USER], **fields)
-        assert problem(await client.get(f"chat/completions/{told['id']}")) == GONE
+        response = await client.create("chat/completions", model="m", messages=[USER], **fields)
+        assert problem(await client.get(f"chat/completions/{response['id']}")) == GONE
         assert (await client.list("chat/completions"))["data"] == []
 
 
@@ -382,9 +387,9 @@ WANTED = {
 async def test_chat_completions_are_listed_by_model_and_metadata(serving):
     labels = {"a": {"kind": "odd"}, "b": {"kind": "even"}, "c": {"kind": "odd", "last": "yes"}}
     async with serving() as client:
-        ids = {(await client.complete(name, metadata=said))["id"]: name for name, said in labels.items()}
-        for case, (asked, names) in WANTED.items():
-            listed = (await client.list("chat/completions", **asked))["data"]
+        ids = {(await client.complete(name, metadata=label))["id"]: name for name, label in labels.items()}
+        for case, (query, names) in WANTED.items():
+            listed = (await client.list("chat/completions", **query))["data"]
             # Those of one second are in the order of their ids.
             assert sorted(ids[one["id"]] for one in listed) == sorted(names), case
 
@@ -396,8 +401,8 @@ async def test_chat_completion_lists_its_request_messages():
         {"role": "user", "content": [{"type": "text", "text": "What is it?"}, image], "name": "ann"},
     ]
     async with site() as client:
-        told = await client.create("chat/completions", model="m", messages=messages, store=True)
-        first, second = (await client.list(f"chat/completions/{told['id']}/messages"))["data"]
+        response = await client.create("chat/completions", model="m", messages=messages, store=True)
+        first, second = (await client.list(f"chat/completions/{response['id']}/messages"))["data"]
     assert (first["role"], first["content"], first["content_parts"]) == ("system", "Be brief.", None)
     assert (second["role"], second["content"], second["content_parts"]) == ("user", None, messages[1]["content"])
     assert (first["name"], second["name"]) == (None, "ann") and first["id"] != second["id"]
@@ -430,8 +435,8 @@ async def stored_completions(client):
 
 async def messages(client):
     turns = [{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(7)]
-    told = await client.create("chat/completions", model="m", messages=turns, store=True)
-    return f"chat/completions/{told['id']}/messages"
+    response = await client.create("chat/completions", model="m", messages=turns, store=True)
+    return f"chat/completions/{response['id']}/messages"
 
 
 LISTS = {
@@ -453,15 +458,15 @@ async def test_list_pages_add_up_to_the_whole_list(serving, case):
         assert other["data"] == everything["data"][::-1]
         assert await client.list(path, order=order) == everything
         for limit in (1, 2, 3, size - 1, size):
-            for said in ("asc", "desc"):
+            for direction in ("asc", "desc"):
                 paged, more, after = [], True, {}
                 while more:
-                    page = await client.list(path, limit=limit, order=said, **after)
+                    page = await client.list(path, limit=limit, order=direction, **after)
                     more, after = page["has_more"], {"after": page["last_id"]}
                     paged += page["data"]
                     assert len(page["data"]) == limit or not more
-                assert paged == (everything if said == order else other)["data"]
-                assert (await client.list(path, order=said, **after))["data"] == []
+                assert paged == (everything if direction == order else other)["data"]
+                assert (await client.list(path, order=direction, **after))["data"] == []
 
 
 async def test_list_page_has_twenty_items():
@@ -507,9 +512,9 @@ VIEWS = {
 
 async def test_response_view_names_the_bad_query_parameter():
     async with site() as client:
-        told = await client.respond("Hi")
+        response = await client.respond("Hi")
         for query, (code, param) in VIEWS.items():
-            answer = await client.site.client.get(f"/v1/responses/{told['id']}?{query}")
+            answer = await client.site.client.get(f"/v1/responses/{response['id']}?{query}")
             assert problem(answer) == (400, BAD, code, param), query
 
 
@@ -595,8 +600,10 @@ async def test_store_that_cannot_be_used_is_503_on_every_route(tmp_path):
 async def test_openapi_describes_every_store_route():
     async with site() as client:
         paths = (await client.site.client.get("/openapi.json")).json()["paths"]
-    said = {f"{method.upper()} {path}": route for path, routes in paths.items() for method, route in routes.items()}
+    operations = {
+        f"{method.upper()} {path}": route for path, routes in paths.items() for method, route in routes.items()
+    }
     for method, path, _ in [*ROUTES, *OPEN]:
         parts = ("{item_id}" if part == "mine" else "{id}" if part[0] == "{" else part for part in path[1:].split("/"))
-        assert said[f"{method} /{'/'.join(parts)}"]["description"].endswith(".")
-    assert len({route["operationId"] for route in said.values()}) == len(said)
+        assert operations[f"{method} /{'/'.join(parts)}"]["description"].endswith(".")
+    assert len({route["operationId"] for route in operations.values()}) == len(operations)

@@ -12,10 +12,10 @@ from support.app import gateway, overheard, problem, settings
 from support.batches import begin, ended
 from support.gateway_process import process
 from support.stored import ANN, BOB, TENANTS, get_json, item_texts
-from support.upstream import HELLO, Upstream, said, whole
+from support.upstream import HELLO, Upstream, completion_body, whole
 from support.wait import until
 
-ANSWER = whole(said("Hi"))
+ANSWER = whole(completion_body("Hi"))
 REQUESTS = 6
 LOCKED = "conversation_locked"
 
@@ -35,8 +35,8 @@ async def create(client, path, **body):
     return answer.json()
 
 
-async def respond(client, **asked):
-    return await create(client, "responses", model="m", **asked)
+async def respond(client, **fields):
+    return await create(client, "responses", model="m", **fields)
 
 
 # Several gateways
@@ -63,8 +63,8 @@ async def test_response_chains_continue_across_two_gateways(store_url):
 async def test_store_is_shared_by_two_gateways(store_url):
     async with two(store_url) as (one, other):
         response = await respond(one, input="a")
-        said = {"model": "m", "messages": [{"role": "user", "content": "a"}], "store": True}
-        completion = await create(one, "chat/completions", **said)
+        request = {"model": "m", "messages": [{"role": "user", "content": "a"}], "store": True}
+        completion = await create(one, "chat/completions", **request)
         conversation = (await create(one, "conversations", items=[{"role": "user", "content": "a"}]))["id"]
         await respond(other, input="b", conversation=conversation)
 
@@ -154,8 +154,8 @@ async def test_conversation_serializes_requests_of_two_gateways(store_url, tmp_p
         listed = await item_texts(other, f"conversations/{conversation}/items")
     assert sorted(listed[::2]) == [str(number) for number in range(REQUESTS)] and set(listed[1::2]) == {"Hi"}
     assert {number % 2 for number in refused} == {0, 1}
-    asked = [[message["content"] for message in post.json["messages"]] for post in upstream.posts]
-    assert asked == [listed[:length] for length in range(1, 2 * REQUESTS, 2)]  # each has all earlier items
+    contents = [[message["content"] for message in post.json["messages"]] for post in upstream.posts]
+    assert contents == [listed[:length] for length in range(1, 2 * REQUESTS, 2)]  # each has all earlier items
 
 
 # Several tenants
@@ -310,8 +310,8 @@ async def test_tenant_cannot_refer_to_objects_of_another_tenant(anns):
         None: {"conversation": here.conversation["id"]},
     }
     for method, path in sorted(QUESTIONS):
-        for code, asked in named.items():
-            answer = await client.request(method, path, json={"model": "m", "input": "b", **asked}, headers=BOB)
+        for code, fields in named.items():
+            answer = await client.request(method, path, json={"model": "m", "input": "b", **fields}, headers=BOB)
             assert problem(answer)[2] == code and answer.status_code in (400, 404), path
             assert "not found" in answer.json()["error"]["message"]
         reference = {"type": "item_reference", "id": here.item["id"]}
@@ -332,9 +332,9 @@ async def test_tenant_cannot_page_after_an_object_of_another_tenant(anns):
 
 async def test_idempotency_key_is_separate_per_tenant(anns):
     _, client = anns
-    asked = [
+    responses = [
         await client.post("/v1/responses", json={"model": "m", "input": "a"}, headers={**who, "idempotency-key": "k"})
         for who in (ANN, BOB, ANN)
     ]
-    ann, bob, again = (answer.json()["id"] for answer in asked)
+    ann, bob, again = (answer.json()["id"] for answer in responses)
     assert ann == again != bob

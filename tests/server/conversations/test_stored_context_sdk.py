@@ -13,7 +13,7 @@ from openai.types.conversations import Conversation, Message
 from openai.types.responses import Response, ResponseFunctionToolCallItem
 
 from support.app import listening
-from support.upstream import said, whole
+from support.upstream import completion_body, whole
 from support.wait import DEADLINE, settled
 
 USER = {"type": "message", "role": "user", "content": "Hi"}
@@ -70,13 +70,13 @@ async def conversations(client):
     assert changed.metadata == {"c": "d"} and (await settled(client.conversations.create())).metadata == {}
     items = client.conversations.items
     added = await settled(items.create(made.id, items=[CALL, OUTPUT], include=["reasoning.encrypted_content"]))
-    told = await settled(client.responses.create(model="m", input="So?", conversation=made.id))
-    assert told.conversation.id == made.id
+    response = await settled(client.responses.create(model="m", input="So?", conversation=made.id))
+    assert response.conversation.id == made.id
     listed = await everything(items.list(made.id, order="asc", limit=2))
     assert [item.type for item in listed] == ["message", "function_call", "function_call_output", "message", "message"]
     assert isinstance(listed[0], Message) and isinstance(listed[1], ResponseFunctionToolCallItem)
     assert listed[1:3] == added.data and (added.first_id, added.last_id) == (listed[1].id, listed[2].id)
-    assert listed[4].id == told.output[0].id and listed[4].content[0].text == "Hello"
+    assert listed[4].id == response.output[0].id and listed[4].content[0].text == "Hello"
     assert await settled(items.retrieve(listed[0].id, conversation_id=made.id)) == listed[0]
     assert await settled(items.delete(listed[0].id, conversation_id=made.id)) == changed
     assert [*reversed(listed[1:])] == await everything(items.list(made.id))
@@ -86,16 +86,16 @@ async def conversations(client):
 
 
 async def streams(client):
-    asked = {"model": "m", "input": "So?"}
-    first = (await everything(client.responses.create(**asked, stream=True)))[-1].response
-    second = await final(client.responses.stream(**asked, previous_response_id=first.id))
+    request = {"model": "m", "input": "So?"}
+    first = (await everything(client.responses.create(**request, stream=True)))[-1].response
+    second = await final(client.responses.stream(**request, previous_response_id=first.id))
     assert (second.previous_response_id, second.output_text) == (first.id, "Hello")
     assert await settled(client.responses.retrieve(first.id)) == first
     _, answer, _ = await everything(client.responses.input_items.list(second.id, order="asc", limit=1))
     assert (answer.id, answer.content[0].text) == (first.output[0].id, "Hello")
     made = await settled(client.conversations.create())
-    third = (await everything(client.responses.create(**asked, conversation=made.id, stream=True)))[-1].response
-    fourth = await final(client.responses.stream(**asked, conversation={"id": made.id}))
+    third = (await everything(client.responses.create(**request, conversation=made.id, stream=True)))[-1].response
+    fourth = await final(client.responses.stream(**request, conversation={"id": made.id}))
     listed = await everything(client.conversations.items.list(made.id, order="asc", limit=1))
     assert [item.role for item in listed] == ["user", "assistant"] * 2
     assert [listed[1].id, listed[3].id] == [third.output[0].id, fourth.output[0].id]
@@ -103,22 +103,22 @@ async def streams(client):
 
 async def replays(client):
     chat = {"messages": [{"role": "user", "content": "Hi"}]}
-    for api, asked in ((client.responses, {"input": "Hi"}), (client.chat.completions, chat)):
+    for api, fields in ((client.responses, {"input": "Hi"}), (client.chat.completions, chat)):
         for more, read in (({}, settled), ({"stream": True}, everything)):
             key = {"Idempotency-Key": f"{api} {more}"}
-            ask = partial(api.with_raw_response.create, model="m", **asked, **more, extra_headers=key)
+            ask = partial(api.with_raw_response.create, model="m", **fields, **more, extra_headers=key)
             first = await settled(ask())
-            told = await read(await settled(first.parse()))
+            read_back = await read(await settled(first.parse()))
             again = await settled(ask())
             assert "idempotent-replayed" not in first.headers and again.headers["idempotent-replayed"] == "true"
             assert first.headers["x-request-id"] != again.headers["x-request-id"]
-            assert told and told == await read(await settled(again.parse()))
+            assert read_back and read_back == await read(await settled(again.parse()))
 
 
 async def completions(client):
     chat = client.chat.completions
-    asked = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "store": True}
-    made = [await settled(chat.create(**asked, metadata={"n": n})) for n in ("1", "2", "3")]
+    request = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "store": True}
+    made = [await settled(chat.create(**request, metadata={"n": n})) for n in ("1", "2", "3")]
     listed = await everything(chat.list(limit=2))
     assert {one.id for one in listed} == {one.id for one in made}
     assert [*reversed(listed)] == await everything(chat.list(order="desc", limit=1))
@@ -141,7 +141,7 @@ STORIES = [responses, streams, conversations, completions, replays]
 
 @pytest.mark.parametrize("story", STORIES)
 async def test_sdk_async_client_reads_and_changes_stored_objects(story):
-    async with listening(whole(said("Hello"))) as site, sdk(f"{site.client.base_url}/v1") as client:
+    async with listening(whole(completion_body("Hello"))) as site, sdk(f"{site.client.base_url}/v1") as client:
         await story(client)
 
 
@@ -151,5 +151,5 @@ async def test_sdk_sync_client_reads_and_changes_stored_objects(story):
         with openai.OpenAI(base_url=url, api_key="k", max_retries=0) as client:
             asyncio.run(story(client))
 
-    async with listening(whole(said("Hello"))) as site:
+    async with listening(whole(completion_body("Hello"))) as site:
         await asyncio.to_thread(run, f"{site.client.base_url}/v1")

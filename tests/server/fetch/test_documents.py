@@ -28,7 +28,7 @@ from support.app import gateway, problem
 from support.pdf import pdf, stream, words
 from support.sampling import examples
 from support.upstream import HELLO, whole
-from support.upstream import said as body
+from support.upstream import completion_body as body
 from support.wait import until
 from support.web import HERE, hanging, page, web
 
@@ -62,10 +62,10 @@ def request_with(*parts, role="user"):
 def read(part):
     """Return the text of a file part without the tags around it, and the outcome for the file."""
     request, outcomes = attachments.files_to_text(request_with(part), pdf_text)
-    ((said,),) = (message["content"] for message in request.messages)
-    assert said["type"] == "text"
-    inner = said["text"].removeprefix(f'<file name="{part["file"]["filename"]}">').removesuffix("</file>")
-    assert len(inner) < len(said["text"]) - 20
+    ((file_part,),) = (message["content"] for message in request.messages)
+    assert file_part["type"] == "text"
+    inner = file_part["text"].removeprefix(f'<file name="{part["file"]["filename"]}">').removesuffix("</file>")
+    assert len(inner) < len(file_part["text"]) - 20
     (outcome,) = outcomes
     return inner, outcome
 
@@ -176,10 +176,10 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_file_part_with_an_error_is_refused_with_its_path(case):
-    said, member, code = WRONG[case]
+    file_member, member, code = WRONG[case]
     messages = (
         {"role": "user", "content": "q"},
-        *request_with({"type": "text", "text": "q"}, {"type": "file", "file": said}).messages,
+        *request_with({"type": "text", "text": "q"}, {"type": "file", "file": file_member}).messages,
     )
     with pytest.raises(BadRequest) as caught:
         attachments.files_to_text(Request(model="m", messages=messages), pdf_text)
@@ -285,8 +285,8 @@ def test_pdf_program_prints_a_line_for_each_page(monkeypatch, capsys):
 
 @pytest.mark.parametrize("end", ["", '"b', "{}\n"], ids=["nothing", "half a line", "no page"])
 async def test_pdf_process_that_crashes_leaves_the_pages_before(monkeypatch, end):
-    said = json.dumps("a") + "\n" + end
-    program = f"import sys; sys.stdout.write({said!r}); sys.exit(1)"
+    output = json.dumps("a") + "\n" + end
+    program = f"import sys; sys.stdout.write({output!r}); sys.exit(1)"
     monkeypatch.setattr(pdf_reader, "_COMMAND", (sys.executable, "-I", "-c", program))
     pdfs = Pdfs()
     assert await pdfs.text(TWO_PAGES * 100, "", 60) == ("a", False)
@@ -373,7 +373,7 @@ async def test_file_reaches_every_kind_of_backend_as_text(kind):
         content = [{"type": "text", "text": "Read this."}, file(uri(TWO_PAGES, "application/pdf"), "a.pdf")]
         answer = await site.chat(messages=[{"role": "user", "content": content}])
         assert answer.status_code == 200 and answer.headers["x-gateway-warnings"] == "translated:file"
-        assert site.asked["messages"] == [{"role": "user", "content": 'Read this.\n<file name="a.pdf">Hellö\n\nWorld</file>'}]  # fmt: skip
+        assert site.upstream_body["messages"] == [{"role": "user", "content": 'Read this.\n<file name="a.pdf">Hellö\n\nWorld</file>'}]  # fmt: skip
 
 
 async def test_file_in_a_tool_result_is_read_for_a_stream():
@@ -386,7 +386,7 @@ async def test_file_in_a_tool_result_is_read_for_a_stream():
         ]
         answer = await site.chat(messages=messages, stream=True)
         assert answer.headers["x-gateway-warnings"] == "dropped:file"
-        assert site.asked["messages"][2]["content"] == f'<file name="p.png">{NOTHING}</file>'
+        assert site.upstream_body["messages"][2]["content"] == f'<file name="p.png">{NOTHING}</file>'
 
 
 REFUSED = [
@@ -399,10 +399,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("said", "code", "member"), REFUSED)
-async def test_file_error_of_a_chat_completion_names_its_path(said, code, member):
+@pytest.mark.parametrize(("part", "code", "member"), REFUSED)
+async def test_file_error_of_a_chat_completion_names_its_path(part, code, member):
     async with gateway(whole(body("Hi"))) as site:
-        answer = await site.chat(messages=[{"role": "user", "content": [{"type": "file", "file": said}]}])
+        answer = await site.chat(messages=[{"role": "user", "content": [{"type": "file", "file": part}]}])
         path = f"messages[0].content[0].file{member}"
         assert problem(answer) == (400, "invalid_request_error", code, path)
         assert not site.upstream.posts and json.loads(answer.content)["error"]["message"]
@@ -428,7 +428,7 @@ def by_url(url, **more):
 
 def file_of(site):
     """Return the content of the last message that the backend got."""
-    return site.asked["messages"][-1]["content"]
+    return site.upstream_body["messages"][-1]["content"]
 
 
 FETCHED = {
@@ -452,13 +452,13 @@ FETCHED = {
 
 @pytest.mark.parametrize("case", FETCHED)
 async def test_file_url_is_fetched_and_read(case):
-    path, more, said, name, text = FETCHED[case]
-    async with web({path.partition("#")[0]: said}) as there, gateway(HELLO, **fetching()) as site:
+    path, more, response, name, text = FETCHED[case]
+    async with web({path.partition("#")[0]: response}) as there, gateway(HELLO, **fetching()) as site:
         answer = await site.respond(input=[by_url(there.url + path, **more)], stream=True)
         known = "translated" if text not in (NOTHING, None) else "dropped"
         assert {"translated:file_url", f"{known}:file"} <= {*answer.headers["x-gateway-warnings"].split(", ")}
         assert file_of(site) == f'<file name="{name.format(port=there.port)}">{text or NOTHING}</file>'
-        ((_, headers),) = there.asked
+        ((_, headers),) = there.requests
     assert (headers["accept"], headers["accept-encoding"]) == ("*/*", "identity")
 
 
@@ -468,11 +468,11 @@ async def test_file_url_is_fetched_once_for_all_its_places():
         called = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
         output = {"type": "function_call_output", "call_id": "c1", "output": [named]}
         sent = {"type": "input_file", "file_data": uri(b"World"), "filename": "b"}
-        asked = [{"role": "user", "content": [named, sent]}, called, output, {"role": "user", "content": "q"}]
-        answer = await site.respond(input=asked, stream=True)
-        assert answer.status_code == 200 and [path for path, _ in there.asked] == ["/a"]
-        said = json.dumps(site.asked["messages"])
-        assert said.count("Hello") == 2 and said.count("World") == 1
+        items = [{"role": "user", "content": [named, sent]}, called, output, {"role": "user", "content": "q"}]
+        answer = await site.respond(input=items, stream=True)
+        assert answer.status_code == 200 and [path for path, _ in there.requests] == ["/a"]
+        text = json.dumps(site.upstream_body["messages"])
+        assert text.count("Hello") == 2 and text.count("World") == 1
 
         chat = {"type": "file", "file": {"file_url": f"{there.url}/a"}}
         answer = await site.chat(
@@ -484,11 +484,11 @@ async def test_file_url_is_fetched_once_for_all_its_places():
 CHUNKED = b"HTTP/1.1 200 Said\r\ntransfer-encoding: chunked\r\n\r\nc350\r\n" + b"x" * 50_000 + b"\r\n0\r\n\r\n"
 
 
-@pytest.mark.parametrize("said", [page(b"x" * 50_000), CHUNKED], ids=["length", "chunked"])
-async def test_fetched_file_counts_for_the_memory_of_requests(monkeypatch, said):
+@pytest.mark.parametrize("response", [page(b"x" * 50_000), CHUNKED], ids=["length", "chunked"])
+async def test_fetched_file_counts_for_the_memory_of_requests(monkeypatch, response):
     monkeypatch.setattr(memory, "_MAX_WAIT", 0.01)
     limits = {"memory_bytes": 160_000}
-    async with web({"/a": said}) as there, gateway(HELLO, **fetching(max_bytes=50_000), limits=limits) as site:
+    async with web({"/a": response}) as there, gateway(HELLO, **fetching(max_bytes=50_000), limits=limits) as site:
         buffers = site.app.state.buffers
         await buffers.take(20_000, 160_000)
         answer = await site.respond(input=[by_url(f"{there.url}/a")])
@@ -522,7 +522,7 @@ async def test_file_url_without_fetching_enabled_is_refused_with_advice():
             "'files.fetch: true'" in answer.json()["error"]["message"]
             and "'file_data'" in answer.json()["error"]["message"]
         )
-        assert there.asked == [] and site.upstream.posts == []
+        assert there.requests == [] and site.upstream.posts == []
 
 
 @pytest.mark.parametrize(
@@ -547,13 +547,13 @@ async def test_file_url_is_fetched_within_limits_and_from_public_addresses():
         gateway(HELLO, **fetching(max_bytes=100, seconds=60)) as site,
         gateway(HELLO, **fetching(seconds=1)) as hasty,
     ):
-        for asked, url, code in (
+        for site_of_row, url, code in (
             (site, f"{there.url}/large", "file_too_large"),
             (hasty, f"{there.url}/slow", "failed_to_download_file"),
             (site, f"{there.url}/gone", "failed_to_download_file"),
             (site, "http://169.254.169.254/latest/meta-data", "failed_to_download_file"),
         ):
-            answer = await asked.respond(input=[by_url(url)])
+            answer = await site_of_row.respond(input=[by_url(url)])
             path = "input[0].content[0].file_url"
             assert problem(answer) == (400, "invalid_request_error", code, path)
         assert site.upstream.posts == hasty.upstream.posts == []
@@ -564,10 +564,10 @@ async def test_file_url_is_stored_and_fetched_again_for_the_next_response():
         web({"/a": page(b"Hello")}) as there,
         gateway(whole(body("Hi")), whole(body("Ho")), **fetching()) as site,
     ):
-        asked = by_url(f"{there.url}/a")
-        first = (await site.respond(input=[asked])).json()
+        part = by_url(f"{there.url}/a")
+        first = (await site.respond(input=[part])).json()
         kept = (await site.client.get(f"/v1/responses/{first['id']}/input_items")).json()["data"]
         assert kept[0]["content"][0]["file_url"] == f"{there.url}/a" and "Hello" not in json.dumps(kept)
         there.pages["/a"] = page(b"World")
         await site.respond(input="q", previous_response_id=first["id"])
-        assert "World" in json.dumps(site.asked["messages"]) and len(there.asked) == 2
+        assert "World" in json.dumps(site.upstream_body["messages"]) and len(there.requests) == 2

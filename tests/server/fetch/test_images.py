@@ -18,7 +18,7 @@ from gateway.transforms import attachments
 from gateway.warnings import Warnings
 from support.app import gateway, problem
 from support.format_events import untraced
-from support.upstream import HELLO, said, whole
+from support.upstream import HELLO, completion_body, whole
 from support.wait import until
 from support.web import HERE, PNG, hanging, page, web
 
@@ -83,7 +83,7 @@ async def test_image_of_an_unknown_format_is_refused_despite_its_content_type(bo
 async def test_image_with_a_content_encoding_is_not_decompressed():
     async with web({"/a": page(gzip.compress(PNG + bytes(1 << 20)), content_encoding="gzip")}) as site:
         assert (await refusal_of(f"{site.url}/a", max_bytes=4096)).code == "unsupported_image_media_type"
-        ((_, headers),) = site.asked
+        ((_, headers),) = site.requests
     assert headers["accept-encoding"] == "identity"
 
 
@@ -118,18 +118,21 @@ def images_sent(body):
 @pytest.mark.parametrize("kind", CANNOT)
 async def test_image_url_is_sent_inline_to_a_backend_that_cannot_fetch(kind):
     native = {"message": {"role": "assistant", "content": "Hi"}, "done": True, "done_reason": "stop"}
-    async with web() as there, gateway(whole({**said(), **native}), backend={"kind": kind}, **fetching()) as site:
+    async with (
+        web() as there,
+        gateway(whole({**completion_body(), **native}), backend={"kind": kind}, **fetching()) as site,
+    ):
         answer = await site.chat(messages=messages_with({"type": "text", "text": "What?"}, image(f"{there.url}/a")))
-        assert [*images_sent(site.asked)] == [base64.b64encode(PNG).decode()]
+        assert [*images_sent(site.upstream_body)] == [base64.b64encode(PNG).decode()]
         assert "translated:image_url" in answer.headers["x-gateway-warnings"]
 
 
 @pytest.mark.parametrize("kind", FETCH)
 async def test_image_url_is_forwarded_to_a_backend_that_fetches(kind):
-    async with web() as there, gateway(whole(said()), backend={"kind": kind}, **fetching()) as site:
+    async with web() as there, gateway(whole(completion_body()), backend={"kind": kind}, **fetching()) as site:
         parts = [image(f"{there.url}/a", detail="low"), image("file:///x"), image("data:,x")]
         answer = await site.chat(messages=messages_with(*parts))
-        assert site.asked["messages"] == messages_with(*parts) and there.asked == []
+        assert site.upstream_body["messages"] == messages_with(*parts) and there.requests == []
         assert "x-gateway-warnings" not in answer.headers
 
 
@@ -149,7 +152,7 @@ async def test_image_url_is_refused_with_advice_if_fetching_is_off(kind):
             "messages[1].content[1].image_url.url",
         )
         assert "images.fetch" in answer.json()["error"]["message"] and "data URL" in answer.json()["error"]["message"]
-        assert there.asked == [] and site.upstream.posts == []
+        assert there.requests == [] and site.upstream.posts == []
 
 
 async def test_image_url_replacement_keeps_all_other_parts():
@@ -163,12 +166,12 @@ async def test_image_url_replacement_keeps_all_other_parts():
         async with gateway(HELLO, backend={"kind": "llamacpp"}, **fetching()) as site:
             await site.chat(messages=messages, stream=True)
             gif = image(inline(IMAGES["image/gif"], "image/gif"))
-            assert site.asked["messages"] == [
+            assert site.upstream_body["messages"] == [
                 messages[0],
                 *messages_with(text, image(inline(PNG), detail="low"), image(inline(PNG)), gif),
                 *messages_with(image(inline(PNG))),
             ]
-        assert sorted(path for path, _ in there.asked) == ["/a", "/b"]
+        assert sorted(path for path, _ in there.requests) == ["/a", "/b"]
 
 
 BAD = {
@@ -216,8 +219,8 @@ async def test_image_url_of_the_responses_api_is_fetched_once():
         output = {"type": "function_call_output", "call_id": "c1", "output": [shown]}
         answer = await site.respond(input=[{"role": "user", "content": [shown]}, called, output], stream=True)
         assert answer.status_code == 200
-        assert [*images_sent(site.asked)] == [base64.b64encode(PNG).decode()] * 2
-        assert len(there.asked) == 1
+        assert [*images_sent(site.upstream_body)] == [base64.b64encode(PNG).decode()] * 2
+        assert len(there.requests) == 1
         shown["image_url"] = f"{there.url}/b"
         there.pages["/b"] = page(b"", 404)
         answer = await site.respond(input=[{"role": "user", "content": [shown]}])

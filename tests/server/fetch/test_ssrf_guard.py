@@ -117,7 +117,7 @@ async def test_fetch_request_has_few_headers_and_uses_no_proxy(monkeypatch):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with web({"/a?b=%20c": page(PNG)}) as site:
         await fetch(f"{site.url}/a?b=%20c#d")
-        ((_, headers),) = site.asked
+        ((_, headers),) = site.requests
     assert headers.pop("user-agent").startswith("gateway/")
     assert headers == {"host": f"127.0.0.1:{site.port}", "accept": "image/*", "accept-encoding": "identity"}
 
@@ -132,7 +132,7 @@ async def test_fetch_connects_to_the_checked_address_under_the_url_name():
 
     async with web() as site:
         assert await fetch(f"http://bücher.test:{site.port}/a", resolve=resolve) == [PNG]
-        ((_, headers),) = site.asked
+        ((_, headers),) = site.requests
     assert headers["host"] == f"xn--bcher-kva.test:{site.port}"
     assert looked == [("xn--bcher-kva.test", site.port)]
 
@@ -141,7 +141,7 @@ async def test_fetch_works_over_ipv6():
     async with web(host="::1") as site:
         assert await fetch(f"http://[::1]:{site.port}/a", networks=("::1/128",)) == [PNG]
         assert await fetch(f"http://six.test:{site.port}/a", networks=("::1/128",), resolve=names(six=["::1"])) == [PNG]
-        assert [headers["host"] for _, headers in site.asked] == [f"[::1]:{site.port}", f"six.test:{site.port}"]
+        assert [headers["host"] for _, headers in site.requests] == [f"[::1]:{site.port}", f"six.test:{site.port}"]
 
 
 async def test_fetch_refuses_a_name_with_any_private_address():
@@ -149,7 +149,7 @@ async def test_fetch_refuses_a_name_with_any_private_address():
         for others in (["10.0.0.1"], ["::1"], ["169.254.169.254", "127.0.0.1"]):
             found = await refused(f"http://a.test:{site.port}/a", resolve=names(a=["127.0.0.1", *others]))
             assert found.code == FAILED
-        assert site.asked == []
+        assert site.requests == []
 
 
 async def test_fetch_uses_the_first_address_that_accepts_a_connection():
@@ -189,7 +189,7 @@ THIS = [
 async def test_fetch_refuses_this_machine_under_any_name(host):
     async with web(host="127.0.0.2" if host in ODD else "127.0.0.1") as site:
         assert (await refused(f"http://{host}:{site.port}/a", networks=())).code == FAILED
-        assert site.asked == []
+        assert site.requests == []
 
 
 async def test_fetch_checks_the_address_and_not_the_name():
@@ -229,7 +229,7 @@ async def test_fetch_refuses_a_user_in_the_url():
     async with web() as site:
         for user in ("me", "me:secret", "1.2.3.4\\"):
             assert (await refused(f"http://{user}@127.0.0.1:{site.port}/a")).code == FAILED
-        assert site.asked == []
+        assert site.requests == []
 
 
 # Redirects
@@ -240,7 +240,7 @@ async def test_redirect_is_followed_three_times_at_most():
     async with web({**hops, "/4": page(PNG)}) as site:
         assert await fetch(f"{site.url}/1") == [PNG]
         assert (await refused(f"{site.url}/0")).code == FAILED
-        assert [path for path, _ in site.asked] == ["/1", "/2", "/3", "/4", "/0", "/1", "/2", "/3"]
+        assert [path for path, _ in site.requests] == ["/1", "/2", "/3", "/4", "/0", "/1", "/2", "/3"]
 
 
 async def test_redirect_target_is_checked_like_the_first_url():
@@ -267,13 +267,13 @@ async def test_redirect_target_is_checked_like_the_first_url():
                 return await (resolve if host.endswith(".test") and "%" not in host else resolved)(host, port)
 
             assert (await refused(f"http://site.test:{site.port}/to", resolve=both)).code == FAILED, location
-        assert inside.asked == [] and {path for path, _ in site.asked} == {"/to"}
+        assert inside.requests == [] and {path for path, _ in site.requests} == {"/to"}
 
 
 async def test_redirect_carries_no_cookie_and_no_referer():
     async with web({"/to": moved("/a").replace(b"\r\n\r\n", b"\r\nset-cookie: a=b\r\n\r\n"), "/a": page(PNG)}) as site:
         assert await fetch(f"{site.url}/to") == [PNG]
-        _, (_, headers) = site.asked
+        _, (_, headers) = site.requests
     assert not {"cookie", "referer", "authorization"} & headers.keys()
 
 
@@ -285,7 +285,7 @@ async def test_redirect_from_https_to_http_is_refused():
         above, below = f"https://safe.test:{safe.port}", f"http://plain.test:{plain.port}"
         assert await fetch(f"{above}/same", f"{below}/up", resolve=resolve, tls=tls) == [PNG, PNG]
         assert (await refused(f"{above}/down", resolve=resolve, tls=tls)).code == FAILED
-        assert [path for path, _ in plain.asked] == ["/up"]
+        assert [path for path, _ in plain.requests] == ["/up"]
 
 
 # TLS
@@ -302,7 +302,7 @@ async def test_certificate_must_match_the_name_of_the_url():
             (f"https://pictures.test:{site.port}/a", None),
         ):
             assert (await refused(url, resolve=resolve if ".test" in url else None, tls=tls)).code == FAILED
-        assert len(site.asked) == 1
+        assert len(site.requests) == 1
 
 
 # Limits
@@ -432,7 +432,7 @@ async def test_guard_sends_a_request_of_any_method_unchanged():
     async with web({"/a": receive}) as site:
         request = httpx.Request("POST", f"{site.url}/a", headers={"authorization": "Bearer x"}, json={"a": 1})
         assert await send(request) == (307, b""), "nobody else gets what was meant for this one"
-        ((_, headers),) = site.asked
+        ((_, headers),) = site.requests
     assert received == [b'{"a":1}'] and (headers["authorization"], headers["content-type"]) == (
         "Bearer x",
         "application/json",
@@ -446,7 +446,7 @@ async def test_redirect_drops_authorization_and_cookie():
                 "GET", f"{site.url}/to", headers={"authorization": "Bearer x", "cookie": "y", **accept}
             )
             assert await send(request) == (200, PNG)
-            (_, first), (_, second) = site.asked[-2:]
+            (_, first), (_, second) = site.requests[-2:]
             assert (
                 first["authorization"] == "Bearer x"
                 and second.keys() & {"authorization", "cookie", "accept"} == accept.keys()
@@ -463,13 +463,13 @@ async def test_guard_response_can_be_read_until_it_breaks_off():
         writer.write(b"two")
 
     async with web({"/a": halting}) as site:
-        said = []
+        pieces = []
         with pytest.raises(FetchFailed):
             async with local_guard().answer(httpx.Request("GET", f"{site.url}/a")) as answer:
                 async for piece in answer.aiter_raw():
-                    said.append(piece)
+                    pieces.append(piece)
                     go.set()
-    assert said == [b"one", b"two"]
+    assert pieces == [b"one", b"two"]
 
 
 # Configuration
@@ -480,7 +480,7 @@ def test_config_checks_ports_and_networks_of_fetching():
     both = "images: {networks: [10.1.0.0/16, '::1'], ports: [80, 8443]}\nfiles: {networks: [10.1.0.0/16, '::1'], ports: [80, 8443]}"
     assert parse(both).images == parse(both).files
     assert (parse(both).files.networks, parse(both).files.ports) == (("10.1.0.0/16", "::1/128"), (80, 8443))
-    for said, fault in (
+    for section, fault in (
         (
             "networks: [10.1.0.1/16]",
             "networks[0]: not a network like 10.1.0.0/16 or an address like 10.1.2.3; did you mean 10.1.0.0/16?",
@@ -493,5 +493,5 @@ def test_config_checks_ports_and_networks_of_fetching():
         ("ports: [65536]", "ports[0]: should be 65535 or less, not 65536"),
     ):
         with pytest.raises(config.ConfigError) as caught:
-            parse(f"files: {{{said}}}")
+            parse(f"files: {{{section}}}")
         assert f"files.{fault}" in str(caught.value)

@@ -16,7 +16,7 @@ from support.app import gateway, listening, problem
 from support.jobs import accepted, ended
 from support.pdf import pdf, words
 from support.stored import ANN, BOB, TENANTS
-from support.upstream import HELLO, KEY, said, whole
+from support.upstream import HELLO, KEY, completion_body, whole
 from support.web import PNG
 
 TEXT = '<file name="a.txt">Hello</file>'
@@ -54,7 +54,7 @@ def block(id, type="document"):
 
 def last_content(site):
     """Return the content of the last message that the backend got."""
-    return site.asked["messages"][-1]["content"]
+    return site.upstream_body["messages"][-1]["content"]
 
 
 async def test_file_of_a_chat_completion_is_read():
@@ -92,7 +92,7 @@ async def test_file_of_a_completed_upload_is_read():
 
 @pytest.mark.parametrize("kind", ["openai", "llamacpp"])
 async def test_file_and_image_of_a_response_are_read(kind):
-    async with gateway(whole(said()), backend={"kind": kind}) as site:
+    async with gateway(whole(completion_body()), backend={"kind": kind}) as site:
         file, image = await upload(site, pdf(words("Hallo")), "a.pdf"), await upload(site, PNG, "b")
         response = await site.respond(input=user(input_file(file), {**input_image(image), "detail": "high"}))
         assert last_content(site) == [
@@ -104,7 +104,7 @@ async def test_file_and_image_of_a_response_are_read(kind):
 
 
 async def test_file_in_the_output_of_a_tool_call_is_read():
-    async with gateway(whole(said())) as site:
+    async with gateway(whole(completion_body())) as site:
         call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
         output = {"type": "function_call_output", "call_id": "c", "output": [input_file(await upload(site))]}
         await site.respond(input=[call, output])
@@ -112,7 +112,7 @@ async def test_file_in_the_output_of_a_tool_call_is_read():
 
 
 async def test_file_of_a_message_is_read_and_counted():
-    async with gateway(whole(said())) as site:
+    async with gateway(whole(completion_body())) as site:
         file, image = await upload(site), await upload(site, PNG, "b")
         response = await site.message(messages=user({**block(file), "title": "t"}, block(image, "image")))
         assert response.status_code == 200
@@ -132,15 +132,15 @@ async def test_file_of_a_background_response_is_read():
 
 
 async def test_file_is_read_at_each_request_that_continues_its_item():
-    async with gateway(whole(said()), whole(said()), whole(said())) as site:
+    async with gateway(whole(completion_body()), whole(completion_body()), whole(completion_body())) as site:
         id = await upload(site)
         conversation = (await site.client.post("/v1/conversations", json={"items": user(input_file(id))})).json()["id"]
         assert (await site.respond(conversation=conversation)).status_code == 200
-        assert site.asked["messages"][0]["content"] == TEXT
+        assert site.upstream_body["messages"][0]["content"] == TEXT
         first = await site.respond(input=user(input_file(id)))
         following = {"previous_response_id": first.json()["id"]}
         assert (await site.respond(**following)).status_code == 200
-        assert site.asked["messages"][0]["content"] == TEXT
+        assert site.upstream_body["messages"][0]["content"] == TEXT
         await site.client.delete(f"/v1/files/{id}")
         for continued in (following, {"conversation": conversation}):
             response = await site.respond(**continued)
@@ -237,7 +237,7 @@ async def test_request_without_file_ids_reads_no_file(monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(FileStore, "read", fail)
-    async with gateway(whole(said())) as site:
+    async with gateway(whole(completion_body())) as site:
         monkeypatch.setattr(site.app.state.handler._parser.files, "_database", None)
         image = {"type": "image_url", "image_url": {"url": URL}}
         data = {"type": "file", "file": {"file_data": base64.b64encode(b"Hello").decode()}}
@@ -266,7 +266,7 @@ async def test_file_id_of_its_own_reaches_a_messages_backend_unchanged():
 
 async def test_file_of_the_openai_sdk_is_read():
     async with (
-        listening(whole(said()), whole(said())) as site,
+        listening(whole(completion_body()), whole(completion_body())) as site,
         openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=0) as client,
     ):
         file = await client.files.create(file=("a.txt", b"Hello"), purpose="user_data")
@@ -281,12 +281,12 @@ async def test_file_of_the_openai_sdk_is_read():
 
 async def test_file_of_the_anthropic_sdk_is_read():
     async with (
-        listening(whole(said())) as site,
+        listening(whole(completion_body())) as site,
         anthropic.AsyncAnthropic(base_url=str(site.client.base_url), api_key="x", max_retries=0) as client,
     ):
-        asked = {"model": "m", "max_tokens": 9, "betas": ["files-api-2025-04-14"]}
+        request = {"model": "m", "max_tokens": 9, "betas": ["files-api-2025-04-14"]}
         id = await upload(site)
-        await client.beta.messages.create(**asked, messages=user(block(id)))
+        await client.beta.messages.create(**request, messages=user(block(id)))
         assert last_content(site) == TEXT
         with pytest.raises(anthropic.NotFoundError, match="file_elsewhere"):
-            await client.beta.messages.create(**asked, messages=user(block("file_elsewhere")))
+            await client.beta.messages.create(**request, messages=user(block("file_elsewhere")))

@@ -70,10 +70,10 @@ async def test_large_requests_reach_the_backend_whole():
     ]
     async with gateway(stream(chunk("Hi", finish="stop"))) as site:
         assert (await site.chat(messages=messages, stream=True)).status_code == 200
-        assert site.asked["messages"] == messages
+        assert site.upstream_body["messages"] == messages
         many = [{**HI, "content": str(number)} for number in range(1500)]
         assert (await site.respond(input=many, store=False)).status_code == 200
-        assert site.asked["messages"] == many
+        assert site.upstream_body["messages"] == many
 
 
 async def test_input_of_many_items_is_stored_in_their_order():

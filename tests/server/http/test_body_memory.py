@@ -133,13 +133,13 @@ async def test_body_waits_until_there_is_room():
 
 
 def test_buffers_tell_once_when_much_is_given_back():
-    told = []
-    store = Buffers(lambda: told.append(store.taken))
+    amounts = []
+    store = Buffers(lambda: amounts.append(store.taken))
     for sizes in ((40 << 20, 8 << 20), (1 << 20,)):
         store.taken = sum(sizes)
         for size in sizes:
             store.give(size)
-    assert told == [0]
+    assert amounts == [0]
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])

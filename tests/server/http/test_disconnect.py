@@ -12,7 +12,7 @@ from gateway.server.app import create_app
 from support.app import HELLO_MESSAGES, listening, on_both_loops, settings
 from support.endless_upstream import PIECE, Pouring
 from support.raw_requests import request_bytes
-from support.upstream import DONE, END, HANG, HELLO, Upstream, chunk, head, said
+from support.upstream import DONE, END, HANG, HELLO, Upstream, chunk, completion_body, head
 from support.wait import DEADLINE, until
 
 LONG = {"stream": {"keepalive_seconds": 600, "client_seconds": 600}}  # only the disconnect ends a response
@@ -41,7 +41,7 @@ async def leave(site, writer, how):
         await site.upstream.gone.wait()
 
 
-HALF = json.dumps(said("half an answer")).encode()[:60]
+HALF = json.dumps(completion_body("half an answer")).encode()[:60]
 STREAMED = {
     "before the head": ([HANG], None, LONG),
     "before the head, after the grace": ([HANG], b": keep-alive", QUICK),

@@ -31,7 +31,7 @@ async def client_and_scheme_of(*headers, peer=PEER, proxies=PROXIES):
 
 
 @pytest.mark.parametrize(
-    ("said", "client"),
+    ("header", "client"),
     [
         (["203.0.113.9"], ("203.0.113.9", 0)),
         (["203.0.113.9:4711"], ("203.0.113.9", 4711)),
@@ -50,8 +50,8 @@ async def client_and_scheme_of(*headers, peer=PEER, proxies=PROXIES):
         ([], PEER),
     ],
 )
-async def test_client_address_is_the_last_that_is_no_proxy(said, client):
-    assert await client_and_scheme_of(*(("x-forwarded-for", one) for one in said)) == (client, "http")
+async def test_client_address_is_the_last_that_is_no_proxy(header, client):
+    assert await client_and_scheme_of(*(("x-forwarded-for", one) for one in header)) == (client, "http")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ async def test_forwarded_headers_of_a_peer_without_address_are_ignored():
 
 
 @pytest.mark.parametrize(
-    ("said", "scheme"),
+    ("header", "scheme"),
     [
         ("https", "https"),
         (" https ", "https"),
@@ -84,8 +84,8 @@ async def test_forwarded_headers_of_a_peer_without_address_are_ignored():
         ("", "http"),
     ],
 )
-async def test_forwarded_scheme_is_a_single_known_value_or_ignored(said, scheme):
-    assert await client_and_scheme_of(("x-forwarded-proto", said)) == (PEER, scheme)
+async def test_forwarded_scheme_is_a_single_known_value_or_ignored(header, scheme):
+    assert await client_and_scheme_of(("x-forwarded-proto", header)) == (PEER, scheme)
 
 
 async def test_forwarded_headers_of_other_names_are_ignored():
@@ -117,7 +117,7 @@ async def test_origin_scheme_must_be_the_forwarded_scheme():
 
 
 def test_config_of_proxies_takes_addresses_and_networks():
-    parsed = lambda said: parse(f"server: {{forwarded_allow_ips: {said}}}", "gateway.yaml", {}, [])  # noqa: E731
+    parsed = lambda value: parse(f"server: {{forwarded_allow_ips: {value}}}", "gateway.yaml", {}, [])  # noqa: E731
     assert parsed("[10.0.0.0/8, '::1']").server.forwarded_allow_ips == ("10.0.0.0/8", "::1/128")
     for wrong in ("'*'", "proxy.lan", "10.0.0.1/8"):
         with pytest.raises(ConfigError, match=r"forwarded_allow_ips\[0\]: not a network like"):

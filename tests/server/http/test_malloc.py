@@ -6,12 +6,12 @@ from gateway.server.http import memory
 
 
 def test_memory_is_returned_by_the_library_of_the_system(monkeypatch):
-    told = []
-    library = SimpleNamespace(mallopt=lambda *said: told.append(said), malloc_trim=told.append)
+    calls = []
+    library = SimpleNamespace(mallopt=lambda *arguments: calls.append(arguments), malloc_trim=calls.append)
     monkeypatch.setattr(memory, "_library", library)
     memory.return_memory()
     memory.trim()
-    assert told == [(-3, 256 << 10), (-1, 1 << 20), 0]
+    assert calls == [(-3, 256 << 10), (-1, 1 << 20), 0]
 
 
 def test_library_that_knows_nothing_of_it_is_left_alone(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from gateway.server.http.paths import nearest
 from support.app import HELLO_MESSAGES, gateway, listening
 from support.sse import events
-from support.upstream import HELLO, list_of, said, whole
+from support.upstream import HELLO, completion_body, list_of, whole
 
 CHAT = {"model": "m", "messages": HELLO_MESSAGES}
 RESPONSE = {"model": "m", "input": "Hello"}
@@ -16,7 +16,7 @@ PLACES = ["{}", "/v1{}/", "/v1/{}", "//v1{}", "/v1{}//", "{}/"]  # of a path wit
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("path", "body"), [("/chat/completions", CHAT), ("/responses", RESPONSE)])
 async def test_path_of_a_model_means_what_it_looks_like(place, path, body):
-    async with listening(whole(said()), HELLO, metrics={"open": True}) as site:
+    async with listening(whole(completion_body()), HELLO, metrics={"open": True}) as site:
         url = site.client.base_url.copy_with(path=place.format(path))
         answer = await site.client.post(url, json=body)
         assert (answer.status_code, answer.json()["model"]) == (200, "m")
@@ -28,7 +28,7 @@ async def test_path_of_a_model_means_what_it_looks_like(place, path, body):
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_path_of_a_resource_means_what_it_looks_like(place):
-    async with gateway(whole(said())) as site:
+    async with gateway(whole(completion_body())) as site:
         made = (await site.respond()).json()
         for path, id in (("/models", None), ("/models/m", "m"), (f"/responses/{made['id']}", made["id"])):
             answer = await site.client.get(httpx.URL("http://gateway").copy_with(path=place.format(path)))
@@ -64,7 +64,7 @@ async def test_path_that_looks_like_none_is_refused(path):
 
 
 async def test_head_works_wherever_get_does():
-    async with listening(whole(said()), metrics={"open": True}) as site:
+    async with listening(whole(completion_body()), metrics={"open": True}) as site:
         made = (await site.respond()).json()["id"]
         for path in (
             "/health",

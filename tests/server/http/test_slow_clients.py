@@ -40,13 +40,13 @@ async def test_slow_client_that_keeps_reading_is_not_cut_off():
     pour = Pouring(200)  # 3 MB
     script = [head(), pour, chunk(finish="stop"), DONE, END]
     async with listening(script, stream={"client_seconds": 1}, **NATIVE) as site, asking(site) as sock:
-        said, loop = b"", asyncio.get_running_loop()
+        data, loop = b"", asyncio.get_running_loop()
         for _ in range(120):  # in all longer than the limit, of which each pause is a hundredth
-            said += await loop.sock_recv(sock, 16_384)
+            data += await loop.sock_recv(sock, 16_384)
             await idle(0.01)
-        while not said.endswith(b"0\r\n\r\n"):
-            said += await loop.sock_recv(sock, 1 << 20)
-        assert said.count(b"~") == len(PIECE) * 200
+        while not data.endswith(b"0\r\n\r\n"):
+            data += await loop.sock_recv(sock, 1 << 20)
+        assert data.count(b"~") == len(PIECE) * 200
 
 
 @on_both_loops
@@ -231,11 +231,11 @@ async def test_connection_without_a_request_is_closed_after_the_idle_time():
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         for pause, seconds in (*[(0.1, b"0.0")] * 6, (0, b"0.6"), (0, b"0.0")):
             await idle(pause)
-            asked = now()
+            start = now()
             writer.write(HEAD % 3 + seconds)
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         assert await reader.read() == b""
-        assert now() - asked > 0.49
+        assert now() - start > 0.49
         writer.close()
 
 

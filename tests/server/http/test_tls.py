@@ -87,12 +87,12 @@ async def test_tls_certificate_renewed_on_disk_is_used_by_new_connections(worker
         streaming(gateway) as answer,
     ):
         port = gateway.client.base_url.port
-        pieces, said = await first(answer, "Hel")
+        pieces, body = await first(answer, "Hel")
         old = await handshake(port)
         issue(tmp_path)
         await until_renewed(port, old)
         go.set()
-        assert text_of(await rest(pieces, said)) == "Hello"
+        assert text_of(await rest(pieces, body)) == "Hello"
         assert text_of((await chat(gateway.client.base_url)).text) == "Hi"
 
 
@@ -116,17 +116,17 @@ async def test_tls_sighup_reads_the_certificate_again_unless_its_key_differs(tmp
         port = gateway.client.base_url.port
         old, key = await handshake(port), (tmp_path / "key.pem").read_bytes()
         gateway.child.send_signal(signal.SIGHUP)
-        await gateway.says("no changes")
+        await gateway.wait_for("no changes")
         issue(tmp_path)
         new_key = (tmp_path / "key.pem").read_bytes()
         replace(tmp_path / "key.pem", key)
         gateway.child.send_signal(signal.SIGHUP)
-        await gateway.says("server.tls.key: ")
-        await gateway.says("key.pem does not match the first certificate in ")
+        await gateway.wait_for("server.tls.key: ")
+        await gateway.wait_for("key.pem does not match the first certificate in ")
         assert await handshake(port) == old and (await chat(gateway.client.base_url)).status_code == 200
         replace(tmp_path / "key.pem", new_key)
         gateway.child.send_signal(signal.SIGHUP)
-        await gateway.says("the changes apply")
+        await gateway.wait_for("the changes apply")
         await until_renewed(port, old)
 
 
@@ -134,10 +134,10 @@ async def test_tls_sighup_reads_the_certificate_again_unless_its_key_differs(tmp
 
 
 @asynccontextmanager
-async def encrypted(folder, *scripts, **said):
+async def encrypted(folder, *scripts, **sections):
     """Run a gateway over TLS in this loop, and yield its port."""
     issue(folder)
-    async with listening(*scripts, server={"tls": whole(folder).model_dump()}, **said) as site:
+    async with listening(*scripts, server={"tls": whole(folder).model_dump()}, **sections) as site:
         yield site.client.base_url.port
 
 
@@ -169,10 +169,10 @@ async def test_tls_connection_has_version_1_2_or_later_and_http_1_1(tmp_path):
 @on_both_loops
 async def test_tls_listener_closes_connections_without_tls(tmp_path, caplog):
     async with encrypted(tmp_path, HELLO) as port:
-        for said in (b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 5000, b""):
+        for data in (b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 5000, b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             with closing(writer):
-                writer.write(said)
+                writer.write(data)
                 writer.write_eof()
                 with suppress(ConnectionError):
                     assert b"HTTP" not in await reader.read()
@@ -333,13 +333,15 @@ def test_tls_certificate_that_ends_is_used_and_logged(days, verb, hint, tmp_path
     until = datetime.now(UTC) + timedelta(days)  # steady: days
     file = str(write_config(tmp_path, issue(tmp_path, not_after=until)))
     code, out, err = run("check", "--verbose", "--config", file)
-    told = f"{tmp_path}/cert.pem {verb} valid: from 2000-01-01 to {until:%Y-%m-%d}{hint}"
+    message = f"{tmp_path}/cert.pem {verb} valid: from 2000-01-01 to {until:%Y-%m-%d}{hint}"
     warns = days != 15
-    assert code == 0 and f"# server.tls.certificate: {told}\n" == (err if warns else out.splitlines(keepends=True)[-1])
+    assert code == 0 and f"# server.tls.certificate: {message}\n" == (
+        err if warns else out.splitlines(keepends=True)[-1]
+    )
     assert "    certificate: " in out
     assert run("check", "--config", file)[1:] == ("ok: 0 backends, 0 models\n", err)
     Certificates(whole(tmp_path))
-    assert [one.getMessage() for one in caplog.records] == ([f"server.tls.certificate: {told}"] if warns else [])
+    assert [one.getMessage() for one in caplog.records] == ([f"server.tls.certificate: {message}"] if warns else [])
 
 
 def test_greeting_says_https_with_tls(tmp_path):
@@ -385,11 +387,11 @@ def test_config_watch_keeps_tls_on_and_follows_its_paths(tmp_path, caplog):
 
 
 async def test_backend_with_an_untrusted_certificate_gets_no_request():
-    asked, context = [], ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    requests, context = [], ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     CA.issue_cert("127.0.0.1").configure_cert(context)
 
     async def answer(reader, writer):
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         writer.close()
 
@@ -404,5 +406,5 @@ async def test_backend_with_an_untrusted_certificate_gets_no_request():
             finally:
                 await backend.close()
 
-    assert not await alive(context) and not asked
-    assert await alive(None) and b"Bearer sk-1" in asked[0]
+    assert not await alive(context) and not requests
+    assert await alive(None) and b"Bearer sk-1" in requests[0]

@@ -25,11 +25,11 @@ from gateway.server.middleware.request_context import RequestContextMiddleware
 from gateway.server.observability.telemetry import Telemetry
 from support.app import listening, settings
 from support.raw_requests import request_bytes
-from support.upstream import HANG, said, whole
+from support.upstream import HANG, completion_body, whole
 from support.wait import DEADLINE, idle, until
 
 FIELDS = [(b"content-length", b"2"), (b"content-type", b"application/json")]
-ANSWER = whole(said("Hi"))
+ANSWER = whole(completion_body("Hi"))
 
 
 class Wire:
@@ -137,10 +137,10 @@ async def by_messages(cycle, fields, body):
 async def test_response_sent_whole_has_the_bytes_that_uvicorn_sends(keep_alive):
     wire, one = cycle(keep_alive=keep_alive)
     assert one.try_send(FIELDS, b"{}")
-    asked, other = uvicorn_cycle(keep_alive=keep_alive)
+    expected, other = uvicorn_cycle(keep_alive=keep_alive)
     await by_messages(other, FIELDS, b"{}")
-    assert wire.written == asked.written and len(wire.written) == 1
-    assert wire.closed == asked.closed == (not keep_alive)
+    assert wire.written == expected.written and len(wire.written) == 1
+    assert wire.closed == expected.closed == (not keep_alive)
     for each in (one, other):
         assert each.response_started and each.response_complete and each.message_event.is_set()
         each.on_response.assert_called_once_with()
@@ -151,12 +151,12 @@ async def test_response_sent_whole_has_the_bytes_that_uvicorn_sends(keep_alive):
 async def test_response_stream_has_the_bytes_that_uvicorn_sends(last, keep_alive):
     wire, one = cycle(keep_alive=keep_alive)
     assert one.try_begin(FIELDS[1:]) and one.try_write(b"data: {}\n\n") and one.try_end(last)
-    asked, other = uvicorn_cycle(keep_alive=keep_alive)
+    expected, other = uvicorn_cycle(keep_alive=keep_alive)
     await other.send({"type": "http.response.start", "status": 200, "headers": FIELDS[1:]})
     await other.send({"type": "http.response.body", "body": b"data: {}\n\n", "more_body": True})
     await other.send({"type": "http.response.body", "body": last})
-    assert wire.written == asked.written and len(wire.written) == 2
-    assert wire.closed == asked.closed == (not keep_alive)
+    assert wire.written == expected.written and len(wire.written) == 2
+    assert wire.closed == expected.closed == (not keep_alive)
     for each in (one, other):
         assert each.response_started and each.response_complete and each.message_event.is_set()
         each.on_response.assert_called_once_with()

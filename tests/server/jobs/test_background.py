@@ -72,8 +72,8 @@ async def test_background_response_is_accepted_at_once_and_polled(store_url, sto
         assert (queued["status"], queued["background"], queued["output"]) == ("queued", True, [])
         path = queued["id"]
         assert (await get(site, path)).json() == {**queued, "status": "in_progress"}
-        (asked,) = (await get(site, f"{path}/input_items")).json()["data"]
-        assert (asked["role"], asked["content"][0]["text"]) == ("user", "Hello")
+        (item,) = (await get(site, f"{path}/input_items")).json()["data"]
+        assert (item["role"], item["content"][0]["text"]) == ("user", "Hello")
         for gate in gates:
             assert (await get(site, path)).json()["status"] == "in_progress"
             gate.set()
@@ -86,8 +86,8 @@ async def test_background_response_is_accepted_at_once_and_polled(store_url, sto
         )
         news = {"status", "output", "usage", "completed_at"}
         assert {name for name in response if response[name] != queued[name]} == news == news & queued.keys()
-        assert (await get(site, f"{path}/input_items")).json()["data"] == [asked]
-        assert len(site.upstream.posts) == 1 and site.asked["stream"] is True
+        assert (await get(site, f"{path}/input_items")).json()["data"] == [item]
+        assert len(site.upstream.posts) == 1 and site.upstream_body["stream"] is True
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 
@@ -125,8 +125,8 @@ async def test_background_response_completes_after_its_client_leaves(store_url):
     script, gates = slowly(*HI)
     async with listening(script, **where(store_url)) as site:
         async with httpx.AsyncClient(base_url=site.client.base_url) as leaving:
-            asked = {"model": "m", "input": "a", "background": True}
-            id = (await leaving.post("/v1/responses", json=asked)).json()["id"]
+            request = {"model": "m", "input": "a", "background": True}
+            id = (await leaving.post("/v1/responses", json=request)).json()["id"]
         for gate in gates:
             gate.set()
         assert (await ended(site, id))["status"] == "completed"
@@ -136,8 +136,8 @@ async def test_background_response_completes_after_its_client_leaves(store_url):
 async def test_background_client_that_leaves_before_the_id_leaves_no_rows(streamed, store_url, store):
     async with listening([HANG], **LISTS, **where(store_url)) as site:
         site.upstream.shown["/props"] = [HANG]
-        asked = {"model": "m", "input": "a", "background": True, "stream": streamed, "tools": F}
-        leaving = asyncio.create_task(site.client.post("/v1/responses", json=asked))
+        request = {"model": "m", "input": "a", "background": True, "stream": streamed, "tools": F}
+        leaving = asyncio.create_task(site.client.post("/v1/responses", json=request))
         await until(lambda: bool(site.upstream.aside))
         leaving.cancel()
         await until(lambda: rows(store), {})
@@ -198,7 +198,7 @@ async def test_background_request_with_an_error_is_refused_and_leaves_no_rows(st
         lists = (await site.client.post("/v1/conversations", json={})).json()["id"]
         before = await rows(store)
         strict = {"headers": {"x-gateway-strict": "1"}}
-        for asked, error in (
+        for fields, error in (
             ({"store": False}, (400, BAD, None, "background")),
             ({"input": 5}, (400, BAD, "invalid_type", "input")),
             ({"input": [{"type": "function_call_output", "call_id": "x", "output": ""}]}, (400, BAD, None, "input")),
@@ -213,7 +213,7 @@ async def test_background_request_with_an_error_is_refused_and_leaves_no_rows(st
             ),
         ):
             for _ in range(2):  # a conversation can be gone on from at once
-                answer = await site.respond(**{"background": True, "stream": streamed, **asked})
+                answer = await site.respond(**{"background": True, "stream": streamed, **fields})
                 assert problem(answer) == error, answer.text
             assert await rows(store) == before
         assert site.upstream.posts == []
@@ -316,8 +316,8 @@ async def test_background_response_that_fails_is_stored_and_continued(case, stre
             failed = await ended(site, await accepted(site))
         assert (await get(site, failed["id"])).json() == failed
         assert (failed["status"], failed["error"]["code"], failed["completed_at"]) == ("failed", code, None)
-        said = {"broken in the middle": 2, "silent in the middle": 3, "an error in the middle": 1}.get(case, 0)
-        assert len(failed["output"]) == said and [item["status"] for item in failed["output"]][-1:] in (
+        count = {"broken in the middle": 2, "silent in the middle": 3, "an error in the middle": 1}.get(case, 0)
+        assert len(failed["output"]) == count and [item["status"] for item in failed["output"]][-1:] in (
             [],
             ["incomplete"],
         )
@@ -577,10 +577,10 @@ async def test_background_response_is_continued_from_its_complete_items(status, 
             input=[] if cut else outputs, instructions="Go on.", previous_response_id=first["id"], stream=True
         )
         assert answer.status_code == 200, answer.text
-        said = [(message["role"], message.get("content")) for message in site.asked["messages"]]
-        assert said[:3] == [("system", "Go on."), ("user", "Hello"), ("assistant", "Hello")]
-        calls = site.asked["messages"][2].get("tool_calls", ())
-        assert len(calls) == (0 if cut else 2) and len(said) == 3 + len(calls)
+        messages = [(message["role"], message.get("content")) for message in site.upstream_body["messages"]]
+        assert messages[:3] == [("system", "Go on."), ("user", "Hello"), ("assistant", "Hello")]
+        calls = site.upstream_body["messages"][2].get("tool_calls", ())
+        assert len(calls) == (0 if cut else 2) and len(messages) == 3 + len(calls)
 
 
 # Conversations

@@ -47,8 +47,8 @@ async def test_jobs_that_end_at_once_share_a_transaction(store):
             assert (whole["status"], kept.own) == ("completed", ItemRange(id, 0, 3))
             assert [item["id"] for item in whole["output"]] == [f"{id}-1", f"{id}-2"]
         assert (await responses.find(db, "t", "other")).body["status"] == "queued"
-        told, kept = await counted(db)
-        assert told == kept
+        counted_size, kept = await counted(db)
+        assert counted_size == kept
 
 
 async def test_end_of_a_response_that_continues_another_needs_its_job(store):
@@ -80,8 +80,8 @@ async def test_logs_that_end_at_once_are_packed_in_shared_transactions(store):
     async with store.reading() as db:
         for id in ids:
             assert await event_logs.read(db, id, -1, 9) == [LogRow(0, 3, b"abcd")]
-        told, kept = await counted(db)
-        assert told == kept
+        counted_size, kept = await counted(db)
+        assert counted_size == kept
 
 
 async def test_background_responses_that_end_at_once_share_transactions(store_url, monkeypatch):

@@ -60,16 +60,16 @@ def row_of(first, sizes):
 
 
 def rows_of(sizes_of_rows):
-    said, first = [], 0
+    log_rows, first = [], 0
     for sizes in sizes_of_rows:
-        said.append(row_of(first, sizes))
-        first = said[-1].last + 1
-    return said
+        log_rows.append(row_of(first, sizes))
+        first = log_rows[-1].last + 1
+    return log_rows
 
 
-def bytes_after(said, after):
+def bytes_after(log_rows, after):
     """Return the bytes that a subscriber gets whose last event is `after`."""
-    return b"".join(per_event(b"".join(row.data for row in said))[after + 1 :])
+    return b"".join(per_event(b"".join(row.data for row in log_rows))[after + 1 :])
 
 
 class Log:
@@ -126,11 +126,11 @@ def test_subscriber_gets_each_later_event_once(tmp_path_factory, known, sizes, f
 
     async def run():
         store = Database(f"sqlite:///{path}")
-        said = rows_of(known + sizes)
-        one = Log(store, said[: len(known)])
+        log_rows = rows_of(known + sizes)
+        one = Log(store, log_rows[: len(known)])
         await one.begin()
         coming, tasks = sorted(followers, key=lambda follower: follower[0]), []
-        for number, row in enumerate([*said[len(known) :], None]):
+        for number, row in enumerate([*log_rows[len(known) :], None]):
             while coming and (coming[0][0] <= number or row is None):
                 _, after, steps = coming.pop(0)
                 reader = Reader(steps)
@@ -138,10 +138,10 @@ def test_subscriber_gets_each_later_event_once(tmp_path_factory, known, sizes, f
             if row:
                 await one.add(row)
         for after, reader, _ in tasks:
-            await until(lambda after=after, reader=reader: reader.got, bytes_after(said, after))
+            await until(lambda after=after, reader=reader: reader.got, bytes_after(log_rows, after))
         one.tail.end(whole=whole)
         for after, _, task in tasks:
-            assert await task == bytes_after(said, after) + (event_stream.DONE if whole else b"")
+            assert await task == bytes_after(log_rows, after) + (event_stream.DONE if whole else b"")
         assert one.tail.followers == 0
         await store.close()
 
@@ -151,20 +151,20 @@ def test_subscriber_gets_each_later_event_once(tmp_path_factory, known, sizes, f
 
 
 async def test_subscriber_before_the_trimmed_part_of_a_log_gets_no_end(store):
-    said = rows_of([[9], [9], [9]])
-    one = Log(store, said)
+    log_rows = rows_of([[9], [9], [9]])
+    one = Log(store, log_rows)
     await one.begin()
     async with store.writing() as db:
-        await event_logs.trim(db, one.id, len(said[2].data))
+        await event_logs.trim(db, one.id, len(log_rows[2].data))
     one.tail.end(whole=True)
-    assert await one.follow(1) == bytes_after(said, 1) + event_stream.DONE
+    assert await one.follow(1) == bytes_after(log_rows, 1) + event_stream.DONE
     assert await one.follow(0) == b""
 
 
 async def test_subscriber_waits_for_a_failed_store_only_while_the_job_runs(tmp_path, caplog):
     store = Database(f"sqlite:///{tmp_path}/a.db")
-    said = rows_of([[9], [9]])
-    one = Log(store, said[:1])
+    log_rows = rows_of([[9], [9]])
+    one = Log(store, log_rows[:1])
     await one.begin()
     async with store.writing() as db:
         await db.execute(text("ALTER TABLE events RENAME TO gone"))
@@ -173,13 +173,13 @@ async def test_subscriber_waits_for_a_failed_store_only_while_the_job_runs(tmp_p
     async with store.writing() as db:
         await db.execute(text("ALTER TABLE gone RENAME TO events"))
     assert not waiting.done()
-    await one.add(said[1])
+    await one.add(log_rows[1])
     await until(lambda: one.tail.followers, 1)
     one.tail.end(whole=True)
-    assert await waiting == bytes_after(said, -1) + event_stream.DONE
+    assert await waiting == bytes_after(log_rows, -1) + event_stream.DONE
     async with store.writing() as db:
         await db.execute(text("ALTER TABLE events RENAME TO gone"))
-    assert await one.follow(-1) == b"" and await one.follow(0) == bytes_after(said, 0) + event_stream.DONE
+    assert await one.follow(-1) == b"" and await one.follow(0) == bytes_after(log_rows, 0) + event_stream.DONE
     await store.close()
 
 
@@ -189,15 +189,15 @@ def test_job_tail_keeps_the_newest_rows(monkeypatch):
 
 
 async def _check_tail():
-    tail, said = LogTail(), rows_of([[n % 300] for n in range(200)] + [[5000], [9]])
-    for row in said[:-2]:
+    tail, log_rows = LogTail(), rows_of([[n % 300] for n in range(200)] + [[5000], [9]])
+    for row in log_rows[:-2]:
         tail.add(row)
-        held = [one for one in said if one.last <= row.last and (tail.behind(one.first - 1) is not None)]
+        held = [one for one in log_rows if one.last <= row.last and (tail.behind(one.first - 1) is not None)]
         assert sum(len(one.data) for one in held) <= 1000 and held[-1] == row
-    tail.add(said[-2])  # larger than the maximum
-    assert [*tail.behind(said[-3].last)] == [said[-2]] and tail.behind(said[-4].last) is None
-    tail.add(said[-1])
-    assert [*tail.behind(said[-2].last)] == [said[-1]] and tail.behind(said[-3].last) is None
+    tail.add(log_rows[-2])  # larger than the maximum
+    assert [*tail.behind(log_rows[-3].last)] == [log_rows[-2]] and tail.behind(log_rows[-4].last) is None
+    tail.add(log_rows[-1])
+    assert [*tail.behind(log_rows[-2].last)] == [log_rows[-1]] and tail.behind(log_rows[-3].last) is None
     tail.end(whole=True)
     tail.end(whole=False)
     assert tail.over and tail.whole
@@ -262,14 +262,14 @@ async def test_job_stream_ends_and_logs_a_programming_error(postgres, caplog):
     assert "responses" in str(record.exc_info[1])
 
 
-@pytest.mark.parametrize("asked", [{"background": True}, {"background": True, "stream": True}, {"stream": True}])
-async def test_job_programming_error_before_the_stream_answers_500(asked, monkeypatch, caplog):
+@pytest.mark.parametrize("fields", [{"background": True}, {"background": True, "stream": True}, {"stream": True}])
+async def test_job_programming_error_before_the_stream_answers_500(fields, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("a secret of ours")
 
     monkeypatch.setattr("gateway.server.relay.response_headers.reject_if_strict", broken)
     async with gateway(HELLO, **RESUMED) as site:
-        answer = await site.respond(**asked)
+        answer = await site.respond(**fields)
     assert problem(answer)[0] == 500 and "secret" not in answer.text
     assert [record.levelname for record in caplog.records if "failed" in record.getMessage()] == ["ERROR"]
 
@@ -392,8 +392,8 @@ async def test_job_taken_by_another_process_is_not_taken_back(store_url, store, 
     monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 60.0)
     async with listening([HANG], **LISTS, **where(store_url)) as site:
         site.upstream.shown["/props"] = [HANG]
-        asked = {"model": "m", "input": "a", "background": True}
-        leaving = asyncio.create_task(site.client.post("/v1/responses", json=asked))
+        request = {"model": "m", "input": "a", "background": True}
+        leaving = asyncio.create_task(site.client.post("/v1/responses", json=request))
         await until(lambda: bool(site.upstream.aside))
         (id,) = site.app.state.handler.jobs._running
         before = await rows(store)
@@ -411,8 +411,8 @@ async def test_job_that_ends_during_a_lease_renewal_leaves_no_rows(tmp_path, mon
     async with listening([HANG], **LISTS, **where(path)) as site:
         site.upstream.shown["/props"] = [HANG]
         at_work, transactions = site.app.state.handler.jobs, []
-        asked = {"model": "m", "input": "a", "background": True}
-        leaving = asyncio.create_task(site.client.post("/v1/responses", json=asked))
+        request = {"model": "m", "input": "a", "background": True}
+        leaving = asyncio.create_task(site.client.post("/v1/responses", json=request))
         await until(lambda: bool(site.upstream.aside))
         writing = at_work.store.writing
         monkeypatch.setattr(at_work.store, "writing", lambda: transactions.append(True) or writing())
@@ -492,7 +492,7 @@ async def test_job_that_is_restarted_reads_its_stored_file_again(deleted, store_
             assert response["status"] == "failed" and file in response["error"]["message"]
         else:
             assert response["status"] == "completed"
-            assert site.asked["messages"] == [{"role": "user", "content": '<file name="a.txt">Hello</file>'}]
+            assert site.upstream_body["messages"] == [{"role": "user", "content": '<file name="a.txt">Hello</file>'}]
         assert site.app.state.buffers.taken == 0
 
 
@@ -578,10 +578,10 @@ async def test_job_with_a_stored_response_gets_its_missing_end(streamed, store_u
     async with gateway(HELLO, **where(store_url)) as site:
         write = LogWriter.write
 
-        async def dying(*said, last=False):
+        async def dying(*arguments, last=False):
             if last:
                 raise JobLost
-            await write(*said)
+            await write(*arguments)
 
         monkeypatch.setattr(LogWriter, "write", dying)
         id = await (left_alone(site) if streamed else accepted(site))
@@ -600,11 +600,11 @@ async def test_job_with_a_stored_response_gets_its_missing_end(streamed, store_u
 
 async def test_job_in_the_foreground_without_output_is_deleted_after_a_crash(store_url, store, soon):
     async with gateway([HANG], **RESUMED, **where(store_url)) as site:
-        asked = asyncio.create_task(site.respond(stream=True))
+        task = asyncio.create_task(site.respond(stream=True))
         await site.upstream.arrived.wait()
         (id,) = site.app.state.handler.jobs._running
         await abandon(site, store, id)
-        assert problem(await asked)[0] == 503
+        assert problem(await task)[0] == 503
     async with gateway(HELLO, **RESUMED, **where(store_url)):
         await until(lambda: rows(store), {})
 
@@ -627,7 +627,7 @@ async def test_job_restart_waits_for_a_failed_store(tmp_path, soon):
         await _rename_table(store, "gone", "items")
         await _expire_lease(store, id, holder="dead")
         assert (await ended(site, id))["status"] == "completed"
-        assert [message["content"] for message in site.asked["messages"]] == ["a", "Hi", "Hello"]
+        assert [message["content"] for message in site.upstream_body["messages"]] == ["a", "Hi", "Hello"]
     await store.close()
 
 

@@ -22,7 +22,7 @@ from gateway.store.tables import conversations, events, jobs, responses
 from support.app import problem
 from support.gateway_process import process
 from support.responses_events import checked, events_of
-from support.upstream import DONE, END, HANG, Upstream, chunk, head, said, whole
+from support.upstream import DONE, END, HANG, Upstream, chunk, completion_body, head, whole
 from support.wait import idle, until
 
 OVER = b"data: [DONE]\n\n"
@@ -30,7 +30,7 @@ BEGUN = [head(), chunk("Hel")]
 REST = [chunk("lo"), chunk(finish="stop"), DONE, END]
 HELLO = [("completed", "Hello")]
 HEL = [("incomplete", "Hel")]
-ANSWER = whole(said("Hello"))
+ANSWER = whole(completion_body("Hello"))
 NOTHING = {}
 RESUMED = {"responses": {"resume_seconds": 60}}
 LATE = {"stream": {"grace_seconds": 60}}  # a client gets nothing before the first content
@@ -50,14 +50,14 @@ def postgres(own_postgres):
 class Reader:
     """Read a stream in a task until it ends or breaks off."""
 
-    def __init__(self, client, method, path, **asked):
+    def __init__(self, client, method, path, **options):
         self.data, self._more = b"", asyncio.Event()
-        self.task = asyncio.create_task(self._read(client, method, path, asked))
+        self.task = asyncio.create_task(self._read(client, method, path, options))
 
-    async def _read(self, client, method, path, asked):
+    async def _read(self, client, method, path, options):
         try:
             with suppress(httpx.RemoteProtocolError, httpx.ReadError):
-                async with client.stream(method, path, **asked) as answer:
+                async with client.stream(method, path, **options) as answer:
                     assert answer.status_code == 200, await answer.aread()
                     async for piece in answer.aiter_bytes():
                         self.data += piece
@@ -82,22 +82,22 @@ class Reader:
 class Life:
     """A response that is requested at one gateway and read through any; own: the stream of its own client."""
 
-    def __init__(self, readers, **asked):
-        self._readers, self._asked = readers, asked
+    def __init__(self, readers, **fields):
+        self._readers, self._asked = readers, fields
 
-    async def begin(self, client, **asked):
+    async def begin(self, client, **fields):
         """Request it as a stream, and wait until its id is known."""
-        self.own = self.ask(client, **asked)
+        self.own = self.ask(client, **fields)
         await self.own.until(b"response.in_progress")
         first = self.own.data.partition(b"\n\n")[0] + b"\n\n" + OVER
         self.path = f"/v1/responses/{events_of(first)[0]['response']['id']}"
 
-    def ask(self, client, **asked):
-        return self._reader(client, "POST", "/v1/responses", json=self._body(stream=True, **asked))
+    def ask(self, client, **fields):
+        return self._reader(client, "POST", "/v1/responses", json=self._body(stream=True, **fields))
 
-    async def submit(self, client, **asked):
+    async def submit(self, client, **fields):
         """Request it without a stream."""
-        answer = await client.post("/v1/responses", json=self._body(**asked))
+        answer = await client.post("/v1/responses", json=self._body(**fields))
         assert answer.status_code == 200, answer.text
         self.path = f"/v1/responses/{answer.json()['id']}"
 
@@ -107,8 +107,8 @@ class Life:
     async def get(self, client):
         return (await self.answer(client)).json()
 
-    async def answer(self, client, **asked):
-        return await client.get(self.path, params=asked)
+    async def answer(self, client, **params):
+        return await client.get(self.path, params=params)
 
     async def ended(self, client):
         """Wait for the end of the response, and return it."""
@@ -126,11 +126,11 @@ class Life:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def _body(self, **asked):
-        return {"model": "m", "input": "a", **self._asked, **asked}
+    def _body(self, **fields):
+        return {"model": "m", "input": "a", **self._asked, **fields}
 
-    def _reader(self, *asked, **more):
-        self._readers.append(Reader(*asked, **more))
+    def _reader(self, *arguments, **more):
+        self._readers.append(Reader(*arguments, **more))
         return self._readers[-1]
 
 
@@ -695,7 +695,7 @@ async def test_job_of_a_suspended_process_is_ended_by_another(two, life, store):
     """Both processes get a response; only one of them is stored."""
     go = asyncio.Event()
     async with (
-        Upstream([[go, *whole(said("Mine"))], ANSWER], ()).serving() as upstream,
+        Upstream([[go, *whole(completion_body("Mine"))], ANSWER], ()).serving() as upstream,
         two(upstream) as (child, one, other),
     ):
         await life.submit(one)

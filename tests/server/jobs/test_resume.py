@@ -71,9 +71,9 @@ async def value(store, column, *which):
 @pytest.mark.parametrize("kind", KINDS)
 async def test_subscriber_can_start_after_any_event(kind, store_url):
     """Start many while the job runs and after its end: each gets the bytes that the first client got."""
-    asked, settings = KINDS[kind]
+    fields, settings = KINDS[kind]
     script, gates = slowly(*SAID)
-    async with listening(script, **settings, **where(store_url)) as site, asking(site, **asked) as first:
+    async with listening(script, **settings, **where(store_url)) as site, asking(site, **fields) as first:
         await first.reach(8, gates, 0.5)
         seen = len(per_event(first.data))
         running, tail = {}, site.app.state.handler.jobs._running[first.id].tail
@@ -181,8 +181,8 @@ async def test_resume_after_each_event_gives_the_rest_of_the_stream(store_url, s
 
 async def test_resume_setting_does_not_change_an_uninterrupted_stream():
     async with gateway(EVERYTHING) as site, gateway(EVERYTHING, **RESUMED) as other:
-        asked = {"stream": True, "top_k": 1, "tools": [{"type": "function", "name": "f"}]}
-        one, two = await site.respond(**asked), await other.respond(**asked)
+        fields = {"stream": True, "top_k": 1, "tools": [{"type": "function", "name": "f"}]}
+        one, two = await site.respond(**fields), await other.respond(**fields)
     ours = {"x-request-id", "request-id", "openai-processing-ms"}
     assert without_ids(one.content) == without_ids(two.content)
     first, second = ({**answer.headers} for answer in (one, two))
@@ -318,8 +318,8 @@ async def test_resume_after_a_failure_gives_the_failed_event(store_url):
 async def test_resume_setting_works_within_a_conversation(store_url):
     async with gateway(HELLO, HELLO, **RESUMED, **where(store_url)) as site:
         conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
-        for said in ("a", "b"):  # the second one as soon as the first one has sent its end
-            answer = await site.respond(stream=True, input=said, conversation=conversation)
+        for text in ("a", "b"):  # the second one as soon as the first one has sent its end
+            answer = await site.respond(stream=True, input=text, conversation=conversation)
             assert checked(answer.content)["status"] == "completed"
         listed = (await site.client.get(f"/v1/conversations/{conversation}/items?order=asc")).json()["data"]
         assert [item["content"][0]["text"] for item in listed] == ["a", "Hi", "b", "Hi"]
@@ -357,11 +357,11 @@ async def test_job_events_are_kept_as_long_as_the_response(store_url, store):
     assert "events" not in await rows(store)
 
 
-@pytest.mark.parametrize("asked", [{"stream": True, "store": False}, {"stream": False}])
-async def test_resume_is_off_without_store_or_stream(asked, store_url, store):
-    script = stopping(4) if asked["stream"] else [HANG]
+@pytest.mark.parametrize("fields", [{"stream": True, "store": False}, {"stream": False}])
+async def test_resume_is_off_without_store_or_stream(fields, store_url, store):
+    script = stopping(4) if fields["stream"] else [HANG]
     async with listening(script, **FOR_AN_HOUR, **where(store_url)) as site:
-        leaving = asyncio.create_task(site.client.post("/v1/responses", json={"model": "m", "input": "a", **asked}))
+        leaving = asyncio.create_task(site.client.post("/v1/responses", json={"model": "m", "input": "a", **fields}))
         await site.upstream.arrived.wait()
         assert "jobs" not in await rows(store)
         leaving.cancel()
@@ -394,11 +394,11 @@ async def test_resume_works_with_an_idempotency_key():
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_idempotency_key_does_not_keep_a_failed_job(kind):
-    asked, settings = KINDS[kind]
+    fields, settings = KINDS[kind]
     async with gateway(stopping(4, CLOSE), EVERYTHING, **settings) as site:
-        asked |= {"stream": True, "headers": {"idempotency-key": "a"}}
+        fields |= {"stream": True, "headers": {"idempotency-key": "a"}}
         tools = [{"type": "function", "name": "f"}]
-        answers = [await site.respond(tools=tools, **asked) for _ in range(3)]
+        answers = [await site.respond(tools=tools, **fields) for _ in range(3)]
         assert [checked(answer.content)["status"] for answer in answers] == ["failed", "completed", "completed"]
         assert len(site.upstream.posts) == 2 and answers[1].content == answers[2].content
 
@@ -455,10 +455,10 @@ def checked_stored(data):
 async def test_job_events_are_stored_after_a_store_failure(kind, tmp_path, monkeypatch, caplog):
     """A subscriber gets all events meanwhile."""
     monkeypatch.setattr("gateway.server.jobs.log_writer._AGAIN", 0.05)
-    asked, settings = KINDS[kind]
+    fields, settings = KINDS[kind]
     script, gates = slowly(*SAID)
     async with listening(script, **settings, **where(f"sqlite:///{tmp_path}/a.db")) as site:
-        async with asking(site, **asked) as first, following_soon(site, first, gates) as second:
+        async with asking(site, **fields) as first, following_soon(site, first, gates) as second:
             async with without(tmp_path / "a.db", "events"):
                 await first.reach(14, gates)
                 await until(lambda: len(per_event(second.data)) > 14)
@@ -507,12 +507,12 @@ async def test_subscriber_ahead_of_the_store_gets_no_event_twice(tmp_path, monke
 async def test_job_end_that_was_not_stored_is_stored_after_a_takeover(kind, tmp_path, monkeypatch):
     """The lease of the job ends although its process runs; a job without events is restarted."""
     monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 0.05)
-    asked, settings = KINDS.get(kind, ({"background": True, "stream": False}, {}))
+    fields, settings = KINDS.get(kind, ({"background": True, "stream": False}, {}))
     script, gates = slowly(*SAID)
     path = tmp_path / "a.db"
     store = Database(f"sqlite:///{path}")
     async with listening(script, stopping(1), EVERYTHING, **settings, **where(f"sqlite:///{path}")) as site:
-        answering = asyncio.create_task(_stream_of(site, **asked))
+        answering = asyncio.create_task(_stream_of(site, **fields))
         await until(lambda: len(site.upstream.posts), 1)
         other = await accepted(site)
         (id,) = {*site.app.state.handler.jobs._running} - {other}
@@ -546,8 +546,8 @@ async def _lease_end(store, id, since=None):
     return until if since is None else until > since
 
 
-async def _stream_of(site, **asked):
-    answer = await site.client.post("/v1/responses", json={"model": "m", "input": "a", "stream": True, **asked})
+async def _stream_of(site, **fields):
+    answer = await site.client.post("/v1/responses", json={"model": "m", "input": "a", "stream": True, **fields})
     return answer.content
 
 
@@ -602,11 +602,11 @@ def tool_call_chunks(times):
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_job_log_is_bounded_by_log_bytes(kind, store_url, store):
-    asked, settings = KINDS[kind]
+    fields, settings = KINDS[kind]
     responses = {**settings.get("responses", {}), "log_bytes": 80_000}
     script = [head(), *tool_call_chunks(100), DONE, END]
     async with listening(script, **{**settings, "responses": responses}, **where(store_url)) as site:
-        async with asking(site, **asked) as first:
+        async with asking(site, **fields) as first:
             data = await first.all()
         assert len(data) > 100_000 and (await get(site, first.id)).json() == checked(data)
         for after in ("", "&starting_after=0", "&starting_after=5"):

@@ -69,9 +69,9 @@ async def ask(limits, who=None, of=FREE, tokens=0, name="m"):
     return await limits.acquire(who, name, of, lambda: tokens)
 
 
-async def refusal_of(limits, *asked, **more):
+async def refusal_of(limits, *arguments, **more):
     with pytest.raises(RateLimited) as error:
-        await ask(limits, *asked, **more)
+        await ask(limits, *arguments, **more)
     return error.value
 
 
@@ -162,14 +162,14 @@ def test_limit_per_month_counts_calendar_months_in_utc(day, first, end):
 
 
 def test_limit_estimate_is_the_prompt_and_max_tokens_per_choice():
-    said = (
+    messages = (
         {"role": "user", "content": "x" * 36},
         {"role": "user", "content": [{"type": "image_url", "url": "data:" + "x" * 999}]},
     )
-    plain = Request(model="m", messages=said)
+    plain = Request(model="m", messages=messages)
     assert estimate_tokens(plain) == -(-(36 + len("user" * 2 + "image_url")) // 4)
     tool = Tool("f", {"name": "f", "strict": None, "parameters": {"maximum": 5}})
-    assert estimate_tokens(Request(model="m", messages=said, tools=(tool,), max_tokens=50, n=2)) == 15 + 2 * 50
+    assert estimate_tokens(Request(model="m", messages=messages, tools=(tool,), max_tokens=50, n=2)) == 15 + 2 * 50
 
 
 # Admission
@@ -393,9 +393,9 @@ class CallCounter:
     def __init__(self, counter):
         self._counter, self.times = counter, 0
 
-    async def take(self, *said):
+    async def take(self, *arguments):
         self.times += 1
-        return await self._counter.take(*said)
+        return await self._counter.take(*arguments)
 
     async def add(self, amounts):
         await self._counter.add(amounts)

@@ -100,9 +100,9 @@ async def test_limit_batch_takes_requests_that_arrive_during_a_transaction(held,
 
 async def test_limit_batch_admits_some_requests_and_refuses_others(held, counter, store):
     first = await start_transaction(held, counter)
-    asked = [take(counter, 5, 8), take(counter, 5, 8), take(counter, 2, 8), add(counter, 40), take(counter, 1, 48)]
-    said = await run(held, first, *asked)
-    assert said == [{ONE: 1}, {ONE: 6}, {ONE: 11}, {ONE: 8}, None, {ONE: 49}]
+    calls = [take(counter, 5, 8), take(counter, 5, 8), take(counter, 2, 8), add(counter, 40), take(counter, 1, 48)]
+    results = await run(held, first, *calls)
+    assert results == [{ONE: 1}, {ONE: 6}, {ONE: 11}, {ONE: 8}, None, {ONE: 49}]
     assert held.begun == 2 and await stored(store) == {"k": 48}
 
 
@@ -140,8 +140,8 @@ async def test_limit_batch_failure_reaches_only_its_own_requests(held, counter, 
 
     first = await start_transaction(held, counter)
     in_it = [take(counter), asyncio.create_task(counter.take({ONE: 1}, broken)), add(counter, 5)]
-    said = await run(held, first, *in_it)
-    assert said[0] == {ONE: 1} and all(type(one) is Broken for one in said[1:]) and len(said) == 4
+    results = await run(held, first, *in_it)
+    assert results[0] == {ONE: 1} and all(type(one) is Broken for one in results[1:]) and len(results) == 4
     assert await counter.take({ONE: 1}, up_to(2)) == {ONE: 2} and await stored(store) == {"k": 2}
 
 
@@ -236,8 +236,8 @@ async def test_limit_batch_close_fails_requests_at_its_timeout(held, counter, st
     await cancel(take(counter))
     monkeypatch.setattr(counters, "_LONGEST", 0.1)
     await counter.close()
-    said = await asyncio.gather(first, *rest, return_exceptions=True)
-    assert [type(one) for one in said] == [StoreFailed] * 3
+    results = await asyncio.gather(first, *rest, return_exceptions=True)
+    assert [type(one) for one in results] == [StoreFailed] * 3
     assert await stored(store) == {} and held.begun == 1
 
 
@@ -252,13 +252,13 @@ class Trial:
 
     _numbers = itertools.count()
 
-    def __init__(self, store, asked):
-        self._store, self._asked = store, asked
+    def __init__(self, store, requests):
+        self._store, self._asked = store, requests
         number = next(self._numbers)
         self.slots = [UsageSlot(f"{number}/{index}", 0, 120) for index in range(3)]
 
-    def amounts(self, asked):
-        return {self.slots[index]: amount for index, amount in asked[0].items()}
+    def amounts(self, request):
+        return {self.slots[index]: amount for index, amount in request[0].items()}
 
     async def pause(self, times):
         """Pause for about as long as so many transactions."""
@@ -271,20 +271,20 @@ class Trial:
         counter, tasks = StoreCounter(self._store), []
         for one in self._asked:
             amounts, most = self.amounts(one), one[1]
-            asked = (
+            call = (
                 counter.add(amounts)
                 if most is None
                 else counter.take(amounts, lambda counts, most=most: sum(counts.values()) <= most)
             )
-            tasks.append(asyncio.create_task(asked))
+            tasks.append(asyncio.create_task(call))
             await self.pause(one[2])
         await asyncio.sleep(0)
         for task, leave in zip(tasks, leaves, strict=False):
             if leave:
                 task.cancel()
-        said = await asyncio.gather(*tasks, return_exceptions=True)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
         await counter.close()
-        return said
+        return results
 
     async def counts(self):
         found = await stored(self._store)
@@ -292,18 +292,18 @@ class Trial:
 
     def one_by_one(self):
         """Return the results and the counts of a counter that runs one request after the other."""
-        now, said = dict.fromkeys(self.slots, 0), []
+        now, results = dict.fromkeys(self.slots, 0), []
         for one in self._asked:
             counts = {slot: now[slot] + amount for slot, amount in self.amounts(one).items()}
             if one[1] is None or sum(counts.values()) <= one[1]:
                 now |= counts
-            said.append(None if one[1] is None else counts)
-        return said, [*now.values()]
+            results.append(None if one[1] is None else counts)
+        return results, [*now.values()]
 
-    def sums(self, said):
+    def sums(self, results):
         """Return the amounts of each `add`, and of each `take` that was admitted and not cancelled."""
         used = dict.fromkeys(self.slots, 0)
-        for one, counts in zip(self._asked, said, strict=True):
+        for one, counts in zip(self._asked, results, strict=True):
             if one[1] is None or (isinstance(counts, dict) and sum(counts.values()) <= one[1]):
                 for slot, amount in self.amounts(one).items():
                     used[slot] += amount
@@ -327,19 +327,19 @@ def play_all(url, strategy, check, count):
 
 
 def test_limit_batch_equals_one_transaction_per_request(store_url):
-    async def check(store, asked):
-        trial = Trial(store, asked)
-        said, counts = trial.one_by_one()
-        assert await trial.run() == said
+    async def check(store, requests):
+        trial = Trial(store, requests)
+        results, counts = trial.one_by_one()
+        assert await trial.run() == results
         assert await trial.counts() == counts
 
     play_all(store_url, st.lists(ASKED, max_size=20), check, 60)
 
 
 def test_limit_batch_keeps_nothing_of_cancelled_requests(store_url):
-    async def check(store, asked):
-        trial = Trial(store, [one for one, _ in asked])
-        said = await trial.run([leave for _, leave in asked])
-        assert await trial.counts() == trial.sums(said)
+    async def check(store, requests):
+        trial = Trial(store, [one for one, _ in requests])
+        results = await trial.run([leave for _, leave in requests])
+        assert await trial.counts() == trial.sums(results)
 
     play_all(store_url, st.lists(st.tuples(ASKED, st.booleans()), max_size=20), check, 60)

@@ -10,7 +10,7 @@ from gateway.store.tables import uses
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem
 from support.jobs import accepted, ended, slowly
 from support.sse import payloads
-from support.upstream import CLOSE, COUNTS, HANG, HELLO, RESET, chunk, head, said, whole
+from support.upstream import CLOSE, COUNTS, HANG, HELLO, RESET, chunk, completion_body, head, whole
 from support.wait import until
 from support.websocket import connected, error, response
 
@@ -19,7 +19,7 @@ SECRET = "ann-secret-0123456789"
 BOB_SECRET = "bob-secret-0123456789"
 ANN, BOB = bearer(SECRET), bearer(BOB_SECRET)
 LIMITED = (429, "rate_limit_error", "rate_limit_exceeded", None)
-ANSWER = whole(said("Hi"))  # 9 tokens
+ANSWER = whole(completion_body("Hi"))  # 9 tokens
 EMBEDDED = whole(
     {"object": "list", "data": [{"embedding": [1.0], "index": 0}], "usage": {"prompt_tokens": 4, "total_tokens": 4}}
 )

@@ -8,15 +8,15 @@ import pytest
 from support.gateway_process import process
 from support.limits import KEYS, TEAM, check_all, check_group_budget
 from support.serve_process import workers_of
-from support.upstream import Upstream, said, whole
+from support.upstream import Upstream, completion_body, whole
 from support.wait import until
 
 
 @asynccontextmanager
 async def serving(upstream, store, folder, *, workers=1, auth=KEYS, **sections):
     """Start a gateway as a process; yield the process and its URL."""
-    said = {"auth": auth, "server": {"workers": workers}, **sections}
-    async with process(upstream.url, store, folder, **said) as (child, client):
+    all_sections = {"auth": auth, "server": {"workers": workers}, **sections}
+    async with process(upstream.url, store, folder, **all_sections) as (child, client):
         try:
             yield child, client.base_url
         finally:
@@ -31,7 +31,7 @@ def has_opened(pid, file):
 
 @pytest.fixture
 async def upstream():
-    async with Upstream([whole(said("Hi"))], ()).serving() as one:
+    async with Upstream([whole(completion_body("Hi"))], ()).serving() as one:
         yield one
 
 

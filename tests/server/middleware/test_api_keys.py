@@ -23,7 +23,7 @@ from gateway.server.app import create_app
 from gateway.server.http.paths import canonical, roots
 from gateway.server.middleware.auth import Authenticator, AuthThrottle
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, settings
-from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming, until_refused
+from support.serve_process import PATIENCE, config_of, first, living, post_chat, rest, streaming, until_refused
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, paused
 from support.wait import until
@@ -79,7 +79,7 @@ def test_api_key_and_digest_are_masked_in_the_shown_config():
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ([{"name": "a", "key": RIGHT}, {"name": "b", "key": DIGEST}], "keys: the same key is listed twice"),
         ([{"name": "a", "key": [RIGHT, "x"]}, {"name": "b", "key": ["y", RIGHT]}], "keys: the same key is listed twice"),
@@ -97,11 +97,11 @@ def test_api_key_and_digest_are_masked_in_the_shown_config():
         ),
     ],
 )  # fmt: skip
-def test_api_key_config_errors_do_not_contain_the_key(keys, said):
+def test_api_key_config_errors_do_not_contain_the_key(keys, message):
     with pytest.raises(ConfigError) as caught:
         load({"keys": keys})
     (fault,) = map(str, caught.value.faults)
-    assert fault == f"g:1: auth.{said}"
+    assert fault == f"g:1: auth.{message}"
 
 
 # The command
@@ -149,17 +149,17 @@ def _code(error):
 async def status_and_code(app, scope):
     """Return the status and error code of the response to an ASGI scope, whose path stays as it is."""
     steps = [{"type": "websocket.connect" if scope["type"] == "websocket" else "http.request", "body": b"{}"}]
-    said = []
+    messages = []
 
     async def receive():
         return steps.pop(0) if steps else await asyncio.Event().wait()
 
     async def send(message):
-        said.append(message)
+        messages.append(message)
 
     await app(scope, receive, send)
-    body = b"".join(message.get("body", b"") for message in said[1:])
-    return said[0]["status"], (_code(json.loads(body)["error"]) if body else None)
+    body = b"".join(message.get("body", b"") for message in messages[1:])
+    return messages[0]["status"], (_code(json.loads(body)["error"]) if body else None)
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ async def over_socket(site, line, *headers, body=b"{}"):
     lines = [line, "host: gateway", "connection: close", f"content-length: {len(body)}", *headers]
     writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
     async with asyncio.timeout(PATIENCE):
-        head, _, said = (await reader.read()).partition(b"\r\n\r\n")
+        head, _, text = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     status = int(head.split()[1])
-    return {"status": status, **(json.loads(said)["error"] if status >= 400 and said[:1] == b"{" else {})}
+    return {"status": status, **(json.loads(text)["error"] if status >= 400 and text[:1] == b"{" else {})}
 
 
 @cache
@@ -244,14 +244,14 @@ def test_api_key_endpoints_are_compared_by_path_segments(segments):
 
     async def admitted():
         for allowed in (("/v1/chat",), ("/v1/models", "/v1/chat/completions")):
-            said = await status_and_code(
+            outcome = await status_and_code(
                 closed(allowed), scope_of(path, "GET", headers=[("authorization", f"Bearer {RIGHT}")])
             )
             parts = [one.split("/")[1:] for one in allowed]
             meant = canonical(path, roots(closed(allowed).paths)).split("/")[1:]
             below = any(meant[: len(part)] == part for part in parts)
-            assert not (below and said[1] == "endpoint_not_allowed")
-            assert below or said in [
+            assert not (below and outcome[1] == "endpoint_not_allowed")
+            assert below or outcome in [
                 (403, "endpoint_not_allowed"),
                 (403, "scope_not_allowed"),  # of a page
                 (404, None),
@@ -264,11 +264,13 @@ def test_api_key_endpoints_are_compared_by_path_segments(segments):
 
 async def test_api_key_endpoints_apply_to_the_websocket():
     headers = [("authorization", f"Bearer {RIGHT}")]
-    for allowed, said in (("/v1/chat", (403, "endpoint_not_allowed")), ("/v1/responses", None)):
+    for allowed, expected in (("/v1/chat", (403, "endpoint_not_allowed")), ("/v1/responses", None)):
         app = create_app(settings("http://127.0.0.1:1", auth=auth_of(RIGHT, endpoints=[allowed])))
         async with app.router.lifespan_context(app):
-            if said:
-                assert await status_and_code(app, scope_of("/v1/responses", kind="websocket", headers=headers)) == said
+            if expected:
+                assert (
+                    await status_and_code(app, scope_of("/v1/responses", kind="websocket", headers=headers)) == expected
+                )
             else:
                 assert await is_accepted(app, scope_of("/v1/responses", kind="websocket", headers=headers))
 
@@ -276,16 +278,16 @@ async def test_api_key_endpoints_apply_to_the_websocket():
 async def is_accepted(app, scope):
     """Return True if the application accepts the WebSocket, which is closed at once."""
     steps = [{"type": "websocket.connect"}, {"type": "websocket.disconnect", "code": 1000}]
-    said = []
+    types = []
 
     async def receive():
         return steps.pop(0)
 
     async def send(message):
-        said.append(message["type"])
+        types.append(message["type"])
 
     await app(scope, receive, send)
-    return said[0] == "websocket.accept"
+    return types[0] == "websocket.accept"
 
 
 # Headers
@@ -330,8 +332,8 @@ async def test_api_key_in_any_header_line_is_accepted_or_refused(headers, status
 async def test_api_key_of_any_text_is_a_401_and_no_failure(shown):
     for header in ("authorization", "api-key"):
         for value in (shown, f"Bearer {shown}"):
-            said = await status_and_code(closed(), scope_of("/v1/models", "GET", headers=[(header, value)]))
-            assert said == (401, "invalid_api_key") or RIGHT in value
+            outcome = await status_and_code(closed(), scope_of("/v1/models", "GET", headers=[(header, value)]))
+            assert outcome == (401, "invalid_api_key") or RIGHT in value
 
 
 # Delay
@@ -525,26 +527,28 @@ async def test_api_key_in_a_file_is_replaced_without_a_restart(workers, tmp_path
 
     swap("one", "key-1\n")
     async with Upstream([paused(go), HELLO], ()).serving() as upstream:
-        said = config_of(
+        configuration = config_of(
             upstream.url,
             tmp_path,
             auth=auth_of(["${file:secrets/key}", "key-of-the-change"]),
             server={"watch_seconds": 0.05, "workers": workers},
         )
-        async with living(tmp_path, said) as one, streaming(one, "key-1") as answer:
-            pieces, heard = await first(answer, "Hel")
+        async with living(tmp_path, configuration) as one, streaming(one, "key-1") as answer:
+            pieces, body = await first(answer, "Hel")
             swap("empty", "\n")
-            await one.says("gateway.yaml:1: auth.keys[0].key[0]: should be visible ASCII characters, at least one")
-            assert (await asked(one, "key-1", stream=True)).status_code == 200, "nothing changes by what is not sound"
+            await one.wait_for("gateway.yaml:1: auth.keys[0].key[0]: should be visible ASCII characters, at least one")
+            assert (await post_chat(one, "key-1", stream=True)).status_code == 200, (
+                "nothing changes by what is not sound"
+            )
             swap("two", "key-2")
-            await one.says("the changes apply")
+            await one.wait_for("the changes apply")
             await taken(one, "key-2", 8 * workers)
             await until_refused(one, "key-1")
-            assert (await asked(one, "key-of-the-change", stream=True)).status_code == 200
+            assert (await post_chat(one, "key-of-the-change", stream=True)).status_code == 200
             go.set()
-            assert text_of(await rest(pieces, heard)) == "Hello"
-            await one.says("requests with a wrong API key from '127.0.0.1': ")
-            assert "key-1" not in one.heard and "key-2" not in one.heard
+            assert text_of(await rest(pieces, body)) == "Hello"
+            await one.wait_for("requests with a wrong API key from '127.0.0.1': ")
+            assert "key-1" not in one.output and "key-2" not in one.output
 
 
 async def taken(one, key, times):

@@ -107,9 +107,9 @@ async def test_host_is_not_checked_where_the_gateway_is_open_or_has_keys(auth):
 
 @given(host=st.text(st.characters(max_codepoint=255)), origin=st.none() | st.text(st.characters(max_codepoint=255)))
 def test_origin_and_host_of_any_text_pass_or_are_forbidden(host, origin):
-    said = [("host", host), *([] if origin is None else [("origin", origin)])]
+    pairs = [("host", host), *([] if origin is None else [("origin", origin)])]
     http = HTTPConnection(
-        {"type": "http", "headers": [(name.encode(), value.encode("latin-1")) for name, value in said]}
+        {"type": "http", "headers": [(name.encode(), value.encode("latin-1")) for name, value in pairs]}
     )
     for check in (OriginCheck(Config()).check_origin, OriginCheck(Config()).check_host):
         try:

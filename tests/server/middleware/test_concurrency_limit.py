@@ -79,10 +79,10 @@ async def client_of(app):
 
 
 async def test_request_limit_is_shared_by_applications_of_a_process():
-    go, crowd, body = asyncio.Event(), ConcurrencyLimit(), {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
+    go, limit, body = asyncio.Event(), ConcurrencyLimit(), {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
     async with Upstream([paused(go)], ()).serving() as upstream:
         known = settings(upstream.url, limits={"concurrent": 1})
-        async with client_of(create_app(known, crowd)) as old, client_of(create_app(known, crowd)) as new:
+        async with client_of(create_app(known, limit)) as old, client_of(create_app(known, limit)) as new:
             one = asyncio.create_task(old.post("/v1/chat/completions", json=body))
             await upstream.arrived.wait()
             assert problem(await new.post("/v1/chat/completions", json=body)) == FULL

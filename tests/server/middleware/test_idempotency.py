@@ -15,13 +15,13 @@ from gateway.store.tables import keys as all_keys
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, overheard, problem
 from support.serve_process import first as read_until
 from support.sse import text_of
-from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, head, said, whole
+from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, completion_body, head, whole
 from support.wait import now, until
 
 KEY = {"idempotency-key": "6f1c8a52-2f0e-4c7e-9a53-1b6f3c1f5b7e"}
 BAD = "invalid_request_error"
 NOWHERE = {"url": "postgresql://postgres@/gateway?host=/nowhere"}
-HI, HO = whole(said("Hi")), whole(said("Ho"))
+HI, HO = whole(completion_body("Hi")), whole(completion_body("Ho"))
 
 
 def assert_replayed(first, again):
@@ -103,8 +103,12 @@ async def test_idempotency_key_is_separate_for_each_tenant():
 @pytest.mark.parametrize("stream", [False, True])
 async def test_idempotency_key_in_use_answers_409_with_retry_after(stream):
     go_on = asyncio.Event()
-    begun = [head(), chunk("Hi")] if stream else [head(type="application/json"), json.dumps(said("Hi")).encode()[:20]]
-    rest = [chunk(finish="stop"), DONE, END] if stream else [json.dumps(said("Hi")).encode()[20:], END]
+    begun = (
+        [head(), chunk("Hi")]
+        if stream
+        else [head(type="application/json"), json.dumps(completion_body("Hi")).encode()[:20]]
+    )
+    rest = [chunk(finish="stop"), DONE, END] if stream else [json.dumps(completion_body("Hi")).encode()[20:], END]
     async with gateway([*begun, go_on, *rest]) as site:
         first = asyncio.create_task(site.chat(headers=KEY, stream=stream))
         await site.upstream.arrived.wait()
@@ -184,7 +188,9 @@ async def test_idempotency_key_is_free_after_the_client_disconnects():
 @pytest.mark.parametrize("stream", [False, True])
 async def test_idempotency_key_does_not_keep_a_response_over_8_mib(stream):
     text = "a" * (1 << 20)
-    large = [head(), *[chunk(text)] * 9, chunk(finish="stop"), DONE, END] if stream else whole(said(text * 8))
+    large = (
+        [head(), *[chunk(text)] * 9, chunk(finish="stop"), DONE, END] if stream else whole(completion_body(text * 8))
+    )
     limits = {"frame_bytes": 16 << 20}
     async with gateway(large, HELLO if stream else HO, limits=limits) as site:
         first = await site.chat(headers=KEY, stream=stream)

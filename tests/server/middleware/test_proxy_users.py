@@ -167,8 +167,8 @@ async def test_proxy_user_is_another_tenant_than_a_key_of_its_name():
 
 
 async def test_header_of_a_client_that_is_no_proxy_is_ignored():
-    said = {**SIGNED_IN, "server": {"forwarded_allow_ips": ["10.0.0.1"]}}
-    async with gateway(HELLO, **said) as site:
+    sections = {**SIGNED_IN, "server": {"forwarded_allow_ips": ["10.0.0.1"]}}
+    async with gateway(HELLO, **sections) as site:
         forged = {"x-forwarded-user": "ada", "x-forwarded-groups": "admins"}
         assert (await site.client.get("/admin/overview", headers=forged)).status_code == 401
         assert PROMPT in (await site.client.get("/", headers=forged)).text

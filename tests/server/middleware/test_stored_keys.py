@@ -205,7 +205,7 @@ async def test_stored_key_is_checked_for_each_response_of_a_websocket():
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({"auth": STORED}, "auth.stored_keys: requires store.url, the database with the keys"),
         (
@@ -214,10 +214,10 @@ async def test_stored_key_is_checked_for_each_response_of_a_websocket():
         ),
     ],
 )
-def test_stored_keys_in_a_wrong_configuration_are_refused(config, said):
+def test_stored_keys_in_a_wrong_configuration_are_refused(config, message):
     with pytest.raises(ConfigError) as caught:
         parse(json.dumps(config), "g", {}, [])
-    assert [str(fault) for fault in caught.value.faults] == [f"g:1: {said}"]
+    assert [str(fault) for fault in caught.value.faults] == [f"g:1: {message}"]
 
 
 def test_stored_keys_allow_any_address():

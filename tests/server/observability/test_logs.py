@@ -12,7 +12,7 @@ from gateway.config import LogSettings
 from gateway.server.observability import access_log, logs
 from gateway.server.observability.request_record import RequestRecord, set_current_record
 from support.app import gateway
-from support.serve_process import asked, config_of, living
+from support.serve_process import config_of, living, post_chat
 from support.upstream import CLOSE, HELLO, Upstream
 from support.wait import until
 
@@ -152,9 +152,9 @@ async def test_log_of_a_process_is_json_from_the_first_line_on(tmp_path):
     async with Upstream([[CLOSE]], ("m",)).serving() as upstream:
         sections = config_of(upstream.url, tmp_path, models={"m": {"retries": 0}}, logs={"format": "json"})
         async with living(tmp_path, sections) as process:
-            answer = await asked(process)
-            await until(lambda: "upstream_lost" in process.heard and process.heard.endswith("\n"))
-            first, *entries = map(json.loads, [process.greeting, *process.heard.splitlines()])
+            answer = await post_chat(process)
+            await until(lambda: "upstream_lost" in process.output and process.output.endswith("\n"))
+            first, *entries = map(json.loads, [process.greeting, *process.output.splitlines()])
     assert first["message"].startswith("gateway listens on 127.0.0.1 port ")
     ids = [entry.get("id") for entry in entries if "upstream_lost" in entry["message"]]
     assert ids == [answer.headers["x-request-id"]]

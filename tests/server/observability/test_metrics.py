@@ -20,7 +20,7 @@ from support.jobs import ended
 from support.metrics import scrape
 from support.overview import CHAT, KEYS
 from support.paths import ROOT
-from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
+from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, completion_body, frame, head, stream, whole
 from support.wait import until
 from support.websocket import connected
 
@@ -30,11 +30,11 @@ WELL = (RESPONSES, "m", "up", "200")
 
 @pytest.fixture
 def lines():
-    heard, formatter = [], logs.JsonFormatter()
+    records, formatter = [], logs.JsonFormatter()
     handler = logging.Handler()
-    handler.emit = lambda record: heard.append(formatter.format(record))
+    handler.emit = lambda record: records.append(formatter.format(record))
     logs.requests.addHandler(handler)
-    yield heard
+    yield records
     logs.requests.removeHandler(handler)
     logs.apply_settings(config.LogSettings())
 
@@ -148,7 +148,7 @@ async def test_metrics_count_a_stream_with_its_tokens_times_and_bytes():
 
 
 async def test_metrics_of_a_whole_response_have_no_first_token():
-    async with gateway(whole(said())) as site:
+    async with gateway(whole(completion_body())) as site:
         await site.chat()
         got = await scrape(site)
     assert got.requests() == {(CHAT, "m", "up", "200"): 1}
@@ -217,7 +217,7 @@ def test_metrics_bound_the_names_of_a_label():
 
 async def test_metrics_have_the_names_of_opentelemetry_if_configured():
     fleet_of = {"backend": {"kind": "vllm"}, "model": {"retries": 0}, "metrics": {"gen_ai": True}}
-    async with gateway(HELLO, whole(said()), whole("no", 500), **fleet_of) as site:
+    async with gateway(HELLO, whole(completion_body()), whole("no", 500), **fleet_of) as site:
         for streamed in True, False, False:
             await site.chat(stream=streamed)
         await site.chat(model="made-up")
@@ -333,10 +333,10 @@ async def test_metrics_count_a_client_disconnect_as_499(script, streamed):
 
 async def test_metrics_count_a_disconnect_during_the_request_body_as_499():
     async with gateway(HELLO) as site:
-        asked = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+        messages = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
 
         async def receive():
-            return asked.pop(0)
+            return messages.pop(0)
 
         async def send(message):
             raise AssertionError(message)

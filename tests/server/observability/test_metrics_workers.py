@@ -19,7 +19,7 @@ from gateway.server.observability.metrics_store import (
 )
 from support.metrics import scrape
 from support.overview import CHAT
-from support.serve_process import asked, config_of, first, living, rest, streaming
+from support.serve_process import config_of, first, living, post_chat, rest, streaming
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, paused
 from support.wait import until
@@ -49,7 +49,7 @@ async def test_metrics_of_any_worker_include_all_workers_and_the_dead(tmp_path):
             assert got.of("gateway_requests_in_flight", endpoint=CHAT) == 2
         go.set()
         assert [text_of(await rest(*stream)) for stream in streams] == ["Hello", "Hello"]
-        answers = await asyncio.gather(*(asked(gateway) for _ in range(18)))
+        answers = await asyncio.gather(*(post_chat(gateway) for _ in range(18)))
         assert {answer.status_code for answer in answers} == {200}
         for got in await scrape_all(gateway):
             assert got.requests() == {COUNTED: 20}
@@ -63,8 +63,8 @@ async def test_metrics_of_any_worker_include_all_workers_and_the_dead(tmp_path):
             assert got.values("process_resident_memory_bytes", "worker") == {"0", "1"}
             assert got.sum("process_open_fds") > 0 < got.sum("process_cpu_seconds_total")
         os.kill(min(gateway.workers()), signal.SIGKILL)
-        await gateway.says("a replacement starts")
-        await asked(gateway)
+        await gateway.wait_for("a replacement starts")
+        await post_chat(gateway)
         for got in await scrape_all(gateway):
             assert got.requests() == {COUNTED: 21}
 
@@ -75,7 +75,7 @@ async def test_metrics_keep_counts_but_not_backends_after_a_reload(tmp_path):
         Upstream([HELLO], ()).serving() as upstream,
         living(tmp_path, config_of(upstream.url, tmp_path)) as gateway,
     ):
-        await asked(gateway)
+        await post_chat(gateway)
         await gateway.renew(config_of(upstream.url, tmp_path, backends={"new": {"url": upstream.url}}))
         await until_served_by(gateway, "new")
         got = await scrape(gateway)
@@ -87,7 +87,7 @@ async def until_served_by(gateway, backend):
     """Wait until the process serves its new config; a request starts with the newest one."""
 
     async def backends():
-        await asked(gateway)
+        await post_chat(gateway)
         return (await scrape(gateway)).values("gateway_backend_healthy", "backend")
 
     await until(backends, {backend})

@@ -76,10 +76,10 @@ async def test_recording_holds_a_stream_from_request_to_end(tmp_path, ask):
     reads = [entry for entry in entries if isinstance(entry, UpstreamDataEntry)]
     assert b"".join(entry.data for entry in reads) == b"".join(step for step in THOUGHT[1:] if isinstance(step, bytes))
     assert reads[-1].data == b""
-    said = [
+    event_list = [
         event for entry in entries if isinstance(entry, UpstreamDataEntry | RoundEndEntry) for event in events(entry)
     ]
-    assert {"event": "Text", "choice": 0, "text": "Hi"} in said
+    assert {"event": "Text", "choice": 0, "text": "Hi"} in event_list
     assert one(entries, ResponseHeadersEntry).status == 200
     assert b"".join(entry.data for entry in entries if isinstance(entry, ResponseDataEntry)) == answer.content
     over = one(entries, EndEntry)
@@ -153,18 +153,18 @@ async def test_recording_numbers_the_upstream_calls_of_a_fan_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("format", "path", "said", "found"),
+    ("format", "path", "server_response", "found"),
     [
         ("hermes_json", "/apply-template", {"prompt": "Hello <think>"}, "Hello <think>"),
         ("auto", "/props", {"chat_template": "<|tool_calls|>"}, {"template": "<|tool_calls|>", "window": None, "abilities": None}),
     ],
 )  # fmt: skip
-async def test_recording_holds_learned_model_metadata(tmp_path, format, path, said, found):
+async def test_recording_holds_learned_model_metadata(tmp_path, format, path, server_response, found):
     async with gateway(HELLO, backend={"kind": "llamacpp"}, model={"format": format}, **recorded(tmp_path)) as site:
-        site.upstream.shown[path] = whole(said)
+        site.upstream.shown[path] = whole(server_response)
         await site.chat()
     (kept,) = recordings(tmp_path)
-    assert {told["path"]: told["found"] for told in one(kept.entries, PreparedEntry).learned} == {path: found}
+    assert {entry["path"]: entry["found"] for entry in one(kept.entries, PreparedEntry).learned} == {path: found}
 
 
 async def test_recording_keeps_gateway_tool_output_apart_from_upstream_calls(tmp_path):

@@ -26,10 +26,10 @@ from support.upstream import HELLO, Upstream
 from support.wait import until
 
 
-def order(folder, *said, id="1", files=9, size=1 << 20):
+def order(folder, *event_list, id="1", files=9, size=1 << 20):
     recording = Recording(id, "2026-11-22T10:00:00.000+00:00", 1 << 20)
     add(recording, RequestEntry, path="/v1/chat/completions", headers={}, body=b"{}")
-    add(recording, UpstreamDataEntry, call=1, data=b"\xff", events=said)
+    add(recording, UpstreamDataEntry, call=1, data=b"\xff", events=event_list)
     recording.end(EndEntry(t=0.0, status=200, cut=False))
     return WriteOrder(
         recording.id,
@@ -161,12 +161,12 @@ async def test_writer_process_that_hangs_is_killed_at_the_end(tmp_path, caplog, 
 
 
 async def test_writer_process_inherits_no_secrets(tmp_path, monkeypatch):
-    said = tmp_path / "said"
-    program = f"import json, os, pathlib; pathlib.Path({str(said)!r}).write_text(json.dumps(dict(os.environ)))"
+    target_file = tmp_path / "said"
+    program = f"import json, os, pathlib; pathlib.Path({str(target_file)!r}).write_text(json.dumps(dict(os.environ)))"
     monkeypatch.setattr(recorder, "_PROGRAM", (sys.executable, "-c", program))
     monkeypatch.setenv("GATEWAY_KEY", "s3cret")
     await RecordingWriter().end()
-    assert {*json.loads(said.read_text())} <= {"PYTHONPATH", "LC_CTYPE"}
+    assert {*json.loads(target_file.read_text())} <= {"PYTHONPATH", "LC_CTYPE"}
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["told", "killed"])

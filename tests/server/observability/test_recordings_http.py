@@ -39,8 +39,8 @@ def aside(server):
 async def behind(server, scenario="chat_nonstream", **model):
     """Start a gateway in front of a recorded server."""
     shown, kind = aside(server), server.partition("-")[0]
-    said = played(f"{server}/{scenario}") if f"{server}/{scenario}" in EXCHANGES else whole({})
-    async with gateway(said, models=shown.pop("/v1/models", ()), backend={"kind": kind}, model=model) as site:
+    script = played(f"{server}/{scenario}") if f"{server}/{scenario}" in EXCHANGES else whole({})
+    async with gateway(script, models=shown.pop("/v1/models", ()), backend={"kind": kind}, model=model) as site:
         site.upstream.shown = shown
         yield site
 
@@ -53,7 +53,7 @@ def test_recorded_server_exchanges_are_read_or_marked_as_unread():
 
 
 @pytest.mark.parametrize(
-    ("server", "told"),
+    ("server", "metadata"),
     [
         ("llamacpp", {"context_length": 4096, "max_model_len": 4096, "capabilities": ["tools"]}),
         ("llamacpp-raw", {"context_length": 4096, "max_model_len": 4096, "capabilities": ["tools"]}),
@@ -63,10 +63,12 @@ def test_recorded_server_exchanges_are_read_or_marked_as_unread():
         ("transformers", {}),
     ],
 )
-async def test_recorded_server_metadata_is_in_the_model_list(server, told):
+async def test_recorded_server_metadata_is_in_the_model_list(server, metadata):
     async with behind(server, upstream_model="smollm2") as site:
         entry = (await site.client.get("/v1/models/m")).json()
-    assert {name: value for name, value in entry.items() if name not in ("id", "object", "created", "owned_by")} == told
+    assert {
+        name: value for name, value in entry.items() if name not in ("id", "object", "created", "owned_by")
+    } == metadata
 
 
 @pytest.mark.parametrize("kind", ["llamacpp", "vllm"])
@@ -118,9 +120,9 @@ async def test_recorded_server_responses_have_the_same_text_and_reasoning(server
     assert message["content"].lstrip() == "4 + 3 = 7."  # vLLM leaves white space behind the thought
     assert message["reasoning_content"].strip() == "The user wants 4 + 3. That is 7."
     assert answer.headers["x-gateway-format"] == format
-    thought, said = response["output"]
+    thought, item = response["output"]
     assert thought["summary"][0]["text"] == message["reasoning_content"]
-    assert said["content"][0]["text"] == message["content"]
+    assert item["content"][0]["text"] == message["content"]
 
 
 @pytest.mark.parametrize(
@@ -145,6 +147,6 @@ async def test_recorded_server_usage_of_only_one_choice_adds_a_warning(stream):
     scenario, count = ("chat_stream_n2", 16) if stream else ("chat_nonstream_n2", 8)
     async with behind("llamacpp", scenario) as site:
         answer = await site.chat(n=2, stream=stream, **({"stream_options": {"include_usage": True}} if stream else {}))
-    said = payloads(answer.content)[-1] if stream else answer.json()
-    assert said["usage"]["completion_tokens"] == count
+    payload = payloads(answer.content)[-1] if stream else answer.json()
+    assert payload["usage"]["completion_tokens"] == count
     assert ("estimated:usage" in answer.headers.get("x-gateway-warnings", "")) is not stream

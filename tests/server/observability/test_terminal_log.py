@@ -110,10 +110,10 @@ def test_access_log_without_a_terminal_is_off_unless_configured():
 
 
 def test_log_format_is_short_at_a_terminal_only(terminal):
-    said = logging.makeLogRecord(
+    log_record = logging.makeLogRecord(
         {"msg": "it is %s", "args": ("lost",), "levelname": "WARNING", "name": "gateway", "request_id": "req_1"}
     )
-    assert log_formatter(LogSettings()).format(said).endswith(" WARNING gateway: request req_1: it is lost")
+    assert log_formatter(LogSettings()).format(log_record).endswith(" WARNING gateway: request req_1: it is lost")
     terminal()
-    time, _, text = log_formatter(LogSettings()).format(said).partition(" ")
+    time, _, text = log_formatter(LogSettings()).format(log_record).partition(" ")
     assert len(time) == len("11:05:18") and text == "\x1b[33mwarning: \x1b[0mrequest req_1: it is lost"

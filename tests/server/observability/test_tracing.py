@@ -86,10 +86,10 @@ async def test_trace_of_a_stream_has_a_request_span_and_an_attempt_span(collecto
 async def test_trace_of_the_client_is_continued(collector):
     async with gateway(HELLO, **traced(collector, share=0)) as site:
         await site.respond(headers=GIVEN)
-        asked = site.upstream.posts[0].headers
+        headers = site.upstream.posts[0].headers
     ((request,), (attempt,)) = collector.of("server"), collector.of("client")
     assert (request.trace, request.parent, attempt.parent) == (TRACE, SPAN, request.id)
-    assert (asked["traceparent"], asked["tracestate"]) == (f"00-{TRACE}-{attempt.id}-01", "a=1,b=2")
+    assert (headers["traceparent"], headers["tracestate"]) == (f"00-{TRACE}-{attempt.id}-01", "a=1,b=2")
 
 
 async def test_trace_that_is_not_sampled_is_propagated_but_not_exported(collector):
@@ -244,7 +244,7 @@ def test_tracing_switched_off_imports_no_packages():
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("header", "found"),
     [
         ([(b"traceparent", f"00-{TRACE}-{SPAN}-01")], TraceParent(TRACE, SPAN, True)),
         ([(b"traceparent", f"00-{TRACE}-{SPAN}-02")], TraceParent(TRACE, SPAN, False)),
@@ -261,5 +261,5 @@ def test_tracing_switched_off_imports_no_packages():
         ([], None),
     ],
 )  # fmt: skip
-def test_traceparent_is_accepted_only_if_valid(said, found):
-    assert parse_traceparent([(name, value.encode()) for name, value in said]) == found
+def test_traceparent_is_accepted_only_if_valid(header, found):
+    assert parse_traceparent([(name, value.encode()) for name, value in header]) == found

@@ -26,7 +26,7 @@ def test_usage_query_has_the_last_30_days_by_key_by_default(since, until, by, qu
 
 
 @pytest.mark.parametrize(
-    ("parameters", "param", "said"),
+    ("parameters", "param", "message"),
     [
         (("2026-13-01", None, []), "since", "'since' should be a date like 2026-01-31, not '2026-13-01'."),
         ((None, "", []), "until", "'until' should be a date like 2026-01-31, not ''."),
@@ -34,11 +34,11 @@ def test_usage_query_has_the_last_30_days_by_key_by_default(since, until, by, qu
         ((None, None, ["key", "hour"]), "by", "'by' should be day, key or model, not 'hour'."),
     ],
 )
-def test_usage_query_with_a_wrong_parameter_is_refused(parameters, param, said):
+def test_usage_query_with_a_wrong_parameter_is_refused(parameters, param, message):
     with pytest.raises(BadRequest) as caught:
         parse_query(*parameters, TODAY)
     problem = caught.value.problem
-    assert (problem.message, problem.param, problem.code) == (said, param, "invalid_value")
+    assert (problem.message, problem.param, problem.code) == (message, param, "invalid_value")
 
 
 def test_usage_report_has_sums_and_their_total():

@@ -13,7 +13,7 @@ from gateway.store import daily_usage
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, running, settings
 from support.gateway_process import process
 from support.serve_process import workers_of
-from support.upstream import COUNTS, DONE, END, HELLO, Upstream, chunk, frame, head, said, stream, whole
+from support.upstream import COUNTS, DONE, END, HELLO, Upstream, chunk, completion_body, frame, head, stream, whole
 from support.wait import now, until
 from support.websocket import connected
 
@@ -108,7 +108,7 @@ async def test_usage_is_exact_over_a_reload(store_url, store):
 
 async def test_usage_of_all_workers_adds_up(store_url, store, tmp_path):
     async with (
-        Upstream([whole(said("Hi"))], ()).serving() as upstream,
+        Upstream([whole(completion_body("Hi"))], ()).serving() as upstream,
         process(upstream.url, store_url, tmp_path, usage=True, auth=AUTH, server={"workers": 2}) as (child, client),
     ):
         await until(lambda: len(workers_of(child.pid)), 2)

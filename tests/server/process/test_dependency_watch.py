@@ -18,10 +18,10 @@ SECONDS = 20  # until a test that hangs ends
 
 
 class Checks:
-    """A check of backends whose results are given one by one; the store is well.  asked: the URLs of the backends."""
+    """A check of backends whose results are given one by one; the store is well.  urls: the URLs of the backends."""
 
     def __init__(self):
-        self.asked = queue.Queue()
+        self.urls = queue.Queue()
         self._results = queue.Queue()
 
     def give(self, **result):
@@ -31,7 +31,7 @@ class Checks:
     def __call__(self, one):
         if one.key == "store":
             return DependencyCheck("store: ok", fails=False, warns=False, may_recover=False)
-        self.asked.put(one.shown)
+        self.urls.put(one.shown)
         result = self._results.get(timeout=SECONDS)
         return DependencyCheck(f"{one.shown}: {result.pop('state')}", **result)
 
@@ -39,12 +39,12 @@ class Checks:
 @pytest.fixture
 def lines():
     """Collect the lines of the log, as level and text."""
-    heard, log = queue.Queue(), logging.getLogger("gateway")
+    records, log = queue.Queue(), logging.getLogger("gateway")
     handler, level = logging.Handler(), log.level
-    handler.emit = lambda record: heard.put((record.levelname, record.getMessage()))
+    handler.emit = lambda record: records.put((record.levelname, record.getMessage()))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-    yield heard
+    yield records
     log.removeHandler(handler)
     log.setLevel(level)
 
@@ -93,9 +93,9 @@ def test_watch_checks_only_new_and_changed_backends_again(lines):
     checks = Checks()
     watch = DependencyWatch(checks)
     watch.follow(config_with(b="http://b", c="http://c"))
-    assert {checks.asked.get(timeout=SECONDS) for _ in "bc"} == {"http://b", "http://c"}
+    assert {checks.urls.get(timeout=SECONDS) for _ in "bc"} == {"http://b", "http://c"}
     watch.follow(config_with(b="http://b", c="http://new", d="http://d"))
-    assert {checks.asked.get(timeout=SECONDS) for _ in "cd"} == {"http://new", "http://d"}
+    assert {checks.urls.get(timeout=SECONDS) for _ in "cd"} == {"http://new", "http://d"}
     for _ in range(4):
         checks.give(**UP)
     ended()
@@ -115,6 +115,6 @@ def test_watch_that_is_stopped_logs_nothing(lines):
 async def test_serve_reports_a_wrong_store_at_its_start(tmp_path):
     store = {"url": f"postgresql://ada:secret@127.0.0.1:{free_port()}/gateway"}
     async with living(tmp_path, config_of("http://127.0.0.1:1", tmp_path) | {"store": store}) as gateway:
-        await gateway.says("/gateway: connection refused; is PostgreSQL running?")
-        assert "secret" not in gateway.heard
+        await gateway.wait_for("/gateway: connection refused; is PostgreSQL running?")
+        assert "secret" not in gateway.output
         assert (await gateway.client.get("/health")).status_code == 200

@@ -13,7 +13,7 @@ from gateway.config import Config
 from gateway.server.process.supervisor import run_gateway
 from support.app import problem
 from support.raw_requests import request_bytes
-from support.serve_process import asked, config_of, first, living, refused, rest, streaming
+from support.serve_process import config_of, first, living, post_chat, refused, rest, streaming
 from support.sse import text_of
 from support.upstream import HANG, HELLO, Upstream, arrived, chunk, head, paused
 from support.wait import until
@@ -31,15 +31,15 @@ async def test_drain_finishes_streams_and_refuses_new_connections(workers, tmp_p
         living(tmp_path, config_of(upstream.url, tmp_path), "--workers", workers) as gateway,
         streaming(gateway) as answer,
     ):
-        pieces, said = await first(answer, "Hel")
+        pieces, body = await first(answer, "Hel")
         gateway.child.send_signal(signal.SIGTERM)
         await refused(gateway)
         gateway.write(config_of("http://127.0.0.1:1", tmp_path))
         gateway.child.send_signal(signal.SIGHUP)
         go.set()
-        assert text_of(await rest(pieces, said)) == "Hello"
+        assert text_of(await rest(pieces, body)) == "Hello"
         await gateway.ended()
-    assert "configuration" not in gateway.heard, "it is not read again in the end"
+    assert "configuration" not in gateway.output, "it is not read again in the end"
 
 
 @BOTH
@@ -53,7 +53,7 @@ async def test_drain_deadline_ends_responses_with_an_error(workers, tmp_path):
         streaming(gateway) as chat,
         gateway.client.stream("POST", "/v1/responses", json={"model": "m", "input": "Hi", "stream": True}) as response,
     ):
-        whole_chat = asyncio.create_task(asked(gateway))
+        whole_chat = asyncio.create_task(post_chat(gateway))
         whole_response = asyncio.create_task(gateway.client.post("/v1/responses", json={"model": "m", "input": "Hi"}))
         chunks, chat_text = await first(chat, "Hel")
         events, response_text = await first(response, "Hel")
@@ -78,11 +78,11 @@ async def test_drain_ends_at_once_at_the_second_signal(workers, tmp_path):
         living(tmp_path, config_of(upstream.url, tmp_path, server=server)) as gateway,
         streaming(gateway) as answer,
     ):
-        pieces, said = await first(answer, "Hel")
+        pieces, body = await first(answer, "Hel")
         gateway.child.send_signal(signal.SIGINT)
         await refused(gateway)
         gateway.child.send_signal(signal.SIGTERM)
-        assert '"code":"server_is_overloaded"' in await rest(pieces, said)
+        assert '"code":"server_is_overloaded"' in await rest(pieces, body)
         await gateway.ended()
         await upstream.gone.wait()
 
@@ -128,7 +128,7 @@ async def test_drain_delay_keeps_serving_while_ready_is_503(workers, tmp_path):
         gateway.write(config_of("http://127.0.0.1:1", tmp_path))
         gateway.child.send_signal(signal.SIGHUP)
         for stream in (False, True):
-            answer = await asked(gateway, stream=stream)
+            answer = await post_chat(gateway, stream=stream)
             assert answer.status_code == 200 and "close" in answer.headers["connection"]
         background = {"model": "m", "input": "Hi", "background": True}
         assert (await gateway.client.post("/v1/responses", json=background)).json()["status"] == "queued"
@@ -138,7 +138,7 @@ async def test_drain_delay_keeps_serving_while_ready_is_503(workers, tmp_path):
         assert gateway.child.returncode is None
         gateway.child.send_signal(signal.SIGTERM)
         await gateway.ended()
-    assert "configuration" not in gateway.heard
+    assert "configuration" not in gateway.output
 
 
 async def all_drain(gateway, workers):

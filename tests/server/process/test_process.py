@@ -57,13 +57,17 @@ async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", **
 
     greeting: the line that it writes when it listens; clean: it logs no error; before: code that it runs first.
     """
-    said = {"server": {"port": 0, **server}, "backends": {"up": {"url": url}}, "models": {"m": {"backends": ["up"]}}}
+    configuration = {
+        "server": {"port": 0, **server},
+        "backends": {"up": {"url": url}},
+        "models": {"m": {"backends": ["up"]}},
+    }
     file = tmp_path / "start.py"
     file.write_text(START.replace("\nif", f"{before}\nif"))
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(
-        sys.executable, file, json.dumps(said), greeting, stderr=pipe, stdin=null, env=where
+        sys.executable, file, json.dumps(configuration), greeting, stderr=pipe, stdin=null, env=where
     )
     try:
         line = (await child.stderr.readline()).decode()
@@ -97,13 +101,13 @@ async def test_process_answers_and_drains_its_streams_at_sigterm(workers, tmp_pa
         async with stream_of(client) as answer:
             assert text_of((await answer.aread()).decode()) == "Hi"
         async with stream_of(client) as answer, idle_connection(client.base_url.port) as idle:
-            pieces, said = await first(answer, "Hel")
+            pieces, body = await first(answer, "Hel")
             child.send_signal(signal.SIGTERM)
             assert await idle.read() == b""
             go.set()
-            said = await rest(pieces, said)
-            assert text_of(said) == "Hello"
-            assert said.endswith("data: [DONE]\n\n")
+            body = await rest(pieces, body)
+            assert text_of(body) == "Hello"
+            assert body.endswith("data: [DONE]\n\n")
         assert await child.wait() == (0 if workers > 1 else -signal.SIGTERM)
 
 
@@ -127,13 +131,13 @@ async def test_process_ends_a_stream_after_the_drain_time(tmp_path):
         Upstream([[head(), chunk("Hel"), HANG]], ()).serving() as upstream,
         process(tmp_path, upstream.url, greeting="", clean=False, drain_seconds=0.2) as (child, client),
     ):
-        said = ""
+        body = ""
         async with stream_of(client) as answer:
             async for piece in answer.aiter_text():
-                said += piece
+                body += piece
                 if "Hel" in piece:
                     child.send_signal(signal.SIGTERM)
-        assert '"code":"server_is_overloaded"' in said and "[DONE]" not in said
+        assert '"code":"server_is_overloaded"' in body and "[DONE]" not in body
         await child.wait()
         await upstream.gone.wait()
 
@@ -147,14 +151,14 @@ async def test_process_closes_a_websocket_after_its_running_response(tmp_path):
         connect(f"ws://127.0.0.1:{client.base_url.port}/v1/responses") as idle,
         connect(f"ws://127.0.0.1:{client.base_url.port}/v1/responses") as busy,
     ):
-        asked = {"type": "response.create", "model": "m", "input": "Hello", "store": False}
-        await busy.send(json.dumps(asked))
+        request = {"type": "response.create", "model": "m", "input": "Hello", "store": False}
+        await busy.send(json.dumps(request))
         while json.loads(await busy.recv())["type"] != "response.output_text.delta":
             pass
         child.send_signal(signal.SIGTERM)
         await idle.wait_closed()
         assert idle.close_code == 1012
-        await busy.send(json.dumps(asked))
+        await busy.send(json.dumps(request))
         go.set()
         events = []
         with contextlib.suppress(ConnectionClosedError):
@@ -170,9 +174,9 @@ async def test_process_closes_a_websocket_after_its_running_response(tmp_path):
     "module", ["gateway.cli.main", "gateway.server.process.supervisor", "gateway.server.process.worker"]
 )
 def test_process_start_does_not_import_heavy_modules(module):
-    said = f"import {module}, sys; print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    program = f"import {module}, sys; print(*(name for name in {HEAVY!r} if name in sys.modules))"
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
-    loaded = subprocess.run([sys.executable, "-c", said], env=where, capture_output=True, text=True, check=True)
+    loaded = subprocess.run([sys.executable, "-c", program], env=where, capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
 
 

@@ -20,7 +20,7 @@ from gateway.server.process.config_watcher import ConfigWatcher
 from gateway.server.process.worker import WorkerServer
 from gateway.store import Database, audit_log
 from support.app import HELLO_MESSAGES, bearer, on_both_loops, running, settings
-from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming, until_refused
+from support.serve_process import PATIENCE, config_of, first, living, post_chat, rest, streaming, until_refused
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, chunk, paused, stream
 from support.wait import until, until_blocking
@@ -57,15 +57,15 @@ async def test_config_reload_keeps_streams_and_applies_to_new_requests(workers, 
         living(tmp_path, config_of(one.url, tmp_path, keys=["old"]), "--workers", workers) as gateway,
         streaming(gateway, "old") as answer,
     ):
-        pieces, said = await first(answer, "Hel")
+        pieces, body = await first(answer, "Hel")
         gateway.write(config_of(other.url, tmp_path, keys=["new"], server={"workers": 7, "drain_seconds": 1}))
         gateway.child.send_signal(signal.SIGHUP)
-        await gateway.says("server.drain_seconds: the change takes effect when the gateway is restarted")
+        await gateway.wait_for("server.drain_seconds: the change takes effect when the gateway is restarted")
         await until_moved(gateway, "new")
         await until_refused(gateway, "old")
         assert len(gateway.workers()) == (0 if workers == "1" else 2), "the command line says how many"
         go.set()
-        assert text_of(await rest(pieces, said)) == "Hello"
+        assert text_of(await rest(pieces, body)) == "Hello"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -75,15 +75,15 @@ async def test_config_reload_happens_when_the_file_changes(workers, tmp_path):
         two_upstreams(HELLO) as (one, other),
         living(tmp_path, config_of(one.url, tmp_path, server=server)) as gateway,
     ):
-        assert text_of((await asked(gateway, stream=True)).text) == "Hi"
+        assert text_of((await post_chat(gateway, stream=True)).text) == "Hi"
         gateway.write("server: {prot: 1}\nmodels: {m: {format: morse}}")
-        await gateway.says("the new configuration is invalid, the previous one stays in use:\n")
-        await gateway.says("gateway.yaml:1: server.prot: unknown key; did you mean 'port'?")
-        await gateway.says("gateway.yaml:2: models.m.format: unknown format 'morse'")
-        assert text_of((await asked(gateway, stream=True)).text) == "Hi"
+        await gateway.wait_for("the new configuration is invalid, the previous one stays in use:\n")
+        await gateway.wait_for("gateway.yaml:1: server.prot: unknown key; did you mean 'port'?")
+        await gateway.wait_for("gateway.yaml:2: models.m.format: unknown format 'morse'")
+        assert text_of((await post_chat(gateway, stream=True)).text) == "Hi"
         gateway.write(config_of(other.url, tmp_path, server=server))
         await until_moved(gateway)
-        assert gateway.heard.count("the changes apply") == 1
+        assert gateway.output.count("the changes apply") == 1
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -150,7 +150,7 @@ async def test_config_reload_can_be_without_changes_or_repeated(tmp_path):
         living(tmp_path, config_of(one.url, tmp_path)) as gateway,
     ):
         gateway.child.send_signal(signal.SIGHUP)
-        await gateway.says("no changes")
+        await gateway.wait_for("no changes")
         for url in (other.url, one.url, other.url):
             await gateway.renew(config_of(url, tmp_path))
         await until_moved(gateway)
@@ -201,7 +201,7 @@ async def test_config_reload_leaks_no_tasks_or_descriptors():
         generations, made, client = site
         asking = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
         async with client.stream("POST", "/v1/chat/completions", json=asking) as answer:
-            pieces, said = await first(answer, "Hel")
+            pieces, body = await first(answer, "Hel")
             await generations.reload(settings(upstream.url))
             counts = []
             for _ in range(5):
@@ -213,7 +213,7 @@ async def test_config_reload_leaks_no_tasks_or_descriptors():
             assert counts[-1] == counts[0]
             assert made[0]() is not None, "a request uses it"
             go.set()
-            assert text_of(await rest(pieces, said)) == "Hello"
+            assert text_of(await rest(pieces, body)) == "Hello"
         await until_collected(made, 1)
 
 
@@ -289,22 +289,22 @@ class Written:
         self.source.file.write_text(text)
         self.watch = ConfigWatcher(self.source.read(), self.source)
 
-    def says(self, text):
+    def write_file(self, text):
         self.source.file.write_text(text)
 
 
 def test_config_file_is_read_when_it_no_longer_changes(tmp_path):
     file = Written(tmp_path, port=7000)
     assert file.watch.poll() is None
-    file.says("server: {watch_seconds: 1}")
+    file.write_file("server: {watch_seconds: 1}")
     assert file.watch.poll() is None, "an editor may be writing it"
     assert file.watch.poll().server.watch_seconds == 1
     assert file.watch.poll() is None
-    file.says("server: {watch_seconds: 22}")
+    file.write_file("server: {watch_seconds: 22}")
     assert file.watch.poll() is None
     file.source.file.unlink()
     assert file.watch.poll() is None
-    file.says("server: {watch_seconds: 333}")
+    file.write_file("server: {watch_seconds: 333}")
     assert file.watch.poll() is None
     assert file.watch.poll().server == Config(server={"watch_seconds": 333, "port": 7000}).server
 
@@ -321,7 +321,7 @@ def test_config_file_is_checked_every_watch_seconds(tmp_path):
 
 def test_config_reload_keeps_settings_that_need_a_restart(tmp_path, caplog):
     file = Written(tmp_path, "auth: {keys: [{name: a, key: b}]}\nserver: {host: 0.0.0.0, port: 1, workers: 2}")
-    file.says("auth: {keys: [{name: a, key: b}]}\nserver: {drain_seconds: 1, cors: ['*']}")
+    file.write_file("auth: {keys: [{name: a, key: b}]}\nserver: {drain_seconds: 1, cors: ['*']}")
     file.watch.request_reload()
     assert file.watch.poll().server == Config(server={"host": "0.0.0.0", "port": 1, "workers": 2, "cors": ["*"]}).server
     names = "server.host, server.port, server.workers, server.drain_seconds"
@@ -330,7 +330,7 @@ def test_config_reload_keeps_settings_that_need_a_restart(tmp_path, caplog):
 
 def test_config_reload_without_keys_on_a_public_address_is_refused(tmp_path, caplog):
     file = Written(tmp_path, "auth: {keys: [{name: a, key: b}]}\nserver: {host: 0.0.0.0}")
-    file.says("server: {host: 127.0.0.1}")
+    file.write_file("server: {host: 127.0.0.1}")
     file.watch.request_reload()
     assert file.watch.poll() is None
     assert "gateway.yaml: auth: without keys, other machines could connect, because the gateway still" in caplog.text

@@ -21,10 +21,10 @@ from support.upstream import (
     RESET,
     call,
     chunk,
+    completion_body,
     frame,
     head,
     list_of,
-    said,
     stream,
     whole,
 )
@@ -235,7 +235,7 @@ async def test_headers_of_client_and_backend_are_not_passed_on(path, streamed):
         "embeddings": whole({"data": [{"index": 0, "embedding": [1.0]}], "usage": COUNTS}, **THEIRS),
         "tokenize": whole({"tokens": [1, 2]}, **THEIRS),
     }
-    chat = [head(**THEIRS), *HELLO[1:]] if streamed else whole(said(), **THEIRS)
+    chat = [head(**THEIRS), *HELLO[1:]] if streamed else whole(completion_body(), **THEIRS)
     field, given = FIELD[path]
     body = {"model": "m", field: given, **({} if path in answers else {"stream": streamed})}
     keys = {"keys": [{"name": "ci", "key": CLIENTS}]}
@@ -243,9 +243,9 @@ async def test_headers_of_client_and_backend_are_not_passed_on(path, streamed):
         one.upstream.shown["/tokenize"] = answers["tokenize"]
         answer = await one.client.post(f"/v1/{path}", json=body, headers=HEADERS)
         assert answer.status_code == 200, answer.text
-        asked = [*one.upstream.posts, *one.upstream.gets, *one.upstream.aside]
+        requests = [*one.upstream.posts, *one.upstream.gets, *one.upstream.aside]
     assert set(answer.headers) <= TO_CLIENTS and "of the backend" not in answer.headers["x-request-id"]
-    for request in asked:
+    for request in requests:
         assert {name.lower() for name in request.headers} <= {*TO_BACKENDS, "accept-encoding", "connection"}
         assert not [value for value in request.headers.values() if CLIENTS in value or "10.9.8.7" in value]
         assert request.headers.get("authorization") == f"Bearer {KEY}"

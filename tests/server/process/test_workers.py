@@ -6,7 +6,7 @@ import signal
 
 import psutil
 
-from support.serve_process import PATIENCE, asked, config_of, first, living, refused, rest, streaming
+from support.serve_process import PATIENCE, config_of, first, living, post_chat, refused, rest, streaming
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, paused
 from support.wait import until
@@ -26,7 +26,7 @@ async def test_worker_death_ends_only_its_own_streams(tmp_path):
         await gateway.renew(config_of(other.url, tmp_path))
         before = gateway.workers()
         os.kill(min(before), signal.SIGKILL)
-        await gateway.says("a replacement starts")
+        await gateway.wait_for("a replacement starts")
         go.set()
         ends = await asyncio.gather(*(rest(*stream) for stream in streams), return_exceptions=True)
         # If one worker has both streams, both end as a whole or neither does.
@@ -34,8 +34,8 @@ async def test_worker_death_ends_only_its_own_streams(tmp_path):
         assert all(text_of(end) == "Hello" for end in whole)
         await until(lambda: len(gateway.workers()), 2)
         os.kill(max(before), signal.SIGKILL)
-        await gateway.says("a replacement starts")
-        assert text_of((await asked(gateway, stream=True)).text) == "Hi", "new workers begin with the newest config"
+        await gateway.wait_for("a replacement starts")
+        assert text_of((await post_chat(gateway, stream=True)).text) == "Hi", "new workers begin with the newest config"
 
 
 async def test_worker_ends_after_its_streams_if_the_supervisor_is_dead(tmp_path):
@@ -46,12 +46,12 @@ async def test_worker_ends_after_its_streams_if_the_supervisor_is_dead(tmp_path)
         living(tmp_path, config_of(upstream.url, tmp_path), "--workers", "2") as gateway,
         streaming(gateway) as answer,
     ):
-        pieces, said = await first(answer, "Hel")
+        pieces, body = await first(answer, "Hel")
         workers = [psutil.Process(id) for id in gateway.workers()]
         gateway.child.kill()
         await refused(gateway)
         go.set()
-        assert text_of(await rest(pieces, said)) == "Hello"
+        assert text_of(await rest(pieces, body)) == "Hello"
         _, alive = await asyncio.to_thread(psutil.wait_procs, workers, PATIENCE)
         assert not alive
 
@@ -62,7 +62,7 @@ async def test_worker_that_does_not_stop_is_killed_at_the_third_sigterm(tmp_path
         Upstream([HELLO], ()).serving() as upstream,
         living(tmp_path, config_of(upstream.url, tmp_path), "--workers", "2") as gateway,
     ):
-        await asked(gateway)
+        await post_chat(gateway)
         stuck = psutil.Process(min(gateway.workers()))
         stuck.suspend()
         for _ in range(2):

@@ -11,7 +11,7 @@ from support.messages_events import events_of
 from support.paths import TESTS
 from support.responses_events import checked as checked_response
 from support.sse import payloads
-from support.upstream import HELLO, KEY, said, whole
+from support.upstream import HELLO, KEY, completion_body, whole
 
 KIND = {"kind": "anthropic"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -50,14 +50,14 @@ def asked_of(site):
 async def test_anthropic_backend_does_a_tool_turn_for_a_chat_client(stream):
     async with serving(TURN, [text("3C")]) as site:
         answer = await site.chat(model="a", messages=[QUESTION], tools=[FUNCTION], stream=stream)
-        spoken = _folded(answer) if stream else answer.json()["choices"][0]["message"]
-        assert (spoken["content"], spoken["reasoning_content"]) == ("Let me see.", "hm")
-        (call,) = spoken["tool_calls"]
+        assistant_message = _folded(answer) if stream else answer.json()["choices"][0]["message"]
+        assert (assistant_message["content"], assistant_message["reasoning_content"]) == ("Let me see.", "hm")
+        (call,) = assistant_message["tool_calls"]
         assert (call["id"], json.loads(call["function"]["arguments"])) == ("toolu_up", {"city": "Oslo"})
-        spoken["thinking_blocks"] = [{**block, "index": 0} for block in spoken["thinking_blocks"]]
+        assistant_message["thinking_blocks"] = [{**block, "index": 0} for block in assistant_message["thinking_blocks"]]
         past = [
             QUESTION,
-            {"role": "assistant", **spoken},
+            {"role": "assistant", **assistant_message},
             {"role": "tool", "tool_call_id": call["id"], "content": "3C"},
         ]
         answer = await site.chat(model="a", messages=past, tools=[FUNCTION])
@@ -188,10 +188,10 @@ async def test_anthropic_backend_gets_other_parameters_of_the_operator_in_a_new_
             site.server._scripts = [whole({"input_tokens": 42})]
         limit = {} if counts else {"max_tokens": 100}
         await site.client.post(path, json={"model": "a", "messages": messages, **limit})
-        asked = site.server.posts[-1]
-        assert asked.path == path and asked.json["messages"] == turns
-        assert asked.json.get("top_k") == (None if counts else 7)
-        assert faults(asked.json, counts=counts) == []
+        post = site.server.posts[-1]
+        assert post.path == path and post.json["messages"] == turns
+        assert post.json.get("top_k") == (None if counts else 7)
+        assert faults(post.json, counts=counts) == []
 
 
 def _message(answer):
@@ -230,11 +230,11 @@ async def test_anthropic_backend_counts_tokens():
             headers={"anthropic-beta": "one"},
         )
         assert answer.json() == {"input_tokens": 42}
-        asked = site.server.posts[-1]
-        assert (asked.path, asked.headers["anthropic-beta"]) == ("/v1/messages/count_tokens", "one")
-        assert faults(asked.json, counts=True) == []
+        post = site.server.posts[-1]
+        assert (post.path, post.headers["anthropic-beta"]) == ("/v1/messages/count_tokens", "one")
+        assert faults(post.json, counts=True) == []
         answer = await site.client.post("/v1/responses/input_tokens", json={"model": "a", "input": "Hello"})
-        assert answer.json()["input_tokens"] == 42 and faults(asked.json, counts=True) == []
+        assert answer.json()["input_tokens"] == 42 and faults(post.json, counts=True) == []
 
 
 ERRORS = {
@@ -263,7 +263,7 @@ async def test_anthropic_backend_token_limit_is_cut_to_its_room():
     )
     async with gateway(refusal, whole(message(text("Hi"))), backend=KIND) as site:
         assert (await site.chat()).json()["choices"][0]["message"]["content"] == "Hi"
-        assert site.asked["max_tokens"] == 8192
+        assert site.upstream_body["max_tokens"] == 8192
 
 
 async def test_anthropic_backend_lists_its_models():
@@ -274,7 +274,7 @@ async def test_anthropic_backend_lists_its_models():
         site.upstream.answer_lists_with(whole(listed))
         assert [one["id"] for one in (await site.client.get("/v1/models")).json()["data"]] == ["claude-x"]
         assert (await site.chat(model="claude-x")).status_code == 200
-        assert {asked.path for asked in site.upstream.gets} == {"/v1/models?limit=1000"}
+        assert {request.path for request in site.upstream.gets} == {"/v1/models?limit=1000"}
         assert site.upstream.gets[-1].headers["anthropic-version"] == "2023-06-01"
 
 
@@ -289,7 +289,7 @@ async def test_anthropic_backend_has_no_legacy_completions():
 
 
 LOCAL_CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
-LOCAL = whole({**said(None, reasoning_content="mm", tool_calls=[LOCAL_CALL])})
+LOCAL = whole({**completion_body(None, reasoning_content="mm", tool_calls=[LOCAL_CALL])})
 DOWN = whole({"error": "down"}, status=500)
 
 
@@ -297,7 +297,7 @@ async def test_anthropic_backend_takes_over_from_a_local_model_and_hands_back():
     """A conversation goes from a local model to Anthropic and back; each gets only what it can read."""
     models = {"b": {"backends": ["up"], "fallback": ["a"]}}
     fields = {"model": "b", "tools": [TOOL], "thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 4000}
-    async with _with_local([LOCAL, DOWN, whole(said("Warm."))], models, TURN) as site:
+    async with _with_local([LOCAL, DOWN, whole(completion_body("Warm."))], models, TURN) as site:
         first = (await site.message(messages=[QUESTION], **fields)).json()["content"]
         assert [block["type"] for block in first] == ["thinking", "tool_use"]
         past = [QUESTION, {"role": "assistant", "content": first}]
@@ -310,7 +310,9 @@ async def test_anthropic_backend_takes_over_from_a_local_model_and_hands_back():
         past += [{"role": "assistant", "content": TURN}, {"role": "user", "content": [RESULT]}]
         answer = await site.message(messages=past, **fields)
         assert answer.json()["content"] == [text("Warm.")]
-        thoughts = [one.get("reasoning_content") for one in site.asked["messages"] if one["role"] == "assistant"]
+        thoughts = [
+            one.get("reasoning_content") for one in site.upstream_body["messages"] if one["role"] == "assistant"
+        ]
         assert thoughts == ["mm", "hm"]
 
 
@@ -318,9 +320,12 @@ async def _ask_by_chat(site, past):
     """Return the response to a conversation of chat messages, and what it adds to the conversation."""
     limits = {"reasoning_effort": "medium", "max_completion_tokens": 4000}
     answer = await site.chat(model="b", messages=past, tools=[FUNCTION], **limits)
-    said = answer.json()["choices"][0]["message"]
-    results = [{"role": "tool", "tool_call_id": call["id"], "content": "3C"} for call in said.get("tool_calls") or ()]
-    return answer, [said, *results]
+    assistant_message = answer.json()["choices"][0]["message"]
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": "3C"}
+        for call in assistant_message.get("tool_calls") or ()
+    ]
+    return answer, [assistant_message, *results]
 
 
 async def _ask_by_responses(site, past):
@@ -338,7 +343,7 @@ async def _ask_by_responses(site, past):
 async def test_anthropic_backend_and_a_local_model_take_turns_in_one_conversation(ask):
     """Local, Anthropic, local, Anthropic: a signature reaches Anthropic again, and each thought the local model."""
     models = {"b": {"backends": ["up"], "fallback": ["a"]}}
-    scripts = [LOCAL, DOWN, whole(said("Warm.")), DOWN]
+    scripts = [LOCAL, DOWN, whole(completion_body("Warm.")), DOWN]
     async with _with_local(scripts, models, TURN, [text("Cold.")]) as site:
         _, more = await ask(site, past := [QUESTION])
         answer, more = await ask(site, past := [*past, *more])  # the local model is down
@@ -346,7 +351,9 @@ async def test_anthropic_backend_and_a_local_model_take_turns_in_one_conversatio
         first, _ = asked_of(site)["messages"][1:]
         assert [block["type"] for block in first["content"]] == ["tool_use"] and "thinking" not in asked_of(site)
         _, more = await ask(site, past := [*past, *more])
-        thoughts = [one.get("reasoning_content") for one in site.asked["messages"] if one["role"] == "assistant"]
+        thoughts = [
+            one.get("reasoning_content") for one in site.upstream_body["messages"] if one["role"] == "assistant"
+        ]
         assert thoughts == ["mm", "hm"]
         await ask(site, [*past, *more, {"role": "user", "content": "And tomorrow?"}])
         assert faults(asked_of(site)) == [] and asked_of(site)["thinking"]["type"] == "enabled"
@@ -388,4 +395,4 @@ async def test_anthropic_backend_gets_documents_and_a_local_model_their_text():
         await site.message(model="a", messages=messages)
         assert asked_of(site)["messages"] == messages
         await site.message(messages=messages)
-        assert "Hi" in json.dumps(site.asked["messages"])
+        assert "Hi" in json.dumps(site.upstream_body["messages"])

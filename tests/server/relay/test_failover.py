@@ -15,7 +15,7 @@ from gateway.server.relay.retry_policy import RetryPolicy
 from support.app import HELLO_MESSAGES, bearer, problem
 from support.backends import fleet
 from support.sse import comments, events, payloads, text_of
-from support.upstream import CLOSE, END, HANG, HELLO, RESET, chunk, frame, head, said, stream, whole
+from support.upstream import CLOSE, END, HANG, HELLO, RESET, chunk, completion_body, frame, head, stream, whole
 from support.wait import until
 
 OF_A_REQUEST = Responder, Attempts, Relay, ModelRequest, Pipeline, RetryPolicy
@@ -46,7 +46,9 @@ GRANTED = {"grace_seconds": 0.05, "keepalive_seconds": 0.05}
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_failover_uses_another_backend_after_each_failure(failure, streamed, path):
     first = IMPATIENT if failure == "is silent" else {}
-    async with fleet([FAILURES[failure]], [HELLO if streamed else whole(said())], backends=[first, {}]) as site:
+    async with fleet(
+        [FAILURES[failure]], [HELLO if streamed else whole(completion_body())], backends=[first, {}]
+    ) as site:
         answer = await getattr(site, path)(stream=streamed, headers={"x-gateway-debug": "1"})
         assert (answer.status_code, site.posts()) == (200, [1, 1])
         assert "Hi" in answer.text and "error" not in answer.text.replace('"error":null', "")
@@ -92,9 +94,9 @@ async def test_failover_continues_the_same_stream_after_the_grace(path):
             assert text_of(text) == "Hi" and comments(text)
             assert "error" not in text and text.count('"role"') == 1
         else:
-            told = [event["type"] for event in events(text)]
-            assert told.count("response.created") == 1 and told[-1] == "response.completed"
-            assert [event["sequence_number"] for event in events(text)] == [*range(len(told))]
+            types = [event["type"] for event in events(text)]
+            assert types.count("response.created") == 1 and types[-1] == "response.completed"
+            assert [event["sequence_number"] for event in events(text)] == [*range(len(types))]
 
 
 async def test_failover_returns_the_last_failure_if_all_backends_fail():
@@ -103,10 +105,10 @@ async def test_failover_returns_the_last_failure_if_all_backends_fail():
         assert problem(answer) == (503, "server_error", "server_is_overloaded", None) and site.posts() == [1, 1]
 
 
-@pytest.mark.parametrize(("retries", "asked"), [(0, [1, 0, 0]), (1, [1, 1, 0]), (2, [1, 1, 1]), (9, [1, 1, 1])])
-async def test_retry_limit_of_the_model_holds(retries, asked):
+@pytest.mark.parametrize(("retries", "counts"), [(0, [1, 0, 0]), (1, [1, 1, 0]), (2, [1, 1, 1]), (9, [1, 1, 1])])
+async def test_retry_limit_of_the_model_holds(retries, counts):
     async with fleet([[CLOSE]], [[CLOSE]], [[CLOSE]], model={"retries": retries}) as site:
-        assert (await site.chat()).status_code == 502 and site.posts() == asked
+        assert (await site.chat()).status_code == 502 and site.posts() == counts
 
 
 async def test_retry_budget_is_ten_and_a_fifth_of_the_requests():
@@ -170,7 +172,7 @@ async def test_backend_rests_for_as_long_as_it_asks(status):
 async def test_warning_of_a_failed_backend_is_not_reported():
     """The first backend would drop the field, the second one keeps it."""
     kinds = [{"kind": "ollama"}, {"kind": "vllm"}]
-    async with fleet([[CLOSE]], [whole(said())], backends=kinds) as site:
+    async with fleet([[CLOSE]], [whole(completion_body())], backends=kinds) as site:
         answer = await site.chat(logit_bias={"5": 1})
         assert (answer.status_code, site.posts()) == (200, [1, 1])
         assert "x-gateway-warnings" not in answer.headers
@@ -179,14 +181,14 @@ async def test_warning_of_a_failed_backend_is_not_reported():
 
 async def test_failover_skips_a_lossy_backend_in_strict_mode():
     kinds = [{"kind": "vllm"}, {"kind": "ollama"}]
-    async with fleet([[CLOSE]], [whole(said())], backends=kinds, model={"strict": True}) as site:
+    async with fleet([[CLOSE]], [whole(completion_body())], backends=kinds, model={"strict": True}) as site:
         answer = await site.chat(logit_bias={"5": 1})
         assert problem(answer)[2] == "upstream_lost" and site.posts() == [1, 0]
 
 
 async def test_upstream_model_is_set_for_each_backend():
     targets = [{"name": "b0", "upstream_model": "x"}, {"name": "b1", "priority": 1}]
-    async with fleet([[CLOSE]], [whole(said())], model={"backends": targets, "upstream_model": "y"}) as site:
+    async with fleet([[CLOSE]], [whole(completion_body())], model={"backends": targets, "upstream_model": "y"}) as site:
         assert (await site.chat()).status_code == 200
         assert [one.posts[0].json["model"] for one in site.upstreams.values()] == ["x", "y"]
 
@@ -200,7 +202,7 @@ async def test_failover_covers_embeddings():
 
 async def test_failover_covers_a_fan_out_of_choices():
     kinds = [{"kind": "ollama"}, {"kind": "openai", "ignores": ["n"]}]
-    async with fleet([[CLOSE]], [whole(said("a")), whole(said("b"))], backends=kinds) as site:
+    async with fleet([[CLOSE]], [whole(completion_body("a")), whole(completion_body("b"))], backends=kinds) as site:
         answer = await site.chat(n=2)
         assert sorted(one["message"]["content"] for one in answer.json()["choices"]) == ["a", "b"]
 
@@ -213,7 +215,7 @@ async def test_failover_covers_background_responses():
 
 async def test_failover_covers_compaction_and_its_response():
     compacted = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
-    async with fleet([[CLOSE]], [whole(said("A summary.")), HELLO]) as site:
+    async with fleet([[CLOSE]], [whole(completion_body("A summary.")), HELLO]) as site:
         answer = await site.respond(stream=True, **compacted)
         assert [event["type"] for event in events(answer.text)][-1] == "response.completed"
         assert site.posts() == [1, 2]
@@ -249,18 +251,18 @@ async def ask_with(*scripts, fallback=None, **fields):
 
 
 async def test_fallback_model_answers_if_all_backends_fail():
-    answer, posts, models = await ask_with([[CLOSE]], [[CLOSE]], [whole(said())])
+    answer, posts, models = await ask_with([[CLOSE]], [[CLOSE]], [whole(completion_body())])
     assert (answer.status_code, posts, models) == (200, [1, 1, 1], ["m", "m", "tiny"])
     assert answer.headers["x-gateway-model"] == "small" and answer.headers["x-gateway-warnings"] == "translated:model"
     assert answer.json()["model"] == "m"
 
 
 async def test_fallback_model_answers_a_long_prompt_only_if_configured():
-    answer, posts, _ = await ask_with([OVERLONG], [whole(said())])
+    answer, posts, _ = await ask_with([OVERLONG], [whole(completion_body())])
     assert (problem(answer)[2], posts) == ("context_length_exceeded", [1, 0])
-    answer, posts, _ = await ask_with([OVERLONG], [whole(said())], fallback={"when": ["too_long"]})
+    answer, posts, _ = await ask_with([OVERLONG], [whole(completion_body())], fallback={"when": ["too_long"]})
     assert (answer.status_code, posts) == (200, [1, 1])
-    answer, posts, _ = await ask_with([[CLOSE]], [whole(said())], fallback={"when": ["too_long"]})
+    answer, posts, _ = await ask_with([[CLOSE]], [whole(completion_body())], fallback={"when": ["too_long"]})
     assert (answer.status_code, posts) == (502, [1, 0])
 
 
@@ -275,7 +277,7 @@ async def test_fallback_model_has_no_fallback_itself():
 
 async def test_fallback_model_must_be_allowed_for_the_api_key():
     keys = {"keys": [{"name": "a", "key": "aaa", "models": ["m"]}, {"name": "b", "key": "bbb"}]}
-    scripts = [[CLOSE]], [whole(said())]
+    scripts = [[CLOSE]], [whole(completion_body())]
     async with fleet(*scripts, auth=keys, **small(*scripts)) as site:
         first = await site.chat(headers=bearer("aaa"))
         second = await site.chat(headers=bearer("bbb"))
@@ -283,7 +285,7 @@ async def test_fallback_model_must_be_allowed_for_the_api_key():
 
 
 async def test_fallback_model_serves_neither_embeddings_nor_token_counts():
-    scripts = [[CLOSE]], [whole(said())]
+    scripts = [[CLOSE]], [whole(completion_body())]
     async with fleet(*scripts, **small(*scripts)) as site:
         embedding = await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
         assert problem(embedding)[2] == "upstream_lost" and site.posts() == [1, 0]
@@ -292,7 +294,7 @@ async def test_fallback_model_serves_neither_embeddings_nor_token_counts():
 
 
 async def test_fallback_model_answers_at_once_while_the_circuit_is_open():
-    scripts = [[CLOSE]], [whole(said())]
+    scripts = [[CLOSE]], [whole(completion_body())]
     async with fleet(*scripts, **small(*scripts)) as site:
         for _ in range(7):
             answer = await site.chat()
@@ -330,7 +332,11 @@ LATER = [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "Mo
 async def test_sticky_mode_decides_which_requests_share_a_backend(sticky, fields, met):
     first = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
     async with fleet(
-        [whole(said())], [whole(said())], [whole(said())], together=True, model={"sticky": sticky}
+        [whole(completion_body())],
+        [whole(completion_body())],
+        [whole(completion_body())],
+        together=True,
+        model={"sticky": sticky},
     ) as site:
         for i in range(24):
             await site.chat(messages=[*first, *LATER * (i % 3)], **fields)
@@ -338,7 +344,9 @@ async def test_sticky_mode_decides_which_requests_share_a_backend(sticky, fields
 
 
 async def test_conversation_stays_at_one_backend():
-    async with fleet([whole(said())], [whole(said())], [whole(said())], together=True) as site:
+    async with fleet(
+        [whole(completion_body())], [whole(completion_body())], [whole(completion_body())], together=True
+    ) as site:
         id = (await site.client.post("/v1/conversations", json={})).json()["id"]
         for _ in range(6):
             assert (await site.respond(conversation=id)).status_code == 200
@@ -346,7 +354,9 @@ async def test_conversation_stays_at_one_backend():
 
 
 async def test_response_chain_stays_at_one_backend():
-    async with fleet([whole(said())], [whole(said())], [whole(said())], together=True) as site:
+    async with fleet(
+        [whole(completion_body())], [whole(completion_body())], [whole(completion_body())], together=True
+    ) as site:
         id = (await site.respond()).json()["id"]
         before = site.posts()
         for _ in range(6):
@@ -356,7 +366,7 @@ async def test_response_chain_stays_at_one_backend():
 
 async def test_balancer_splits_requests_by_weight():
     targets = [{"name": "b0", "weight": 1}, {"name": "b1", "weight": 9}]
-    async with fleet([whole(said())], [whole(said())], model={"backends": targets}) as site:
+    async with fleet([whole(completion_body())], [whole(completion_body())], model={"backends": targets}) as site:
         for _ in range(100):
             await site.chat()
         first, second = site.posts()
@@ -367,7 +377,7 @@ async def test_balancer_splits_requests_by_weight():
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_request_leaves_no_reference_cycles(path, streamed):
     """The collector of cycles runs seldom, and what cycles hold piles up."""
-    async with fleet([[CLOSE]], [HELLO if streamed else whole(said())]) as site:
+    async with fleet([[CLOSE]], [HELLO if streamed else whole(completion_body())]) as site:
         with watched():
             assert (await getattr(site, path)(stream=streamed)).status_code == 200
             await until(lambda: [one for one in gc.get_objects() if isinstance(one, OF_A_REQUEST)], [])

@@ -22,7 +22,7 @@ from gateway.server.relay.rounds import FanOutCall
 from gateway.warnings import Warnings
 from support.app import HELLO_MESSAGES, gateway, listening, overheard, problem, streaming
 from support.sse import payloads
-from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
+from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, completion_body, frame, head, stream, whole
 from support.wait import DEADLINE, idle, until
 
 ONE = {"backend": {"kind": "transformers"}, "model": {"format": "native"}}
@@ -62,7 +62,7 @@ async def test_choice_of_a_stream_is_one_upstream_request():
 
 
 async def test_choice_of_a_whole_response_is_one_upstream_request():
-    async with gateway(*(whole(said(text)) for text in "ABCDEF"), **ONE) as site:
+    async with gateway(*(whole(completion_body(text)) for text in "ABCDEF"), **ONE) as site:
         response = await site.chat(n=6)
         assert len(site.upstream.posts) == 6
     choices = response.json()["choices"]
@@ -96,12 +96,12 @@ async def test_choice_has_a_seed_of_its_own():
 async def test_choice_requests_are_at_most_four_at_a_time():
     gate = asyncio.Event()
     async with listening([head(), chunk("A"), gate, chunk(finish="stop"), DONE, END], **ONE) as site:
-        asked = asyncio.create_task(site.chat(stream=True, n=9))
+        task = asyncio.create_task(site.chat(stream=True, n=9))
         await until(lambda: len(site.upstream.posts), 4)
         await idle(0.1)
         assert len(site.upstream.posts) == 4
         gate.set()
-        texts, _ = texts_and_ends(payloads((await asked).text))
+        texts, _ = texts_and_ends(payloads((await task).text))
     assert texts == dict.fromkeys(range(9), "A") and len(site.upstream.posts) == 9
 
 
@@ -111,7 +111,7 @@ async def test_choice_keeps_its_own_tool_calls():
         {"index": i, "id": f"c{i}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in range(2)
     ]
     tools = [{"type": "function", "function": {"name": "f"}}]
-    async with gateway(whole(said(None, tool_calls=calls)), **ONE) as site:
+    async with gateway(whole(completion_body(None, tool_calls=calls)), **ONE) as site:
         response = await site.chat(n=2, tools=tools, parallel_tool_calls=False)
     ids = [[call["id"] for call in choice["message"]["tool_calls"]] for choice in response.json()["choices"]]
     assert ids == [["c0"], ["c0"]]

@@ -8,7 +8,7 @@ from gateway.server.relay.hedge import HedgeCall, HedgedCall
 from support.app import problem
 from support.backends import fleet
 from support.sse import text_of
-from support.upstream import CLOSE, HANG, HELLO, chunk, head, said, silent, stream, whole
+from support.upstream import CLOSE, HANG, HELLO, chunk, completion_body, head, silent, stream, whole
 from support.wait import until
 
 HEDGED = {"hedge_seconds": 0.05}
@@ -32,7 +32,7 @@ async def test_hedge_answers_if_the_first_backend_is_silent():
 
 
 async def test_hedge_covers_responses_that_are_not_streamed():
-    async with fleet([[HANG]], [whole(said("B"))], model=HEDGED) as site:
+    async with fleet([[HANG]], [whole(completion_body("B"))], model=HEDGED) as site:
         assert (await site.chat()).json()["choices"][0]["message"]["content"] == "B"
 
 
@@ -92,7 +92,7 @@ async def test_hedge_sends_keepalives_while_both_backends_are_silent():
 
 async def test_hedge_reports_only_warnings_of_the_backend_that_answers():
     kinds = [{"kind": "ollama"}, {"kind": "vllm"}]
-    async with fleet([[HANG]], [whole(said())], backends=kinds, model=HEDGED) as site:
+    async with fleet([[HANG]], [whole(completion_body())], backends=kinds, model=HEDGED) as site:
         answer = await site.chat(logit_bias={"5": 1})
         assert answer.status_code == 200 and "x-gateway-warnings" not in answer.headers
 
@@ -119,8 +119,8 @@ async def test_hedge_is_not_used_for_a_fan_out_of_choices(choices):
 class Speaks:
     """An upstream call that has data from a moment on."""
 
-    def __init__(self, moment, said):
-        self._moment, self._said, self.closed = moment, said, False
+    def __init__(self, moment, data):
+        self._moment, self._said, self.closed = moment, data, False
 
     async def ready(self, _=0, _ear=None):
         await self._moment.wait()
@@ -134,11 +134,11 @@ class Speaks:
 
 
 async def test_hedge_race_has_one_winner_if_both_backends_answer_at_once():
-    moment, told = asyncio.Event(), []
+    moment, wins = asyncio.Event(), []
     calls = [Speaks(moment, b"a"), Speaks(moment, b"b")]
 
     async def won():
-        told.append(b"b")
+        wins.append(b"b")
 
     async def other():
         asyncio.get_running_loop().call_soon(moment.set)
@@ -146,8 +146,8 @@ async def test_hedge_race_has_one_winner_if_both_backends_answer_at_once():
 
     hedged = HedgedCall(calls[0], 0.01, other)
     assert await hedged.ready(5)
-    said = hedged.read()
-    assert told == ([said] if said == b"b" else [])
-    assert [call.closed for call in calls] == [said == b"b", said == b"a"]
+    data = hedged.read()
+    assert wins == ([data] if data == b"b" else [])
+    assert [call.closed for call in calls] == [data == b"b", data == b"a"]
     hedged.close()
     assert all(call.closed for call in calls)

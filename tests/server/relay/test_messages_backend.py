@@ -6,7 +6,7 @@ import pytest
 
 from support.app import HELLO_MESSAGES, gateway, listening
 from support.messages_events import checked, checked_whole
-from support.upstream import COUNTS, DONE, END, call, chunk, frame, head, said, stream, whole
+from support.upstream import COUNTS, DONE, END, call, chunk, completion_body, frame, head, stream, whole
 from support.wait import DEADLINE
 
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
@@ -54,19 +54,19 @@ ASKED = {
 
 async def test_message_parameters_reach_the_backend():
     found = {}
-    async with gateway(whole(said("{}")), backend={"kind": "vllm"}, model={"format": "native"}) as site:
+    async with gateway(whole(completion_body("{}")), backend={"kind": "vllm"}, model={"format": "native"}) as site:
         for name, (fields, expected) in ASKED.items():
             known = len(site.upstream.posts)
             await site.message(**fields)
-            asked = site.upstream.posts[known].json  # a tool call that is missing is requested again
-            found[name] = {field: asked.get(field) for field in expected}
+            upstream_body = site.upstream.posts[known].json  # a tool call that is missing is requested again
+            found[name] = {field: upstream_body.get(field) for field in expected}
     assert found == {name: expected for name, (_, expected) in ASKED.items()}
 
 
 async def test_message_that_only_fills_the_cache_is_empty():
     async with gateway(stream(chunk("Hi"), chunk(finish="length"), frame(choices=[], usage=COUNTS))) as site:
         streamed, at_once = [await site.message(max_tokens=0, stream=stream) for stream in (True, False)]
-        limit = site.asked["max_completion_tokens"]
+        limit = site.upstream_body["max_completion_tokens"]
     for message in (checked(streamed.content), checked_whole(at_once.content)):
         assert (message["content"], message["stop_reason"]) == ([], "max_tokens")
     assert limit == 1 and at_once.headers["x-gateway-warnings"] == "emulated:max_tokens"

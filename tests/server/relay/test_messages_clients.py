@@ -8,7 +8,7 @@ import pytest
 from support.app import HELLO_MESSAGES, gateway
 from support.messages_events import check_same, checked, checked_whole, events_of
 from support.paths import TESTS
-from support.upstream import DONE, END, HELLO, call, chunk, head, said, stream, whole
+from support.upstream import DONE, END, HELLO, call, chunk, completion_body, head, stream, whole
 
 CLIENTS = json.loads((TESTS / "backends" / "requests" / "clients" / "messages_api.json").read_text())
 # A search that nothing runs, and thoughts that another service has redacted, are lost: strict mode refuses them.
@@ -41,8 +41,8 @@ def error_of(response):
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
 async def test_message_tool_turn_brings_its_thinking_back(streamed):
     async with gateway(THINKS_AND_CALLS, HELLO) as site:
-        asked = await site.message(tools=[BASH], stream=streamed, max_tokens=32_000, **ADAPTIVE)
-        first = (checked if streamed else checked_whole)(asked.content)
+        response = await site.message(tools=[BASH], stream=streamed, max_tokens=32_000, **ADAPTIVE)
+        first = (checked if streamed else checked_whole)(response.content)
         thinking, use = first["content"]
         result = {"type": "tool_result", "tool_use_id": use["id"], "content": "a.txt", "is_error": False}
         turns = [
@@ -51,7 +51,7 @@ async def test_message_tool_turn_brings_its_thinking_back(streamed):
             {"role": "user", "content": [result]},
         ]
         await site.message(tools=[BASH], stream=streamed, max_tokens=32_000, messages=turns, **ADAPTIVE)
-        _, assistant, tool = site.asked["messages"]
+        _, assistant, tool = site.upstream_body["messages"]
     assert (thinking["type"], use["input"], first["stop_reason"]) == ("thinking", {"command": "ls"}, "tool_use")
     assert assistant["reasoning_content"] == thinking["thinking"] == "The user wants a list."
     assert assistant["tool_calls"][0]["function"]["arguments"] == '{"command":"ls"}' and tool["content"] == "a.txt"
@@ -100,9 +100,9 @@ async def test_message_limit_without_room_is_cut(streamed):
 @pytest.mark.parametrize("name", PLAIN)
 async def test_message_of_claude_code_passes_strict_mode(name):
     fields = {**PLAIN[name], "model": "m", "stream": False}
-    async with gateway(whole(said("Hi")), backend={"kind": "vllm"}, model={"format": "native"}) as site:
+    async with gateway(whole(completion_body("Hi")), backend={"kind": "vllm"}, model={"format": "native"}) as site:
         response = await site.message(headers={"x-gateway-strict": "1"}, **fields)
-        sent = site.asked
+        sent = site.upstream_body
     assert response.status_code == 200, response.text
     assert not {"thinking", "system"} & sent.keys()
     assert [name for name in OF_THE_CLIENT if name in json.dumps(sent)] == []

@@ -8,7 +8,7 @@ from gateway.server.middleware.error_responses import is_messages_api
 from support.app import HELLO_MESSAGES, bearer, gateway, listening
 from support.backends import fleet
 from support.messages_events import check_same, checked, checked_whole, events_of
-from support.upstream import CLOSE, DONE, END, HELLO, call, chunk, frame, head, said, stream, whole
+from support.upstream import CLOSE, DONE, END, HELLO, call, chunk, completion_body, frame, head, stream, whole
 
 KEY = "sk-messages-0123456789"
 TOOL = {"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
@@ -47,12 +47,12 @@ async def test_message_is_the_same_streamed_and_whole():
 
 async def test_message_with_tools_gives_the_call_and_takes_its_result():
     async with gateway(CALLED, HELLO) as site:
-        asked = await message(site, tools=[TOOL], stream=True)
-        (use,) = checked(asked.content)["content"]
+        response = await message(site, tools=[TOOL], stream=True)
+        (use,) = checked(response.content)["content"]
         result = {"type": "tool_result", "tool_use_id": use["id"], "content": "3 degrees"}
         turns = [*HELLO_MESSAGES, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
         answered = await message(site, tools=[TOOL], messages=turns)
-        sent = site.asked["messages"]
+        sent = site.upstream_body["messages"]
     assert (use["name"], use["input"]) == ("get_weather", {"city": "Oslo"})
     assert [one["role"] for one in sent] == ["user", "assistant", "tool"] and sent[2]["content"] == "3 degrees"
     assert checked_whole(answered.content)["content"] == [{"type": "text", "text": "Hi"}]
@@ -64,7 +64,7 @@ async def test_message_thinking_comes_back_with_its_signature():
         first = checked((await message(site, stream=True)).content)
         turns = [*HELLO_MESSAGES, {"role": "assistant", "content": first["content"]}, *HELLO_MESSAGES]
         await message(site, messages=turns)
-        sent = site.asked["messages"][1]
+        sent = site.upstream_body["messages"][1]
     assert [block["type"] for block in first["content"]] == ["thinking", "text"] and first["content"][0]["signature"]
     assert (sent["reasoning_content"], sent["content"]) == ("Hm.", "Hi")
 
@@ -200,7 +200,9 @@ async def test_message_large_body_is_parsed_in_the_thread():
 
 
 async def test_message_reasoning_that_the_operator_hides_is_not_shown():
-    async with gateway(whole(said("Hi", reasoning_content="Hm.")), model={"reasoning": {"as": "hidden"}}) as site:
+    async with gateway(
+        whole(completion_body("Hi", reasoning_content="Hm.")), model={"reasoning": {"as": "hidden"}}
+    ) as site:
         response = checked_whole((await message(site)).content)
     assert json.dumps(response["content"]).count("Hm.") == 0
 
@@ -241,16 +243,18 @@ PREFILLED = {
 @pytest.mark.parametrize(("kind", "expected"), PREFILLED.items(), ids=PREFILLED)
 async def test_message_prefill_is_continued_or_reported(kind, expected):
     turns = [*HELLO_MESSAGES, {"role": "assistant", "content": "Hel"}]
-    async with gateway(whole(said("lo")), backend={"kind": kind}, model={"format": "native"}) as site:
+    async with gateway(whole(completion_body("lo")), backend={"kind": kind}, model={"format": "native"}) as site:
         response = await message(site, messages=turns)
-        sent = {name: site.asked[name] for name in PREFILLED["openai"][0] if name in site.asked}
+        sent = {name: site.upstream_body[name] for name in PREFILLED["openai"][0] if name in site.upstream_body}
     warnings = response.headers.get("x-gateway-warnings", "")
     assert (sent, "prefill" in warnings) == (expected[0], expected[1] is not None)
     assert "continue" not in warnings and "prompt" not in warnings
 
 
 async def test_message_call_without_an_id_gets_one_of_the_api():
-    calls = whole(said(None, tool_calls=[{"type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]))
+    calls = whole(
+        completion_body(None, tool_calls=[{"type": "function", "function": {"name": "get_weather", "arguments": "{}"}}])
+    )
     async with gateway(calls) as site:
         (use,) = checked_whole((await message(site, tools=[TOOL])).content)["content"]
     assert len(use["id"]) == 30 and use["id"].startswith("toolu_")
@@ -266,7 +270,9 @@ async def test_message_call_without_an_id_gets_one_of_the_api():
     ids=["session", "user", "none"],
 )
 async def test_message_session_stays_at_one_backend(headers, fields, met):
-    async with fleet([whole(said())], [whole(said())], [whole(said())], together=True) as site:
+    async with fleet(
+        [whole(completion_body())], [whole(completion_body())], [whole(completion_body())], together=True
+    ) as site:
         for _ in range(12):
             assert (await message(site, headers=headers, **fields)).status_code == 200
         assert (sorted(site.posts()) == [0, 0, 12]) == met
@@ -274,7 +280,7 @@ async def test_message_session_stays_at_one_backend(headers, fields, met):
 
 async def test_message_limits_are_reported_in_headers_of_the_api():
     auth = {"keys": [{"name": "a", "key": KEY, "limits": {"requests_per_minute": 1}}]}
-    async with gateway(whole(said("Hi")), auth=auth) as site:
+    async with gateway(whole(completion_body("Hi")), auth=auth) as site:
         site.app.state.limits._clock = lambda: 1_800_000_000
         allowed, refused = [await message(site, headers=bearer(KEY)) for _ in range(2)]
         plain = await site.chat(headers=bearer(KEY))

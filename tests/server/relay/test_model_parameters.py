@@ -28,9 +28,9 @@ async def test_model_parameters_reach_the_backend_from_each_api(path):
     fields, script = PATHS[path]
     async with gateway(script, model=MODEL) as site:
         plain = await site.client.post(path, json={"model": "m", **fields})
-        first = site.asked
-        said = await site.client.post(path, json={"model": "m", **fields, "temperature": 1, "top_p": 0.1})
-        second = site.asked
+        first = site.upstream_body
+        response = await site.client.post(path, json={"model": "m", **fields, "temperature": 1, "top_p": 0.1})
+        second = site.upstream_body
         strict = await site.client.post(path, json={"model": "m", **fields}, headers={"x-gateway-strict": "1"})
         refused = {"json": {"model": "m", **fields, "top_p": 0.1}, "headers": {"x-gateway-strict": "1"}}
         refused = await site.client.post(path, **refused)
@@ -41,7 +41,7 @@ async def test_model_parameters_reach_the_backend_from_each_api(path):
     assert first["chat_template_kwargs"] == {"style": "plain"}
     assert (second["temperature"], second["top_p"]) == (1, 0.9)
     assert "x-gateway-warnings" not in plain.headers, "the client sent nothing that is lost"
-    assert said.headers["x-gateway-warnings"] == "dropped:top_p"
+    assert response.headers["x-gateway-warnings"] == "dropped:top_p"
     assert (strict.status_code, refused.status_code) == (200, 400) and "'top_p'" in refused.text
 
 
@@ -64,7 +64,7 @@ async def test_model_parameter_yields_to_the_limit_that_the_backend_allows():
 async def test_completion_without_a_limit_has_that_of_the_api():
     async with gateway(TEXT) as site:
         await site.client.post("/v1/completions", json={"model": "m", "prompt": "Hello"})
-        assert site.asked["max_tokens"] == 16
+        assert site.upstream_body["max_tokens"] == 16
 
 
 # The context
@@ -79,7 +79,7 @@ def route_of(kind, window=None, **model):
 
 
 @pytest.mark.parametrize(
-    ("kind", "window", "model", "said"),
+    ("kind", "window", "model", "message"),
     [
         ("ollama", 4096, {}, "the context of model m has 4096 tokens, too few for tools; set models.m.defaults: {num_ctx: 32768}"),
         ("vllm", 2048, {}, "the context of model m has 2048 tokens, too few for tools; start backend up with a longer one (`gateway doctor` says how)"),
@@ -88,11 +88,11 @@ def route_of(kind, window=None, **model):
         ("ollama", 8192, {"overrides": {"num_ctx": 4096}}, "the context of model m has 4096 tokens, too few for tools; set models.m.defaults: {num_ctx: 32768}"),
     ],
 )  # fmt: skip
-def test_short_context_is_reported_once(kind, window, model, said, caplog):
+def test_short_context_is_reported_once(kind, window, model, message, caplog):
     route = route_of(kind, window, **model)
     for _ in range(2):
         warn_of_short_window(route)
-    assert caplog.messages == ([said] if said else [])
+    assert caplog.messages == ([message] if message else [])
 
 
 def test_unknown_context_is_reported_when_it_becomes_known(caplog):

@@ -49,13 +49,13 @@ async def transcribe(site, body, **headers):
 
 
 @asynccontextmanager
-async def served_by(handle, request_seconds=60, **said):
+async def served_by(handle, request_seconds=60, **options):
     """Yield a client of a gateway whose backend is this function of a reader and a writer.
 
     request_seconds: as `running` has it.
     """
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    config = settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", **said)
+    config = settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", **options)
     try:
         async with (
             running(create_app(config), config, request_seconds) as url,
@@ -83,14 +83,14 @@ async def test_passed_json_stays_as_it_is_but_for_the_model(kind, path, theirs):
     body = b'{"b": 12345678901234567890123, "model":"m", "a":null, "t": "\\u00e9"}'
     async with gateway(TEXT, backend={"kind": kind}, model={"upstream_model": "large"}) as site:
         answer = await site.client.post(path, content=body, headers={"accept": "audio/*", "x-secret": "s"})
-        (asked,) = site.upstream.posts
-    assert (asked.path, asked.headers["accept"], asked.headers["content-type"]) == (
+        (post,) = site.upstream.posts
+    assert (post.path, post.headers["accept"], post.headers["content-type"]) == (
         theirs,
         "audio/*",
         "application/json",
     )
-    assert asked.body == b'{"b":12345678901234567890123,"model":"large","a":null,"t":"\\u00e9"}'
-    assert "x-secret" not in asked.headers and asked.headers["authorization"].startswith("Bearer ")
+    assert post.body == b'{"b":12345678901234567890123,"model":"large","a":null,"t":"\\u00e9"}'
+    assert "x-secret" not in post.headers and post.headers["authorization"].startswith("Bearer ")
     assert answer.json() == {"text": "Hello", "usage": USAGE}
 
 
@@ -106,7 +106,7 @@ async def test_passed_json_stays_as_it_is_but_for_the_model(kind, path, theirs):
 async def test_passed_json_has_the_fields_names_of_its_kind(kind, sent, received):
     async with gateway(TEXT, backend={"kind": kind}) as site:
         await site.client.post("/v1/score", json={"model": "m", sent[0]: "a", sent[1]: ["b"], "extra": 1})
-        assert site.asked == {"model": "m", received[0]: "a", received[1]: ["b"], "extra": 1}
+        assert site.upstream_body == {"model": "m", received[0]: "a", received[1]: ["b"], "extra": 1}
 
 
 @pytest.mark.parametrize("in_chunks", [True, False])
@@ -116,10 +116,10 @@ async def test_passed_multipart_stays_as_it_is_but_for_the_model(size, last, in_
     body = form(size, MODEL if last == b"\r\n" else b"", last)
     async with listening(TEXT, model={"upstream_model": "whisper"}) as site:
         answer = await transcribe(site, pieces(body) if in_chunks else body)
-        (asked,) = site.upstream.posts
+        (post,) = site.upstream.posts
     assert answer.json()["text"] == "Hello"
-    assert asked.body == body.replace(b"\r\nm\r\n", b"\r\nwhisper\r\n")
-    assert asked.headers["content-type"] == BOUNDARY["content-type"]
+    assert post.body == body.replace(b"\r\nm\r\n", b"\r\nwhisper\r\n")
+    assert post.headers["content-type"] == BOUNDARY["content-type"]
 
 
 async def test_passed_image_edit_may_be_a_json_object():
@@ -181,7 +181,7 @@ async def test_passed_verbs_of_a_router_need_the_scope_admin():
 
 
 @pytest.mark.parametrize(
-    ("send", "said"),
+    ("send", "expected"),
     [
         (lambda client: client.post(SPEECH, json={"input": "x"}), (400, BAD, "missing_required_parameter", "model")),
         (lambda client: client.post(SPEECH, json={"model": 5}), (400, BAD, "invalid_type", "model")),
@@ -200,9 +200,9 @@ async def test_passed_verbs_of_a_router_need_the_scope_admin():
         ),
     ],
 )
-async def test_passed_request_without_what_the_gateway_reads_is_refused(send, said):
+async def test_passed_request_without_what_the_gateway_reads_is_refused(send, expected):
     async with gateway(TEXT) as site:
-        assert problem(await send(site.client)) == said
+        assert problem(await send(site.client)) == expected
         assert not site.upstream.posts
 
 

@@ -39,8 +39,8 @@ async def test_sdk_gets_whole_responses_of_passed_endpoints():
     async with listening(*scripts, model={"upstream_model": "large"}) as site, client_of(site) as client:
         assert (await client.audio.transcriptions.create(model="m", file=FILE)).text == "Hello"
         assert (await client.audio.translations.create(model="m", file=FILE)).text == "Hi"
-        spoken = await client.audio.speech.create(model="m", input="Hello", voice="alloy")
-        assert spoken.content == b"ID3abc"
+        speech = await client.audio.speech.create(model="m", input="Hello", voice="alloy")
+        assert speech.content == b"ID3abc"
         image = ("a.png", b"png")
         assert (await client.images.generate(model="m", prompt="A boat.")).data[0].b64_json == "AAAA"
         assert (await client.images.edit(model="m", prompt="A boat.", image=image)).usage.total_tokens == 3

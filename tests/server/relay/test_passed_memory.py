@@ -62,10 +62,10 @@ async def test_passed_upload_waits_for_a_backend_that_does_not_read():
 
 async def test_passed_response_waits_for_a_client_that_does_not_read():
     flow = Pouring(PIECES)
-    spoken = {"model": "m", "input": "Hello", "voice": "alloy"}
+    request = {"model": "m", "input": "Hello", "voice": "alloy"}
     async with (
         listening([head(type="audio/mpeg"), flow, END]) as site,
-        site.client.stream("POST", "/v1/audio/speech", json=spoken) as answer,
+        site.client.stream("POST", "/v1/audio/speech", json=request) as answer,
     ):
         await flow.stuck()
         held = flow.sent

@@ -27,8 +27,8 @@ async def refusal(site, path=f"{PATH}?model=m", **options):
     """Return status, type, code and param of the error that refuses a session."""
     with pytest.raises(InvalidStatus) as info:
         await session(site, path, **options)
-    said = json.loads(info.value.response.body)["error"]
-    return info.value.response.status_code, said["type"], said["code"], said["param"]
+    error = json.loads(info.value.response.body)["error"]
+    return info.value.response.status_code, error["type"], error["code"], error["param"]
 
 
 async def closed(socket):
@@ -81,8 +81,8 @@ async def test_realtime_session_passes_messages_in_both_directions(path):
 async def test_realtime_session_of_the_openai_sdk():
     async def speak(socket):
         await socket.send(json.dumps({"type": "session.created", "event_id": "e1", "session": {"type": "realtime"}}))
-        asked = json.loads(await socket.recv())
-        await socket.send(json.dumps({"type": "session.updated", "event_id": "e2", "session": asked["session"]}))
+        event = json.loads(await socket.recv())
+        await socket.send(json.dumps({"type": "session.updated", "event_id": "e2", "session": event["session"]}))
 
     async with (
         speaking(speak) as site,
@@ -199,15 +199,15 @@ async def test_realtime_backend_that_does_not_read_holds_the_client_back():
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "expected"),
     [
         (PATH, (400, BAD, "missing_required_parameter", "model")),
         (f"{PATH}?model=other", (400, BAD, "unsupported_value", "model")),
     ],
 )
-async def test_realtime_session_without_a_model_that_speaks_is_refused(path, said):
+async def test_realtime_session_without_a_model_that_speaks_is_refused(path, expected):
     async with speaking(echo, more_models={"other": {"backends": ["up"]}}, up={"kind": "ollama"}) as site:
-        assert await refusal(site, path) == said
+        assert await refusal(site, path) == expected
         assert not site.speakers[0].sockets
 
 
@@ -286,10 +286,10 @@ async def test_realtime_session_goes_to_another_backend_after_a_failure():
 )
 async def test_realtime_backend_that_opens_no_websocket_is_reported(data, status, code, tmp_path):
     with collecting() as collector:
-        said = {"tracing": {"enabled": True, "url": collector.url}, **recorded(tmp_path)}
+        sections = {"tracing": {"enabled": True, "url": collector.url}, **recorded(tmp_path)}
         async with answering(data) as url:
             backend = {"timeouts": {"first_byte": 0.1}}
-            async with speaking(urls=[url], backend=backend, **said) as site:
+            async with speaking(urls=[url], backend=backend, **sections) as site:
                 assert (await refusal(site))[::2] == (status, code)
         assert collector.of("server")[0].name == f"GET {PATH}"
     assert recordings(tmp_path)
@@ -382,8 +382,8 @@ async def test_realtime_session_is_refused_once_its_tokens_are_used():
 
 async def test_realtime_session_is_traced_and_recorded_by_lengths(tmp_path):
     with collecting() as collector:
-        said = {"tracing": {"enabled": True, "url": collector.url}, **recorded(tmp_path)}
-        async with speaking(echo, model={"upstream_model": "large"}, **said) as site:
+        sections = {"tracing": {"enabled": True, "url": collector.url}, **recorded(tmp_path)}
+        async with speaking(echo, model={"upstream_model": "large"}, **sections) as site:
             async with session(site) as socket:
                 await socket.send("Hello")
                 await socket.recv()

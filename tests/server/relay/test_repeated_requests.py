@@ -3,9 +3,9 @@
 import pytest
 
 from support.app import gateway, problem
-from support.upstream import CLOSE, chunk, said, stream, whole
+from support.upstream import CLOSE, chunk, completion_body, stream, whole
 
-ANSWERS = {True: stream(chunk("Hi"), chunk(finish="stop")), False: whole(said())}
+ANSWERS = {True: stream(chunk("Hi"), chunk(finish="stop")), False: whole(completion_body())}
 
 
 def kept(seconds):

@@ -10,7 +10,7 @@ from support.mcp_server import operators, toys
 from support.raw_requests import request_bytes
 from support.responses_events import checked
 from support.sse import comments, payloads, text_of
-from support.upstream import CLOSE, COUNTS, HANG, call, chunk, frame, head, said, stream, whole
+from support.upstream import CLOSE, COUNTS, HANG, call, chunk, completion_body, frame, head, stream, whole
 from support.wait import DEADLINE
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -35,8 +35,8 @@ async def ask(site, api, streamed, **fields):
     else:
         answer = await site.respond(stream=streamed, tools=FLAT, **fields)
         parts = response_parts(checked(answer.content) if streamed else answer.json())
-    told = answer.headers.get("x-gateway-warnings", "") + "".join(comments(answer.text) if streamed else ())
-    return parts, [one.strip() for one in told.replace(": gateway-warnings ", ",").split(",") if one.strip()]
+    warnings = answer.headers.get("x-gateway-warnings", "") + "".join(comments(answer.text) if streamed else ())
+    return parts, [one.strip() for one in warnings.replace(": gateway-warnings ", ",").split(",") if one.strip()]
 
 
 def chat_stream(text):
@@ -109,8 +109,10 @@ async def test_text_after_a_continued_thought_is_text_if_the_server_parses(strea
 
 
 async def test_thought_that_a_server_repeats_is_sent_once():
-    again = whole(said("It is sunny.", reasoning_content="I look it up. Now."))
-    async with gateway(whole(said("", reasoning_content="I look it up.")), again, backend={"kind": "llamacpp"}) as site:
+    again = whole(completion_body("It is sunny.", reasoning_content="I look it up. Now."))
+    async with gateway(
+        whole(completion_body("", reasoning_content="I look it up.")), again, backend={"kind": "llamacpp"}
+    ) as site:
         parts, _ = await ask(site, "chat", False)
     assert parts == ("I look it up. Now.", "It is sunny.", [], 18)
 
@@ -119,7 +121,7 @@ async def test_thought_is_not_continued_if_the_gateway_reads_the_text():
     empty = stream(chunk("<think>I look</think>"), chunk(finish="stop"), USAGE)
     async with gateway(empty, PLAIN, backend={"kind": "llamacpp"}, model={"format": "hermes_json"}) as site:
         parts, _ = await ask(site, "chat", True)
-        assert site.asked == site.upstream.posts[0].json
+        assert site.upstream_body == site.upstream.posts[0].json
     assert parts[:2] == ("I look", "It is sunny.")
 
 

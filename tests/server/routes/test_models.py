@@ -51,7 +51,7 @@ def length(tokens, *abilities):
 
 
 @pytest.mark.parametrize(
-    ("kind", "shown", "told"),
+    ("kind", "shown", "expected"),
     [
         ("llamacpp", {"/props": PROPS}, length(4096, "tools", "vision")),
         ("llamacpp", {"/props": {"default_generation_settings": None}}, {}),
@@ -67,13 +67,13 @@ def length(tokens, *abilities):
         ("transformers", {}, {}),
     ],
 )
-async def test_model_list_has_the_metadata_of_the_backend(kind, shown, told):
+async def test_model_list_has_the_metadata_of_the_backend(kind, shown, expected):
     async with gateway(HELLO, backend={"kind": kind}) as site:
         site.upstream.shown = {path: whole(body) for path, body in shown.items()}
-        assert extras(await listed_model(site)) == told
+        assert extras(await listed_model(site)) == expected
         (entry,) = (await site.client.get("/v1/models")).json()["data"]
-        assert extras(entry) == told
-        questions = [(asked.method, asked.path.partition("?")[0]) for asked in site.upstream.aside]
+        assert extras(entry) == expected
+        questions = [(post.method, post.path.partition("?")[0]) for post in site.upstream.aside]
         assert len(questions) == len({*questions}), "an answer is remembered"
 
 
@@ -118,7 +118,7 @@ async def test_model_that_an_alias_stands_for_is_hidden_from_a_key_without_its_m
 async def asked_model(site, name):
     """Return the model that the backend is asked for."""
     assert (await site.chat(model=name)).json()["model"] == name
-    return site.asked["model"]
+    return site.upstream_body["model"]
 
 
 async def test_model_alias_has_the_metadata_of_its_model():
@@ -186,7 +186,7 @@ class Server:
     """A backend without a socket, of kind llamacpp unless stated."""
 
     def __init__(self, kind="llamacpp"):
-        self.now, self.asked, self.answer = 0.0, [], httpx.Response(200, json=PROPS)
+        self.now, self.paths, self.answer = 0.0, [], httpx.Response(200, json=PROPS)
         self.http = httpx.AsyncClient(transport=httpx.MockTransport(self._answered), base_url="http://x")
         self.learner = MetadataCache(self._client, kind, lambda: self.now)
 
@@ -194,7 +194,7 @@ class Server:
         return self.http
 
     def _answered(self, request):
-        self.asked.append(request.url.path)
+        self.paths.append(request.url.path)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -207,11 +207,11 @@ async def test_model_metadata_stays_while_it_is_refreshed():
     server = Server()
     assert (await server.learner.metadata_of("m")).window == 4096
     server.now, server.answer = 299.0, httpx.Response(200, json={"default_generation_settings": {"n_ctx": 99}})
-    assert (await server.learner.metadata_of("m")).window == 4096 and len(server.asked) == 1
+    assert (await server.learner.metadata_of("m")).window == 4096 and len(server.paths) == 1
     server.now = 300.0
     assert (await server.learner.metadata_of("m")).window == 4096
     await server.settled()
-    assert (await server.learner.metadata_of("m")).window == 99 and len(server.asked) == 2
+    assert (await server.learner.metadata_of("m")).window == 99 and len(server.paths) == 2
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ async def test_model_metadata_stays_when_the_backend_fails(answer):
     await server.settled()
     server.answer = httpx.Response(200, json={"default_generation_settings": {"n_ctx": 99}})
     server.now = 329.0
-    assert (await server.learner.metadata_of("m")).window == 4096 and len(server.asked) == 2
+    assert (await server.learner.metadata_of("m")).window == 4096 and len(server.paths) == 2
     server.now = 330.0
     await server.learner.metadata_of("m")
     await server.settled()
@@ -239,7 +239,7 @@ async def test_model_metadata_of_loaded_models_is_refreshed_sooner():
     server.now = 10.0
     await server.learner.metadata_of("m")
     await server.settled()
-    assert sorted(server.asked) == ["/api/ps", "/api/ps", "/api/show"]
+    assert sorted(server.paths) == ["/api/ps", "/api/ps", "/api/show"]
 
 
 async def test_model_metadata_cache_is_bounded(monkeypatch):

@@ -113,8 +113,8 @@ async def test_ready_fails_without_the_packages_of_an_extra(monkeypatch):
 
 
 async def test_ready_asks_redis_and_the_store(redis_url, store_url):
-    said = {"limits": {"url": redis_url}, "store": {"url": store_url}, "server": {"ready": ["redis", "store"]}}
-    async with gateway(HELLO, **said) as site:
+    sections = {"limits": {"url": redis_url}, "store": {"url": store_url}, "server": {"ready": ["redis", "store"]}}
+    async with gateway(HELLO, **sections) as site:
         answer = await site.client.get("/ready")
         assert (answer.status_code, answer.json()) == (
             200,

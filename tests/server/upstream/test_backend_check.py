@@ -74,7 +74,7 @@ def test_failure_text_of_a_redirect_has_its_target_without_control_characters():
 
 
 @pytest.mark.parametrize(
-    ("models", "said"),
+    ("models", "line"),
     [
         ((), "no models yet"),
         (("m",), "1 model: m"),
@@ -82,9 +82,9 @@ def test_failure_text_of_a_redirect_has_its_target_without_control_characters():
         (tuple("abcdefg"), "7 models: a, b, c, d, e and 2 more"),
     ],
 )
-def test_check_line_has_name_kind_address_and_models(models, said):
+def test_check_line_has_name_kind_address_and_models(models, line):
     check = BackendCheck(name="laptop", kind="ollama", url=LAPTOP.url, models=models)
-    assert check.line == f"laptop: ollama at http://127.0.0.1:11434: {said}"
+    assert check.line == f"laptop: ollama at http://127.0.0.1:11434: {line}"
 
 
 def test_check_line_warns_of_a_context_that_is_too_short_for_agents():

@@ -9,7 +9,7 @@ from gateway.server.upstream.slots import BackendLimiter, QueueIdentity, Slot
 from support.app import HELLO_MESSAGES, bearer, problem
 from support.backends import fleet
 from support.sse import comments, text_of
-from support.upstream import HELLO, chunk, head, said, whole
+from support.upstream import HELLO, chunk, completion_body, head, whole
 from support.wait import idle, until
 
 STREAMED = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
@@ -20,12 +20,12 @@ def slow(go):
     return [go, *HELLO]
 
 
-async def start_requests(site, count, **said):
+async def start_requests(site, count, **fields):
     """Start so many requests, each when the one before has its slot or waits for it."""
     tasks = []
     for _ in range(count):
         turns, before = site.backend("b0").gate.turns, site.backend("b0").gate.turns.running
-        tasks.append(asyncio.create_task(site.chat(stream=True, **said)))
+        tasks.append(asyncio.create_task(site.chat(stream=True, **fields)))
         await until(lambda turns=turns, before=before: turns.running > before)
     return tasks
 
@@ -89,7 +89,7 @@ async def test_queue_time_does_not_count_for_the_first_byte_timeout():
 
 async def test_queue_is_not_used_while_another_backend_is_free():
     go = asyncio.Event()
-    async with fleet([slow(go)], [whole(said())], backends=[{"concurrent": 1}, {}]) as site:
+    async with fleet([slow(go)], [whole(completion_body())], backends=[{"concurrent": 1}, {}]) as site:
         (first,) = await start_requests(site, 1)
         assert (await site.chat()).status_code == 200 and site.posts() == [1, 1]
         go.set()
@@ -184,7 +184,7 @@ async def test_queue_holds_an_embeddings_request_too():
 async def test_circuit_logs_a_failure_and_a_recovery_once_each(caplog):
     gate = BackendLimiter("laptop", 0, QueueSettings())
 
-    def said():
+    def log_lines():
         lines = [record.message.partition(":")[0] for record in caplog.records]
         caplog.clear()
         return lines
@@ -194,18 +194,18 @@ async def test_circuit_logs_a_failure_and_a_recovery_once_each(caplog):
             gate.probed(well=False)
 
     fail(4)
-    assert said() == []
+    assert log_lines() == []
     fail(3)
-    assert said() == ["backend laptop failed repeatedly"]
+    assert log_lines() == ["backend laptop failed repeatedly"]
     gate.probed(well=True)
     gate.probed(well=True)
-    assert said() == ["backend laptop is available again"]
+    assert log_lines() == ["backend laptop is available again"]
     trial = Slot(gate, QueueIdentity(), asyncio.get_running_loop().time())
     trial.ill()
-    assert said() == [], "a probe is well, and requests still fail"
+    assert log_lines() == [], "a probe is well, and requests still fail"
     gate.probed(well=True)
     trial = Slot(gate, QueueIdentity(), asyncio.get_running_loop().time())
     trial.well()
-    assert said() == [] and gate.health.state(asyncio.get_running_loop().time()) == "closed"
+    assert log_lines() == [] and gate.health.state(asyncio.get_running_loop().time()) == "closed"
     fail(5)
-    assert said() == ["backend laptop failed repeatedly"]
+    assert log_lines() == ["backend laptop failed repeatedly"]

@@ -29,7 +29,7 @@ async def server(
     answers: dict[str, str], header: str = "x-a: b", go: asyncio.Event | None = None
 ) -> AsyncIterator[tuple[int, list[str]]]:
     """Serve these paths, and 404 for others; yield the port and the requested paths.  go: answers wait for it."""
-    asked: list[str] = []
+    paths: list[str] = []
     gone, answering = asyncio.Event(), set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,7 +37,7 @@ async def server(
         asyncio.current_task().add_done_callback(answering.discard)
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         path = head.split()[1]
-        asked.append(path)
+        paths.append(path)
         versioned = answers.get(path + VERSIONED) if VERSIONED.strip() in head else None
         if go:
             await until(lambda: go.is_set() or gone.is_set())
@@ -48,7 +48,7 @@ async def server(
 
     listening = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with listening:
-        yield listening.sockets[0].getsockname()[1], asked
+        yield listening.sockets[0].getsockname()[1], paths
         gone.set()
         await until(lambda: not answering)
 
@@ -106,9 +106,9 @@ async def test_discovery_identifies_a_messages_server(answers):
 
 
 async def test_discovery_ignores_a_messages_server_that_wants_an_api_key():
-    async with server({"/v1/models": ERROR}) as (port, asked):
+    async with server({"/v1/models": ERROR}) as (port, paths):
         assert await discover({port: "vllm"}, seconds=60) == []
-        assert asked == ["/v1/models"] * 2
+        assert paths == ["/v1/models"] * 2
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ async def test_discovery_ignores_a_messages_server_that_wants_an_api_key():
     ],
 )
 async def test_discovery_ignores_other_http_servers(answers):
-    async with server(answers) as (port, asked):
+    async with server(answers) as (port, paths):
         assert await discover({port: "vllm"}, seconds=60) == []
-        assert asked == ["/v1/models"]
+        assert paths == ["/v1/models"]
 
 
 @pytest.mark.parametrize("data", ["[]", "null"])
@@ -163,9 +163,9 @@ async def test_discovery_asks_all_at_once_and_skips_a_slow_backend():
 
 
 async def test_discovery_skips_the_port_of_the_gateway():
-    async with server({"/v1/models": LIST % "vllm"}) as (port, asked):
+    async with server({"/v1/models": LIST % "vllm"}) as (port, paths):
         assert await discover({port: "vllm"}, skip=[port]) == []
-        assert asked == []
+        assert paths == []
 
 
 @pytest.mark.parametrize("sign", ["port", "server", "owner"])

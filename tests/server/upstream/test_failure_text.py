@@ -34,7 +34,7 @@ def unverified():
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ConnectionRefusedError(errno.ECONNREFUSED, "x"), REFUSED),
         (OSError(FEW), REFUSED),
@@ -48,8 +48,8 @@ def unverified():
         (TimeoutError(), "no response in time; is the server busy, or does a firewall block the port?"),
     ],
 )  # fmt: skip
-def test_failure_text_of_a_connection_needs_no_settings(error, said):
-    assert cause_text(error) == said
+def test_failure_text_of_a_connection_needs_no_settings(error, message):
+    assert cause_text(error) == message
 
 
 async def test_failure_names_the_backend_and_the_cause():
@@ -68,7 +68,7 @@ async def test_failure_names_the_backend_and_the_cause():
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         ([], "There are no models."),
         (["a", "qwen3", "a"], "There are: qwen3, a."),
@@ -76,9 +76,9 @@ async def test_failure_names_the_backend_and_the_cause():
         (["x" * 101], f"There are: {'x' * 101}."),
     ],
 )
-def test_unknown_model_error_names_models_the_nearest_first(names, said):
+def test_unknown_model_error_names_models_the_nearest_first(names, message):
     error = unknown_model_error("qwen4", names)
-    assert error.problem.message == f"The model 'qwen4' does not exist or you do not have access to it. {said}"
+    assert error.problem.message == f"The model 'qwen4' does not exist or you do not have access to it. {message}"
     assert (error.problem.code, error.problem.param) == ("model_not_found", "model")
 
 
@@ -104,7 +104,7 @@ async def test_unknown_model_error_shows_a_client_its_own_models(path, body):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (httpx.Response(401), "the server needs an API key (HTTP 401); set backends.up.api_key."),
         (httpx.Response(500), "the server failed (HTTP 500); its log has the reason."),
@@ -115,7 +115,7 @@ async def test_unknown_model_error_shows_a_client_its_own_models(path, body):
         ),
     ],
 )
-async def test_list_of_models_that_fails_says_why(answer, said):
+async def test_list_of_models_that_fails_says_why(answer, message):
     def respond(_):
         if isinstance(answer, httpx.HTTPError):
             raise answer
@@ -125,5 +125,5 @@ async def test_list_of_models_that_fails_says_why(answer, said):
     backend._http = httpx.AsyncClient(base_url="http://h", transport=httpx.MockTransport(respond))
     with pytest.raises(UpstreamUnreachable) as failed:
         await backend.models()
-    assert str(failed.value) == f"Backend 'up' did not list its models: {said}"
+    assert str(failed.value) == f"Backend 'up' did not list its models: {message}"
     await backend.close()

@@ -16,7 +16,7 @@ from support.sse import comments, events
 from support.stored import ANN, BOB, stored
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, gated, head, paused, whole
 from support.wait import until
-from support.websocket import PATIENCE, address, asked, connected, error, response, texts
+from support.websocket import PATIENCE, address, connected, error, response, texts, upstream_messages
 
 KEYS = {
     "keys": [
@@ -53,12 +53,12 @@ def _plain(value):
 async def test_websocket_events_equal_those_of_an_http_stream():
     async with listening(HELLO) as site, connected(site) as socket:
         await socket.create(input="Hi", metadata={"a": "b"})
-        told = await socket.events()
+        event_list = await socket.events()
         other = await site.respond(input="Hi", metadata={"a": "b"}, stream=True)
-        kept = await site.client.get(f"/v1/responses/{told[-1]['response']['id']}")
-        assert kept.json() == response(told[-1])
-    assert plain(told) == plain(events(other.text)) and "stream_id" not in told[0]
-    assert texts(told[-1]) == ["Hi"] and comments(other.text) == []
+        kept = await site.client.get(f"/v1/responses/{event_list[-1]['response']['id']}")
+        assert kept.json() == response(event_list[-1])
+    assert plain(event_list) == plain(events(other.text)) and "stream_id" not in event_list[0]
+    assert texts(event_list[-1]) == ["Hi"] and comments(other.text) == []
 
 
 async def test_websocket_binary_message_is_accepted():
@@ -82,8 +82,8 @@ async def test_websocket_responses_come_one_after_the_other():
         first = await socket.until("response.output_text.delta")
         assert len(site.upstream.posts) == 1
         go.set()
-        told = first + await socket.events(ends=3)
-        numbers = [event["sequence_number"] for event in told]
+        event_list = first + await socket.events(ends=3)
+        numbers = [event["sequence_number"] for event in event_list]
         assert numbers == [n for count in (9, 9, 9) for n in range(count)], "none comes between those of another"
         assert [post.json["messages"][0]["content"] for post in site.upstream.posts] == ["a", "b", "c"]
 
@@ -98,8 +98,8 @@ async def test_websocket_lanes_run_concurrently_and_events_name_their_lane():
             begun += await socket.until("response.output_text.delta")
         await socket.create(stream_id="a")
         await socket.create()
-        told = await socket.events()
-        assert {event.get("stream_id") for event in told} == {None} and texts(told[-1]) == ["Hi"]
+        event_list = await socket.events()
+        assert {event.get("stream_id") for event in event_list} == {None} and texts(event_list[-1]) == ["Hi"]
         gates[1].set()
         second = await socket.events()
         assert {event["stream_id"] for event in second} == {"b"} and texts(second[-1]) == ["two"]
@@ -122,8 +122,8 @@ async def test_websocket_17th_response_waits():
             deltas += (await socket.event())["type"] == "response.output_text.delta"
         assert len(site.upstream.posts) == 16
         go.set()
-        told = await socket.events(ends=17)
-        assert told[-1]["type"] == "response.completed" and len(site.upstream.posts) == 17
+        event_list = await socket.events(ends=17)
+        assert event_list[-1]["type"] == "response.completed" and len(site.upstream.posts) == 17
 
 
 async def test_websocket_keepalive_repeats_the_in_progress_event():
@@ -198,20 +198,20 @@ async def test_websocket_error_waits_for_earlier_responses_of_its_lane():
         await socket.create(stream_id="a", temperature=9)
         await socket.create(stream_id="a", stream=False)
         await socket.ws.send("{")
-        told = await socket.event()
-        assert error(told)[0] == 400 and "stream_id" not in told, "of no lane that could be known"
+        event = await socket.event()
+        assert error(event)[0] == 400 and "stream_id" not in event, "of no lane that could be known"
         go.set()
         assert texts((await socket.events())[-1]) == ["one"]
-        told = await socket.events(ends=2)
-        assert [(error(event)[3], event["stream_id"]) for event in told] == [("temperature", "a"), ("stream", "a")]
+        refusals = await socket.events(ends=2)
+        assert [(error(event)[3], event["stream_id"]) for event in refusals] == [("temperature", "a"), ("stream", "a")]
 
 
 async def test_websocket_error_reports_a_refusing_or_unreachable_backend():
     busy = whole({"error": {"message": "Busy.", "code": 503}}, status=503)
     more = {"more_backends": {"away": {"url": "http://127.0.0.1:9"}}, "more_models": {"gone": {"backends": ["away"]}}}
     async with listening(busy, HELLO, **more) as site, connected(site) as socket:
-        told = await socket.respond(stream_id="a")
-        assert error(told)[:2] == (503, "server_error") and told["stream_id"] == "a"
+        event = await socket.respond(stream_id="a")
+        assert error(event)[:2] == (503, "server_error") and event["stream_id"] == "a"
         assert error(await socket.respond(model="gone"))[::2] == (502, "upstream_unreachable")
         assert texts(await socket.respond()) == ["Hi"]
 
@@ -220,10 +220,10 @@ async def test_websocket_failure_during_a_response_is_sent_once():
     broken = [head(), chunk("Hel"), CLOSE]
     async with listening(broken, HELLO) as site, connected(site) as socket:
         await socket.create(stream_id="a")
-        told = await socket.events()
-        assert "error" not in kinds(told) and {event["stream_id"] for event in told} == {"a"}
-        assert told[-1]["type"] == "response.failed" and told[-1]["response"]["status"] == "failed"
-        assert told[-1]["response"]["output"][0]["content"][0]["text"] == "Hel"
+        event_list = await socket.events()
+        assert "error" not in kinds(event_list) and {event["stream_id"] for event in event_list} == {"a"}
+        assert event_list[-1]["type"] == "response.failed" and event_list[-1]["response"]["status"] == "failed"
+        assert event_list[-1]["response"]["output"][0]["content"][0]["text"] == "Hel"
         assert texts(await socket.respond()) == ["Hi"]
 
 
@@ -231,9 +231,9 @@ async def test_websocket_33rd_lane_is_refused():
     async with listening(HELLO) as site, connected(site) as socket:
         for lane in range(32):
             assert texts(await socket.respond(stream_id=f"l{lane}")) == ["Hi"]
-        told = await socket.respond(stream_id="l32")
-        assert error(told) == (400, BAD, "websocket_stream_limit_reached", "stream_id")
-        assert told["stream_id"] == "l32"
+        event = await socket.respond(stream_id="l32")
+        assert error(event) == (400, BAD, "websocket_stream_limit_reached", "stream_id")
+        assert event["stream_id"] == "l32"
         assert texts(await socket.respond(stream_id="l0")) == texts(await socket.respond()) == ["Hi"]
 
 
@@ -249,8 +249,8 @@ async def test_websocket_limits_the_number_of_waiting_requests():
             (429, "rate_limit_error", "rate_limit_exceeded", None, "a")
         }
         go.set()
-        told = await socket.events(ends=65)
-        assert told[-1]["type"] == "response.completed" and len(site.upstream.posts) == 65
+        event_list = await socket.events(ends=65)
+        assert event_list[-1]["type"] == "response.completed" and len(site.upstream.posts) == 65
 
 
 async def test_websocket_limits_the_bytes_of_waiting_requests():
@@ -274,9 +274,14 @@ async def handshake_error(site, lines=None, **headers):
         async with connect(address(site), additional_headers=lines or headers):
             pass
     answer = info.value.response
-    said = json.loads(answer.body)["error"]
-    assert answer.headers["content-type"] == "application/json" and set(said) == {"message", "type", "param", "code"}
-    return answer.status_code, said["type"], said["code"]
+    error_body = json.loads(answer.body)["error"]
+    assert answer.headers["content-type"] == "application/json" and set(error_body) == {
+        "message",
+        "type",
+        "param",
+        "code",
+    }
+    return answer.status_code, error_body["type"], error_body["code"]
 
 
 async def test_websocket_handshake_needs_an_api_key():
@@ -361,19 +366,19 @@ async def test_websocket_warnings_are_events_for_debugging_clients():
     async with listening(HELLO, store={"url": "sqlite:////nowhere/at/all/gateway.db"}) as site:
         async with connected(site, {"x-gateway-debug": "1"}) as socket:
             await socket.create(**fields)
-            first, *told, second, last = await socket.events()
+            first, *event_list, second, last = await socket.events()
         async with connected(site) as socket:
             await socket.create(**fields)
             assert not [event for event in await socket.events() if event["type"].startswith("gateway")]
     assert first == {"type": "gateway:warnings", "stream_id": "a", "warnings": ["dropped:moderation"]}
     assert second == {"type": "gateway:warnings", "stream_id": "a", "warnings": ["dropped:store"]}
-    assert told[0]["type"] == "response.created" and last["type"] == "response.completed"
+    assert event_list[0]["type"] == "response.created" and last["type"] == "response.completed"
 
 
 async def test_websocket_strict_client_gets_an_error_instead_of_a_warning():
     async with listening(HELLO) as site, connected(site, {"x-gateway-strict": "1"}) as socket:
-        told = await socket.respond(moderation={"policy": {}})
-        assert error(told) == (400, BAD, "unsupported_parameter", "moderation")
+        event = await socket.respond(moderation={"policy": {}})
+        assert error(event) == (400, BAD, "unsupported_parameter", "moderation")
         assert texts(await socket.respond()) == ["Hi"]
 
 
@@ -436,14 +441,14 @@ async def test_websocket_disconnect_leaves_a_resumable_response_running():
     async with listening(paused(go), HELLO, responses={"resume_seconds": 60}) as site:
         async with connected(site) as socket:
             await socket.create()
-            told = await socket.until("response.output_text.delta")
+            event_list = await socket.until("response.output_text.delta")
         go.set()
-        id, seen = told[0]["response"]["id"], told[-1]["sequence_number"]
+        id, seen = event_list[0]["response"]["id"], event_list[-1]["sequence_number"]
         rest = await site.client.get(f"/v1/responses/{id}", params={"stream": "true", "starting_after": seen})
         assert texts(events(rest.text)[-1]) == ["Hello"]
         async with connected(site) as socket:
             again = await socket.respond(previous_response_id=id, stream_id="a")
-        assert texts(again) == ["Hi"] and asked(site)[1] == ("assistant", "Hello")
+        assert texts(again) == ["Hi"] and upstream_messages(site)[1] == ("assistant", "Hello")
 
 
 @on_both_loops

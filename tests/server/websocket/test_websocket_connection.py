@@ -181,16 +181,16 @@ async def test_websocket_connection_at_its_age_limit_refuses_new_requests(monkey
         server.create(stream_id="a")
         await server.until(deltas)
         old.set()
-        asked = 0
-        while not asked or error((await server.ends(asked))[-1])[2] != "websocket_connection_limit_reached":
+        count = 0
+        while not count or error((await server.ends(count))[-1])[2] != "websocket_connection_limit_reached":
             server.say(type="other", stream_id="b")
-            asked += 1
+            count += 1
         server.create(stream_id="b")
-        event = (await server.ends(asked + 1))[-1]
+        event = (await server.ends(count + 1))[-1]
         assert error(event) == (400, BAD, "websocket_connection_limit_reached", None) and event["stream_id"] == "b"
         assert server.closed is None
         go.set()
-        ends = await server.ends(asked + 3)
+        ends = await server.ends(count + 3)
         assert [texts(event) for event in ends[-2:]] == [["Hel"], ["Hi"]], "what had come is answered"
         await server.until(lambda server: server.closed)
         assert server.closed == 1001 and server.sent[-1]["reason"].startswith("Responses websocket connection limit")

@@ -10,8 +10,8 @@ import pytest
 
 from support.app import listening
 from support.open_responses import CALL, EVENTS, WEATHER, response, script, user
-from support.upstream import COUNTS, said, whole
-from support.websocket import asked, connected, is_end
+from support.upstream import COUNTS, completion_body, whole
+from support.websocket import connected, is_end, upstream_messages
 
 MODEL = {"format": "hermes_json"}
 NOT_FOUND = "previous_response_not_found"
@@ -72,7 +72,7 @@ async def test_websocket_sequential_responses():
         client = Client(socket)
         first, _ = await client.respond(user("Say one."))
         second, _ = await client.respond(user("Say two."))
-        assert asked(site) == [("user", "Say two.")]
+        assert upstream_messages(site) == [("user", "Say two.")]
     assert (texts(first), texts(second)) == (["One."], ["Two."]) and first["id"] != second["id"]
 
 
@@ -86,7 +86,7 @@ async def test_websocket_continuation(store):
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": '{"degrees": -3}'}
         second, _ = await client.respond(result, previous_response_id=first["id"], store=store)
         assert texts(second) == ["It is cold."] and second["previous_response_id"] == first["id"]
-        assert [role for role, _ in asked(site)] == ["user", "assistant", "tool"]
+        assert [role for role, _ in upstream_messages(site)] == ["user", "assistant", "tool"]
 
 
 async def test_websocket_reconnect_store_false_recovery():
@@ -100,7 +100,7 @@ async def test_websocket_reconnect_store_false_recovery():
             whole = [user("I am Ann."), *first["output"], user("Who am I?")]
             second, _ = await client.respond(*whole, store=False)
         assert texts(second) == ["Two."] and len(site.upstream.posts) == 2
-        assert asked(site) == [("user", "I am Ann."), ("assistant", "One."), ("user", "Who am I?")]
+        assert upstream_messages(site) == [("user", "I am Ann."), ("assistant", "One."), ("user", "Who am I?")]
 
 
 async def test_websocket_previous_response_not_found():
@@ -121,14 +121,14 @@ async def test_websocket_failed_continuation_evicts_cache():
 
 
 async def test_websocket_compact_new_chain():
-    summary, answer = whole(said("They spoke of Oslo.")), script("It is cold.", True)
+    summary, answer = whole(completion_body("They spoke of Oslo.")), script("It is cold.", True)
     async with listening(summary, answer, model=MODEL) as site, connected(site) as socket:
         talk = [user("Where?"), {"type": "message", "role": "assistant", "content": "In Oslo."}]
         compacted = (await site.client.post("/v1/responses/compact", json={"model": "m", "input": talk})).json()
         assert compacted["object"] == "response.compaction"
         second, _ = await Client(socket).respond(*compacted["output"], user("Weather?"), tools=[], store=False)
         assert texts(second) == ["It is cold."] and second["tools"] == []
-        assert "They spoke of Oslo." in asked(site)[-2][1]
+        assert "They spoke of Oslo." in upstream_messages(site)[-2][1]
 
 
 async def test_websocket_generate_false():
@@ -143,4 +143,4 @@ async def test_websocket_generate_false():
             "completed", [], COUNTS["prompt_tokens"],
         )  # fmt: skip
         second, _ = await Client(socket).respond(user("Hello."), previous_response_id=first["id"], store=False)
-        assert texts(second) == ["Hello."] and asked(site) == [("user", "I am Ann."), ("user", "Hello.")]
+        assert texts(second) == ["Hello."] and upstream_messages(site) == [("user", "I am Ann."), ("user", "Hello.")]

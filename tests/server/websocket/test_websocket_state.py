@@ -9,7 +9,7 @@ from support.app import listening
 from support.jobs import BAD, ended
 from support.stored import ANN, BOB, TENANTS
 from support.upstream import CLOSE, HELLO, chunk, gated, head, stream, whole
-from support.websocket import asked, connected, error, response
+from support.websocket import connected, error, response, upstream_messages
 
 GONE = (400, BAD, "previous_response_not_found", "previous_response_id")
 NOWHERE = {"url": "sqlite:////nowhere/at/all/gateway.db"}
@@ -47,7 +47,7 @@ async def test_websocket_unstored_response_is_continued_on_its_connection(store_
             second = await respond(socket, input="b", previous_response_id=first["id"])
             assert (second["previous_response_id"], second["store"]) == (first["id"], False)
             await respond(socket, input="c", previous_response_id=second["id"])
-        assert asked(site) == [
+        assert upstream_messages(site) == [
             ("user", "a"), ("assistant", "one"), ("user", "b"), ("assistant", "two"), ("user", "c"),
         ]  # fmt: skip
         for one in (first, second):
@@ -58,7 +58,7 @@ async def test_websocket_unstored_response_needs_no_store():
     async with listening(ONE, TWO, store=NOWHERE) as site, connected(site) as socket:
         first = await respond(socket, input="a")
         await respond(socket, input="b", previous_response_id=first["id"])
-        assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
+        assert upstream_messages(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
 
 
 async def test_websocket_response_that_could_not_be_stored_is_continued():
@@ -66,7 +66,7 @@ async def test_websocket_response_that_could_not_be_stored_is_continued():
         first = await respond(socket, input="a", store=True)
         assert first["store"] is False
         await respond(socket, input="b", previous_response_id=first["id"])
-        assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
+        assert upstream_messages(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
 
 
 async def test_websocket_unstored_response_is_gone_with_its_connection():
@@ -95,7 +95,7 @@ async def test_websocket_tool_call_is_answered_in_the_next_response():
         first = await respond(socket, input="a", tools=[{"type": "function", "name": "f"}])
         output = {"type": "function_call_output", "call_id": "call_1", "output": "fine"}
         await respond(socket, input=[output], previous_response_id=first["id"])
-        _, past, answer = site.asked["messages"]
+        _, past, answer = site.upstream_body["messages"]
     assert past["tool_calls"][0]["id"] == answer["tool_call_id"] == "call_1" and answer["content"] == "fine"
 
 
@@ -105,7 +105,7 @@ async def test_websocket_reasoning_goes_back_to_the_model():
         first = await respond(socket, input="a")
         context = {"context": "all_turns"}
         await respond(socket, input="b", previous_response_id=first["id"], reasoning=context)
-    assert site.asked["messages"][1] == {"role": "assistant", "content": "one", "reasoning_content": "Hm."}
+    assert site.upstream_body["messages"][1] == {"role": "assistant", "content": "one", "reasoning_content": "Hm."}
 
 
 async def test_websocket_response_with_generate_false_is_continued():
@@ -113,9 +113,9 @@ async def test_websocket_response_with_generate_false_is_continued():
         first = await respond(socket, input="a", generate=False)
         assert (first["status"], first["output"]) == ("completed", [])
         second = await respond(socket, input=[], previous_response_id=first["id"])
-        assert asked(site) == [("user", "a")]
+        assert upstream_messages(site) == [("user", "a")]
         await respond(socket, input="b", previous_response_id=second["id"])
-        assert asked(site) == [("user", "a"), ("assistant", "two"), ("user", "b")]
+        assert upstream_messages(site) == [("user", "a"), ("assistant", "two"), ("user", "b")]
 
 
 async def test_websocket_unstored_responses_are_limited_to_body_bytes():
@@ -141,8 +141,8 @@ async def test_websocket_stored_response_takes_its_unstored_chain_along(store_ur
         assert (await site.client.get(f"/v1/responses/{third['id']}")).json() == third
         async with connected(site) as socket:
             fourth = await respond(socket, input="d", previous_response_id=third["id"], store=True)
-        assert asked(site) == [*before, ("assistant", "three"), ("user", "d")]
-        assert await input_items(site, fourth["id"]) == asked(site)
+        assert upstream_messages(site) == [*before, ("assistant", "three"), ("user", "d")]
+        assert await input_items(site, fourth["id"]) == upstream_messages(site)
 
 
 async def test_websocket_unstored_response_continues_a_stored_one(store_url):
@@ -151,7 +151,7 @@ async def test_websocket_unstored_response_continues_a_stored_one(store_url):
         second = await respond(socket, input="b", previous_response_id=first["id"])
         third = await respond(socket, input="c", previous_response_id=second["id"], store=True)
         before = [("user", "a"), ("assistant", "one"), ("user", "b"), ("assistant", "two"), ("user", "c")]
-        assert asked(site) == await input_items(site, third["id"]) == before
+        assert upstream_messages(site) == await input_items(site, third["id"]) == before
         assert (await site.client.delete(f"/v1/responses/{first['id']}")).status_code == 200
         for id in (second["id"], third["id"]):
             assert error(await socket.respond(input="d", previous_response_id=id, stream_id="a")) == GONE
@@ -188,7 +188,7 @@ async def test_websocket_conversation_gains_the_items_of_each_response():
         first = await respond(socket, input="a", conversation=id)
         assert error(await socket.respond(input="b", previous_response_id=first["id"])) == GONE
         await respond(socket, input="b", conversation=id)
-        assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
+        assert upstream_messages(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
 
 
 async def test_websocket_tenant_cannot_continue_responses_of_another():
@@ -232,7 +232,7 @@ async def test_websocket_failed_continuation_in_another_lane_keeps_the_response(
         first = await respond(socket, input="a")
         await socket.respond(**{"store": False, "previous_response_id": first["id"], "stream_id": "a", **fields})
         await respond(socket, input="b", previous_response_id=first["id"])
-        assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
+        assert upstream_messages(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
 
 
 async def test_websocket_failure_without_a_previous_response_keeps_the_lane():
@@ -250,7 +250,7 @@ async def test_websocket_stored_response_survives_a_failed_continuation():
         first = await respond(socket, input="a", store=True)
         assert (await socket.respond(previous_response_id=first["id"]))["type"] == "response.failed"
         await respond(socket, input="b", previous_response_id=first["id"])
-        assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
+        assert upstream_messages(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
 
 
 async def test_websocket_fork_keeps_the_context_from_its_start():
@@ -265,7 +265,13 @@ async def test_websocket_fork_keeps_the_context_from_its_start():
         go.set()
         fork = response((await socket.events())[-1])
         await respond(socket, input="d", previous_response_id=fork["id"], stream_id="fork")
-        assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b"), ("assistant", "two"), ("user", "d")]
+        assert upstream_messages(site) == [
+            ("user", "a"),
+            ("assistant", "one"),
+            ("user", "b"),
+            ("assistant", "two"),
+            ("user", "d"),
+        ]
 
 
 # Recent responses, without a gateway

@@ -137,8 +137,8 @@ def dsml(mark, outer, *spellings):
 
 def opened(tag, inside, **attributes):
     """Write an element of Kimi K3."""
-    said = "".join(f' {key}="{escaped(str(value))}"' for key, value in attributes.items())
-    return f"<|open|>{tag}{said}<|sep|>{inside}<|close|>{tag}<|sep|>"
+    attribute_text = "".join(f' {key}="{escaped(str(value))}"' for key, value in attributes.items())
+    return f"<|open|>{tag}{attribute_text}<|sep|>{inside}<|close|>{tag}<|sep|>"
 
 
 def escaped(text):
