@@ -239,7 +239,7 @@ static void find_knobs(const char *body, char *knobs, size_t room) {
     snprintf(knobs, room, ",%.*s", length, length ? begin + 2 : "");
 }
 
-static bool says(const char *body, const char *field) {
+static bool is_true(const char *body, const char *field) {
     char text[64];
     snprintf(text, sizeof text, "\"%s\":true", field);
     if (strstr(body, text))
@@ -251,7 +251,7 @@ static bool says(const char *body, const char *field) {
 static bool begin_answer(Connection *c, const char *body, bool responses) {
     char knobs[256];
     find_knobs(body, knobs, sizeof knobs);
-    bool stream = says(body, "stream");
+    bool stream = is_true(body, "stream");
     c->answer = answer_for((Wish){
         .kind = responses ? (stream ? RESPONSES_STREAM : RESPONSES_WHOLE)
                 : stream  ? CHAT_STREAM
@@ -261,7 +261,7 @@ static bool begin_answer(Connection *c, const char *body, bool responses) {
         .size = knob(knobs, ",sz=", 4),
         .call_at = knob(knobs, ",at=", 75),
         .stamped = knob(knobs, ",ts=", 0),
-        .usage = says(body, "include_usage"),
+        .usage = is_true(body, "include_usage"),
     });
     c->piece = 0;
     c->written = 0;

@@ -16,7 +16,7 @@ from support import check, flaky, mutants, sampling
 from support.coverage_greenlets import WeakKeys
 from support.durations import Durations, exists, function_of
 from support.paths import ROOT, TESTS
-from support.rules import violations
+from support.rules import retired_names, violations
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,29 @@ def test_rules_find_what_is_unsteady(line, fault):
 )
 def test_rules_allow_what_is_steady(line):
     assert [*violations(line)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "said = 1",
+        "(a, *told), b = pair",
+        "self.asked = []",
+        "for heard in lines: pass",
+        "def says(text): pass",
+        "async def tells(): pass",
+        "lambda asks: asks",
+        "import words as spoken",
+    ],
+)
+def test_rules_find_a_retired_name(line):
+    ((number, fault),) = retired_names(line)
+    assert number == 1 and fault.startswith("names a thing")
+
+
+@pytest.mark.parametrize("line", ["extra.asked", "ExtraField(asked=True)", "asked_of = {'said': 1}", "import said"])
+def test_rules_allow_names_of_others(line):
+    assert [*retired_names(line)] == []
 
 
 # Cuts and examples

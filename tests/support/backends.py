@@ -2,7 +2,7 @@
 
     async with fleet([whole("no", 503)], [HELLO]) as site:
         answer = await site.chat(stream=True)
-        assert site.asked() == ["b0", "b1"]
+        assert site.posts() == [1, 1]
 
 The backends are b0, b1, …, in priority groups of their own unless `together`: so b0 comes first.
 """

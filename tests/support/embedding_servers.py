@@ -2,7 +2,7 @@
 
     async with embedding_site(VllmEmbeddings(), kind="vllm") as site:
         answer = await site.client.post("/v1/embeddings", json={"model": "m", "messages": [...]})
-        assert site.server.asked[0]["messages"]
+        assert site.server.bodies[0]["messages"]
 
 The vector of an input has two numbers: the length of its texts, and the number of its media.
 """

@@ -1,13 +1,15 @@
-"""Lint the tests for causes of instability: waits by time, fixed ports, clocks, and sets whose order shows.
+"""Lint the tests for causes of instability, and tests and benchmarks for names that are no terms.
 
     python -m support.rules        prints file:line: the fault; part of `make lint`
 
-A line with `# steady: REASON` is exempt, as is a module of EXEMPT.
+Causes of instability are waits by time, fixed ports, clocks, and sets whose order shows.  A line with
+`# steady: REASON` may have one, as may a module of EXEMPT.
 """
 
 import ast
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from support.paths import ROOT, TESTS
 
@@ -25,6 +27,8 @@ EXEMPT = (
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now", "datetime.utcnow", "date.today"}
 SERVERS = {"create_server", "start_server", "bind", "listen"}
 MARK = "# steady:"
+# Verbs as names.  The page Architecture has the terms: request, response, event, warning, …
+RETIRED = {"said", "told", "asked", "asks", "says", "heard", "spoken", "tells", "crowd"}
 
 
 def violations(source: str) -> Iterator[tuple[int, str]]:
@@ -35,6 +39,23 @@ def violations(source: str) -> Iterator[tuple[int, str]]:
             for fault in faults(node):
                 if node.lineno not in exempt:
                     yield node.lineno, fault
+
+
+def retired_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each definition of a name that is no term."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.alias(asname=str(name))
+            ) if name in RETIRED:
+                yield node.lineno, f"names a thing {name!r}: use a term of docs/explanation/architecture.md"
 
 
 def faults(call: ast.Call) -> Iterator[str]:
@@ -65,13 +86,21 @@ def _unordered(node: ast.expr) -> bool:
     return called or isinstance(node, ast.Set | ast.SetComp)
 
 
+def faults_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the faults of a module."""
+    source = path.read_text("utf-8")
+    yield from retired_names(source)
+    if path.is_relative_to(TESTS) and not str(path.relative_to(TESTS)).startswith(EXEMPT):
+        yield from violations(source)
+
+
 def main() -> int:
-    """Lint all tests."""
+    """Lint all tests and benchmarks."""
     found = [
         f"{path.relative_to(ROOT)}:{line}: {fault}"
-        for path in sorted(TESTS.rglob("*.py"))
-        if not str(path.relative_to(TESTS)).startswith(EXEMPT)
-        for line, fault in violations(path.read_text("utf-8"))
+        for folder in (ROOT / "bench", TESTS)
+        for path in sorted(folder.rglob("*.py"))
+        for line, fault in faults_of(path)
     ]
     sys.stdout.writelines(f"{line}\n" for line in found)
     return bool(found)

@@ -3,7 +3,7 @@
 async with living(tmp_path, config_of(upstream.url)) as gateway:
     gateway.write(config_of(other.url))
     gateway.child.send_signal(signal.SIGHUP)
-    await gateway.says("the changes apply")
+    await gateway.wait_for("the changes apply")
 """
 
 import asyncio

@@ -47,8 +47,8 @@ async function inTurn(client, model, checks) {
 
 async function compare(way, model, name, counts) {
   const turn = TURNS[name];
-  const told = await way(model, turn);
-  const { usage, ...answer } = { ...told, content: told.content ?? "", thought: (told.thought ?? "").trim() };
+  const value = await way(model, turn);
+  const { usage, ...answer } = { ...value, content: value.content ?? "", thought: (value.thought ?? "").trim() };
   const finish = turn.calls.length ? "tool_calls" : "stop";
   assert.deepEqual(answer, { content: turn.content, thought: turn.thought, calls: turn.calls, finish });
   assert.ok(Math.min(...usage) > 5, `usage ${usage}`);
@@ -73,11 +73,11 @@ export function items(messages) {
 
 /** A conversation as the messages of the Messages API, with the results of parallel calls in one. */
 export function blocks(messages) {
-  const told = [];
+  const conversation = [];
   for (const { role, content, reasoning_content: thinking, tool_calls: calls = [], tool_call_id: id } of messages) {
     if (role === "tool") {
-      if (told.at(-1).role !== "user") told.push({ role: "user", content: [] });
-      told.at(-1).content.push({ type: "tool_result", tool_use_id: id, content });
+      if (conversation.at(-1).role !== "user") conversation.push({ role: "user", content: [] });
+      conversation.at(-1).content.push({ type: "tool_result", tool_use_id: id, content });
       continue;
     }
     const uses = calls.map((call) => ({ name: call.function.name, input: JSON.parse(call.function.arguments), id: call.id }));
@@ -86,7 +86,7 @@ export function blocks(messages) {
       ...(content ? [{ type: "text", text: content }] : []),
       ...uses.map((use) => ({ type: "tool_use", ...use })),
     ];
-    told.push({ role, content: parts });
+    conversation.push({ role, content: parts });
   }
-  return told;
+  return conversation;
 }

@@ -17,11 +17,11 @@ function withMore(more) {
   return (url, init) => fetch(url, { ...init, body: JSON.stringify({ ...JSON.parse(init.body), ...more }) });
 }
 
-function asked(model, turn, execute) {
-  const told = model.provider.startsWith("openai") ? turn.tagged : turn.messages; // it sends only its own thoughts back
+function callSettings(model, turn, execute) {
+  const messages = model.provider.startsWith("openai") ? turn.tagged : turn.messages; // it sends only its own thoughts back
   return {
     model,
-    messages: told.map(message),
+    messages: messages.map(message),
     tools: Object.fromEntries(turn.tools.map((each) => [each.function.name, offered(each.function, execute)])),
     temperature: 0,
     maxOutputTokens: 120,
@@ -56,7 +56,7 @@ function message({ role, content, reasoning_content: thought, tool_calls: calls 
   return { role, content: [...kept.map(([type, text]) => ({ type, text, providerOptions: FOREIGN })), ...parts] };
 }
 
-async function told(result) {
+async function answerOf(result) {
   const [content, thought, calls, finish, usage] = await Promise.all([
     result.text,
     result.reasoningText,
@@ -74,23 +74,23 @@ async function told(result) {
 }
 
 async function whole(model, turn) {
-  return told(await generateText(asked(model, turn)));
+  return answerOf(await generateText(callSettings(model, turn)));
 }
 
 async function streamed(model, turn) {
-  const result = streamText(asked(model, turn));
+  const result = streamText(callSettings(model, turn));
   const kinds = [];
   for await (const part of result.fullStream) kinds.push(part.type);
   assert.ok(!kinds.includes("error") && !kinds.includes("tool-error"), kinds.join());
   assert.equal(kinds.filter((kind) => kind === "tool-call").length, turn.calls.length);
   assert.equal(kinds.includes("reasoning-delta"), turn.thought !== "");
-  return told(result);
+  return answerOf(result);
 }
 
 async function loop(model, turn = TURNS.single) {
   const called = [];
   const execute = (name, given) => (called.push([name, given]), JSON.parse(WEATHER));
-  const result = streamText({ ...asked(model, turn, execute), stopWhen: isStepCount(3), include: { requestBody: true } });
+  const result = streamText({ ...callSettings(model, turn, execute), stopWhen: isStepCount(3), include: { requestBody: true } });
   assert.equal(await result.text, TURNS.follow_up.content);
   assert.deepEqual(called, turn.calls);
   const steps = await result.steps;

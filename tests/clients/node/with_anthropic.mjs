@@ -50,8 +50,8 @@ async function streamHelper(model, turn) {
 
 // With the thought that led to the call, by its signature alone.
 async function aMessageGoesOnWithItsOwnBlocks(model) {
-  const asked = question(model, TURNS.think_then_call, { thinking: { type: "adaptive", display: "omitted" } });
-  const first = await client.messages.create(asked);
+  const request = question(model, TURNS.think_then_call, { thinking: { type: "adaptive", display: "omitted" } });
+  const first = await client.messages.create(request);
   const [thought, call] = first.content;
   assert.equal(thought.thinking, "");
   assert.ok(thought.signature.startsWith(SIGNATURE));
@@ -60,7 +60,7 @@ async function aMessageGoesOnWithItsOwnBlocks(model) {
     { role: "assistant", content: first.content },
     { role: "user", content: [result] },
   ];
-  const after = await client.messages.create({ ...asked, messages: [...asked.messages, ...more] });
+  const after = await client.messages.create({ ...request, messages: [...request.messages, ...more] });
   assert.equal(answered(after).content, TURNS.follow_up.content);
 }
 

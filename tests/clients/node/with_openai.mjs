@@ -13,7 +13,7 @@ function body(model, turn, more = {}) {
   return { model, messages: turn.messages, temperature: 0, max_tokens: 120, ...EXTRA, ...offered, ...more };
 }
 
-function told(completion, thought) {
+function answerOf(completion, thought) {
   const [{ message, finish_reason: finish }] = completion.choices;
   const calls = (message.tool_calls ?? []).map(({ function: { name, arguments: text } }) => [name, JSON.parse(text)]);
   assert.equal(new Set((message.tool_calls ?? []).map((call) => call.id)).size, calls.length);
@@ -26,7 +26,7 @@ function counted(usage) {
 
 async function create(model, turn) {
   const completion = await completions.create(body(model, turn));
-  return told(completion, completion.choices[0].message.reasoning_content);
+  return answerOf(completion, completion.choices[0].message.reasoning_content);
 }
 
 // As an application does that knows only what the API promises.
@@ -56,7 +56,7 @@ async function streamHelper(model, turn) {
     .stream(body(model, turn, USAGE))
     .on("chunk", (chunk) => (thought += chunk.choices[0]?.delta.reasoning_content ?? "")) // it keeps only the last one
     .on("tool_calls.function.arguments.done", () => (done += 1));
-  const answer = told(await stream.finalChatCompletion(), thought);
+  const answer = answerOf(await stream.finalChatCompletion(), thought);
   assert.equal(done, turn.calls.length);
   return answer;
 }
@@ -142,9 +142,9 @@ async function aResponseGoesOnWithItsOwnItems(model) {
 async function aResponseGoesOnFromWhatIsStored(model) {
   const turn = TURNS.think_then_call;
   const before = items(turn.messages);
-  const asked = before.splice(-1);
+  const lastItems = before.splice(-1);
   const conversation = (await client.conversations.create({ items: before })).id;
-  const { id, output } = await client.responses.create(question(model, turn, { input: asked, conversation, store: true }));
+  const { id, output } = await client.responses.create(question(model, turn, { input: lastItems, conversation, store: true }));
   const input = [{ type: "function_call_output", call_id: output.at(-1).call_id, output: WEATHER }];
   for (const state of [{ previous_response_id: id }, { conversation }]) {
     const stream = client.responses.stream(question(model, turn, { input, store: true, ...state }));
@@ -159,9 +159,9 @@ async function aResponseGoesOnFromWhatIsStored(model) {
 
 async function aStreamInTheBackgroundIsLeftAndTakenUpAgain(model) {
   const turn = TURNS.think;
-  const asked = question(model, turn, { store: true, background: true, stream: true });
+  const request = question(model, turn, { store: true, background: true, stream: true });
   const events = [];
-  for await (const event of await client.responses.create(asked)) {
+  for await (const event of await client.responses.create(request)) {
     events.push(event);
     if (events.length === 6) break;
   }
