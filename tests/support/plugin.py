@@ -5,6 +5,7 @@
 
 import gc
 import json
+import os
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,6 +58,12 @@ def pytest_configure(config):
     if config.getoption("numprocesses", None) and (not wanted or wanted & {"system", SMOKE}):
         config.stash[_SERVICES] = Services()
         config.stash[_SERVICES].begin("postgres", "llama", "redis")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Return one worker more than there are cores: some tests wait for processes and timers."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
