@@ -35,14 +35,17 @@ class ValueWriter:
     def __init__(self, read: TextReader, put: TextSink) -> None:
         self._read, self._put = read, put
         self._key: str | None = None  # the key of the current member; None for none, or if the text ended first
+        self._python = False  # a key has Python's quotes, so strings in either quotes have Python's escapes
 
     def value(self, shape: Shape, depth: int) -> ReadStep:
         """Pass on one value; return "" if the text ended first."""
         first = (yield from self._read.space(self._put)) if depth else _malformed()
-        if first == '"':
-            return (yield from self._read.clean(self._put) if shape.allows("string") else self._string(shape, depth))
-        if first == "'":
+        if first == '"' and not shape.allows("string"):
+            return (yield from self._string(shape, depth))
+        if first == "'" or (first == '"' and self._python):
             return (yield from self._python_string())
+        if first == '"':
+            return (yield from self._read.clean(self._put))
         if first in ("[", "("):
             return (yield from self._elements("]" if first == "[" else ")", shape, depth))
         if first != "{":
@@ -162,7 +165,7 @@ class ValueWriter:
         elif (yield from read.lookahead("'")):
             end = yield from lenient_json.read_string_into(read, pieces.append)
             key = "".join(pieces)
-            self._key = key if end else None
+            self._key, self._python = key if end else None, True
             self._repair(f'"{escape_json_string(key)}' + ('"' if end else ""))
         elif (word := (yield from read.read_word(_KEY))) and not read.ended:
             self._key = word

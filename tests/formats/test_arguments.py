@@ -46,6 +46,7 @@ TABLE = [
     ("a list for a string", STRING, '{"p": [1]}', None),
     # other languages
     ("quotes and words of Python", LIST, "{'p': [True, False, None]}", '{"p": [true, false, null]}'),
+    ("escapes of Python in either quotes", STRING, "{'p': \"l'été\\xa0!\"}", '{"p": "l\'été\xa0!"}'),
     ("a tuple", LIST, '{"p": (1, "a")}', '{"p": [1, "a"]}'),
     ("numbers that are none", LIST, '{"p": [NaN, -Infinity]}', '{"p": [null, null]}'),
     ("a key without quotes", INTEGER, "{p: 5}", '{"p": 5}'),
