@@ -14,11 +14,13 @@ from gateway.server.observability.minute_counts import BackendMinute, MinuteCoun
 from gateway.server.observability.request_history import RequestHistory
 from gateway.server.observability.telemetry import RecentRequests
 from gateway.store.sqlite_driver import SqliteConnection
+from gateway.store.tables import IdListType, IdType
 
 OURS = {"gateway", "fastapi", "starlette", "uvicorn"}  # packages that make something for a request
-# By what is counted first, up to what is remembered, and up to as many as there were transactions at a time.
+# By what is counted first, up to what is remembered, up to as many as there were transactions at a time, and with the
+# first execution of a statement.
 COUNTS = {MetricValues, metrics_collector.MetricsCollector, RequestHistory, MinuteCounts, BackendMinute}
-GROWING = COUNTS | {RecentRequests, SqliteConnection}
+GROWING = COUNTS | {RecentRequests, SqliteConnection, IdType, IdListType}
 DATA = {str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset, deque}  # no numbers: those may be counts
 
 
