@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -551,6 +551,9 @@ OTHERS = st.sampled_from(
         [{}, {"continuous_usage_stats": True}, {"include_usage": True}, {"include_obfuscation": True}]
     ),
     legacy=st.booleans(),
+)
+@example(
+    runs=[[ev.ToolArgsDelta(0, 0, "{"), ev.ToolArgsDelta(0, 0, "}")]], usage={"include_obfuscation": True}, legacy=False
 )
 def test_events_encoded_together_give_the_bytes_of_each_encoded_alone(runs, usage, legacy):
     question = chat_params(

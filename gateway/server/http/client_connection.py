@@ -50,9 +50,8 @@ class ClientConnection:
         """Send a piece of a stream."""
         return False
 
-    def try_write_unrecorded(self, piece: bytes) -> bool:
-        """Send a piece that the caller records itself; False also where `try_write` records nothing."""
-        return False
+    # Sends a piece that the caller records itself; False also where `try_write` records nothing.
+    try_write_unrecorded = try_write
 
     def try_end(self, piece: bytes) -> bool:
         """Send the last piece of a stream, which may be empty, and its end."""
