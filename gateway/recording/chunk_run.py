@@ -45,8 +45,8 @@ class ChunkRun:
             yield from (one.name for one in chain.from_iterable(events) if isinstance(one, ToolCallStart))
 
     def _entries(self) -> Iterator[UpstreamDataEntry | ResponseDataEntry]:
-        fields = iter(self._fields)
-        for now, data, events, written in zip(fields, fields, fields, fields, strict=True):
+        fields = iter(self._fields)  # each round of `zip` takes the next four of it
+        for now, data, events, written in zip(*[fields] * _FIELDS, strict=True):
             time = now - self._begun
             yield UpstreamDataEntry(time, self._call, data, _encoded(events) if events else b"")
             if written:

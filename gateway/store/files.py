@@ -1,23 +1,24 @@
 """Files of tenants: their rows.  `blobs` has the rows of their bytes."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, delete, insert, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.engines import chunked
+from gateway.store.engines import chunked, listed
 from gateway.store.records import FileFilter, StoredFile
 from gateway.store.tables import files
 
 _AGE = (files.c.created_at, files.c.id)
-_AT_ONCE = 20  # ids of one statement
-_IDS = tuple(f"id_{number}" for number in range(_AT_ONCE))
-_FOUND = select(files.c.id).where(
-    files.c.tenant == bindparam("tenant"),
-    or_(files.c.expires_at.is_(None), files.c.expires_at > bindparam("now")),
-    files.c.id.in_([bindparam(name, type_=files.c.id.type) for name in _IDS]),
-)
+_FOUND = {
+    dialect: select(files.c.id).where(
+        files.c.tenant == bindparam("tenant"),
+        or_(files.c.expires_at.is_(None), files.c.expires_at > bindparam("now")),
+        among,
+    )
+    for dialect, among in listed(files.c.id).items()
+}
 
 
 async def save(db: AsyncConnection, tenant: str, file: StoredFile) -> None:
@@ -49,15 +50,12 @@ async def find_all(db: AsyncConnection, tenant: str, ids: Collection[str], now: 
     }
 
 
-async def has_all(db: AsyncConnection, tenant: str, ids: Iterable[str], now: int) -> bool:
-    """Return True if the tenant has all these files, and none has expired.  Its statement is constant."""
-    left = [*ids]
-    while left:
-        some, left = left[:_AT_ONCE], left[_AT_ONCE:]
-        values = dict(zip(_IDS, some + some[:1] * (_AT_ONCE - len(some)), strict=True))
-        if len((await db.execute(_FOUND, {"tenant": tenant, "now": now, **values})).all()) < len(some):
-            return False
-    return True
+async def has_all(db: AsyncConnection, tenant: str, ids: Collection[str], now: int) -> bool:
+    """Return True if the tenant has all these different files, and none has expired."""
+    if not ids:
+        return True
+    rows = await db.execute(_FOUND[db.dialect.name], {"tenant": tenant, "now": now, "ids": ids})
+    return len(rows.all()) == len(ids)
 
 
 async def page(
