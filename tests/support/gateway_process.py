@@ -48,13 +48,21 @@ async def process(
         root = f"http://127.0.0.1:{port or greeting.rsplit(maxsplit=1)[-1]}"
         async with httpx.AsyncClient(base_url=root, timeout=20, verify=False) as client:
             yield child, client
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
-        rest = (await child.stderr.read()).decode()
-        child._transport.close()
+    except BaseException as error:
+        error.add_note(await _end(child))
+        raise
+    rest = await _end(child)
     assert not clean or "Traceback" not in rest, rest
+
+
+async def _end(child):
+    """End a process; return the rest of its log."""
+    if child.returncode is None:
+        child.kill()
+        await child.wait()
+    rest = (await child.stderr.read()).decode()
+    child._transport.close()
+    return rest
 
 
 def _program(dies_at, eager):
