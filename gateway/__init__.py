@@ -16,6 +16,7 @@ Reading order, the path of one chunk (docs/explanation/architecture.md has it st
                         the vocabulary that all share
     recording           the steps of one request, as a file
     routing             choice of backends, retries and queues
+    lazy_module         modules that are imported at their first use
     installation        the command that adds packages to this environment
     doctor              test requests that find out what a server can do
     store               stored responses, conversations, jobs and counts

@@ -38,28 +38,17 @@ A transaction that locks several rows locks jobs first, then threads, then respo
 for each other.
 """
 
-import sys
-from importlib.util import LazyLoader, find_spec, module_from_spec
-
+from gateway.lazy_module import LazyModule
 from gateway.store.database import Database
 
 __all__ = ["Database"]
 
-# Loaded at first use: without stored data the gateway needs no SQLAlchemy (22 MB, 0.2 s).
+# Imported at first use: without stored data the gateway needs no SQLAlchemy (22 MB, 0.2 s).
 _WITH_SQL = (
     "chat_completions", "conversations", "jobs", "idempotency_keys", "event_logs", "responses", "expiry",
     "reasoning_memory", "item_lists", "usage_counts", "daily_usage", "api_keys", "audit_log",
     "files", "uploads", "blobs", "batches",
 )  # fmt: skip
 
-
-def _later(name: str) -> None:
-    spec = find_spec(f"{__name__}.{name}")
-    assert spec and spec.loader
-    spec.loader = LazyLoader(spec.loader)
-    module = sys.modules[spec.name] = globals()[name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-
 for _name in _WITH_SQL:
-    _later(_name)
+    globals()[_name] = LazyModule(f"{__name__}.{_name}")
