@@ -267,6 +267,30 @@ async def test_it_is_copied_downloaded_and_replayed():
         assert page.url.endswith("&compare=llama3_json") and page.complaints == []
 
 
+async def test_a_replay_shows_its_progress():
+    weather, go = Weather(), asyncio.Event()
+
+    async def hold(route):
+        await go.wait()
+        await route.continue_()
+
+    async with chromium() as browser, listening(weather.script, **HERMES, **ON) as site, page_of(browser) as page:
+        await weather.ask(site, "one")
+        await open_one(page, site, "one")
+        await page.route("**/replay?*", hold)
+        bar = page.get_by_role("progressbar", name="Replay")
+        await expect(bar).to_be_hidden()
+        for format in ("hermes_json", "llama3_json"):
+            await page.get_by_label("Read as").select_option(format)
+            await page.get_by_role("button", name="Replay").click()
+            await page.locator("#report", has_text=f"Replaying in the format {format} …").wait_for()
+        await expect(bar).to_be_visible()
+        go.set()
+        await page.locator("#report", has_text="llama3_json gives another response").wait_for()
+        await expect(bar).to_be_hidden()
+        assert page.complaints == []
+
+
 # What became of it
 
 

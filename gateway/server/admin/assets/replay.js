@@ -4,6 +4,8 @@ import { ask, reason } from "./api_key.js";
 import { find } from "./elements.js";
 import { showResponse } from "./conversation.js";
 
+let runs = 0;
+
 export async function replay(format, head, talk, [where, more]) {
     find("format").value = format;
     find("report").textContent = `Replaying in the format ${format} …`;
@@ -11,8 +13,12 @@ export async function replay(format, head, talk, [where, more]) {
     const query = new URLSearchParams(location.search);
     query.set("compare", format);
     history.replaceState(null, "", `?${query}`);
+    const run = ++runs;
+    find("progress").removeAttribute("value");
     const answer = await ask(`${where}?${more}`, { method: "POST", body: JSON.stringify({ format }) });
     const said = await answer.text();
+    if (run < runs) return; // another one was begun
+    find("progress").setAttribute("value", 0);
     const { same, differences, reason: why, response } = answer.ok ? JSON.parse(said) : { reason: reason(said) };
     find("compared").hidden = !response;
     if (!response || !talk) {
