@@ -16,6 +16,7 @@ from gateway.errors import StoreFailed
 from gateway.server.batches.batch_run import BatchContext, BatchLost, BatchRun
 from gateway.server.ids import new_id
 from gateway.server.jobs.log_writer import Lease
+from gateway.server.observability.logs import survive
 from gateway.store import batches
 from gateway.store.database import Database
 from gateway.store.file_store import FileStore
@@ -72,7 +73,7 @@ class BatchManager:
         while not self._over:
             woken, rounds = self._news.is_set(), rounds + 1
             self._news.clear()
-            with suppress(StoreFailed):  # the code that needs the store reports it
+            with survive("the renewal of batches"), suppress(StoreFailed):  # the code that needs the store reports it
                 for id, run in [*self._runs.items()]:
                     await self._hold(id, run)
                 if (woken or rounds % _ORPHANS == 0) and not self._stopping:

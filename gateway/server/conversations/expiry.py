@@ -6,6 +6,7 @@ import time
 
 from gateway.config import StoreSettings
 from gateway.errors import StoreFailed
+from gateway.server.observability.logs import survive
 from gateway.store import expiry
 from gateway.store.database import Database
 from gateway.store.file_store import FileStore
@@ -21,9 +22,10 @@ async def expire_forever(
     """Delete expired data every ten minutes, if a database exists; a gateway that stores nothing creates none."""
     while True:
         await asyncio.sleep(seconds)
-        try:
-            if database.exists():
-                await expiry.expire(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
-                await files.sweep()
-        except StoreFailed as error:
-            _log.warning("expired data could not be deleted: %s", error.reason)
+        with survive("the deletion of expired data"):
+            try:
+                if database.exists():
+                    await expiry.expire(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
+                    await files.sweep()
+            except StoreFailed as error:
+                _log.warning("expired data could not be deleted: %s", error.reason)

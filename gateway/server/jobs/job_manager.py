@@ -18,6 +18,7 @@ from gateway.server.jobs.log_tail import LogTail
 from gateway.server.jobs.log_writer import CHANNEL, JobContext, JobLost, Lease, LogWriter
 from gateway.server.jobs.recovery import fail_job, recover_job
 from gateway.server.jobs.remote_log import RemoteLog
+from gateway.server.observability.logs import survive
 from gateway.server.observability.request_record import RESPONSES, set_record
 from gateway.server.observability.telemetry import Telemetry
 from gateway.server.relay.responses_request import ResponseIdentity, ResponsesRequest
@@ -188,13 +189,14 @@ class JobManager:
         now, patient, rounds = asyncio.get_running_loop().time, 0.0, count()
         while True:
             looks = next(rounds) % _ORPHANS == 0 and now() >= patient and not self._stopping.is_set()
-            try:
-                if self._running or self._watches:
-                    await self._hold()
-                if looks and await self._orphaned():
-                    await self._adopt()
-            except StoreFailed:  # the code that needs the store reports it
-                patient = now() + self._context.lease.seconds
+            with survive("the renewal of leases"):
+                try:
+                    if self._running or self._watches:
+                        await self._hold()
+                    if looks and await self._orphaned():
+                        await self._adopt()
+                except StoreFailed:  # the code that needs the store reports it
+                    patient = now() + self._context.lease.seconds
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HELD):
                     await self._soon.wait()

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,11 @@ class LogWrite:
         if not self.done.done():
             self.done.set_result(ours)
 
+    def fail(self, error: Exception) -> None:
+        """Raise the error in the waiting task, which may have gone."""
+        with suppress(asyncio.InvalidStateError):
+            self.done.set_exception(error)
+
 
 class LogWriter:
     """Write the logs of all jobs of a process, in shared transactions."""
@@ -76,7 +82,7 @@ class LogWriter:
         self._work = asyncio.Event()
 
     async def write(self, id: str, tail: LogTail, row: LogRow | None, *, last: bool = False) -> None:
-        """Write a row; return when it is stored, or the store has failed.  Raises JobLost."""
+        """Write a row; return when it is stored, or the store has failed.  Raises JobLost, or an unexpected error."""
         done = asyncio.get_running_loop().create_future()
         self._waiting.append(LogWrite(id, tail, row, last, done))
         self._work.set()
@@ -94,6 +100,11 @@ class LogWriter:
             except StoreFailed as error:
                 self._put_off(batch, error)
                 ours = {entry.id for entry in batch}
+            except Exception as error:  # noqa: BLE001 - the jobs get it; a repetition would fail as well
+                self._late = []
+                for entry in batch:
+                    entry.fail(error)
+                continue
             else:
                 self._late = []
             for entry in batch:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from gateway.config.stored_keys import StoredApiKey
 from gateway.errors import StoreFailed, Unauthorized
+from gateway.server.observability.logs import survive
 from gateway.store import api_keys
 from gateway.store.database import Database
 from gateway.store.records import ApiKeyRow
@@ -81,7 +82,8 @@ class StoredKeys:
 
     async def _follow(self) -> None:
         while True:
-            await self._try_refresh()
+            with survive("the reading of stored API keys"):
+                await self._try_refresh()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SELDOM if self._store.notifies else _OFTEN):
                     await self._changed.wait()

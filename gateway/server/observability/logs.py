@@ -82,6 +82,18 @@ def log_thread_failure(failure: threading.ExceptHookArgs) -> None:
 
 
 @contextmanager
+def survive(work: str) -> Iterator[None]:
+    """Log an unexpected error of one round of an endless task, which goes on with the next round.
+
+    work: what failed, for the log.
+    """
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - the log has it
+        _log.exception("%s failed, the gateway tries again", work)
+
+
+@contextmanager
 def logged_failure() -> Iterator[None]:
     """Log an exception that would end the process, and exit with status 1."""
     try:

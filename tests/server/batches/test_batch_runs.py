@@ -16,6 +16,7 @@ from gateway.store import batches as stored_batches
 from gateway.store import tables
 from support.app import gateway
 from support.batches import begin, cancel, chat_line, ended, post, retrieve, upload
+from support.faults import fail_once
 from support.stored import ANN, TENANTS
 from support.upstream import HELLO, whole
 from support.wait import until
@@ -78,6 +79,15 @@ async def test_cancelled_batch_waits_no_longer_for_a_backend():
         await cancel(site.client, made)
         batch = await ended(site.client, made)
         assert (batch["status"], batch["output_file_id"]) == ("cancelled", None)
+
+
+async def test_batch_runs_after_a_programming_error(monkeypatch, caplog):
+    monkeypatch.setattr("gateway.server.batches.batch_manager._HELD", 0.01)
+    fail_once(monkeypatch, "gateway.store.batches.has_due")
+    async with gateway(HELLO) as site:
+        batch = await ended(site.client, await begin(site.client, [chat_line("a")]))
+        assert batch["request_counts"]["completed"] == 1
+    assert "the renewal of batches failed, the gateway tries again" in caplog.text
 
 
 @asynccontextmanager

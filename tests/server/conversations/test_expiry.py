@@ -7,6 +7,7 @@ from gateway.config import StoreSettings
 from gateway.server.conversations.expiry import expire_forever
 from gateway.store import Database, item_lists, responses
 from gateway.store.file_store import FileStore
+from support.faults import fail_once
 from support.wait import idle, until
 
 DAY = 86_400
@@ -68,3 +69,11 @@ async def test_expiry_makes_no_database_where_none_is(tmp_path):
         await idle(0.1)
     await nothing.close()
     assert [*tmp_path.iterdir()] == []
+
+
+async def test_expiry_goes_on_after_a_programming_error(store, monkeypatch, caplog):
+    await keep(store, "resp_old", 0)
+    fail_once(monkeypatch, "gateway.store.expiry.expire")
+    async with sweeping(store, ttl_days=30):
+        await until(lambda: find(store, "resp_old"), None)
+    assert "the deletion of expired data failed, the gateway tries again" in caplog.text

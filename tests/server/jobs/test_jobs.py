@@ -18,6 +18,7 @@ from gateway.store import Database, event_logs, responses
 from gateway.store.records import LogRow, NewResponse
 from gateway.store.tables import jobs
 from support.app import gateway, listening, problem
+from support.faults import fail_once
 from support.jobs import (
     BAD,
     RESUMED,
@@ -262,6 +263,16 @@ async def test_job_stream_ends_and_logs_a_programming_error(postgres, caplog):
     assert "responses" in str(record.exc_info[1])
 
 
+async def test_job_log_is_written_after_a_programming_error(store_url, monkeypatch, caplog):
+    fail_once(monkeypatch, "gateway.store.event_logs.append")
+    async with gateway(HELLO, HELLO, **where(store_url)) as site:
+        for broken in (True, False):
+            response = await site.respond(background=True, stream=True)
+            assert response.content.endswith(DONE) is not broken
+        checked(response.content)
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == ["a response failed"]
+
+
 @pytest.mark.parametrize("fields", [{"background": True}, {"background": True, "stream": True}, {"stream": True}])
 async def test_job_programming_error_before_the_stream_answers_500(fields, monkeypatch, caplog):
     def broken(*_):
@@ -465,6 +476,17 @@ async def test_job_without_output_is_restarted_after_a_crash(streamed, store_url
             assert checked((await get(site, f"{id}?stream=true")).content) == response
     left = {"events": 1} if streamed else {}
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1, **left}
+
+
+async def test_job_is_restarted_after_a_programming_error_in_the_renewal(store_url, store, soon, monkeypatch, caplog):
+    async with gateway([HANG], **where(store_url)) as site:
+        id = await orphan(site, store)
+    fail_once(monkeypatch, "gateway.store.jobs.has_due")
+    async with gateway(HELLO, **where(store_url)) as site:
+        assert (await ended(site, id))["status"] == "completed"
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
+        "the renewal of leases failed, the gateway tries again"
+    ]
 
 
 async def test_job_is_restarted_although_the_store_is_full(store_url, store, soon, monkeypatch):

@@ -12,6 +12,7 @@ from gateway.server.middleware import stored_keys
 from gateway.server.middleware.stored_keys import StoredKeys
 from gateway.store import Database, api_keys
 from support.app import bearer, gateway, listening
+from support.faults import fail_once
 from support.upstream import HELLO
 from support.wait import DEADLINE, until
 from support.websocket import connected
@@ -151,6 +152,19 @@ async def test_stored_keys_stay_in_use_while_the_store_fails(tmp_path, caplog):
         broken.works = True
         assert await keys.find(key_digest(secret))
         broken.works = False
+        assert await keys.find(key_digest(secret))
+    await store.close()
+
+
+async def test_stored_keys_are_read_after_a_programming_error(tmp_path, monkeypatch, caplog):
+    store = Database(f"sqlite:///{tmp_path}/gateway.db")
+    keys = StoredKeys(store, (), lambda: NOW)
+    monkeypatch.setattr(stored_keys, "_OFTEN", 0.01)
+    fail_once(monkeypatch, "gateway.store.api_keys.read")
+    async with keys.following():
+        await until(lambda: "the reading of stored API keys failed, the gateway tries again" in caplog.messages)
+        secret = await add(store)
+        await until(lambda: "ci" in keys._by_name)
         assert await keys.find(key_digest(secret))
     await store.close()
 
