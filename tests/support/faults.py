@@ -1,11 +1,13 @@
 """Faults of the gateway's own code."""
 
+from pkgutil import resolve_name
+
 from pytest import MonkeyPatch
 
 
 def fail_once(monkeypatch: MonkeyPatch, name: str) -> None:
-    """Let the next call of a function fail; name: with its module."""
-    failed = []
+    """Let the next call of a function or method fail; name: with its module."""
+    real, failed = resolve_name(name), []
 
     def call(*arguments, **options):
         if failed:
@@ -13,6 +15,4 @@ def fail_once(monkeypatch: MonkeyPatch, name: str) -> None:
         failed.append(True)
         raise RuntimeError("a fault")
 
-    module, _, function = name.rpartition(".")
-    real = getattr(__import__(module, fromlist=[function]), function)
     monkeypatch.setattr(name, call)

@@ -50,6 +50,9 @@ class RemoteLog:
             await self._read()
         except StoreFailed as error:
             _log.warning("the event log of a response cannot be read: %s", error.reason)
+        except Exception:  # noqa: BLE001 - the log has it; the subscribers can resume
+            _log.exception("the event log of a response cannot be read")
+            self.tail.end(whole=False)
         return self.tail.over
 
     async def _read(self) -> None:

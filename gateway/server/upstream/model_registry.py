@@ -25,6 +25,7 @@ from gateway.formats import FORMATS, canonical_name
 from gateway.formats.response_template.compiler import compile_template
 from gateway.formats.spec import FormatSpec
 from gateway.routing import Balancer, BalancerMember, RetryBudget
+from gateway.server.observability.logs import survive
 from gateway.server.upstream.backend import Backend, ListedModel
 
 _JITTER = 0.1  # so that many gateways do not probe at the same time
@@ -40,7 +41,8 @@ async def probe_forever(backend: Backend, *, always: bool) -> None:
     while seconds := backend.probe_seconds:
         await asyncio.sleep(seconds * random.uniform(1 - _JITTER, 1 + _JITTER))
         if always or backend.gate.health.state(clock()) != "closed":
-            backend.gate.probed(well=await backend.alive())
+            with survive("the probe of a backend"):
+                backend.gate.probed(well=await backend.alive())
 
 
 def unknown_model_error(name: str, names: Iterable[str]) -> NotFound:

@@ -298,6 +298,21 @@ async def test_job_is_not_started_while_the_gateway_stops(store_url, store):
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 
+async def test_subscriber_of_a_remote_job_is_disconnected_by_a_programming_error(store_url, monkeypatch, caplog):
+    async with (
+        listening(stopping(4), server={"drain_seconds": 0.1}, **where(store_url)) as site,
+        listening(HELLO, **where(store_url)) as elsewhere,
+        asking(site, background=True) as first,
+        following(elsewhere, await _id_of(first)) as second,
+    ):
+        await second.until(b'"delta":"Hel"')
+        fail_once(monkeypatch, "gateway.store.event_logs.newest_event")
+        for watch in elsewhere.app.state.handler.jobs._watches.values():
+            watch.check_now()
+        assert not (await second.all()).endswith(DONE)
+    assert "the event log of a response cannot be read" in caplog.messages
+
+
 async def test_subscriber_of_a_remote_job_is_disconnected_when_the_gateway_stops(store_url):
     async with (
         listening(stopping(4), server={"drain_seconds": 0.1}, **where(store_url)) as site,

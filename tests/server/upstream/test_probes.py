@@ -1,6 +1,7 @@
 """Test probes: the gateway asks a backend for its health if that matters."""
 
 from support.backends import circuit_state, fleet
+from support.faults import fail_once
 from support.sse import text_of
 from support.upstream import CLOSE, HELLO, whole
 from support.wait import idle, until
@@ -14,6 +15,13 @@ async def test_probe_runs_always_for_a_backend_of_several():
         site.upstreams["b0"].answer_lists_with([CLOSE])
         await until(lambda: circuit_state(site, "b0") == "open")
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [0, 1]
+
+
+async def test_probe_runs_after_a_programming_error(monkeypatch, caplog):
+    fail_once(monkeypatch, "gateway.server.upstream.backend.Backend.alive")
+    async with fleet([HELLO], [HELLO], backends=[OFTEN, OFTEN]) as site:
+        await until(lambda: min(len(one.gets) for one in site.upstreams.values()) >= 2)
+    assert "the probe of a backend failed, the gateway tries again" in caplog.messages
 
 
 async def test_probe_that_is_answered_with_503_opens_the_circuit():
