@@ -31,7 +31,7 @@ class Warnings:
     """The warnings of one request, in the order in which they were first added."""
 
     _entries: dict[str, None] = field(default_factory=dict)
-    _told: int = 0
+    _sent: int = 0
     _late: set[WarningCode] = field(default_factory=set)  # codes that were added after the limit was reached
 
     def add(self, code: WarningCode, name: str) -> None:
@@ -58,14 +58,14 @@ class Warnings:
         if mark == len(self._entries):
             return
         self._entries = dict.fromkeys(self.entries()[:mark])
-        self._told = min(self._told, mark)
+        self._sent = min(self._sent, mark)
 
     def take(self, mark: int, prefix: str) -> tuple[str, ...]:
         """Remove the entries since a savepoint that begin with a prefix, and return them for `put`."""
         entries = self.entries()
         taken = tuple(entry for entry in entries[mark:] if entry.startswith(prefix))
         if taken:
-            self._told -= sum(entry in taken for entry in entries[: self._told])
+            self._sent -= sum(entry in taken for entry in entries[: self._sent])
             self._entries = dict.fromkeys(entry for entry in entries if entry not in taken)
         return taken
 
@@ -74,7 +74,7 @@ class Warnings:
         entries = self.entries()
         unwanted = {one for one in entries[mark:] if one.partition(":")[2].partition(".")[0] in names}
         if unwanted:
-            self._told -= sum(entry in unwanted for entry in entries[: self._told])
+            self._sent -= sum(entry in unwanted for entry in entries[: self._sent])
             self._entries = dict.fromkeys(entry for entry in entries if entry not in unwanted)
 
     def put(self, entries: Iterable[str]) -> None:
@@ -91,16 +91,16 @@ class Warnings:
 
     def header_value(self) -> str:
         """Return all warnings so far as one comma-separated list, also those of failed attempts, for the headers."""
-        self._told = 0
+        self._sent = 0
         return self.take_unsent()
 
     def take_unsent(self) -> str:
         """Return the entries added since the last call, as one comma-separated list; "" if there are none."""
-        before = self._told
+        before = self._sent
         if before == len(self._entries):
             return ""
-        self._told = len(self._entries)
-        return ", ".join(self.entries()[before:] if self._told <= _FEW else self.listed(before))
+        self._sent = len(self._entries)
+        return ", ".join(self.entries()[before:] if self._sent <= _FEW else self.listed(before))
 
     def listed(self, start: int = 0) -> list[str]:
         """Return the entries from this position on, with those of frequent codes counted."""

@@ -141,7 +141,7 @@ class CompletionStreamEncoder(StreamEncoder):
         super().__init__(fields, ledger, include_usage=params.include_usage, continuous_usage=params.continuous_usage)
         self._params = params
         self._choices: set[int] = set()
-        self._said: dict[int, int] = defaultdict(int)  # by choice: characters of its tokens so far
+        self._offsets: dict[int, int] = defaultdict(int)  # by choice: characters of its tokens so far
 
     def start(self) -> bytes:
         """Return no bytes: the first frame comes with the first event."""
@@ -165,8 +165,8 @@ class CompletionStreamEncoder(StreamEncoder):
     def _text(self, e: ev.TextDelta) -> bytes:
         if not e.logprobs or self._params.logprobs is None:
             return self._frame(e.choice, encode(e.text))
-        chances = completion_logprobs(e.logprobs, self._params.logprobs, self._said[e.choice])
-        self._said[e.choice] += sum(len(entry.token) for entry in e.logprobs)
+        chances = completion_logprobs(e.logprobs, self._params.logprobs, self._offsets[e.choice])
+        self._offsets[e.choice] += sum(len(entry.token) for entry in e.logprobs)
         return self._frame(e.choice, encode(e.text), encode(chances))
 
     def _finish(self, e: ev.Finish) -> bytes:

@@ -36,7 +36,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {name: tuple(other for other in names if other != name) for names in _MEANINGS for name in names}
 )
 _OBJECTS = ("chat_template_kwargs", "structured_outputs")
-_TOLD = PassedRule | RenamedRule | TranslatedRule
+_SENT_RULES = PassedRule | RenamedRule | TranslatedRule
 _SWITCH = "chat_template_kwargs.enable_thinking"  # the name in most templates
 
 
@@ -161,7 +161,9 @@ def _in_other_words(into: FieldTranslator, others: tuple[str, ...], kind: Kind) 
     """Return a translation into the fields that the kind accepts; without any, return the rule of the first one."""
     found = {other: field_rule(other, kind) for other in others}
     items = [
-        one.to if isinstance(one, RenamedRule) else other for other, one in found.items() if isinstance(one, _TOLD)
+        one.to if isinstance(one, RenamedRule) else other
+        for other, one in found.items()
+        if isinstance(one, _SENT_RULES)
     ]
     return TranslatedRule(", ".join(f"`{name}`" for name in items), into) if items else found[others[0]]
 

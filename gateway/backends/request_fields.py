@@ -29,7 +29,7 @@ from gateway.request import Message, Request, tool_reference_text
 from gateway.warnings import Warnings, safe_name
 
 # The outcome of a translated field: it is sent; the client set the server's own field; the kind has no equivalent.
-_Outcome = Literal["said", "given", "lost"]
+_Outcome = Literal["sent", "given", "lost"]
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _APART = frozenset((*_LIMITS, "stream_options"))
 _MAX_STOPS = 4  # the limit of the API; servers may accept more
@@ -112,7 +112,7 @@ class _BodyFields:
                 if name not in self._known or (name == "stop" and isinstance(value, list) and len(value) > _MAX_STOPS):
                     self._ledger.add("forwarded", name)
             case RenamedRule(to=to):  # never a field of the API: only token limits have other names there
-                self._ledger.add("renamed" if self._derived(to, value) == "said" else "dropped", name)
+                self._ledger.add("renamed" if self._derived(to, value) == "sent" else "dropped", name)
             case TranslatedRule(into=into):
                 self._translate(name, value, into)
             case ExpandedRule() if isinstance(value, dict):
@@ -127,7 +127,7 @@ class _BodyFields:
             self._direct(name, made[name])
             return
         outcomes = self._outcomes(name, made)
-        if "said" not in outcomes:
+        if "sent" not in outcomes:
             self._lose(name, value, DroppedRule())
             return
         if not (name == "response_format" and self._request.guided):  # the gateway, not the client, set this format
@@ -150,7 +150,7 @@ class _BodyFields:
                 return self._derived(to, value)
             case TranslatedRule(into=into):
                 outcomes = self._outcomes(name, into(value, self._request) if into else {name: value})
-                return "said" if "said" in outcomes else "lost"
+                return "sent" if "sent" in outcomes else "lost"
         return "lost"
 
     def _given(self, path: str) -> bool:
@@ -168,7 +168,7 @@ class _BodyFields:
     def _place(self, path: str, value: Any) -> _Outcome:  # noqa: ANN401 - decoded JSON
         name, _, member = path.partition(".")
         self._direct(name, {member: value} if member else value)
-        return "said"
+        return "sent"
 
     def _lose(self, name: str, value: Any, found: FieldRule) -> None:  # noqa: ANN401 - decoded JSON
         match found:
@@ -186,8 +186,8 @@ def part_rule(type: str, kind: Kind) -> FieldRule:
         return kind.parts[type]
     if isinstance(API.get(type), TranslatedRule):
         return API[type]
-    heard_of = type in PARTS or kind.forwards == "none"
-    return REFUSED if heard_of and kind.forwards != "all" else PASSED
+    is_known = type in PARTS or kind.forwards == "none"
+    return REFUSED if is_known and kind.forwards != "all" else PASSED
 
 
 def convert_parts(request: Request, kind: Kind, ledger: Warnings) -> list[Message]:

@@ -68,6 +68,6 @@ def same_names(*names: str) -> FieldNames:
     return MappingProxyType(dict(zip(names, names, strict=True)))
 
 
-SAID_HERE = EmulatedRule("the gateway adds the prompt itself")
+ECHOED_HERE = EmulatedRule("the gateway adds the prompt itself")
 RERANK = "/v1/rerank"
 PROMPT_FIELDS = ("model", "prompt", "add_special_tokens")  # of a request to /tokenize

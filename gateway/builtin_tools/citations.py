@@ -61,7 +61,7 @@ class CitationMarker:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._said = 0  # characters of the part so far
+        self._length = 0  # characters of the part so far
         self._tail = ""  # the end of them, which may be the beginning of a citation
         self._code = False
 
@@ -76,10 +76,10 @@ class CitationMarker:
 
     def _apart(self) -> None:
         """Start a new content part."""
-        self._said, self._tail, self._code = 0, "", False
+        self._length, self._tail, self._code = 0, "", False
 
     def _cited(self, text: str) -> Sequence[Annotation]:
-        window, begins = self._tail + text, self._said - len(self._tail)
+        window, begins = self._tail + text, self._length - len(self._tail)
         cited, over = [], 0
         for mark in _MARKS.finditer(window):
             over = mark.end()
@@ -88,7 +88,7 @@ class CitationMarker:
             elif not self._code and (source := self._meant(mark)):
                 remark = self._remark(source, begins + mark.start(), begins + over)
                 cited.append(Annotation(0, encode_item(remark)))
-        self._said += len(text)
+        self._length += len(text)
         rest = window[over:]
         opened = max(rest.rfind("["), rest.rfind("【"))
         self._tail = rest[opened:] if opened >= 0 and len(rest) - opened < _LONGEST else ""

@@ -44,7 +44,7 @@ class McpServerDefinition(Struct, frozen=True):
         """Return a listed tool as a built-in tool, with its output item and, if needed, its approval request."""
         named = {"server_label": self.label, "name": tool["name"]}
         call = {"type": "mcp_call", "status": "in_progress", "approval_request_id": None, **named, "arguments": ""}
-        request = {"type": "mcp_approval_request", **named} if self._asks(tool) else None
+        request = {"type": "mcp_approval_request", **named} if self._needs_approval(tool) else None
         offered = Tool(tool["name"], _function(tool), namespace=self.label, hosted=True)
         return BuiltinTool(offered, {**call, "output": None, "error": None}, _PREFIX, failed_item, request)
 
@@ -55,7 +55,7 @@ class McpServerDefinition(Struct, frozen=True):
             return False
         return (wanted is None or _fits(wanted, tool)) and (self.allowed is None or tool["name"] in self.allowed)
 
-    def _asks(self, tool: OutputItemDict) -> bool:
+    def _needs_approval(self, tool: OutputItemDict) -> bool:
         """Return True if a call of the tool needs approval.
 
         A filter decides for the tools that match it.  If there is only one filter, the other tools get the opposite.

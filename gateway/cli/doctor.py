@@ -83,7 +83,7 @@ def _is_blank(file: Path) -> bool:
 
 def report_result(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, as_json: bool) -> int:
     """Print the findings, write them to the file if wanted, and return the exit code.  Raises ConfigError."""
-    typer.echo(_told(servers, as_json=as_json))
+    typer.echo(_report_text(servers, as_json=as_json))
     if wanted.file and wanted.write:
         _write(wanted.file, servers)
         typer.echo(f"Written to {wanted.file}.  Start the gateway:\n\n  {start_command(wanted.file)}\n", err=True)
@@ -96,7 +96,7 @@ def start_command(file: Path, here: Path | None = None) -> str:
     return f"gateway serve{option}"
 
 
-def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
+def _report_text(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
     """Return the findings and their configuration as text."""
     block = merge_config("", servers) if not all(server.problem for server in servers) else ""
     if as_json:

@@ -213,5 +213,5 @@ def _explained(error: MarkedYAMLError) -> tuple[int | None, str]:
     mark, begin = error.problem_mark or error.context_mark, error.context_mark or error.problem_mark
     text = ", ".join(part for part in (error.context, error.problem) if part)
     found = ((re.search(pattern, text), explain) for pattern, explain in _EXPLANATIONS)
-    said = next((explain(match, begin.line + 1) for match, explain in found if match and begin), text)
-    return mark and mark.line + 1, said
+    explanation = next((explain(match, begin.line + 1) for match, explain in found if match and begin), text)
+    return mark and mark.line + 1, explanation

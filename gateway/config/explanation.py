@@ -163,8 +163,8 @@ def _unknown_value(value: object, expected: str) -> str:
     words = re.findall(r"'([^']*)'", expected)
     if isinstance(value, list | dict):
         return f"should be one word, not {_sort(value)}; one of: {expected}"
-    said = "off" if value is False else str(value)  # YAML 1.1 writes `off` as false
-    nearest = closest(said, words)
+    word = "off" if value is False else str(value)  # YAML 1.1 writes `off` as false
+    nearest = closest(word, words)
     hint = f"did you mean {nearest!r}? " if nearest else ""
     return f"unknown value {_shown(value)}; {hint}one of: {expected}"
 

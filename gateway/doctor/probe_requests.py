@@ -27,7 +27,7 @@ _RED = (  # 64 × 64 pixels
 
 _TOKENS = 512  # of a response, thoughts included
 _FEW_TOKENS = 256  # of a response that has to end in a tool call: a server may let a model generate text until then
-_ASKED_OF_ALL = ("logprobs", "n", "parallel_tool_calls", "response_format", "stop", "tool_choice", "top_logprobs")
+_SENT_TO_ALL = ("logprobs", "n", "parallel_tool_calls", "response_format", "stop", "tool_choice", "top_logprobs")
 _COLOURS = ("blue", "green")
 _SCHEMA = {
     "type": "object",
@@ -60,13 +60,13 @@ def user_message(text: str) -> Message:
 
 def one_tool_call_messages() -> tuple[Message, ...]:
     """Return a conversation in which one call of get_weather is due."""
-    return (*_lesson(Berlin=12), *_lesson(Rome=25), _asked(["Paris"]))
+    return (*_lesson(Berlin=12), *_lesson(Rome=25), _weather_question(["Paris"]))
 
 
 def two_tool_calls_messages() -> tuple[Message, ...]:
     """Return a conversation in which two tool calls are due."""
     single = (*_lesson(Berlin=12), *_lesson(Rome=25))
-    return (*single, *_lesson(Oslo=3, Madrid=30), *_lesson(Cairo=35, Lima=19), _asked(["London", "Paris"]))
+    return (*single, *_lesson(Oslo=3, Madrid=30), *_lesson(Cairo=35, Lima=19), _weather_question(["London", "Paris"]))
 
 
 def arithmetic_messages(*, thinking: bool) -> tuple[Message, ...]:
@@ -95,14 +95,14 @@ def _lesson(**degrees: int) -> tuple[Message, ...]:
     ]
     text = " and ".join(f"{value} celsius in {city}" for city, value in degrees.items())
     return (
-        _asked([*degrees]),
+        _weather_question([*degrees]),
         {"role": "assistant", "content": "", "tool_calls": calls},
         *results,
         {"role": "assistant", "content": f"It is {text}."},
     )
 
 
-def _asked(cities: Sequence[str]) -> Message:
+def _weather_question(cities: Sequence[str]) -> Message:
     return user_message(f"What is the weather {' and '.join(f'in {city}' for city in cities)} in celsius?")
 
 
@@ -203,7 +203,7 @@ def build_probe_body(
     special: the model's tool call tags are special tokens, as far as is known.
     """
     if kind.dialect == "openai":
-        kind = replace(kind, fields={**kind.fields, **dict.fromkeys(_ASKED_OF_ALL, PASSED)})
+        kind = replace(kind, fields={**kind.fields, **dict.fromkeys(_SENT_TO_ALL, PASSED)})
     if question.shown:  # sends tools that may not be called, even where they would be left out
         kind = replace(kind, refuses_tools=True)
     request = replace(question.request, model=model)

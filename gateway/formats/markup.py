@@ -61,7 +61,7 @@ class _MarkupParser:
         self._mode = (context.in_thought or markup.in_thought) if context.tools else "text"
         self._seeks = bool(context.tools and markup.calls)  # True if calls are looked for
         self._begun = 0  # offset at which the current text began
-        self._spoken = self._called = self._thought_through = False
+        self._has_text = self._called = self._thought_through = False
         self._fenced = self._in_block = False  # a fence is open: around a call, or of a code block
         self._answer = False  # an opening tag in `answer` was text
         self._held: HeldOutput | None = None  # a call inside reasoning that may be a quotation
@@ -83,7 +83,7 @@ class _MarkupParser:
             if not (mark := (yield from read.read_until_trimmed(stops, self._emit.text, markup.citations))):
                 break
             fresh = self._begun == read.offset - len(read.marker)
-            self._spoken |= not fresh
+            self._has_text |= not fresh
             if (yield from self._marked(mark, fresh)):
                 first = yield from self._begin()
         if first:
@@ -103,7 +103,7 @@ class _MarkupParser:
         if self._held:
             self._held.end()
         if self._kept and not read.cut:
-            followed = self._spoken or self._called or self._begun < read.offset or read.followed
+            followed = self._has_text or self._called or self._begun < read.offset or read.followed
             if not followed:
                 self._promote()
 
@@ -115,7 +115,7 @@ class _MarkupParser:
 
     def _first(self) -> ReadStep:
         """Look for the beginning of another format, for a block of JSON that is a call, and for a forced call."""
-        fresh, tools, markup = not (self._spoken or self._called), self._context.tools, self._markup
+        fresh, tools, markup = not (self._has_text or self._called), self._context.tools, self._markup
         options = markup.first if tools else markup.first_without_calls
         first = (yield from self._read.lookahead(*options, text=True)) if options and fresh else ""
         if first or not tools:
@@ -136,7 +136,7 @@ class _MarkupParser:
             yield from self._fence(FENCE, fresh=True)
         elif (yield from fenced_json.block(read, self._emit, self._context, opening)):
             self._called = True
-        self._spoken = not self._called
+        self._has_text = not self._called
         if self._called:
             yield from self._begin()
         return ""

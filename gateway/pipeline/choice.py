@@ -42,7 +42,7 @@ class ChoiceNormalizer:
         self._gap: list[TextDelta] = []  # white space after that reasoning, before any text
         self._mute: list[TextDelta] = []  # log-probabilities that came without text
         self._echo = self._context.prefill if self._context.echoed else ""  # text that the backend will repeat
-        self._said = False  # there was text
+        self._has_text = False  # there was text
         self.plain = False
         self.straight = False
         self.reason = ""
@@ -69,8 +69,8 @@ class ChoiceNormalizer:
             self._calls.native = True
             self._of_backend().start(event, self)
         else:
-            spoken: Any = event  # any other event of a choice
-            self._follow(spoken)
+            choice_event: Any = event  # any other event of a choice
+            self._follow(choice_event)
         return self._taken()
 
     def _take_args(self, event: ToolArgsDelta) -> None:
@@ -206,7 +206,7 @@ class ChoiceNormalizer:
         if type(event) is TextDelta:
             self._text(event)
         else:
-            self._spoken(event)
+            self._take_content(event)
 
     def _text(self, event: TextDelta) -> None:
         format = self._setting.format
@@ -215,7 +215,7 @@ class ChoiceNormalizer:
         if self._apart and event.text.isspace():
             self._gap.append(event)
             return
-        self._said |= bool(event.text)
+        self._has_text |= bool(event.text)
         if not format:
             self._unparsed(event)
             return
@@ -246,7 +246,7 @@ class ChoiceNormalizer:
         resumed.resume()
         return self._parse
 
-    def _spoken(self, event: ContentEvent) -> None:
+    def _take_content(self, event: ContentEvent) -> None:
         """Take the backend's own reasoning, refusal and the like, after the text that the parser holds back."""
         if self._setting.format and self._thinks(event):
             return
@@ -264,7 +264,7 @@ class ChoiceNormalizer:
         if type(event) is not ReasoningDelta or event.signature or (self._parse and not self._apart):
             return False
         format = apart(self._setting.format, self._context)
-        if self._said or self._calls.count or not format:
+        if self._has_text or self._calls.count or not format:
             return False
         if not self._parse:
             self._context = replace(self._context, thought_open=True, unopened=False)

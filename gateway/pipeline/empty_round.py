@@ -74,7 +74,7 @@ class EmptyTurn:
         self._thoughts: list[str] = []
         self._text = ""
         self._held: list[Event] = []
-        self._spoken = False  # the client has reasoning of this round
+        self._reasoning_sent = False  # the client has reasoning of this round
         self.settled = self.useless = False
         self.failed: FailedOutput | None = None
 
@@ -106,7 +106,7 @@ class EmptyTurn:
         return replace(self._request, messages=(*self._request.messages, begun), fresh=False)
 
     def _think(self, thought: ReasoningDelta) -> None:
-        self._spoken = True
+        self._reasoning_sent = True
         self._room -= len(thought.text)
         if self._prefills and self._retries and self._room >= 0:
             self._thoughts.append(thought.text)
@@ -137,7 +137,7 @@ class EmptyTurn:
     def _fail(self, failure: Failure) -> Iterable[Event]:
         if not self._before or failure.problem in ENDS:
             return self._released(failure)
-        self.useless = not self._spoken
+        self.useless = not self._reasoning_sent
         return self._first(self._before)
 
     def _first(self, before: FailedOutput) -> Iterable[Event]:
@@ -167,15 +167,15 @@ class Watched:
     def feed(self, data: bytes) -> list[Event]:
         """Return the events of the data that the client may have now."""
         events = self._source.feed(data)
-        return events if self._turn.settled else self._heard(events)
+        return events if self._turn.settled else self._filtered(events)
 
     def close(self) -> list[Event]:
         """Return the last events of a round whose body has ended."""
-        return self._heard(self._source.close())
+        return self._filtered(self._source.close())
 
     def fail(self, problem: Problem) -> list[Event]:
         """Return the last events of a round that failed."""
-        return self._heard(self._source.fail(problem))
+        return self._filtered(self._source.fail(problem))
 
     @property
     def usage(self) -> Usage:
@@ -196,9 +196,9 @@ class Watched:
 
         def read_one(data: bytes) -> Sequence[Event] | None:
             events = read(data)
-            return events and self._heard(events)
+            return events and self._filtered(events)
 
         return read_one
 
-    def _heard(self, events: Sequence[Event]) -> list[Event]:
+    def _filtered(self, events: Sequence[Event]) -> list[Event]:
         return [passed for event in events for passed in self._turn.feed(event, self._source)]

@@ -37,7 +37,7 @@ class FanOut:
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events of the current member's data, after those of ended members."""
-        return self._told(self._member.feed(data) if data else ())
+        return self._filtered(self._member.feed(data) if data else ())
 
     def end(self) -> Problem | None:
         """End the current member, whose body has ended, and return its problem if it failed.
@@ -50,11 +50,11 @@ class FanOut:
 
     def close(self) -> list[Event]:
         """End all choices, and return the last events."""
-        return [*self._told(()), *transforms.close_filters(self._filters)]
+        return [*self._filtered(()), *transforms.close_filters(self._filters)]
 
     def fail(self, problem: Problem) -> list[Event]:
         """Fail all choices, because the current member's body broke off, and return the last events."""
-        return [*self._told(self._member.fail(problem)), *transforms.close_filters(self._filters)]
+        return [*self._filtered(self._member.fail(problem)), *transforms.close_filters(self._filters)]
 
     @property
     def usage(self) -> Usage:
@@ -65,7 +65,7 @@ class FanOut:
     def _member(self) -> UpstreamReader:
         return self._members[self.current]
 
-    def _told(self, events: Iterable[Event]) -> list[Event]:
+    def _filtered(self, events: Iterable[Event]) -> list[Event]:
         ended, self._ended = self._ended, []
         return [*transforms.apply_filters(self._filters, [*ended, *self._merged(events)])]
 

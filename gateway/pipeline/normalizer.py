@@ -88,8 +88,8 @@ class Normalizer:
             return ()
         if arm := self._arms.get(type(event)):
             return arm(self, event)
-        spoken: Any = event  # any event of a choice
-        return (self._choices.get(spoken.choice) or self._open(spoken.choice)).feed(spoken)
+        choice_event: Any = event  # any event of a choice
+        return (self._choices.get(choice_event.choice) or self._open(choice_event.choice)).feed(choice_event)
 
     def run(self, events: Sequence[Event]) -> list[Event]:
         """Return the events of several that differ only in their texts, as `feed` would for each."""

@@ -153,8 +153,8 @@ class UpstreamReader:
         """Return the events of one whole body: mostly a text with its finish, which pass unchanged."""
         made = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
         if self._plain and self._decoder.n == 1:
-            spoken = [event for event in made if type(event) is not ExtraField]  # an ExtraField passes in any case
-            if self._normaliser.body_passes_unchanged(spoken):
+            others = [event for event in made if type(event) is not ExtraField]  # an ExtraField passes in any case
+            if self._normaliser.body_passes_unchanged(others):
                 return made
         events = [event for one in made for event in self._normalize(one)]
         if self._normaliser.is_empty:

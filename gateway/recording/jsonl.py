@@ -111,10 +111,10 @@ def entry_to_dict(n: int, entry: RecordingEntry, entries: Sequence[RecordingEntr
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a member of any type
     if isinstance(value, float):
         return round(value, 6)
-    return _said(value) if isinstance(value, bytes) else value
+    return _encoded_bytes(value) if isinstance(value, bytes) else value
 
 
-def _said(data: bytes) -> dict[str, str]:
+def _encoded_bytes(data: bytes) -> dict[str, str]:
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:

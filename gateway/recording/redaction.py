@@ -42,7 +42,7 @@ _TELLING = frozenset(
 
 _WORD = re.compile(r"[^\W\d]{2,}")
 _PROSE = re.compile(r"get_weather|Paris|(?i:it is sunny|let me see)|city|days")  # prose in the examples of the formats
-_SAID = (  # words of error messages, of JSON and of tool calls
+_COMMON_WORDS = (  # words of error messages, of JSON and of tool calls
     "maximum context prompt length longer exceeds exceeded exceed available model number tokens token input window "
     "size overflow greater requested inputs must less have limit reduce messages failed parse tools requires jinja "
     "not supported missing tool unable generate parser function initialize samplers invalid json schema grammar found "
@@ -186,7 +186,7 @@ def markup_words() -> frozenset[str]:
     rows = FORMATS.values()
     signs = " ".join([*END_TOKENS, *(sign for row in rows for sign in (*row.signs, *row.first))])
     examples = _PROSE.sub(" ", " ".join(row.example for row in rows))
-    return frozenset(_WORD.findall(f"{signs} {examples} {_SAID}")) | {*END_TOKENS}
+    return frozenset(_WORD.findall(f"{signs} {examples} {_COMMON_WORDS}")) | {*END_TOKENS}
 
 
 def names_in_request(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON

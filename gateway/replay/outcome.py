@@ -47,11 +47,11 @@ def outcome_of(recording: Recording) -> Outcome:
         one
         for entry in recording.entries
         if isinstance(entry, UpstreamDataEntry | RoundEndEntry)
-        for one in _told(entry)
+        for one in _decoded_events(entry)
     ]
     problem = (over.problem.code or over.problem.type) if over.problem else None
     usage = [*_usage(recording)]
-    return Outcome(over.status, problem, _said(events), usage, sorted(over.ledger), _answer(recording))
+    return Outcome(over.status, problem, _choice_outputs(events), usage, sorted(over.ledger), _answer(recording))
 
 
 def diff_outcomes(before: Outcome, now: Outcome, members: Sequence[str]) -> list[str]:
@@ -74,18 +74,18 @@ def _usage(recording: Recording) -> Iterator[Any]:
     last = None
     for entry in recording.entries:
         if isinstance(entry, UpstreamDataEntry | RoundEndEntry):
-            last = next((one for one in reversed(_told(entry)) if one["event"] == "Usage"), last)
+            last = next((one for one in reversed(_decoded_events(entry)) if one["event"] == "Usage"), last)
         if isinstance(entry, RoundEndEntry) and last:
             yield last
             last = None
 
 
-def _told(entry: UpstreamDataEntry | RoundEndEntry) -> list[dict[str, Any]]:
+def _decoded_events(entry: UpstreamDataEntry | RoundEndEntry) -> list[dict[str, Any]]:
     """Return the events of an entry as data."""
     return json.decode(entry.events, type=list[dict[str, Any]]) if entry.events else []
 
 
-def _said(events: Sequence[dict[str, Any]]) -> list[Any]:
+def _choice_outputs(events: Sequence[dict[str, Any]]) -> list[Any]:
     """Return the output of each choice, independent of its chunks."""
     choices: dict[int, list[Any]] = {}
     for one in events:

@@ -66,7 +66,7 @@ def _conditions(wanted: CompletionFilter) -> list[ColumnElement[bool]]:
     return items if wanted.model is None else [completions.c.model == wanted.model, *items]
 
 
-_DESCRIBE = update(completions).where(completions.c.id == bindparam("this")).values(body=bindparam("said"))
+_DESCRIBE = update(completions).where(completions.c.id == bindparam("this")).values(body=bindparam("changed_body"))
 _UNLABEL = delete(labels).where(labels.c.completion == bindparam("this"))
 _REMOVE = delete(all_threads).where(all_threads.c.id == bindparam("this"))
 
@@ -74,7 +74,7 @@ _REMOVE = delete(all_threads).where(all_threads.c.id == bindparam("this"))
 async def set_metadata(db: AsyncConnection, completion: StoredCompletion, metadata: dict[str, str]) -> StoredCompletion:
     """Replace the metadata, and return the changed completion."""
     changed = replace(completion, body={**completion.body, "metadata": metadata})
-    await db.execute(_DESCRIBE, {"this": completion.id, "said": encode(changed.body)})
+    await db.execute(_DESCRIBE, {"this": completion.id, "changed_body": encode(changed.body)})
     await db.execute(_UNLABEL, {"this": completion.id})
     await _label(db, completion.id, metadata)
     return changed

@@ -48,7 +48,9 @@ def enforce_output(request: Request, kind: Kind, how: EnforcementMeans, ledger: 
     form = requested_response_format(request) or {}
     if form.get("type") in ("json_object", "json_schema") and ignores_field(kind, "response_format"):
         ledger.add("emulated", "response_format")
-        return replace(request, messages=_told(request, _shape(form, request)), rest=without_response_format(request))
+        return replace(
+            request, messages=_with_demand(request, _shape(form, request)), rest=without_response_format(request)
+        )
     return request
 
 
@@ -73,13 +75,13 @@ def _forced(request: Request, how: EnforcementMeans, ledger: Warnings) -> Reques
         ledger.add("dropped", "response_format")
     words = demand_text(request)
     if how == "words":
-        return replace(request, messages=_told(request, words), rest=rest)
+        return replace(request, messages=_with_demand(request, words), rest=rest)
     words += ' Write it as JSON: {"name": <function-name>, "arguments": <arguments-object>}'
     form = {"type": "json_schema", "json_schema": {"name": "call", "schema": _calls(request)}}
-    return replace(request, messages=_told(request, words), rest={**rest, "response_format": form}, guided=True)
+    return replace(request, messages=_with_demand(request, words), rest={**rest, "response_format": form}, guided=True)
 
 
-def _told(request: Request, words: str) -> tuple[Message, ...]:
+def _with_demand(request: Request, words: str) -> tuple[Message, ...]:
     return insert_after_system(request.messages, {"role": "system", "content": words})
 
 

@@ -19,7 +19,7 @@ FORMAT = "hermes_json"
 
 def tools_to_prompt(request: Request, ledger: Warnings) -> Request:
     """Return the request with the tools in its messages; `tools` stay for the parser of the response."""
-    messages = tuple(_told(request.messages))
+    messages = tuple(_calls_as_text(request.messages))
     if tools := request.callable_tools:
         messages = insert_after_system(messages, {"role": "system", "content": _offer(tools)})
     if messages == request.messages:
@@ -37,7 +37,7 @@ def _offer(tools: Iterable[Tool]) -> str:
     )
 
 
-def _told(messages: Sequence[Message]) -> Iterator[Message]:
+def _calls_as_text(messages: Sequence[Message]) -> Iterator[Message]:
     """Yield the messages with tool calls as text.
 
     Consecutive outputs become one user message, in the order of their calls.

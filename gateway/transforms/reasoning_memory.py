@@ -78,10 +78,10 @@ class ReasoningCapture:
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self._said = ""
+        self._user_digest = ""
         for message in messages:
             if message["role"] == "user":
-                self._said = _and(self._said, message)
+                self._user_digest = _and(self._user_digest, message)
         self._choices: defaultdict[int, _CapturedChoice] = defaultdict(_CapturedChoice)
         self.captured: list[tuple[str, str]] = []
 
@@ -111,7 +111,7 @@ class ReasoningCapture:
 
     def _end(self, choice: _CapturedChoice) -> None:
         if thought := "".join(choice.thoughts):
-            self.captured += [(key, thought) for key in _keys(choice.ids, "".join(choice.texts), self._said)]
+            self.captured += [(key, thought) for key in _keys(choice.ids, "".join(choice.texts), self._user_digest)]
 
 
 def _keys(ids: Sequence[str], text: str, message: str) -> list[str]:

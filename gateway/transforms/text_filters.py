@@ -96,11 +96,11 @@ class StopFilter:
         text = self._held.pop(event.choice, "") + event.text
         if found := self._marks.search(text):
             self._over.add(event.choice)
-            return (*_said(event, text[: found.start()]), Finish(event.choice, "stop"))
+            return (*_text_event(event, text[: found.start()]), Finish(event.choice, "stop"))
         if held := self._marks.partial_suffix(text):
             self._held[event.choice] = text[-held:]
             text = text[:-held]
-        return _said(event, text)
+        return _text_event(event, text)
 
     def _rest(self, choice: int) -> Iterable[Event]:
         held = self._held.pop(choice, "")
@@ -126,7 +126,7 @@ class Ending:
             text = held + event.text
             begin = self._ends.begin(text)
             self._held[event.choice] = text[begin:]
-            return _said(event, text[:begin])
+            return _text_event(event, text[:begin])
         if isinstance(event, Finish) and held and self._ends.is_complete(held):
             return (Finish(event.choice, "stop"),)
         return (*((TextDelta(event.choice, held),) if held else ()), event)
@@ -144,5 +144,5 @@ def stop_filters(request: Request) -> list[StopFilter]:
     return [StopFilter(marks)] if marks else []
 
 
-def _said(event: TextDelta, text: str) -> Iterable[Event]:
+def _text_event(event: TextDelta, text: str) -> Iterable[Event]:
     return (replace(event, text=text),) if text or event.logprobs else ()

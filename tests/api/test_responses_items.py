@@ -584,7 +584,7 @@ def test_part_of_each_type_becomes_a_part_of_chat(part, expected):
 def test_part_types_all_have_a_case():
     assert {part["type"] for part, _ in PARTS} == set(history.MESSAGE)
     assert set(history.OUTPUT) < set(history.MESSAGE)
-    assert set(history.SPOKEN) - set(history.MESSAGE) == {"refusal"}
+    assert set(history.ASSISTANT_PARTS) - set(history.MESSAGE) == {"refusal"}
 
 
 # Inputs that are refused: input, message, code, param
@@ -682,7 +682,7 @@ REFUSED = [
     lacking("input[0].content[0].type", part(text="x")),
     not_among("input[0].content[0]", "smell", choices_text(history.MESSAGE), part(type="smell")),
     not_among("input[0].content[0]", "refusal", choices_text(history.MESSAGE), part(type="refusal", refusal="x")),
-    not_among("input[0].content[0]", "input_image", choices_text(history.SPOKEN), assistant_message([{"type": "input_image", "image_url": PNG}])),
+    not_among("input[0].content[0]", "input_image", choices_text(history.ASSISTANT_PARTS), assistant_message([{"type": "input_image", "image_url": PNG}])),
     not_among("input[1].output[0]", "input_audio", choices_text(history.OUTPUT), fc("c1"), out("c1", [AUDIO])),
     lacking("input[0].content[0].text", part(type="input_text")),
     lacking("input[0].content[0].refusal", assistant_message([{"type": "refusal"}])),

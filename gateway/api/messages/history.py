@@ -137,7 +137,7 @@ class MessageHistory:
         messages: list[Message] = []
         for i, one in enumerate(self._entries):
             if isinstance(one, PastAssistantMessage):
-                messages += self._spoken(one, thoughts=one.turn in kept, last=i == last)
+                messages += self._messages_of(one, thoughts=one.turn in kept, last=i == last)
             else:
                 messages.append(one)
         return messages
@@ -154,7 +154,7 @@ class MessageHistory:
             self.ledger.add("dropped", "tool_result")
         call.output = output
 
-    def _spoken(self, past: PastAssistantMessage, *, thoughts: bool, last: bool) -> Iterable[Message]:
+    def _messages_of(self, past: PastAssistantMessage, *, thoughts: bool, last: bool) -> Iterable[Message]:
         calls = [call for call in past.calls if self._is_settled(call, past.param, last=last)]
         if not (past.texts or calls):
             if past.thoughts:

@@ -18,14 +18,14 @@ class SummaryEncoder(WholeEncoder):
 
     def __init__(self, edge: EncoderInputs, ledger: Warnings) -> None:
         self._edge, self._ledger = edge, ledger
-        self._said: list[str] = []
+        self._texts: list[str] = []
         self._failed = False
         self.spent = Usage(0, 0)
 
     @property
     def text(self) -> str:
         """The summary so far."""
-        return "".join(self._said).strip()
+        return "".join(self._texts).strip()
 
     def item(self) -> JsonObject:
         """Return the item with the encrypted summary.  Raise UpstreamInvalid if the summary is empty."""
@@ -40,7 +40,7 @@ class SummaryEncoder(WholeEncoder):
         for event in events:
             match event:
                 case TextDelta():
-                    self._said.append(event.text)
+                    self._texts.append(event.text)
                 case Usage():
                     self.spent = event
                 case Finish(reason="length"):

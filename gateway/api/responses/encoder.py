@@ -308,12 +308,12 @@ class ResponseStreamEncoder:
     def __init__(self, head: ResponseHead, params: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
         self._frames = EventWriter(edge.pad if params.obfuscation else None, head.events_sent)
         self._answer = ResponseBuilder(head, params, ledger, edge, self._frames)
-        self._ledger, self._told, self._started = ledger, head.events_sent, False
+        self._ledger, self._events_sent, self._started = ledger, head.events_sent, False
 
     def start(self) -> bytes:
         """Return the first events, unless the client has received them already."""
         self._started = True
-        if not self._told:
+        if not self._events_sent:
             event_stream.write_in_progress(self._frames, self._answer.begun)
         return self._frames.take()
 

@@ -59,7 +59,7 @@ def convert_content(value: object, param: str, among: Mapping[str, PartConverter
 
 def assistant_text(value: object, param: str) -> str:
     """Return the text of one message of the assistant."""
-    text = convert_content(value, param, SPOKEN)
+    text = convert_content(value, param, ASSISTANT_PARTS)
     return text if isinstance(text, str) else "".join(part["text"] for part in text)
 
 
@@ -127,7 +127,7 @@ def _flat(part: ContentPart, param: str, name: str) -> str:
 
 # The types of parts that are only a text.
 TEXTS = {name: _text("text") for name in ("input_text", "output_text", "text", "summary_text", "reasoning_text")}
-SPOKEN: Mapping[str, PartConverter] = {**TEXTS, "refusal": _text("refusal")}
+ASSISTANT_PARTS: Mapping[str, PartConverter] = {**TEXTS, "refusal": _text("refusal")}
 OUTPUT: Mapping[str, PartConverter] = {**TEXTS, "input_image": _image, "input_file": _file}
 MESSAGE: Mapping[str, PartConverter] = {
     **OUTPUT,
@@ -200,13 +200,13 @@ class History:
         self.approved: dict[str, ApprovedToolCall] = {}
         self.tools: list[tuple[dict[str, Any], str]] = []
         self.settings: dict[str, dict[str, Any]] = {}
-        self._said: list[Message | _AssistantTurn] = []
+        self._messages: list[Message | _AssistantTurn] = []
         self._calls: dict[str, tuple[_AssistantTurn, PastToolCall]] = {}
         self._open: dict[ToolName, dict[str, PastToolCall]] = {}
 
     def add(self, message: Message) -> None:
         """Add a message of another role than the assistant's."""
-        self._said.append(message)
+        self._messages.append(message)
 
     def add_tools(self, tools: Iterable[dict[str, Any]], param: str) -> None:
         """Add tools that may be called from here on, from the item at this path."""
@@ -276,7 +276,7 @@ class History:
 
     def replace_with_summary(self, text: str) -> None:
         """Replace all messages so far by a summary, except system and developer messages."""
-        self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in LEADING]
+        self._messages = [one for one in self._messages if isinstance(one, dict) and one["role"] in LEADING]
         self.add(summary_message(text))
 
     def messages(self) -> list[Message]:
@@ -284,9 +284,9 @@ class History:
 
         Raise BadRequest for a tool call without an output.
         """
-        users = (i for i, one in enumerate(self._said) if isinstance(one, dict) and one["role"] == "user")
+        users = (i for i, one in enumerate(self._messages) if isinstance(one, dict) and one["role"] == "user")
         last = -1 if self.rules.all_turns else max(users, default=-1)
-        queue, self._said, self._calls, self._open = deque(self._said), [], {}, {}
+        queue, self._messages, self._calls, self._open = deque(self._messages), [], {}, {}
         messages: list[Message] = []
         i = 0
         while queue:
@@ -296,11 +296,11 @@ class History:
         return messages
 
     def _group(self) -> _AssistantTurn:
-        last = self._said[-1] if self._said else None
+        last = self._messages[-1] if self._messages else None
         if isinstance(last, _AssistantTurn) and not last.over:
             return last
         group = _AssistantTurn()
-        self._said.append(group)
+        self._messages.append(group)
         return group
 
     def _turn(self, group: _AssistantTurn, *, thoughts: bool) -> Iterable[Message]:

@@ -22,7 +22,7 @@ from gateway.errors import Problem
 from gateway.events import Logprob, TopLogprob
 
 _STATUSES = {"invalid_request_error": 400, "rate_limit_error": 429}
-_STATUSES_TOLD: dict[str, ItemStatus] = {"completed": "completed", "failed": "failed"}
+_ITEM_STATUSES: dict[str, ItemStatus] = {"completed": "completed", "failed": "failed"}
 _Item = MessageItem | ReasoningItem | ToolCallItem | BuiltinCallItem | CompleteItem
 
 
@@ -114,7 +114,7 @@ class LogReplay:
         if isinstance(item, MessageItem) and type == "response.content_part.done":
             item.ended(event["part"])
             self._closed = 0
-        elif isinstance(item, BuiltinCallItem) and (status := _STATUSES_TOLD.get(type.rpartition(".")[2])):
+        elif isinstance(item, BuiltinCallItem) and (status := _ITEM_STATUSES.get(type.rpartition(".")[2])):
             self._closed, self._status = self._closed + 1, status
         elif self._closed or (item and type.endswith(".done")):
             self._closed += 1

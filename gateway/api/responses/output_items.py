@@ -221,7 +221,7 @@ class BuiltinCallItem(OutputItem):
         self._sees = seen
         self._tell("in_progress")
         self._arguments = McpArguments(frames, self._at) if "arguments" in item else None
-        self._said: JsonObject = {}
+        self._complete_arguments: JsonObject = {}
         self._end: JsonObject = {}
 
     def add_arguments(self, text: str) -> None:
@@ -232,7 +232,7 @@ class BuiltinCallItem(OutputItem):
     def run(self) -> None:
         """Note that the arguments are complete."""
         if self._arguments:
-            self._said = {"arguments": self._arguments.done()}
+            self._complete_arguments = {"arguments": self._arguments.done()}
         elif event := HOSTED[self._item["type"]].run:
             self._tell(event)
         self._arguments = None
@@ -246,7 +246,7 @@ class BuiltinCallItem(OutputItem):
         if self._arguments:
             self.run()
         self._tell(HOSTED[self._item["type"]].ends[status])
-        whole = {**self._item, **self._said, **self._end, "status": status}
+        whole = {**self._item, **self._complete_arguments, **self._end, "status": status}
         return {name: whole[name] for name in self._item}
 
     def _seen(self, item: JsonObject) -> JsonObject:

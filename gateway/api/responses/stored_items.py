@@ -20,7 +20,7 @@ _PARTS: dict[str, StoredPart] = {
     "computer_screenshot": {"detail": "auto"},
 }
 # By type of item: the member that holds a text or parts.
-_SAID = {"message": "content", "function_call_output": "output", "custom_tool_call_output": "output"}
+_CONTENT_MEMBERS = {"message": "content", "function_call_output": "output", "custom_tool_call_output": "output"}
 # Types of items that hold definitions of tools.
 OFFERING = ("additional_tools", "tool_search_output")
 _URLS = ("image_url", "video_url")
@@ -50,7 +50,7 @@ def complete_item(item: Item, new_id: Callable[[str], str]) -> Item:
         whole["content"] = [{"type": "output_text" if whole["role"] == "assistant" else "input_text", "text": data}]
     if type in OFFERING:
         whole["tools"] = tools_echo(whole["tools"])
-    if (place := _SAID.get(type)) and isinstance(whole.get(place), list):
+    if (place := _CONTENT_MEMBERS.get(type)) and isinstance(whole.get(place), list):
         whole[place] = list(map(_full_part, whole[place]))
     return whole
 

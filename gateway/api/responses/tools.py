@@ -101,7 +101,7 @@ def parse_tools(
     searched = any(found.tool.kind == "tool_search" for _, found in tools.values())
     # Lists in the input hold the tools that a search has found.
     loaded = [found.tool for path, found in tools.values() if not (found.deferred and searched and path == _OWN_LIST)]
-    whole = OfferedTools(_told_apart(loaded), frozenset(dropped), tuple(hosted.values()))
+    whole = OfferedTools(_with_distinct_names(loaded), frozenset(dropped), tuple(hosted.values()))
     if taken := hosted.keys() & {tool.namespace for tool in loaded}:
         raise _one_name(min(taken))
     return whole
@@ -141,7 +141,7 @@ def _twice(found: _ParsedTool) -> BadRequest:
     return BadRequest(message, code="invalid_value", param=param)
 
 
-def _told_apart(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+def _with_distinct_names(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     """Return the tools with distinct names: the user's tools keep theirs, and built-in ones get a number."""
     taken = {tool.name for tool in tools if _key(tool)[:2] == ("user", "")}
     return tuple(
@@ -158,7 +158,7 @@ def _numbered(tool: Tool, taken: Set[str]) -> Tool:
 
 
 def _function(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    data = _said(definition)
+    data = _effective_fields(definition)
     strict = {"strict": True} if definition.get("strict") else {}
     data = {**data, "parameters": data.get("parameters", {"type": "object", "properties": {}}), **strict}
     yield _ParsedTool(Tool(definition["name"], data), param, definition.get("defer_loading") is True)
@@ -166,7 +166,7 @@ def _function(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
 
 def _custom(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     """Parse a custom tool; its format is nested, as in a chat completion."""
-    data = _said(definition)
+    data = _effective_fields(definition)
     format = data.pop("format", {"type": "text"})
     if format["type"] == "grammar":
         grammar = {"syntax": format["syntax"], "definition": format["definition"]}
@@ -186,7 +186,8 @@ def _namespace(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
 
 
 def _tool_search(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    fields = {name: value for name, value in _said(definition).items() if name in ("description", "parameters")}
+    effective = _effective_fields(definition)
+    fields = {name: value for name, value in effective.items() if name in ("description", "parameters")}
     return _own("tool_search", param, fields) if definition.get("execution") == "client" else ()
 
 
@@ -221,7 +222,7 @@ def _refused(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
 
 
-def _said(definition: ToolDefinition) -> ToolDefinition:
+def _effective_fields(definition: ToolDefinition) -> ToolDefinition:
     return {name: value for name, value in definition.items() if name not in _IDLE and value is not None}
 
 

@@ -19,7 +19,7 @@ from gateway.backends.model_metadata import (
     optional_text,
     positive_count,
 )
-from gateway.backends.services import RERANK, SAID_HERE, BackendServices, CompletionsSupport, for_completions
+from gateway.backends.services import ECHOED_HERE, RERANK, BackendServices, CompletionsSupport, for_completions
 from gateway.request import Request
 
 
@@ -115,7 +115,7 @@ ROW = KindRow(
     position=3,
     kind=KIND,
     services=BackendServices(
-        completions=CompletionsSupport(for_completions(KIND, best_of=UNENFORCED, echo=SAID_HERE, suffix=DROPPED)),
+        completions=CompletionsSupport(for_completions(KIND, best_of=UNENFORCED, echo=ECHOED_HERE, suffix=DROPPED)),
         embedding_objects=frozenset(("multimodal_data", "prompt_string")),
         embedding_fields=frozenset(("embd_normalize",)),
         redirects=MappingProxyType({"Pooling type 'none' is not OAI compatible": "/embeddings"}),

@@ -15,7 +15,7 @@ from gateway.backends.model_metadata import (
     context_length_of_entry,
     named_entries,
 )
-from gateway.backends.services import SAID_HERE, BackendServices, CompletionsSupport, for_completions
+from gateway.backends.services import ECHOED_HERE, BackendServices, CompletionsSupport, for_completions
 from gateway.request import Request
 
 
@@ -79,7 +79,7 @@ ROW = KindRow(
     kind=KIND,
     services=BackendServices(
         completions=CompletionsSupport(
-            for_completions(KIND, best_of=UNENFORCED, echo=SAID_HERE, logprobs=DROPPED, suffix=DROPPED),
+            for_completions(KIND, best_of=UNENFORCED, echo=ECHOED_HERE, logprobs=DROPPED, suffix=DROPPED),
             several=False,
         )
     ),

@@ -29,7 +29,7 @@ from gateway.backends.model_metadata import (
     of_one_model,
     positive_count,
 )
-from gateway.backends.services import SAID_HERE, BackendServices, CompletionsSupport, for_completions
+from gateway.backends.services import ECHOED_HERE, BackendServices, CompletionsSupport, for_completions
 
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
 _ABILITIES = {
@@ -98,7 +98,7 @@ ROW = KindRow(
     kind=KIND,
     services=BackendServices(
         completions=CompletionsSupport(
-            for_completions(_COMPLETIONS, best_of=UNENFORCED, echo=SAID_HERE, logprobs=DROPPED),
+            for_completions(_COMPLETIONS, best_of=UNENFORCED, echo=ECHOED_HERE, logprobs=DROPPED),
             several=False,
             templated=True,
         )

@@ -21,7 +21,7 @@ from gateway.backends.field_rules import (
 )
 from gateway.backends.kind import Kind, parts_passed
 from gateway.backends.kind_row import DiscoverySigns, KindRow, endpoints_at
-from gateway.backends.services import SAID_HERE, BackendServices, CompletionsSupport, for_completions
+from gateway.backends.services import ECHOED_HERE, BackendServices, CompletionsSupport, for_completions
 from gateway.request import Request
 
 
@@ -72,7 +72,7 @@ ROW = KindRow(
     kind=KIND,
     services=BackendServices(
         completions=CompletionsSupport(
-            for_completions(_COMPLETIONS, echo=SAID_HERE, **dict.fromkeys(_SILENT, DROPPED), best_of=UNENFORCED),
+            for_completions(_COMPLETIONS, echo=ECHOED_HERE, **dict.fromkeys(_SILENT, DROPPED), best_of=UNENFORCED),
             several=False,
         ),
         embeddings=None,

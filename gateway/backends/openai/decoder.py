@@ -282,8 +282,8 @@ class ChatDecoder:
                 self._passed[index, name] = data
                 out.append(ExtraField(index, name, passable_value(value), asked=name in self._wanted))
 
-    def _place(self, said: wire.LenientNumber) -> int | None:
-        index = count_value(said)
+    def _place(self, number: wire.LenientNumber) -> int | None:
+        index = count_value(number)
         if index not in self._places:
             place = 0 if self.n == 1 and not self._places else index
             self._places[index] = place if place < self.n else None
@@ -306,7 +306,7 @@ class ChatDecoder:
             out.append(ExtraField(index, "reasoning_details", Raw(json.encode(message.reasoning_details)), inside=True))
         if message.content and self._tool_calls:
             self._tool_calls.end_custom(index, out)
-        self._spoken(index, message, chances, out)
+        self._text_and_reasoning(index, message, chances, out)
         if message.refusal:
             out.append(
                 RefusalDelta(
@@ -321,7 +321,7 @@ class ChatDecoder:
             self._tool_calls = self._tool_calls or ToolCallDecoder(self._ledger)
             self._tool_calls.decode(index, message, out)
 
-    def _spoken(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
+    def _text_and_reasoning(self, index: int, message: wire.WireMessage, chances: object, out: list[Event]) -> None:
         """Add the text and reasoning of a message.
 
         Log-probabilities without text go first, as they may belong to the reasoning or the call in the same message.

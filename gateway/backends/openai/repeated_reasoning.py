@@ -135,20 +135,20 @@ class Contents:
 
     def rest(self) -> list[Event]:
         """Return the events that are held at the end of the response."""
-        return [event for choice in self._beginnings for event in self._told(choice, None)]
+        return [event for choice in self._beginnings for event in self._advance(choice, None)]
 
     def _once(self, event: Event) -> Iterable[Event]:
         if isinstance(event, ToolCallStart | Finish) and event.choice in self._beginnings.keys() - self._over:
-            return (*self._told(event.choice, None), event)
+            return (*self._advance(event.choice, None), event)
         if type(event) is not TextDelta or event.choice not in self._thoughts or event.choice in self._over:
             return (event,)
         if event.choice not in self._beginnings:
             if not event.text:
                 return (event,)
             self._beginnings[event.choice] = _Beginning(self._thoughts[event.choice])
-        return self._told(event.choice, event)
+        return self._advance(event.choice, event)
 
-    def _told(self, choice: int, event: TextDelta | None) -> Iterator[Event]:
+    def _advance(self, choice: int, event: TextDelta | None) -> Iterator[Event]:
         """Yield the events that follow from the next event of a choice; None stands for the end of its content."""
         beginning = self._beginnings[choice]
         yield from beginning.feed(event) if event else beginning.close()

@@ -22,7 +22,7 @@ def _twice(tag: str, call: CallParser) -> Mapping[str, CallParser]:
 _LFM2, _LLAMA4 = Pythonic("lfm2_pythonic"), Pythonic("llama4_pythonic")
 
 
-def _json_if_asked(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+def _json_or_pythonic(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Read a call of LFM2, which writes calls as JSON if its system prompt says so."""
     yield from read.peek()
     json = yield from read.lookahead("{", "[{", "[ {")
@@ -55,7 +55,7 @@ ROWS: Mapping[str, FormatSpec] = {
     ),
     "lfm2_pythonic": FormatSpec(
         parse=Markup(
-            calls=_twice("<|tool_call_start|>", _json_if_asked), after=("<|tool_call_end|>",), in_thought="text"
+            calls=_twice("<|tool_call_start|>", _json_or_pythonic), after=("<|tool_call_end|>",), in_thought="text"
         ),
         families="LFM2, LFM2.5",
         example=(

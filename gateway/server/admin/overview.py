@@ -33,7 +33,7 @@ _MAX_WAIT = 1.0  # seconds to wait for the backends
 _MODELS = 100
 _REQUESTS = 100
 _FAILED = 50
-_Said = TypeVar("_Said")
+_Result = TypeVar("_Result")
 _Else = TypeVar("_Else")
 
 
@@ -41,7 +41,7 @@ async def build_overview(config: Config, directory: ModelRegistry, telemetry: Te
     """Return the overview; backends that do not respond within a second are shown without their data."""
     sights, items, listed = await asyncio.gather(
         telemetry.snapshots(directory.backends),
-        asyncio.gather(*map(_said, directory.backends.values())),
+        asyncio.gather(*map(_model_count, directory.backends.values())),
         _in_time(directory.list(), [ListedModel(name) for name, model in config.models.items() if model.backends]),
     )
     rates = [rate for sight in sights for rate in sight.rates]
@@ -75,10 +75,10 @@ def _prompts(sights: Iterable[WorkerSnapshot], ids: Collection[str]) -> dict[str
     return {one.id: one.prompt for one in summaries if one.prompt and one.id in ids}
 
 
-async def _in_time(saying: Awaitable[_Said], otherwise: _Else) -> _Said | _Else:
+async def _in_time(pending: Awaitable[_Result], otherwise: _Else) -> _Result | _Else:
     try:
         async with asyncio.timeout(_MAX_WAIT):
-            return await saying
+            return await pending
     except (TimeoutError, GatewayError):
         return otherwise
 
@@ -152,7 +152,7 @@ async def _place(route: BackendRoute) -> ModelBackendView:
 # Backends
 
 
-async def _said(backend: Backend) -> int | str:
+async def _model_count(backend: Backend) -> int | str:
     """Return the number of models that the backend lists, or the reason why it is unknown."""
     try:
         async with asyncio.timeout(_MAX_WAIT):

@@ -293,7 +293,7 @@ async def exchanges(request: Request) -> Response:
 @inspector_router.get(f"{_ONE}/entries", include_in_schema=False)
 async def entries(request: Request, id: str) -> Response:
     """Show the entries after number `after`, or from the beginning."""
-    found, after = await _asked_for(request, id), -1
+    found, after = await _requested_recording(request, id), -1
     with suppress(ValueError):
         after = max(-1, int(request.query_params.get("after", "")))
     secrets = request.app.state.telemetry.recorder.secrets
@@ -303,7 +303,7 @@ async def entries(request: Request, id: str) -> Response:
 @inspector_router.get(f"{_ONE}/conversation", include_in_schema=False)
 async def conversation(request: Request, id: str) -> Response:
     """Show the messages, the tools and the response."""
-    found, secrets = await _asked_for(request, id), request.app.state.telemetry.recorder.secrets
+    found, secrets = await _requested_recording(request, id), request.app.state.telemetry.recorder.secrets
     return _answer(await asyncio.to_thread(conversation_view, found, secrets))
 
 
@@ -319,7 +319,7 @@ async def _file(request: Request, found: Recording, *, contents: bool) -> bytes:
 @inspector_router.get(f"{_ONE}/recording", include_in_schema=False)
 async def recording(request: Request, id: str) -> Response:
     """Return the recording as a file, with contents only if recording files may have them."""
-    found = await _asked_for(request, id)
+    found = await _requested_recording(request, id)
     headers = {**_NOT_KEPT, "content-disposition": 'attachment; filename="recording.jsonl"'}
     data = await _file(request, found, contents=request.app.state.config.recording.content)
     return Response(data, media_type="application/jsonl", headers=headers)
@@ -328,7 +328,7 @@ async def recording(request: Request, id: str) -> Response:
 @inspector_router.post(f"{_ONE}/replay", include_in_schema=False)
 async def replay(request: Request, id: str) -> Response:
     """Show the differences in another `format`."""
-    found = await _asked_for(request, id)
+    found = await _requested_recording(request, id)
     try:
         wish = json.decode(await request.body(), type=_ReplayOrder)
     except (DecodeError, ValidationError, UnicodeDecodeError):
@@ -341,7 +341,7 @@ async def replay(request: Request, id: str) -> Response:
 @inspector_router.get(_ONE, include_in_schema=False)  # added last, as its path also matches those of the other routes
 async def head(request: Request, id: str) -> Response:
     """Show one request."""
-    found = await _asked_for(request, id)
+    found = await _requested_recording(request, id)
     state, telemetry = request.app.state, request.app.state.telemetry
     several = [*await asyncio.to_thread(state.recording_files.summaries), *telemetry.recorder.recent]
     workers = await telemetry.snapshots(state.directory.backends) if has_failed(found) else ()
@@ -350,7 +350,7 @@ async def head(request: Request, id: str) -> Response:
     return _answer(await asyncio.to_thread(exchange_detail, found, several, minutes, secrets))
 
 
-async def _asked_for(request: Request, id: str) -> Recording:
+async def _requested_recording(request: Request, id: str) -> Recording:
     """Return the exchange that a request asks for, if its key has the scope admin."""
     await authenticate(request, "admin")
     started, state = request.query_params.get("started", ""), request.app.state

@@ -26,8 +26,8 @@ async def read_usage(request: Request) -> Response:
     await authenticate(request, "admin")
     if not request.app.state.config.store.keeps_usage:
         raise NotFound(NOT_KEPT, code="usage_not_kept")
-    said = request.query_params
-    query = parse_query(said.get("since"), said.get("until"), said.getlist("by"), datetime.now(UTC).date())
+    params = request.query_params
+    query = parse_query(params.get("since"), params.get("until"), params.getlist("by"), datetime.now(UTC).date())
     rows = await _read(request.app, query, query.by)
     data = json.encode(usage_report(query, rows))
     return Response(data, media_type="application/json", headers={"cache-control": "no-store"})

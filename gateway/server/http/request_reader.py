@@ -158,7 +158,7 @@ async def read_body(request: Request, limit: int, room: Room) -> bytes:
 
     Raise TooLarge; or UpstreamUnavailable, before anything of it is read.
     """
-    encoding, length = _said(request)
+    encoding, length = _content_headers(request)
     if length > limit:
         raise _too_large(limit)
     if length > FREE:
@@ -172,7 +172,7 @@ async def read_body(request: Request, limit: int, room: Room) -> bytes:
     return await _joined(_decoded(request.stream(), ContentDecoder(ENCODINGS[encoding]), limit), limit, room)
 
 
-def _said(request: Request) -> tuple[str, int]:
+def _content_headers(request: Request) -> tuple[str, int]:
     """Return the encoding, from all lines of the header, and the length; 0 if it is unknown."""
     headers = header_dict(request.scope)
     length = int(headers.get(b"content-length", 0))

@@ -62,7 +62,7 @@ class JobManager:
 
         Once it is set, running jobs have `drain_seconds` to end.
         """
-        listening = self.store.listen(CHANNEL, self._heard)
+        listening = self.store.listen(CHANNEL, self._on_notification)
         beside = [*map(asyncio.create_task, (self._context.log_writer.run(), self._hold_for_ever(), listening))]
         ending = asyncio.create_task(self._end())
         try:
@@ -218,7 +218,7 @@ class JobManager:
             elif held[id].cancelled or (held[id].wanted_until or inf) < now:
                 job.cancel()
 
-    def _heard(self, text: str) -> None:
+    def _on_notification(self, text: str) -> None:
         """Handle a notification: a job's log has grown, or a job of this process was cancelled."""
         if watch := self._watches.get(text):
             watch.check_now()

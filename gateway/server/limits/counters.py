@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("gateway")
 _MAX_WAIT = 5.0  # seconds that a request waits for the counter
 _BLIND = 5.0  # seconds without counting after the counter has failed
-_TOLD = 60.0  # seconds between two log messages about that
+_LOG_INTERVAL = 60.0  # seconds between two log messages about that
 
 SlotCounts = dict[UsageSlot, int]
 _T = TypeVar("_T")
@@ -88,7 +88,7 @@ class LenientCounter:
         now = time.monotonic()
         self._blind_until = now + _BLIND
         if now >= self._silent_until:
-            self._silent_until = now + _TOLD
+            self._silent_until = now + _LOG_INTERVAL
             reason = error.__cause__ if isinstance(error, StoreFailed) else error
             _log.warning("rate limits are not enforced, because usage cannot be counted: %r", reason)
 

@@ -26,7 +26,7 @@ _PROGRAM = (sys.executable, "-P", "-m", "gateway.server.observability.recording_
 _MAX = 64 << 20  # bytes that wait to be written
 _SECONDS = 30  # to write them at the end
 _log = logging.getLogger("gateway")
-_ASKED_FOR = (b"x-gateway-record", b"1")
+_RECORD_HEADER = (b"x-gateway-record", b"1")
 _ENDPOINTS = frozenset(
     ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact", "/v1/messages")
 ).union(row.path for row in PASS_THROUGH)
@@ -152,7 +152,7 @@ class Recorder:
             case "sample":
                 return random.random() < self._settings.share
             case "header":
-                return _ASKED_FOR in headers
+                return _RECORD_HEADER in headers
             case _:
                 return True
 

@@ -50,7 +50,7 @@ from gateway.store.write_queue import WriteQueue
 
 _KEPT = 200  # finished requests
 _KEPT_FAILED = 50  # failed ones of them
-_TOLD = 100  # running requests in a snapshot
+_MAX_RUNNING = 100  # running requests in a snapshot
 _BUILD: dict[LabelValues, list[float]] = {(__version__, platform.python_version()): [1.0]}
 
 
@@ -96,7 +96,7 @@ class RecentRequests:
         since, seconds = self._over[0].ended if len(self._over) == _KEPT else 0.0, time()
         return WorkerSnapshot(
             rates=compute_rates(live, self._over, since, seconds),
-            requests=[*live[:_TOLD], *reversed(self._over)],
+            requests=[*live[:_MAX_RUNNING], *reversed(self._over)],
             failed=[*reversed(self._failed)],
             backends={name: self._condition(name, backend, now) for name, backend in backends.items()},
             minutes=self._history.minutes(seconds),

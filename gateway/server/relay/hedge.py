@@ -41,7 +41,7 @@ class HedgedCall:
             left = None if due == inf else max(due - self._clock(), 0)
             done, _ = await asyncio.wait(self._waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             for wait in done:
-                await self._heard(wait)
+                await self._handle_ready(wait)
             if not done and due == self._at:
                 await self._begin()
             elif not done:
@@ -79,7 +79,7 @@ class HedgedCall:
             self._second = second
             self._wait(second.call)
 
-    async def _heard(self, wait: "asyncio.Future[bool]") -> None:
+    async def _handle_ready(self, wait: "asyncio.Future[bool]") -> None:
         if self._speaker:
             return  # both began at the same moment
         call = self._waits.pop(wait)

@@ -65,7 +65,7 @@ class PassThroughEndpoint:
         """Return the request, read at least up to the model's name.  held: holds its memory."""
         limits = self._config.limits
         if self._row.place == "query":
-            return QueryModel(http, asks_model=self._row.websocket)
+            return QueryModel(http, uses_tokens=self._row.websocket)
         if self._row.place == "json" or (self._row.place == "multipart or json" and _is_json(http)):
             room = held.enter_context(Room(self._concurrency.buffers, limits.memory_bytes))
             raw = await read_body(http, limits.body_bytes, room)

@@ -49,16 +49,16 @@ class QueryModel:
 
     recorded, is_repeatable = b"", True
 
-    def __init__(self, http: HttpRequest, *, asks_model: bool) -> None:
-        """Raise BadRequest without a model.  asks_model: the request uses tokens."""
-        self._tokens = _UNKNOWN if asks_model else 0
+    def __init__(self, http: HttpRequest, *, uses_tokens: bool) -> None:
+        """Raise BadRequest without a model.  uses_tokens: the backend calls the model."""
+        self._tokens = _UNKNOWN if uses_tokens else 0
         self._query = dict(parse_qsl(http.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if not (model := self._query.get("model")):
             raise missing_parameter("model")
         self.model = model
 
     def estimated_tokens(self) -> int:
-        """Return 0 if the backend asks no model."""
+        """Return 0 if the backend does not call the model."""
         return self._tokens
 
     async def request(self, endpoint: KindEndpoint, model: str) -> PassedRequest:

@@ -44,7 +44,7 @@ class RetryPolicy:
         faithful: bool = False,
         spare: bool = False,
     ) -> None:
-        self.served, self._asked, self._key, self._sticky = served, served, key, sticky
+        self.served, self._requested, self._key, self._sticky = served, served, key, sticky
         self._fallbacks = [] if faithful else served.fallbacks
         alone = len(served.routes) == 1 and not self._fallbacks
         self.identity = (
@@ -59,7 +59,7 @@ class RetryPolicy:
     @property
     def is_fallback(self) -> bool:
         """Return True if another model is called than the client has named."""
-        return self.served is not self._asked
+        return self.served is not self._requested
 
     def first(self) -> Target:
         """Return the first target.  Raise UpstreamUnavailable if no backend is available.
@@ -68,10 +68,10 @@ class RetryPolicy:
         """
         self._budget.first()
         if self.identity.only_target:
-            return self._to(self._asked.any)
+            return self._to(self._requested.any)
         if way := self._other() or self._instead("unavailable"):
             return way
-        seconds, model = max(1, ceil(self._asked.balancer.back_in(_now()))), self._asked.model
+        seconds, model = max(1, ceil(self._requested.balancer.back_in(_now()))), self._requested.model
         message = f"All backends of model '{model}' are unavailable after repeated failures. Retry after {seconds} s."
         raise UpstreamUnavailable(message, retry_after=str(seconds))
 

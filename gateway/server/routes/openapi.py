@@ -2,8 +2,8 @@
 
 from typing import Any
 
-_ASKS: dict[str, Any] = {"stream": {"type": "boolean"}}
-_CHATS = {**_ASKS, "tools": {"type": "array", "items": {"type": "object"}}}
+_STREAM: dict[str, Any] = {"stream": {"type": "boolean"}}
+_CHATS = {**_STREAM, "tools": {"type": "array", "items": {"type": "object"}}}
 _TEXTS = {"anyOf": [{"type": "string"}, {"type": "array"}]}
 _EMBEDDED = {"anyOf": [*_TEXTS["anyOf"], {"type": "object"}]}
 _CONVERSATION = {"type": "array", "items": {"type": "object"}, "minItems": 1}
@@ -40,7 +40,7 @@ RESPONSES = _body(
 COMPLETIONS = _body(
     "OpenAI's legacy completion",
     ["model", "prompt"],
-    {"prompt": _TEXTS, "max_tokens": {"type": "integer", "default": 16}, **_ASKS},
+    {"prompt": _TEXTS, "max_tokens": {"type": "integer", "default": 16}, **_STREAM},
     {"model": "smollm2", "prompt": "The capital of Norway is"},
 )
 _MESSAGES: dict[str, Any] = {

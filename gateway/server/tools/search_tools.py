@@ -129,7 +129,7 @@ class WebSearchProvider:
         beside: ProviderContext,
     ) -> None:
         self._scope, self._search, self._pages, self._beside = scope, search, pages, beside
-        self._told: list[str] = []
+        self._results: list[str] = []
         self._page: web_search.WebPage | None = None  # the page opened last
 
     async def list_tools(self) -> ToolOffer:
@@ -148,7 +148,7 @@ class WebSearchProvider:
         except ToolServerError as error:
             item = {**run.ours.failed(""), "action": action.item(arguments)}
             return BuiltinToolResult(run.id, str(error), item, error.reason)
-        self._told.append(result.text)
+        self._results.append(result.text)
         text = self._beside.fit_result(result.text, "web_search_call.results")
         return BuiltinToolResult(run.id, text, {"action": result.action, "results": result.results})
 
@@ -178,7 +178,7 @@ class WebSearchProvider:
         return self._page
 
     def _is_known(self, url: str) -> bool:
-        return any(url.rstrip("/") in text for text in (*self._told, str(self._beside.messages)))
+        return any(url.rstrip("/") in text for text in (*self._results, str(self._beside.messages)))
 
 
 class _FileSearchArguments(Struct):

@@ -86,7 +86,7 @@ class Backend:
         self._clock = clock
         self._models: dict[str, ListedModel] | None = None  # of the last list, by their ids
         self._problem: GatewayError | None = None
-        self._asked = float("-inf")
+        self._listed_at = float("-inf")
         self._asking = asyncio.Lock()
 
     async def count(self, body: bytes, headers: Mapping[str, str]) -> int | None:
@@ -119,10 +119,10 @@ class Backend:
         return [*(self._models or {}).values()]
 
     async def _refresh(self) -> None:
-        if self._clock() - self._asked > _FRESH_SECONDS:
+        if self._clock() - self._listed_at > _FRESH_SECONDS:
             listed, self._problem = await self._list()
             self._models = self._models if listed is None else {one.id: one for one in listed}
-            self._asked = self._clock()
+            self._listed_at = self._clock()
 
     def listed_names(self) -> Iterable[str]:
         """Return the models of the last list."""

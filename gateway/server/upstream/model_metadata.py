@@ -65,18 +65,18 @@ class MetadataCache:
 
     async def chat_template(self, model: str) -> str | None:
         """Return the chat template; None if the server does not show it."""
-        asks = [ask] if (ask := self._queries.template) else []
-        return _of(model, await self._query(asks, model, seconds=_LONG_WAIT)).template
+        queries = [ask] if (ask := self._queries.template) else []
+        return _of(model, await self._query(queries, model, seconds=_LONG_WAIT)).template
 
     async def rendered_prompt(self, model: str, settings: TemplateSettings) -> str | None:
         """Return the prompt of a request up to the beginning of the response; None if the server does not render it."""
-        asks = [ask] if (ask := self._queries.prompt) else []
-        return next(iter(await self._query(asks, model, settings, _LONG_WAIT)), None)
+        queries = [ask] if (ask := self._queries.prompt) else []
+        return next(iter(await self._query(queries, model, settings, _LONG_WAIT)), None)
 
     async def continues_messages(self, model: str) -> bool:
         """Return whether a response continues its prefill; True if the server does not show it."""
-        asks = [ask] if (ask := self._queries.continues) else []
-        items: list[bool] = await self._query(asks, model, seconds=_LONG_WAIT)
+        queries = [ask] if (ask := self._queries.continues) else []
+        items: list[bool] = await self._query(queries, model, seconds=_LONG_WAIT)
         return all(items)
 
     def cached_metadata(self, model: str) -> list[LearnedMetadata]:
@@ -99,13 +99,13 @@ class MetadataCache:
 
     async def _query(
         self,
-        asks: Sequence[MetadataQuery[_Found]],
+        queries: Sequence[MetadataQuery[_Found]],
         model: str,
         settings: TemplateSettings = _NO_SETTINGS,
         seconds: float = _WAIT,
     ) -> list[_Found]:
         """Return the results that exist after at most `seconds`."""
-        keys = [self._refreshed(ask, model, settings) for ask in asks]
+        keys = [self._refreshed(ask, model, settings) for ask in queries]
         awaited = [self._asking[key] for key in keys if key in self._asking and self._answer(key) is None]
         if awaited:
             await asyncio.wait(awaited, timeout=seconds)

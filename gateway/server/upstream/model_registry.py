@@ -160,9 +160,9 @@ class ModelRegistry:
         self._aliases = {alias: name for alias, name in aliases.items() if not alias.endswith("*")}
         prefixes = [(alias[:-1], name) for alias, name in aliases.items() if alias.endswith("*")]
         self._prefixes = sorted(prefixes, key=lambda prefix: -len(prefix[0]))  # the longest match wins
-        spoken_for = {target.name for model in config.models.values() for target in model.backends}
+        configured_backends = {target.name for model in config.models.values() for target in model.backends}
         self._found: dict[tuple[str, str], ModelEntry] = {}
-        self._open = [backend for name, backend in self.backends.items() if name not in spoken_for]
+        self._open = [backend for name, backend in self.backends.items() if name not in configured_backends]
 
     @asynccontextmanager
     async def run_probes(self) -> AsyncIterator[None]:

@@ -197,7 +197,7 @@ async def test_overview_omits_a_model_that_disappears_meanwhile(monkeypatch):
             backends=directory.backends, model=directory.model, get=directory.get, list=lambda: later(listed)
         )
         site.upstream.answer_lists_with(list_of("b"))
-        directory.backends["up"]._asked = float("-inf")
+        directory.backends["up"]._listed_at = float("-inf")
         seen = await get_overview(site)
         site.app.state.directory = directory
     assert [one["id"] for one in seen["models"]] == ["b"]
@@ -316,7 +316,7 @@ def observation(number=0, problem=None):
 
 
 def test_overview_keeps_the_last_records_and_failures_longer(monkeypatch):
-    for name, most in (("_KEPT", 3), ("_KEPT_FAILED", 2), ("_TOLD", 1)):
+    for name, most in (("_KEPT", 3), ("_KEPT_FAILED", 2), ("_MAX_RUNNING", 1)):
         monkeypatch.setattr(telemetry, name, most)
     one = RecentRequests()
     going_on = [observation(number) for number in (90, 91)]

@@ -20,10 +20,10 @@ export const api = {
         if (error) failed(answer, error);
         if (usage) answer.usage = { input: usage.prompt_tokens, output: usage.completion_tokens };
         const { delta, message, finish_reason: finish } = choices?.[0] ?? {};
-        const said = delta ?? message ?? {};
-        answer.text += said.content ?? "";
-        answer.reasoning += said.reasoning_content ?? said.reasoning ?? "";
-        (said.tool_calls ?? []).forEach(({ index, id, function: called }, place) => {
+        const part = delta ?? message ?? {};
+        answer.text += part.content ?? "";
+        answer.reasoning += part.reasoning_content ?? part.reasoning ?? "";
+        (part.tool_calls ?? []).forEach(({ index, id, function: called }, place) => {
             callOf(answer, index ?? place, { id, name: called?.name }).args += called?.arguments ?? "";
         });
         answer.finish = finish ?? answer.finish;

@@ -5,14 +5,14 @@ const ICONS = new URL("icons.svg", import.meta.url).pathname;
 
 export const find = (id) => document.getElementById(id);
 
-export function made(name, said = "", look = "") {
+export function made(name, text = "", look = "") {
     const element = document.createElement(name);
-    element.textContent = said;
+    element.textContent = text;
     if (look) element.className = look;
     return element;
 }
 
-export const badge = (said, look = "") => made("span", said, `badge ${look}`);
+export const badge = (text, look = "") => made("span", text, `badge ${look}`);
 
 // Names between backquotes are code.
 export function coded(text, look = "") {

@@ -7,26 +7,26 @@ const REQUESTS = { asked: "request", put: "request sent" };
 
 export class Exchange {
     constructor() {
-        Object.assign(this, { reads: [], events: [], sent: [], calls: [], asked: null, last: -1, pending: [] });
+        Object.assign(this, { reads: [], events: [], sent: [], calls: [], request: null, last: -1, pending: [] });
     }
 
     add(entry) {
         if (entry.n <= this.last) return; // it was asked for twice
         this.last = entry.n;
-        if (entry.kind === "asked") this.asked = entry;
+        if (entry.kind === "asked") this.request = entry;
         const item = { entry, group: entry.call && entry.kind !== "read" ? `call ${entry.call}` : entry.n, ...face(entry) };
         this[COLUMNS[entry.kind] ?? "sent"].push(item);
-        if (entry.kind === "read" || entry.kind === "ended") this.#heard(item, entry);
+        if (entry.kind === "read" || entry.kind === "ended") this.#addEvents(item, entry);
         if (entry.kind === "wrote" && entry.of !== undefined) this.#wrote(item, entry);
     }
 
     // What it says waits for what the client is sent of it.
-    #heard(item, entry) {
+    #addEvents(item, entry) {
         this.pending.push(item);
         const made = entry.kind === "ended" || !text(entry.data);
-        for (const said of entry.events ?? []) {
-            const { event: name, ...members } = said;
-            const event = { entry, said, group: entry.n, ...appearance(name, members, made) };
+        for (const data of entry.events ?? []) {
+            const { event: name, ...members } = data;
+            const event = { entry, data, group: entry.n, ...appearance(name, members, made) };
             this.events.push(event);
             this.pending.push(event);
             this.#called(name, members, this.events.length - 1);
@@ -56,17 +56,17 @@ export function text(bytes) {
 }
 
 function face(entry) {
-    const said = text(entry.body ?? entry.data), why = entry.problem?.message ?? "";
+    const content = text(entry.body ?? entry.data), why = entry.problem?.message ?? "";
     switch (entry.kind) {
         case "prepared": return { label: "format", look: "quiet", text: `${entry.format}: ${entry.reason}` };
         case "answered": return { label: "response started", look: "quiet", text: entry.content_type ?? "" };
-        case "refused": return { label: `${entry.status}`, look: "bad", text: said };
-        case "read": return said ? { label: "", look: "", text: said } : { label: "last byte", look: "quiet", text: "" };
+        case "refused": return { label: `${entry.status}`, look: "bad", text: content };
+        case "read": return content ? { label: "", look: "", text: content } : { label: "last byte", look: "quiet", text: "" };
         case "ended": return { label: "end", look: entry.problem ? "bad" : "quiet", text: why };
         case "began": return { label: `${entry.status}`, look: entry.status < 400 ? "quiet" : "bad", text: type(entry) };
-        case "wrote": return { label: "", look: said.startsWith(": gateway-warnings") ? "made" : "", text: said };
+        case "wrote": return { label: "", look: content.startsWith(": gateway-warnings") ? "made" : "", text: content };
         case "over": return { label: "end", look: entry.problem ? "bad" : "quiet", text: `${entry.status} ${why}` };
-        default: return { label: REQUESTS[entry.kind] ?? entry.kind, look: "quiet", text: `${entry.path} ${said}` };
+        default: return { label: REQUESTS[entry.kind] ?? entry.kind, look: "quiet", text: `${entry.path} ${content}` };
     }
 }
 
@@ -80,9 +80,9 @@ function appearance(name, { choice, ...members }, made) {
 }
 
 // What bytes say, for a row: of frames what is new in each of them, of anything else the beginning.
-export function brief(said) {
-    if (!said.startsWith("data: ")) return said;
-    return said.split("\n").filter((line) => line).map((line) => {
+export function brief(content) {
+    if (!content.startsWith("data: ")) return content;
+    return content.split("\n").filter((line) => line).map((line) => {
         try {
             return news(JSON.parse(line.replace(/^data: /, "")));
         } catch {
@@ -94,16 +94,16 @@ export function brief(said) {
 function news({ choices, type, delta, usage, error }) {
     if (type) return `${type} ${delta === undefined ? "" : JSON.stringify(delta)}`;
     const end = (one) => one.finish_reason ? { finish_reason: one.finish_reason } : {};
-    const said = (choices ?? []).map((one) => ({ ...one.delta, ...end(one) }));
+    const deltas = (choices ?? []).map((one) => ({ ...one.delta, ...end(one) }));
     const rest = [...(usage ? [{ usage }] : []), ...(error ? [{ error }] : [])];
-    return [...said, ...rest].map((one) => JSON.stringify(one)).join(" ");
+    return [...deltas, ...rest].map((one) => JSON.stringify(one)).join(" ");
 }
 
 // The question, for a shell; the key is the reader's to give.
-export function curl(asked, root) {
+export function curl(request, root) {
     const quoted = (word) => `'${word.replaceAll("'", "'\\''")}'`;
-    const headers = Object.entries({ "content-type": "application/json", ...asked.headers })
+    const headers = Object.entries({ "content-type": "application/json", ...request.headers })
         .filter(([name]) => name !== "user-agent").map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`);
     const key = '-H "authorization: Bearer $GATEWAY_KEY"';
-    return ["curl -N", quoted(root + asked.path), ...headers, key, "--data-binary", quoted(text(asked.body))].join(" ");
+    return ["curl -N", quoted(root + request.path), ...headers, key, "--data-binary", quoted(text(request.body))].join(" ");
 }

@@ -1,7 +1,7 @@
 // One request: what became of it, its conversation, its times and warnings.  Modules for what a reader opens come later.
 
 import { badge, coded, find, icon, made, state } from "./elements.js";
-import { fold, said, showConversation } from "./conversation.js";
+import { fold, preformatted, showConversation } from "./conversation.js";
 import { follow, get, open, tell } from "./follow.js";
 import { restoreScroll } from "./scroll.js";
 import { showTiming, timeline } from "./timing.js";
@@ -51,9 +51,9 @@ function showAll() {
     showVerdict();
     if (talk) showConversation(find("talk"), talk);
     showTiming(find("axis"), find("phases"), head);
-    const said = timeline(find("timeline"), head);
-    find("timeline").setAttribute("aria-label", said);
-    find("pace").textContent = said;
+    const summary = timeline(find("timeline"), head);
+    find("timeline").setAttribute("aria-label", summary);
+    find("pace").textContent = summary;
     showWarnings();
     showPairs(find("usage"), usage());
     showPairs(find("details"), details());
@@ -68,8 +68,8 @@ function showHead() {
     const time = made("time", new Date(started).toLocaleString());
     time.dateTime = started;
     time.title = Intl.DateTimeFormat().resolvedOptions().timeZone;
-    const said = [endpoint, model && (backend ? `${model} at ${backend}` : model), name && `key ${name}`];
-    find("summary").replaceChildren(state(head), ...said.filter(Boolean).flatMap((one) => [" ", made("span", one)]), " ", time);
+    const facts = [endpoint, model && (backend ? `${model} at ${backend}` : model), name && `key ${name}`];
+    find("summary").replaceChildren(state(head), ...facts.filter(Boolean).flatMap((one) => [" ", made("span", one)]), " ", time);
     for (const side of ["newer", "older"]) {
         find(side).hidden = !head[side];
         if (head[side]) find(side).href = `/inspector?${new URLSearchParams(head[side])}`;
@@ -109,7 +109,7 @@ function showWarnings() {
         if (n !== undefined) acts.prepend(jump(n), " ");
         item.append(title, made("p", one.entry, "mono quiet"), coded(one.meaning), coded(one.action, "quiet"), acts);
         const change = talk?.changes[one.entry];
-        if (change) item.append(fold("Before and after", [said(change.before || "–", "block"), said(change.after || "–", "block")]));
+        if (change) item.append(fold("Before and after", [preformatted(change.before || "–", "block"), preformatted(change.after || "–", "block")]));
         return item;
     });
     const rest = head.ledger.slice(head.warnings.length);

@@ -4,8 +4,8 @@ import { ask, forget, keep, key, reason } from "./api_key.js";
 import { find } from "./elements.js";
 import { live } from "./live.js";
 
-export function tell(said) {
-    find("status").textContent = said;
+export function tell(text) {
+    find("status").textContent = text;
 }
 
 // Show the form for the key, or the content.
@@ -19,14 +19,14 @@ export function open(known) {
 export async function get(where, query) {
     const answer = await ask(`${where}?${query}`);
     if (answer.ok) return answer.json();
-    const told = reason(await answer.text()) ?? `The gateway returned HTTP ${answer.status}.`;
-    if (answer.status === 401 || answer.status === 403) refuse(told);
-    else tell(told);
+    const message = reason(await answer.text()) ?? `The gateway returned HTTP ${answer.status}.`;
+    if (answer.status === 401 || answer.status === 403) refuse(message);
+    else tell(message);
     return null;
 }
 
-function refuse(told) {
-    find("refusal").textContent = key() ? told : "";
+function refuse(message) {
+    find("refusal").textContent = key() ? message : "";
     forget();
     open(false);
     find("key").focus();

@@ -8,11 +8,11 @@ const SECONDS = 2; // between two looks
 const load = follow(look, SECONDS);
 
 async function look() {
-    const asked = location.search, said = await get("/admin/exchanges", query());
-    if (!said) return find("closed").hidden;
-    if (asked !== location.search) return false;
+    const search = location.search, page = await get("/admin/exchanges", query());
+    if (!page) return find("closed").hidden;
+    if (search !== location.search) return false;
     open(true);
-    showList(said);
+    showList(page);
     tell(`as of ${new Date().toLocaleTimeString()}`);
     return true;
 }

@@ -189,7 +189,7 @@ const randomId = () => `play-${[...crypto.getRandomValues(new Uint8Array(8))].ma
 function showRequest(path, body, headers) {
     const text = JSON.stringify(body, null, 2), quoted = (word) => `'${word.replaceAll("'", "'\\''")}'`;
     find("code-request").textContent = text;
-    const given = Object.entries(headers).map(([name, said]) => `  -H ${quoted(`${name}: ${said}`)} \\\n`).join("");
+    const given = Object.entries(headers).map(([name, value]) => `  -H ${quoted(`${name}: ${value}`)} \\\n`).join("");
     const secret = key() ? '  -H "authorization: Bearer $GATEWAY_KEY" \\\n' : "";
     find("code-curl").textContent = `curl -N ${quoted(location.origin + path)} \\\n${given}${secret}  -d ${quoted(text)}`;
     find("raw").textContent = "";

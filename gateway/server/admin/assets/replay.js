@@ -16,10 +16,10 @@ export async function replay(format, head, talk, [where, more]) {
     const run = ++runs;
     find("progress").removeAttribute("value");
     const answer = await ask(`${where}?${more}`, { method: "POST", body: JSON.stringify({ format }) });
-    const said = await answer.text();
+    const body = await answer.text();
     if (run < runs) return; // another one was begun
     find("progress").setAttribute("value", 0);
-    const { same, differences, reason: why, response } = answer.ok ? JSON.parse(said) : { reason: reason(said) };
+    const { same, differences, reason: why, response } = answer.ok ? JSON.parse(body) : { reason: reason(body) };
     find("compared").hidden = !response;
     if (!response || !talk) {
         find("report").textContent = `The replay is not possible: ${why}`;

@@ -42,7 +42,7 @@ export function toast(text) {
 async function copy(button) {
     try {
         await navigator.clipboard.writeText(find(button.dataset.copy).textContent);
-        toast(button.dataset.said ?? "Copied.");
+        toast("Copied.");
     } catch {
         toast("The browser denies access to the clipboard. Select the text and copy it.");
     }

@@ -61,8 +61,8 @@ export class Steps {
     }
 
     #showBodies() {
-        const { asked, reads } = this.#stream.seen, put = reads.findLast((one) => one.entry.kind === "put")?.entry;
-        for (const [id, entry] of [["request-body", asked], ["backend-body", put]]) {
+        const { request, reads } = this.#stream.seen, put = reads.findLast((one) => one.entry.kind === "put")?.entry;
+        for (const [id, entry] of [["request-body", request], ["backend-body", put]]) {
             if (find(id).dataset.n === `${entry?.n}`) continue;
             find(id).dataset.n = `${entry?.n}`;
             find(id).textContent = entry ? pretty(text(entry.body)) + (entry.cut ? `\n… of ${entry.cut} bytes` : "") : "None.";
@@ -70,14 +70,14 @@ export class Steps {
     }
 
     async copy() {
-        const { asked } = this.#stream.seen, said = !asked || asked.cut ? "" : curl(asked, location.origin);
-        if (!said) {
+        const { request } = this.#stream.seen, command = !request || request.cut ? "" : curl(request, location.origin);
+        if (!command) {
             find("copied").textContent = "The command is too long. Download the recording instead.";
             return;
         }
-        find("chosen").textContent = said;
+        find("chosen").textContent = command;
         try {
-            await navigator.clipboard.writeText(said);
+            await navigator.clipboard.writeText(command);
             find("copied").textContent = "Copied. Set the API key in GATEWAY_KEY.";
         } catch {
             find("copied").textContent = "The command is shown below.";

@@ -62,19 +62,19 @@ export class Stream {
         row.append(made("span", item.entry.t.toFixed(3), "time"));
         if (item.label) row.append(made("span", item.label, `label ${item.look}`));
         const words = made("span", "", `words ${item.look}`);
-        words.append(...this.#marked((item.said ? item.text : brief(item.text)).slice(0, IN_ROW).replaceAll("\n", "⏎")));
+        words.append(...this.#marked((item.data ? item.text : brief(item.text)).slice(0, IN_ROW).replaceAll("\n", "⏎")));
         row.append(words);
     }
 
     // The text, with the tags around reasoning and calls marked.
-    #marked(said) {
+    #marked(content) {
         const parts = [];
         let done = 0;
-        for (const found of said.matchAll(this.marks)) {
-            parts.push(said.slice(done, found.index), made("mark", found[0]));
+        for (const found of content.matchAll(this.marks)) {
+            parts.push(content.slice(done, found.index), made("mark", found[0]));
             done = found.index + found[0].length;
         }
-        return [...parts, said.slice(done)];
+        return [...parts, content.slice(done)];
     }
 
     #showCalls() {
@@ -110,8 +110,8 @@ export class Stream {
 }
 
 function whole(item) {
-    const bytes = item.said ? null : item.entry.body ?? item.entry.data;
-    const said = bytes ? pretty(text(bytes)) : JSON.stringify(item.said ?? item.entry, null, 1);
+    const bytes = item.data ? null : item.entry.body ?? item.entry.data;
+    const content = bytes ? pretty(text(bytes)) : JSON.stringify(item.data ?? item.entry, null, 1);
     const rest = item.entry.cut && bytes ? `\n… of ${item.entry.cut} bytes` : "";
-    return said.slice(0, LONGEST) + (said.length > LONGEST ? "\n…" : rest);
+    return content.slice(0, LONGEST) + (content.length > LONGEST ? "\n…" : rest);
 }

@@ -85,13 +85,13 @@ export function timeline(svg, head) {
 }
 
 function words({ duration, line, live, times: { pace: { bars, first_byte: byte, silences } } }) {
-    const said = [byte !== null ? `first byte after ${brief(byte)}` : live ? "no byte yet" : "no byte"];
+    const phrases = [byte !== null ? `first byte after ${brief(byte)}` : live ? "no byte yet" : "no byte"];
     const { first_content: first, output_tokens: tokens } = line, pieces = bars.reduce((sum, one) => sum + one, 0);
-    if (tokens && duration > first) said.push(`${tokens} tokens, ${(tokens / (duration - first)).toFixed(0)} a second`);
-    else if (pieces) said.push(`${pieces} pieces`);
+    if (tokens && duration > first) phrases.push(`${tokens} tokens, ${(tokens / (duration - first)).toFixed(0)} a second`);
+    else if (pieces) phrases.push(`${pieces} pieces`);
     const longest = Math.max(...silences.map(([from, to]) => to - from));
-    if (silences.length) said.push(`silent ${silences.length} ×, for ${brief(longest)} at most`);
-    return [...said, `duration ${brief(duration)}`].join(" · ");
+    if (silences.length) phrases.push(`silent ${silences.length} ×, for ${brief(longest)} at most`);
+    return [...phrases, `duration ${brief(duration)}`].join(" · ");
 }
 
 const brief = (time) => `${time.toFixed(time < 10 ? 2 : 0)} s`;

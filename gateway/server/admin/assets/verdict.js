@@ -42,9 +42,9 @@ function unread({ format, calls }, read) {
 }
 
 function complete({ warnings, ledger, cut }) {
-    const told = warnings.find((one) => one.severity === "warn");
+    const warning = warnings.find((one) => one.severity === "warn");
     const count = ledger.length === 1 ? "1 warning" : `${ledger.length} warnings`;
-    if (told) return { look: "warn", title: `The response is complete, with ${count}: ${told.title}.`, support: told.meaning, link: "#warnings" };
+    if (warning) return { look: "warn", title: `The response is complete, with ${count}: ${warning.title}.`, support: warning.meaning, link: "#warnings" };
     if (cut) return { look: "info", title: "The response is complete, and its recording is not.", support: "It exceeds recording.exchange_bytes." };
     if (ledger.length) return { look: "ok", title: "The response is complete.", support: `The gateway reports ${count}.`, link: "#warnings" };
     return { look: "ok", title: "The response is complete, and the gateway passed all parts on unchanged.", support: "" };
