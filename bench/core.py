@@ -34,30 +34,30 @@ Feed = Callable[[bytes], bytes]
 
 _HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "mock"}
 _READ = 65536  # bytes of one read from the socket of a busy upstream
-_ASKED = chat.parse_chat(body(Traffic("mock", "", 1, 1, tools=True)))
+_PARAMS = chat.parse_chat(body(Traffic("mock", "", 1, 1, tools=True)))
 _MOST_PER_DELTA = 4  # µs, of an encoder
 _FLAT = 1.3  # limit for the last quarter against the first; the difference to 1 is noise
 
 
 def offering(tools: int) -> Request:
     """Return the request with this many tools; the last of them is called."""
-    (called,) = _ASKED.request.tools
+    (called,) = _PARAMS.request.tools
     others = (replace(called, name=f"tool_{number}") for number in range(tools - 1))
-    return replace(_ASKED.request, tools=(*others, called))
+    return replace(_PARAMS.request, tools=(*others, called))
 
 
-def _setting(format: str, request: Request = _ASKED.request) -> ParserSettings:
+def _setting(format: str, request: Request = _PARAMS.request) -> ParserSettings:
     context = ParseContext({tool.name: tool.definition["parameters"] for tool in request.tools})
     return ParserSettings(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, Warnings())
 
 
 def _chat_encoder(ledger: Warnings) -> ResponseEncoder:
-    return chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1700000000, "mock"), _ASKED, ledger, str)
+    return chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1700000000, "mock"), _PARAMS, ledger, str)
 
 
 def _responses_encoder(ledger: Warnings) -> ResponseEncoder:
     params = responses.ResponseParams(
-        request=_ASKED.request, echo={"background": False, "instructions": "", "tools": []}
+        request=_PARAMS.request, echo={"background": False, "instructions": "", "tools": []}
     )
     edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
     return responses.response_encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), params, ledger, edge)
@@ -65,7 +65,7 @@ def _responses_encoder(ledger: Warnings) -> ResponseEncoder:
 
 def _messages_encoder(ledger: Warnings) -> ResponseEncoder:
     edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
-    params = messages.MessageParams(request=_ASKED.request)
+    params = messages.MessageParams(request=_PARAMS.request)
     return messages.message_encoder(messages.MessageHead("msg_1", "mock"), params, ledger, edge)
 
 
@@ -76,7 +76,7 @@ def _encode(new: Callable[[Warnings], ResponseEncoder]) -> Callable[[Event], byt
 def new_turn(
     format: str,
     endpoint: str = "chat",
-    request: Request = _ASKED.request,
+    request: Request = _PARAMS.request,
     decoder: type[ChatDecoder] = ChatDecoder,
 ) -> Feed:
     """Return `feed` of a new pipeline for a streamed response; by default the request offers one tool."""
@@ -87,7 +87,7 @@ def begun_pipeline(
     format: str,
     recorder: RequestRecorder | None,
     endpoint: str = "chat",
-    request: Request = _ASKED.request,
+    request: Request = _PARAMS.request,
     decoder: type[ChatDecoder] = ChatDecoder,
 ) -> Pipeline:
     """Return a new pipeline for a streamed response."""
@@ -215,7 +215,7 @@ class Stretch(Struct, frozen=True):
     endpoint: str = "chat"
     dialect: Dialect = OPENAI
 
-    def begin(self, request: Request = _ASKED.request) -> Callable[[], object]:
+    def begin(self, request: Request = _PARAMS.request) -> Callable[[], object]:
         """Return a function that feeds the chunk to a new pipeline once more."""
         feed = new_turn(self.format, self.endpoint, request, self.dialect.decoder)
         for chunk in (*self.dialect.before, *map(self.dialect.text, self.before)):

@@ -151,12 +151,12 @@ def _first(quick: bool) -> list[Scenario]:
 
 
 def _many(quick: bool) -> Scenario:
-    traffic = replace(_crowd(quick), model="mock-hermes", tools=True)
+    traffic = replace(_many_streams(quick), model="mock-hermes", tools=True)
     rows = (*crowded(traffic), *_DELAY, Row("idle gateway, memory", "MB", lambda run: run.idle / 1e6, direct=False))
     return Scenario("streams", "1000 streams × 10 chunks/s", traffic, rows, b'"content"', fresh=True)
 
 
-def _crowd(quick: bool) -> Traffic:
+def _many_streams(quick: bool) -> Traffic:
     knobs = f"m=plain,n={10 if quick else 60},p=100,ts=1"
     return Traffic("mock", knobs, streams=1000, requests=1000, ramp_ms=1000 if quick else 2000)
 
@@ -189,7 +189,7 @@ def _responses(quick: bool) -> Iterator[Scenario]:
         common = {"path": RESPONSES, "store": store}
         whole = Traffic("mock", "m=plain,n=50", streams=32, requests=500 if quick else 2000, stream=False, **common)
         burst = Traffic("mock", "m=plain,n=200", streams=16, requests=80 if quick else 400, **common)
-        many = replace(_crowd(quick), **common)
+        many = replace(_many_streams(quick), **common)
         shows, delta = b'"output_text"', b"response.output_text.delta"
         rate = Row("rate", "responses/s", lambda run: run.report.rps)
         yield Scenario("responses", f"a response, {word}", whole, (_cpu_per_request(), rate), shows)

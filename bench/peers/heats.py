@@ -22,7 +22,7 @@ START, IDLE, ADDED, TWO = (
 ONE_AT_A_TIME, MANY_AT_A_TIME = "whole answer, 1 at a time", "whole answer, 32 at a time"
 LATENCY, CPU = f"{ONE_AT_A_TIME}: latency, p50", f"{MANY_AT_A_TIME}: CPU"
 NATIVE = "burst, native text"
-_CROWD, _HUGE_CROWD = "1000 streams × 10 chunks/s", "5000 streams × 1 chunk/s"
+_MANY_STREAMS, _MOST_STREAMS = "1000 streams × 10 chunks/s", "5000 streams × 1 chunk/s"
 _DELAYS = ("delay of a chunk, p50", "delay of a chunk, p99")
 _DETAILS = ("rate", "latency, p99", "idle gateway, memory")
 
@@ -61,12 +61,12 @@ WANTS = {
     "burst of responses, passed on: CPU": Want(0.0086, LITELLM),  # 4.5 µs where that takes 525
     "burst of responses, stored: CPU": Want(0.0086, LITELLM),
     "20 streams × 50 chunks/s: CPU": Want(1.5, SMG),
-    f"{_CROWD}: first byte, p50": Want(1),
-    f"{_CROWD}: first byte, p99": Want(160),
-    f"{_CROWD}: memory": Want(45),
-    f"{_CROWD}: CPU": Want(1.6, SMG),
-    f"{_HUGE_CROWD}: not ended well": Want(0),
-    f"{_HUGE_CROWD}: first byte, p99": Want(1000),
+    f"{_MANY_STREAMS}: first byte, p50": Want(1),
+    f"{_MANY_STREAMS}: first byte, p99": Want(160),
+    f"{_MANY_STREAMS}: memory": Want(45),
+    f"{_MANY_STREAMS}: CPU": Want(1.6, SMG),
+    f"{_MOST_STREAMS}: not ended well": Want(0),
+    f"{_MOST_STREAMS}: first byte, p99": Want(1000),
     **{f"{offered_load(share)}: first byte, p50": Want(2, SMG) for share in SHARES},
     f"{offered_load(80)}: delay of a chunk, p99": Want(100),
     ADDED: Want(0.25),
@@ -87,8 +87,8 @@ def heats(quick: bool) -> Iterator[Heat]:
     for word in ("passed on", "stored"):
         yield Heat(known[f"burst of responses, {word}"], frozenset({"responses"}))
     yield Heat(_plain(known["20 streams × 50 chunks/s"]))
-    yield Heat(_shorter(_plain(known[_CROWD]), quick), once=True)
-    yield Heat(_huge_crowd(quick), frozenset({"crowd"}), once=True)
+    yield Heat(_shorter(_plain(known[_MANY_STREAMS]), quick), once=True)
+    yield Heat(_most_streams(quick), frozenset({"streams"}), once=True)
     for share in SHARES:
         yield Heat(known[offered_load(share)], frozenset({"load"}), left_out=_DETAILS)
 
@@ -104,7 +104,7 @@ def _shorter(scenario: Scenario, quick: bool) -> Scenario:
     return replace(scenario, traffic=replace(scenario.traffic, knobs=knobs))
 
 
-def _huge_crowd(quick: bool) -> Scenario:
+def _most_streams(quick: bool) -> Scenario:
     knobs = f"m=plain,n={4 if quick else 12},p=1000,ts=1"
     traffic = Traffic("mock", knobs, streams=5000, requests=5000, ramp_ms=5000)
-    return Scenario("streams", _HUGE_CROWD, traffic, crowded(traffic), b'"content"', fresh=True)
+    return Scenario("streams", _MOST_STREAMS, traffic, crowded(traffic), b'"content"', fresh=True)

@@ -51,7 +51,7 @@ def prepare(peer: Peer, home: Path = HOME) -> str:
         for command in peer.install:
             _run(command, folder)
         done.write_text(wanted)
-    return peer.version or _asked_version(peer.program.command.split()[0])
+    return peer.version or _printed_version(peer.program.command.split()[0])
 
 
 def _run(command: str, folder: Path) -> None:
@@ -59,7 +59,7 @@ def _run(command: str, folder: Path) -> None:
         subprocess.run(command, shell=True, cwd=folder, stdout=log, stderr=log, check=True, timeout=_INSTALL_SECONDS)
 
 
-def _asked_version(program: str) -> str:
+def _printed_version(program: str) -> str:
     done = subprocess.run([program, "-v"], capture_output=True, text=True, check=True, timeout=10)
     return (done.stdout + done.stderr).rpartition("/")[2].strip()
 
@@ -103,7 +103,7 @@ http {{
 """
 
 PEERS = (
-    _gateway(GATEWAY_NAME, 1, {"chat", "formats", "responses", "crowd", "load"}),
+    _gateway(GATEWAY_NAME, 1, {"chat", "formats", "responses", "streams", "load"}),
     _gateway(TWO_WORKERS, 2, {"workers"}),
     Peer(
         SMG,
