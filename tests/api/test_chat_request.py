@@ -466,8 +466,8 @@ async def test_field_added_by_a_backend_is_shown_whether_requested_or_not(extra_
             chunks = payloads((await site.chat(stream=True, **fields)).text)[:-1]
             assert any(of_answer.items() <= chunk.items() for chunk in chunks)
             assert any(of_choice.items() <= one.items() for chunk in chunks for one in chunk["choices"])
-    asked_for, _ = await sent({name: False for name in extra_fields})
-    assert asked_for == {name: False for name in extra_fields}
+    sent_fields, _ = await sent({name: False for name in extra_fields})
+    assert sent_fields == {name: False for name in extra_fields}
 
 
 async def test_token_ids_of_held_back_text_come_with_it_complete():
@@ -769,7 +769,7 @@ async def test_function_call_of_the_past_becomes_a_tool_call_with_an_id():
 
 SYSTEM, DEVELOPER = {"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be kind."}
 LATE = {"role": "system", "content": "Be bold."}
-SPOKEN = {"role": "assistant", "content": "Hi"}
+ASSISTANT = {"role": "assistant", "content": "Hi"}
 
 
 def parts(*texts, **more):
@@ -784,8 +784,8 @@ POLICIES = [
     ({}, [SYSTEM, DEVELOPER, USER], [{"role": "system", "content": "Be brief.\n\nBe kind."}, USER], None),
     (
         {},
-        [USER, LATE, SPOKEN],
-        [USER, {"role": "user", "content": "<system_message>Be bold.</system_message>"}, SPOKEN],
+        [USER, LATE, ASSISTANT],
+        [USER, {"role": "user", "content": "<system_message>Be bold.</system_message>"}, ASSISTANT],
         MOVED,
     ),
     (
@@ -871,14 +871,14 @@ REASONED = [
 @pytest.mark.parametrize("kind", KINDS)
 async def test_reasoning_of_the_past_is_sent_in_the_field_of_the_kind(kind):
     field = "reasoning" if kind == "vllm" else "reasoning_content"
-    found = await all_sent([{"messages": [USER, {**SPOKEN, **given}]} for given, _ in REASONED], kind)
+    found = await all_sent([{"messages": [USER, {**ASSISTANT, **given}]} for given, _ in REASONED], kind)
     for (given, thought), (body, warnings) in zip(REASONED, found, strict=True):
         if kind == "transformers" and thought:
-            assert (body["messages"][1], warnings) == (SPOKEN, "dropped:messages.reasoning_content"), given
+            assert (body["messages"][1], warnings) == (ASSISTANT, "dropped:messages.reasoning_content"), given
             continue
         lost = given.get("reasoning_details") and not thought
         assert warnings == ("dropped:messages.reasoning_details" if lost else None), given
-        assert body["messages"][1] == {**SPOKEN, **({field: thought} if thought else {})}, given
+        assert body["messages"][1] == {**ASSISTANT, **({field: thought} if thought else {})}, given
 
 
 ARGUMENTS = [
@@ -951,7 +951,7 @@ async def test_strict_mode_accepts_a_repair():
 # Whole bodies, as the backend gets them
 
 EVERYTHING = {
-    "messages": [DEVELOPER, USER, {**SPOKEN, "reasoning_content": "Hm.", "tool_calls": [CALLED]}, ANSWERED],
+    "messages": [DEVELOPER, USER, {**ASSISTANT, "reasoning_content": "Hm.", "tool_calls": [CALLED]}, ANSWERED],
     "tools": BOTH,
     "tool_choice": NAMED,
     "max_completion_tokens": 9,
@@ -966,10 +966,10 @@ EVERYTHING = {
 MESSAGES = [
     {"role": "system", "content": "Be kind."},
     USER,
-    {**SPOKEN, "tool_calls": [CALLED], "reasoning_content": "Hm."},
+    {**ASSISTANT, "tool_calls": [CALLED], "reasoning_content": "Hm."},
     ANSWERED,
 ]
-THEIRS = [*MESSAGES[:2], {**SPOKEN, "tool_calls": [CALLED], "reasoning": "Hm."}, ANSWERED]
+THEIRS = [*MESSAGES[:2], {**ASSISTANT, "tool_calls": [CALLED], "reasoning": "Hm."}, ANSWERED]
 IN_THE_SYSTEMS = {"role": "system", "content": "Be kind.\n\n" + IN_WORDS.format("the tool 'clock'")}
 INSISTING = [IN_THE_SYSTEMS, USER, {"role": "assistant", "content": "", "tool_calls": [CALLED]}, ANSWERED]
 ALWAYS = {
@@ -997,7 +997,7 @@ GOLDEN = {
         "tools": [CLOCK_TOOL], "tool_choice": "required", "max_tokens": 9, "logprobs": True, "top_logprobs": 1,
     },
 }  # fmt: skip
-TOLD = {
+WARNINGS = {
     "openai": "forwarded:top_k",
     "vllm": "dropped:verbosity, forwarded:top_k",
     "sglang": "dropped:verbosity, forwarded:top_k",
@@ -1013,7 +1013,7 @@ async def test_request_body_is_complete_for_each_kind(kind):
     async with gateway(a_call(CLOCK_TOOL), backend={"kind": kind}, model={"upstream_model": "theirs"}) as site:
         answer = await site.chat(**EVERYTHING)
         assert site.upstream_body == GOLDEN[kind]
-        assert answer.headers["x-gateway-warnings"] == TOLD[kind]
+        assert answer.headers["x-gateway-warnings"] == WARNINGS[kind]
 
 
 async def test_request_is_sent_as_json_to_the_path_of_the_backend():

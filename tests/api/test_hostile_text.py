@@ -55,14 +55,14 @@ def hostile_frames(evil):
     ]
 
 
-ASKED = [
+REQUESTS = [
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "logprobs": True, "top_logprobs": 1}),
     ("/v1/responses", {"input": "hi", "include": ["message.output_text.logprobs"], "store": True}),
     ("/v1/completions", {"prompt": "hi", "logprobs": 1}),
 ]
 
 
-@pytest.mark.parametrize("path, fields", ASKED)
+@pytest.mark.parametrize("path, fields", REQUESTS)
 @pytest.mark.parametrize("evil", [EVIL, *ENDS[:-1]])
 async def test_backend_text_adds_no_line_to_a_stream_and_no_header(path, fields, evil):
     tools = [{"type": "function", "function": {"name": "f"}}]
@@ -93,7 +93,7 @@ async def test_field_name_of_a_client_adds_no_header_and_no_line():
     async with gateway([head(), chunk("x"), chunk(finish="stop"), DONE, END]) as site:
         for name in (EVIL, "x\r\nx-evil: 1", "é\u2028", "a, forwarded:b", "x" * 9000):
             part = {"role": "user", "content": [{"type": "text", "text": "x"}], name: 1}
-            for path, fields in ASKED:
+            for path, fields in REQUESTS:
                 body = {"model": "m", **fields, name: {name: name}} | ({"messages": [part]} if "chat" in path else {})
                 for stream in (False, True):
                     answer = await site.client.post(

@@ -14,7 +14,7 @@ from support.app import HELLO_MESSAGES, listening
 from support.upstream import CLOSE, COUNTS, DONE, END, HELLO, call, chunk, frame, head, stream, whole
 
 UNREAD = {"compaction": ["dropped:compaction.tool_changes"]}  # members that the gateway does not read
-ASKED = {"model": "m", "max_tokens": 100, "messages": HELLO_MESSAGES}
+REQUEST = {"model": "m", "max_tokens": 100, "messages": HELLO_MESSAGES}
 TOOL = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 THINKS = [
     head(),
@@ -57,9 +57,9 @@ async def sdk(*scripts, **sections):
 @pytest.mark.parametrize("script", [HELLO, THINKS, CALLS], ids=["text", "thinking", "calls"])
 async def test_messages_sdk_accumulates_a_stream_to_the_whole_message(script):
     async with sdk(script) as client:
-        async with client.messages.stream(**ASKED, tools=[TOOL]) as stream:
+        async with client.messages.stream(**REQUEST, tools=[TOOL]) as stream:
             streamed = await stream.get_final_message()
-        at_once = await client.messages.create(**ASKED, tools=[TOOL])
+        at_once = await client.messages.create(**REQUEST, tools=[TOOL])
     assert isinstance(at_once, anthropic.types.Message) and at_once.id != streamed.id
     assert shown(streamed) == shown(at_once) and at_once.content
 
@@ -73,7 +73,7 @@ def shown(message):
 
 async def test_messages_sdk_reads_parallel_tool_calls():
     async with sdk(CALLS) as client:
-        message = await client.messages.create(**ASKED, tools=[TOOL])
+        message = await client.messages.create(**REQUEST, tools=[TOOL])
     assert message.stop_reason == "tool_use"
     assert [block.input for block in message.content if block.type == "tool_use"] == [
         {"city": "Oslo"},
@@ -94,12 +94,12 @@ async def test_messages_sdk_reads_parallel_tool_calls():
 async def test_messages_sdk_raises_its_errors(script, expected):
     async with sdk(script) as client:
         with pytest.raises(expected) as caught:
-            await client.messages.create(**ASKED)
+            await client.messages.create(**REQUEST)
     assert caught.value.request_id.startswith("req_")
 
 
 async def test_messages_sdk_raises_an_error_amid_a_stream():
-    async with sdk([head(), chunk("Hi"), CLOSE]) as client, client.messages.stream(**ASKED) as stream:
+    async with sdk([head(), chunk("Hi"), CLOSE]) as client, client.messages.stream(**REQUEST) as stream:
         with pytest.raises(anthropic.APIStatusError, match="Backend 'up' closed"):
             await stream.get_final_message()
 
@@ -115,7 +115,7 @@ async def test_messages_sdk_counts_tokens_and_lists_models():
 async def test_messages_sdk_goes_on_without_threads():
     async with sdk(HELLO) as client:
         with pytest.raises(anthropic.BadRequestError) as caught:
-            await client.messages.create(**ASKED, extra_body={"thread": {"type": "create"}})
+            await client.messages.create(**REQUEST, extra_body={"thread": {"type": "create"}})
     assert caught.value.body["error"]["details"]["error_code"] == "thread_unsupported_request"
 
 
@@ -141,7 +141,7 @@ async def weather(city: str) -> str:
 async def test_messages_sdk_runs_tools(streamed):
     """The runner asks for a thread first, and then sends the whole conversation."""
     async with connected(CALLS, HELLO) as (client, upstream):
-        runner = client.beta.messages.tool_runner(**ASKED, tools=[weather], stream=streamed)
+        runner = client.beta.messages.tool_runner(**REQUEST, tools=[weather], stream=streamed)
         last = await runner.until_done()
     assert [block.text for block in last.content] == ["Hi"]
     _, second = [post.json["messages"] for post in upstream.posts]
@@ -158,7 +158,7 @@ class City(BaseModel):
 async def test_messages_sdk_parses_the_output():
     script = stream(chunk('{"name": "Oslo"}'), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
     async with connected(script) as (client, upstream):
-        message = await client.messages.parse(**ASKED, output_format=City)
+        message = await client.messages.parse(**REQUEST, output_format=City)
     assert message.parsed_output == City(name="Oslo")
     (post,) = upstream.posts
     assert post.json["response_format"]["json_schema"]["schema"]["required"] == ["name"]
@@ -166,7 +166,7 @@ async def test_messages_sdk_parses_the_output():
 
 async def test_messages_sdk_sends_thinking_back():
     """The thinking block is reasoning again, by its signature alone."""
-    omitted = {**ASKED, "thinking": {"type": "adaptive", "display": "omitted"}}
+    omitted = {**REQUEST, "thinking": {"type": "adaptive", "display": "omitted"}}
     async with connected(THINKS, HELLO) as (client, upstream):
         first = await client.messages.create(**omitted)
         history = [*HELLO_MESSAGES, {"role": "assistant", "content": first.content}, *HELLO_MESSAGES]
@@ -183,8 +183,8 @@ async def test_messages_sdk_accepts_each_member_in_its_strict_mode(script):
             base_url=str(site.client.base_url), api_key="x", max_retries=0, _strict_response_validation=True
         ) as client,
     ):
-        message = await client.messages.create(**ASKED, tools=[TOOL])
-        async with client.messages.stream(**ASKED, tools=[TOOL]) as stream:
+        message = await client.messages.create(**REQUEST, tools=[TOOL])
+        async with client.messages.stream(**REQUEST, tools=[TOOL]) as stream:
             events = [event.type async for event in stream]
         models = await client.models.list()
     assert message.usage.output_tokens >= 0 and models.data[0].id == "m"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.smoke
 
 WAV = ("a.wav", b"RIFF" + b"\0" * 1000, "audio/wav")
 PNG = ("a.png", b"\x89PNG" + b"\0" * 1000, "image/png")
-SPOKEN = {"model": "m", "input": "Hello", "voice": "alloy"}
+SPEECH_REQUEST = {"model": "m", "input": "Hello", "voice": "alloy"}
 AUDIO = [head(type="audio/mpeg"), b"ID3", b"\xff\xfb", END]
 
 
@@ -40,8 +40,8 @@ async def test_sdk_reads_a_transcript_whole_and_streamed():
 
 async def test_sdk_reads_speech_whole_and_in_pieces():
     async with listening(AUDIO) as site, sdk(site) as client:
-        response = await client.audio.speech.create(**SPOKEN)
-        async with client.audio.speech.with_streaming_response.create(**SPOKEN) as answer:
+        response = await client.audio.speech.create(**SPEECH_REQUEST)
+        async with client.audio.speech.with_streaming_response.create(**SPEECH_REQUEST) as answer:
             pieces = [piece async for piece in answer.iter_bytes()]
     assert response.content == b"".join(pieces) == b"ID3\xff\xfb"
 
@@ -95,7 +95,7 @@ async def test_sdk_raises_the_failure_in_the_middle_of_a_stream():
 async def test_sdk_sees_that_audio_is_incomplete():
     async with listening([*AUDIO[:2], CLOSE]) as site, sdk(site) as client:
         with pytest.raises((openai.APIConnectionError, httpx.RemoteProtocolError)):
-            await client.audio.speech.create(**SPOKEN)
+            await client.audio.speech.create(**SPEECH_REQUEST)
 
 
 async def test_sdk_raises_the_error_of_a_backend_that_is_gone():

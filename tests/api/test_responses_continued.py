@@ -8,16 +8,16 @@ from support.upstream import HELLO, whole
 BEGUN = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good"}]
 AFTER = [*BEGUN, {"role": "user", "content": ""}]
 OPEN = "<|im_start|>assistant\nHello to you"
-ASKED = {"continue_final_message": True, "add_generation_prompt": False}
+CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
 
 
 @pytest.mark.parametrize(
     ("prompt", "fields", "messages", "warnings"),
     [
         (OPEN, {}, BEGUN, None),
-        (OPEN, ASKED, BEGUN, "forwarded:continue_final_message, forwarded:add_generation_prompt"),
+        (OPEN, CONTINUED, BEGUN, "forwarded:continue_final_message, forwarded:add_generation_prompt"),
         (OPEN + "<|im_end|>\n", {}, AFTER, "translated:messages"),
-        (OPEN + "<|im_end|>\n", ASKED, AFTER, "unenforced:continue_final_message, translated:messages"),
+        (OPEN + "<|im_end|>\n", CONTINUED, AFTER, "unenforced:continue_final_message, translated:messages"),
         ("", {"continue_final_message": False}, AFTER, "translated:messages"),
         (None, {}, BEGUN, None),  # the backend has no such path
     ],
@@ -30,7 +30,7 @@ async def test_final_message_is_continued_only_if_the_prompt_leaves_it_open(prom
         answer = await site.chat(messages=BEGUN, stream=stream, **fields)
         assert site.upstream_body["messages"] == messages
         assert answer.headers.get("x-gateway-warnings") == warnings
-        passed = {name for name in ASKED if name in site.upstream_body}
+        passed = {name for name in CONTINUED if name in site.upstream_body}
         assert passed == (set(fields) if messages is BEGUN else set())
 
 

@@ -959,7 +959,7 @@ MADE = {
     "arguments": "{}",
     "output": "x",
 }
-ASKED = assistant(None, call("mcpr_1", name="find", namespace="crm", arguments="{}"))
+APPROVAL_CALL = assistant(None, call("mcpr_1", name="find", namespace="crm", arguments="{}"))
 
 
 @pytest.mark.parametrize(
@@ -981,7 +981,7 @@ def test_tool_call_runs_once_after_its_approval(before, input, output, approved)
         [USER, *before] if before else [],
         HistoryRules(SEALED.get, Warnings(), "m", approves=True),
     )
-    assert [message for message in found.messages if message != USER] == [ASKED, tool("mcpr_1", output)]
+    assert [message for message in found.messages if message != USER] == [APPROVAL_CALL, tool("mcpr_1", output)]
     assert len(found.approved) == approved
 
 

@@ -152,7 +152,7 @@ async def test_tool_output_images_are_sent_for_every_kind_and_api(kind):
 
 # Assistant messages
 
-SAID = {
+CONVERTED = {
     "a refusal beside an image": (
         [assistant([PNG, {"type": "refusal", "refusal": "No."}])], [assistant([PNG, text("No.")])], [],
     ),
@@ -176,9 +176,9 @@ SAID = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SAID)
+@pytest.mark.parametrize("case", CONVERTED)
 def test_message_is_changed_to_fit_templates(case):
-    given, expected, listed = SAID[case]
+    given, expected, listed = CONVERTED[case]
     assert messages_and_warnings([USER, *given]) == ([USER, *expected], listed)
 
 

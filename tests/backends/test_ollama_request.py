@@ -19,7 +19,7 @@ from support.ollama_gateway import CITY, FLAT, PIXEL, TOOLS, USER, site
 BAD = "invalid_request_error"
 HI = Turn([content_line("Hi")])
 AN_OBJECT = Turn([content_line("{}")])  # fits any format
-ASKED = {"model": NAME, "messages": HELLO_MESSAGES, "stream": True, "truncate": False}
+BARE_BODY = {"model": NAME, "messages": HELLO_MESSAGES, "stream": True, "truncate": False}
 NOTHING = {"type": "object", "properties": {}}
 WEATHER = TOOLS[0]
 CLOCK = {"type": "function", "function": {"name": "clock", "parameters": NOTHING}}
@@ -31,7 +31,7 @@ async def fields_and_warnings(fields, *, upstream=NAME, able=None, **model):
     async with site(AN_OBJECT, model={**model, "upstream_model": upstream}, able=able) as one:
         answer = await one.chat(stream=True, **fields)
         assert answer.status_code == 200, answer.text
-        upstream_body = {name: value for name, value in one.server.bodies[-1].items() if ASKED.get(name) != value}
+        upstream_body = {name: value for name, value in one.server.bodies[-1].items() if BARE_BODY.get(name) != value}
         return upstream_body, answer.headers.get("x-gateway-warnings")
 
 
@@ -102,7 +102,7 @@ async def test_ollama_choices_are_a_request_each():
 async def test_ollama_whole_response_is_asked_for_without_streaming():
     async with site(HI) as one:
         await one.chat()
-        assert one.server.bodies == [{**ASKED, "stream": False}]
+        assert one.server.bodies == [{**BARE_BODY, "stream": False}]
 
 
 # Reasoning effort

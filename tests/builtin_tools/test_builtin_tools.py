@@ -33,7 +33,7 @@ SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 LISTED = [{"name": name, "input_schema": SCHEMA, "annotations": None, "description": None} for name in ("find", "drop")]
 NEVER = {"type": "mcp", "server_label": "crm", "require_approval": "never"}
 CLIENTS = Tool("theirs", {"name": "theirs", "parameters": SCHEMA})
-ASKED = Request(model="m", messages=({"role": "user", "content": "q"},), tools=(CLIENTS,), stream=True)
+REQUEST = Request(model="m", messages=({"role": "user", "content": "q"},), tools=(CLIENTS,), stream=True)
 USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
 
 
@@ -68,7 +68,7 @@ class PureSite:
     def __init__(
         self,
         *rounds,
-        request=ASKED,
+        request=REQUEST,
         tools=None,
         approved=(),
         limits=(64, 16),
@@ -212,7 +212,7 @@ def test_hosted_calls_may_take_several_rounds():
 
 def test_tool_choice_is_forced_in_the_first_round_only():
     forced = Request(
-        **{name: getattr(ASKED, name) for name in ("model", "messages", "tools", "stream")}, tool_choice="required"
+        **{name: getattr(REQUEST, name) for name in ("model", "messages", "tools", "stream")}, tool_choice="required"
     )
     site, _ = run_to_response(chunks_with_calls(FIND), HELLO, request=forced)
     assert [request.tool_choice for request in site.requests] == ["required", None]
@@ -221,7 +221,7 @@ def test_tool_choice_is_forced_in_the_first_round_only():
 @pytest.mark.parametrize(("most", "limits"), [(100, [100, 96, 92]), (3, [3, 1, 1]), (None, [None] * 3)])
 def test_max_tokens_is_shared_by_all_rounds(most, limits):
     site, _ = run_to_response(
-        chunks_with_calls(FIND), chunks_with_calls(DROP), HELLO, request=replace(ASKED, max_tokens=most)
+        chunks_with_calls(FIND), chunks_with_calls(DROP), HELLO, request=replace(REQUEST, max_tokens=most)
     )
     assert [request.max_tokens for request in site.requests] == limits
 
@@ -377,7 +377,7 @@ def test_hosted_calls_are_the_same_under_any_cut(data):
     _, response = run_to_response(*rounds, pieces=lambda whole: cut(data, whole))
     assert response["output"] == wanted["output"]
     whole = PureSite(
-        *rounds, request=Request(model="m", messages=ASKED.messages, tools=ASKED.tools), pieces=lambda w: [w]
+        *rounds, request=Request(model="m", messages=REQUEST.messages, tools=REQUEST.tools), pieces=lambda w: [w]
     )
     assert checked_whole(whole.run())["output"] == wanted["output"]
 
@@ -403,7 +403,7 @@ def test_chat_does_not_show_hosted_calls():
         HELLO,
         loop=HiddenToolLoop,
         encoder=chat_encoder,
-        request=Request(model="m", messages=ASKED.messages),
+        request=Request(model="m", messages=REQUEST.messages),
     )
     assert json.loads(whole.run())["choices"][0]["message"]["content"] == "Wait.\n\nHello."
 
@@ -449,7 +449,7 @@ def test_tool_choice_may_name_a_tool_that_is_found_later(choice, allowed, wanted
 def test_allowed_tools_of_the_client_stay_allowed_at_a_limit():
     request = Request(
         model="m",
-        messages=ASKED.messages,
+        messages=REQUEST.messages,
         tools=(CLIENTS,),
         stream=True,
         allowed=frozenset([ToolName("theirs"), ToolName("", "crm")]),

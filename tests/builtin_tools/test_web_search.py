@@ -107,8 +107,8 @@ async def test_web_search_services_get_their_key(service, path, expected, answer
             answer = await site.respond(tools=[{**SEARCH, "user_location": where}])
             assert checked_whole(answer.content)["output"][0]["status"] == "completed"
             assert "Oslo is the capital" in tool_results(site)[0]
-            ((asked_path, query, body, heads),) = web.requests
-            assert (asked_path, body or query) == (path, expected)
+            ((sent_path, query, body, heads),) = web.requests
+            assert (sent_path, body or query) == (path, expected)
             assert KEY in (heads.get("x-subscription-token") or heads["authorization"])
             assert KEY not in answer.text and KEY not in caplog.text and KEY not in json.dumps(site.upstream_body)
 

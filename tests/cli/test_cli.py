@@ -190,7 +190,7 @@ def test_serve_uses_found_backends_that_have_a_model():
 
 
 async def test_serve_finds_backends_while_an_event_loop_runs():
-    with model_server('{"data": [{"id": "m"}]}') as port, settled(None, {port: "vllm"}) as (config, _, _said):
+    with model_server('{"data": [{"id": "m"}]}') as port, settled(None, {port: "vllm"}) as (config, _, _output):
         assert list(config.backends) == ["vllm"]
 
 
@@ -262,7 +262,7 @@ def test_greeting_command_can_be_pasted():
 
 
 def test_greeting_is_empty_if_the_port_is_not_known_yet():
-    with model_server('{"data": [{"id": "m"}]}') as port, settled(None, {port: "vllm"}, port=0) as (_, hello, _said):
+    with model_server('{"data": [{"id": "m"}]}') as port, settled(None, {port: "vllm"}, port=0) as (_, hello, _output):
         assert hello == ""
 
 

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 from pydantic import AfterValidator, BaseModel
 
 OPTIONS: dict[str, Any] = {"base_url": BASE_URL, "api_key": "none", "max_retries": 0}
-ASKED: dict[str, Any] = {"temperature": 0, "max_tokens": 120, "extra_body": EXTRA, "max_retries": 0}
+REQUEST_OPTIONS: dict[str, Any] = {"temperature": 0, "max_tokens": 120, "extra_body": EXTRA, "max_retries": 0}
 
 
 class get_weather(BaseModel):  # the tool has its name and what is said of it
@@ -63,7 +63,9 @@ ONE = taught(*((facts(name), person.model_dump()) for name, person in PEOPLE.ite
 
 
 def create(model: str, turn: Turn) -> Answer:
-    result, completion = client(Mode.TOOLS).create_with_completion(turn.messages, get_weather, model=model, **ASKED)
+    result, completion = client(Mode.TOOLS).create_with_completion(
+        turn.messages, get_weather, model=model, **REQUEST_OPTIONS
+    )
     return answer_of([result], completion)
 
 
@@ -71,7 +73,7 @@ def create_parallel(model: str, turn: Turn) -> Answer:
     """Its iterator tells nothing of the completion, so a hook does."""
     extractor, completions = client(Mode.PARALLEL_TOOLS), []
     extractor.on("completion:response", completions.append)
-    results = [*extractor.create(Iterable[get_weather | get_time], turn.messages, model=model, **ASKED)]
+    results = [*extractor.create(Iterable[get_weather | get_time], turn.messages, model=model, **REQUEST_OPTIONS)]
     return answer_of(results, completions[0])
 
 
@@ -90,7 +92,7 @@ def a_call_is_forced(model: str) -> None:
 
 def a_call_comes_in_parts(model: str) -> None:
     turn = TURNS["single"]
-    *before, last = client(Mode.TOOLS).create_partial(get_weather, turn.messages, model=model, **ASKED)
+    *before, last = client(Mode.TOOLS).create_partial(get_weather, turn.messages, model=model, **REQUEST_OPTIONS)
     assert [("get_weather", last.model_dump())] == turn.calls, last
     assert any(part.city and not part.unit for part in before), before
 
@@ -99,35 +101,37 @@ def a_response_calls(model: str) -> None:
     """It sends no calls back, only texts, so those before have the model's own form; and a schema beside the call."""
     before = ((facts(name), {"name": "Person", "arguments": person.model_dump()}) for name, person in PEOPLE.items())
     messages = taught(*before, form="<tool_call>\n{}\n</tool_call>")
-    found, response = client(Mode.RESPONSES_TOOLS).create_with_completion(messages, Person, model=model, **ASKED)
+    found, response = client(Mode.RESPONSES_TOOLS).create_with_completion(
+        messages, Person, model=model, **REQUEST_OPTIONS
+    )
     assert found.model_dump() == EVE.model_dump(), response
     assert response.status == "completed" and response.usage.output_tokens > 5, response
 
 
 def a_schema_is_kept(model: str) -> None:
-    found = client(Mode.JSON_SCHEMA).create(Person, ONE, model=model, **ASKED)
+    found = client(Mode.JSON_SCHEMA).create(Person, ONE, model=model, **REQUEST_OPTIONS)
     assert found.model_dump() == EVE.model_dump(), found
 
 
-def json_is_asked_for_in_words(model: str) -> None:
-    found = client(Mode.JSON).create(Person, ONE, model=model, **ASKED)
+def json_is_requested_in_words(model: str) -> None:
+    found = client(Mode.JSON).create(Person, ONE, model=model, **REQUEST_OPTIONS)
     assert found.model_dump() == EVE.model_dump(), found
 
 
 async def json_comes_in_parts(model: str) -> None:
     async with AsyncOpenAI(**OPTIONS) as openai:
         extractor = instructor.from_openai(openai, mode=Mode.JSON_SCHEMA)
-        parts = [part async for part in extractor.create_partial(Person, ONE, model=model, **ASKED)]
+        parts = [part async for part in extractor.create_partial(Person, ONE, model=model, **REQUEST_OPTIONS)]
     assert parts[-1] == EVE and any(part.name and part.age is None for part in parts), parts
 
 
 def several_come_one_after_the_other(model: str) -> None:
     messages = taught(*((facts(*names), {"tasks": [PEOPLE[name].model_dump() for name in names]}) for names in PAIRS))
-    found = [*client(Mode.JSON_SCHEMA).create_iterable(messages, Person, model=model, **ASKED)]
+    found = [*client(Mode.JSON_SCHEMA).create_iterable(messages, Person, model=model, **REQUEST_OPTIONS)]
     assert found == [PEOPLE[name] for name in PAIRS[-1]], found
 
 
-def what_is_wrong_is_asked_again(model: str) -> None:
+def what_is_wrong_is_retried(model: str) -> None:
     """The first answer is refused whatever it is, and goes back to the model with the reason."""
     refused: list[int] = []
 
@@ -142,7 +146,7 @@ def what_is_wrong_is_asked_again(model: str) -> None:
 
     extractor, completions = client(Mode.JSON_SCHEMA), []
     extractor.on("completion:response", completions.append)
-    found = extractor.create(Checked, ONE, model=model, **ASKED | {"max_retries": 1})
+    found = extractor.create(Checked, ONE, model=model, **REQUEST_OPTIONS | {"max_retries": 1})
     assert found.model_dump() == EVE.model_dump() and refused == [EVE.age] and len(completions) == 2, completions
 
 
@@ -155,9 +159,9 @@ if __name__ == "__main__":
             a_call_comes_in_parts,
             a_response_calls,
             a_schema_is_kept,
-            json_is_asked_for_in_words,
+            json_is_requested_in_words,
             json_comes_in_parts,
             several_come_one_after_the_other,
-            what_is_wrong_is_asked_again,
+            what_is_wrong_is_retried,
         ],
     )

@@ -124,7 +124,7 @@ def a_response_goes_on_from_the_one_before(model: str) -> None:
     assert stored.previous_response_id == called.response_metadata["id"]
 
 
-def a_hosted_server_is_asked(model: str) -> None:
+def a_hosted_server_is_called(model: str) -> None:
     toys = {"type": "mcp", "server_label": "toys", "require_approval": "never", "allowed_tools": ["echo"]}
     hosted(model, toys, "Echo the word banana.", "mcp_call")
 
@@ -165,7 +165,7 @@ if __name__ == "__main__":
             a_call_and_its_result,
             a_response_and_its_result,
             a_response_goes_on_from_the_one_before,
-            a_hosted_server_is_asked,
+            a_hosted_server_is_called,
             the_web_is_searched,
         ],
     )

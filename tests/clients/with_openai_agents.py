@@ -198,7 +198,7 @@ async def a_response_goes_on_from_the_one_before(model: str) -> None:
     assert (await CLIENT.responses.retrieve(more.last_response_id)).previous_response_id == ids[1]
 
 
-async def a_hosted_server_is_asked(model: str) -> None:
+async def a_hosted_server_is_called(model: str) -> None:
     toys: Any = {"type": "mcp", "server_label": "toys", "require_approval": "never", "allowed_tools": ["echo"]}
     types = await hosted(model, HostedMCPTool(tool_config=toys), "Echo the word banana.")
     assert types[:2] == ["mcp_list_tools", "mcp_call"] and types[-1] == "message", types
@@ -238,7 +238,7 @@ if __name__ == "__main__":
             a_session_is_kept,
             a_conversation_goes_on,
             a_response_goes_on_from_the_one_before,
-            a_hosted_server_is_asked,
+            a_hosted_server_is_called,
             the_web_is_searched,
         ],
     )

@@ -298,9 +298,13 @@ def test_response_continues_from_stored_state(client, state, streamed):
     before = kept or {"previous_response_id": first.id}
     second = respond(client, streamed, request | before | {"input": [then]})
     assert summary_of_response(second)[:2] == ("1 + 1 = 2.", "The user wants 1 + 1. That is 2.")
-    all_said = [*turn.messages, {"role": "assistant", "content": turn.content, "reasoning_content": turn.thought}, then]
+    conversation = [
+        *turn.messages,
+        {"role": "assistant", "content": turn.content, "reasoning_content": turn.thought},
+        then,
+    ]
     counted = client.responses.input_tokens.count(
-        model="hermes", input=[*items(all_said)], reasoning={"context": "all_turns"}
+        model="hermes", input=[*items(conversation)], reasoning={"context": "all_turns"}
     )
     assert second.usage.input_tokens == counted.input_tokens
 

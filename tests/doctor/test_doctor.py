@@ -270,10 +270,10 @@ def findings(
     kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, messages=True, ignores=(), **probe_responses
 ):
     """Return good findings with these responses instead; None is a question that was not asked."""
-    all_heard = {name: one for name, one in {**GOOD, **probe_responses}.items() if one}
+    given_responses = {name: one for name, one in {**GOOD, **probe_responses}.items() if one}
     return Findings(
         kind=kind,
-        probe_responses=all_heard,
+        probe_responses=given_responses,
         chosen=FormatChoice(chosen, "", opens),
         metadata=known or ModelMetadata(32768),
         responses=responses,
@@ -553,7 +553,7 @@ def test_doctor_findings_become_model_settings(response, format, thought):
     assert (found.format, found.thought) == (format, thought)
 
 
-HEARD_IN_SILENCE = {
+IGNORING_RESPONSES = {
     "one_call": GOOD["parallel"],
     "required": PROSE,
     "schema": PROSE,
@@ -568,14 +568,14 @@ SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n",
     ("kind", "response", "fields"),
     [
         ("vllm", {}, set()),
-        ("vllm", HEARD_IN_SILENCE, SILENCE),
+        ("vllm", IGNORING_RESPONSES, SILENCE),
         ("vllm", {"stopped": ProbeResponse(message=ObservedMessage("4 + 3 ="))}, {"stop"}),
         ("vllm", {"required": TWO_RAW, "one_call": TWO_RAW, "parallel": TWO_RAW}, {"parallel_tool_calls"}),
-        ("lmstudio", HEARD_IN_SILENCE, SILENCE - {"n", "logprobs"}),
-        ("transformers", HEARD_IN_SILENCE, set()),
+        ("lmstudio", IGNORING_RESPONSES, SILENCE - {"n", "logprobs"}),
+        ("transformers", IGNORING_RESPONSES, set()),
         # What is refused is not ignored, nor what may still have come, nor what only a name was not heeded of.
-        ("vllm", dict.fromkeys(HEARD_IN_SILENCE, NO), set()),
-        ("vllm", dict.fromkeys(HEARD_IN_SILENCE), set()),
+        ("vllm", dict.fromkeys(IGNORING_RESPONSES, NO), set()),
+        ("vllm", dict.fromkeys(IGNORING_RESPONSES), set()),
         ("vllm", {"required": ProbeResponse(message=ObservedMessage("Well, ", finish="length")), "schema": CUT}, set()),
         ("vllm", {"named": RAW}, set()),
         ("ollama", {"required": replace(PROSE, omitted_fields=frozenset(("tool_choice",)))}, set()),

@@ -58,7 +58,7 @@ async def cell(row, way, site):
     wrong = [*await sound(way, site)]
     before = await level()
     await site.upstream.set_scripts(row.streamed if way.streamed else row.whole)
-    run = asked_in_part if row in ASKING else unread if row in DEAF else left_alone
+    run = incomplete_request if row in ASKING else unread if row in DEAF else left_alone
     result = await run(row, way, site)
     await site.upstream.set_scripts(HELLO)
     result.wrong = (*wrong, *result.wrong, *await sound(way, site), *await left(before))
@@ -78,7 +78,7 @@ async def left_alone(row, way, site):
     return Cell("", seconds=seconds, wrong=wrong)
 
 
-async def asked_in_part(row, way, site):
+async def incomplete_request(row, way, site):
     """The client goes before anybody knows what it wants."""
     count = len(site.upstream.posts)
     async with connection(site, way, way.body(), missing=1) as (_, writer):

@@ -69,12 +69,12 @@ async def cell(row, way, site):
     await site.upstream.set_scripts(HELLO)
     wrong = [*await sound(way, site)]
     before = await level()
-    await site.upstream.set_scripts(row.script, *row.then_says)
+    await site.upstream.set_scripts(row.script, *row.next_scripts)
     got, seconds, line = await fault(row, way, site)
     if got != (wanted := row.then.outcome(way)):
         wrong.append(f"wanted {wanted} {wanted.text!r}, got {got.text!r}")
     wrong += [*unbounded(row), *strayed(site), *misused(line, seconds)]
-    for _ in row.then_says:
+    for _ in row.next_scripts:
         wrong += await sound(way, site)
     await site.upstream.set_scripts(HELLO)
     wrong += await sound(way, site)

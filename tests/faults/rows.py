@@ -31,7 +31,7 @@ class Row(Struct, frozen=True):
 
     lasts: the connection to the backend is kept for the next request, None: the backend closes it itself.
     settings: of the gateway; most: bytes that may be taken of an answer that has no end; text: of the question.
-    then_says: the scripts of the requests after the first.
+    next_scripts: the scripts of the requests after the first.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Row(Struct, frozen=True):
     settings: dict = {}
     most: int = 0
     text: str = "Hello"
-    then_says: tuple = ()
+    next_scripts: tuple = ()
 
 
 def row(name, script, then, **more):
@@ -211,9 +211,9 @@ ENDLESS = [
     row("endless interim answers", [forever(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)], Fails(*INVALID), most=IN_FLIGHT),
 ]  # fmt: skip
 RACES = [
-    row("closes a kept connection when it is used", [CLOSE], Answers(), settings=REUSED, then_says=(HELLO, [CLOSE]) * 10 + (HELLO,), lasts=True),
-    row("resets a kept connection when it is used", [RESET], Answers(), settings=REUSED, then_says=(HELLO, [RESET]) * 10 + (HELLO,), lasts=True),
-    row("closes each connection after its answer", [*HELLO, CLOSE], Answers(), then_says=([*HELLO, CLOSE],) * 20 + (HELLO,), lasts=None),
+    row("closes a kept connection when it is used", [CLOSE], Answers(), settings=REUSED, next_scripts=(HELLO, [CLOSE]) * 10 + (HELLO,), lasts=True),
+    row("resets a kept connection when it is used", [RESET], Answers(), settings=REUSED, next_scripts=(HELLO, [RESET]) * 10 + (HELLO,), lasts=True),
+    row("closes each connection after its answer", [*HELLO, CLOSE], Answers(), next_scripts=([*HELLO, CLOSE],) * 20 + (HELLO,), lasts=None),
 ]  # fmt: skip
 
 OF_MESSAGES = (  # those that a further API is tried with

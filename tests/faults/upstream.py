@@ -5,7 +5,7 @@ import re
 from contextlib import asynccontextmanager
 from enum import Enum
 
-from support.upstream import CLOSE, END, RESET, Asked, Upstream, list_of
+from support.upstream import CLOSE, END, RESET, ReceivedRequest, Upstream, list_of
 from support.wait import until
 
 
@@ -97,7 +97,7 @@ class Backend(Upstream):
         if self.trick is not EARLY:
             return await super()._meet(reader, writer)
         head = await reader.readuntil(b"\r\n\r\n")
-        self.posts.append(Asked(writer.get_extra_info("peername")[1], head, b""))
+        self.posts.append(ReceivedRequest(writer.get_extra_info("peername")[1], head, b""))
         goes_on = await self._play(self._scripts[0], reader, writer)
         if goes_on:
             await reader.readexactly(int(re.search(rb"(?i)content-length: (\d+)", head)[1]))

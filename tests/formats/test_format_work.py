@@ -14,7 +14,7 @@ from gateway.formats.markers import END_TOKENS
 from gateway.formats.parser import FormatParser, ParseContext
 from gateway.formats.reader import TextReader
 from support.encoders import ENCODERS
-from support.encoders.turn import Call, Calls, Said, Thought
+from support.encoders.turn import Call, Calls, Text, Thought
 from support.format_events import untraced
 from support.format_literals import tags
 from support.sampling import ONE_OF_EACH_GRAMMAR, some
@@ -108,7 +108,7 @@ def work(format, text, delta):
 
 def places(encoder):
     """Map each kind of string (text, reasoning, argument, untyped argument) to the texts before and after it."""
-    parts = {"text": Said(WHERE)}
+    parts = {"text": Text(WHERE)}
     if encoder.thought:
         parts["thought"] = Thought(WHERE)
     if encoder.calls:

@@ -25,7 +25,7 @@ WEATHER = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
 }
 TOOLS = [{"type": "function", "function": WEATHER}]
-ASKED = (
+REQUIRED_FORMATS = (
     "hermes_json", "llama3_json", "granite_json", "cohere4", "mistral", "deepseek_v31", "kimi_k2", "qwen_xml",
     "minimax_m2", "dsml_v4", "kimi_k3", "glm47_xml", "pythonic", "lfm2_pythonic", "gemma4", "harmony", "minimax_m3",
     "functionary32",
@@ -40,7 +40,9 @@ def answers():
     """Yield the response for each format's example; all are requested at once."""
     raw = ("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none")
     with demo.start_demo(*raw, out=io.StringIO()) as server:
-        models = {name: {"backends": ["raw"], "upstream_model": demo.MODEL, "format": name} for name in ASKED}
+        models = {
+            name: {"backends": ["raw"], "upstream_model": demo.MODEL, "format": name} for name in REQUIRED_FORMATS
+        }
         config = {"backends": {"raw": {"kind": "llamacpp", "url": server}}, "models": models}
         app = create_app(parse(json.dumps(config), "real.yaml", {}, format_names()))
         with listening(app) as url:
@@ -64,10 +66,10 @@ async def _all_answers(url):
             ):
                 return (await stream.get_final_completion()).choices[0]
 
-        return dict(zip(ASKED, await asyncio.gather(*map(answer, ASKED)), strict=True))
+        return dict(zip(REQUIRED_FORMATS, await asyncio.gather(*map(answer, REQUIRED_FORMATS)), strict=True))
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", REQUIRED_FORMATS)
 def test_format_example_from_a_real_server_is_a_tool_call(answers, name):
     choice = answers[name]
     (call,) = choice.message.tool_calls

@@ -11,7 +11,7 @@ from gateway.formats.markers import END_TOKENS
 from gateway.formats.parser import ParseContext
 from gateway.warnings import Warnings
 from support.encoders import ENCODERS
-from support.encoders.turn import Call, Calls, Said, Thought, plain
+from support.encoders.turn import Call, Calls, Text, Thought, plain
 from support.format_events import calls, strings, text_events, untraced, written
 from support.format_literals import all_tags, tags
 from support.pipeline import cut, grammatical, singly
@@ -40,7 +40,7 @@ def parts_of(turn):
                 )
             )
         else:
-            yield {"thought": Thought, "text": Said}[kind](content)
+            yield {"thought": Thought, "text": Text}[kind](content)
 
 
 def stretched(value, times):
@@ -253,10 +253,10 @@ def turns(format, encoder):
     made = st.lists(every | free, min_size=1, max_size=3).map(lambda made: Calls(tuple(made)))
     text = harmless(format)
     thought = [text.map(lambda text: Thought(text + "\n"))] if encoder.thought else []
-    ways = [[text.map(Said)]]
+    ways = [[text.map(Text)]]
     if encoder.calls:
-        ways += [[made], [text.map(Said), made]]
-        ways += [] if encoder.last else [[made, text.map(Said)], [text.map(Said), made, text.map(Said), made]]
+        ways += [[made], [text.map(Text), made]]
+        ways += [] if encoder.last else [[made, text.map(Text)], [text.map(Text), made, text.map(Text), made]]
     return st.one_of([st.tuples(*start, *way) for way in ways for start in ([], thought)])
 
 

@@ -35,7 +35,7 @@ def _chat(**more):
 
 _MUCH = {"logprobs": True, "top_logprobs": 2, "return_token_ids": True, "prompt_logprobs": 1, "timings_per_token": True}
 _COUNTED = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-ASKED = (
+PARAMS = (
     _chat(**_COUNTED, **_MUCH),
     _chat(),
     _chat(n=3, **_COUNTED),
@@ -47,7 +47,7 @@ ASKED = (
 )
 
 
-class Heard:
+class EventRecorder:
     """An endpoint, and the events that it was told."""
 
     def __init__(self, endpoint):
@@ -79,8 +79,8 @@ def check_whole(data):
 
 def _check(data, content_type, dialect):
     given = Input.of(data)
-    whole = _told(given, [given.content], content_type, dialect)
-    assert _told(given, given.cut(given.content), content_type, dialect)[:4] == whole[:4]
+    whole = _outcome(given, [given.content], content_type, dialect)
+    assert _outcome(given, given.cut(given.content), content_type, dialect)[:4] == whole[:4]
     events, failed = whole[0], whole[2]
     for choice in {event.choice for event in events if _of_choice(event)}:
         finished = grammatical([event for event in events if _of_choice(event) and event.choice == choice])
@@ -92,11 +92,11 @@ def _of_choice(event):
     return not isinstance(event, Usage | ExtraField | Failure)
 
 
-def _told(given, pieces, content_type, dialect):
+def _outcome(given, pieces, content_type, dialect):
     """The events, the ledger, the problem and what was stored; then what the client got."""
-    params, ledger = given.choose(0, ASKED), Warnings()
-    endpoint = Heard(_endpoint(params, given.choices[0] % 2 == 0, ledger))
-    request = params.request if params else ASKED[1].request
+    params, ledger = given.choose(0, PARAMS), Warnings()
+    endpoint = EventRecorder(_endpoint(params, given.choices[0] % 2 == 0, ledger))
+    request = params.request if params else PARAMS[1].request
     limit, format = given.choose(1, _LIMITS), given.choose(2, _FORMATS)
     decoder, settings = DIALECTS[dialect].decoder(request, ledger), setting(format, ledger=ledger, limit=limit)
     turn = Pipeline(request, lambda _: UpstreamReader(decoder, settings, lambda: 40, (), limit), endpoint)
@@ -184,7 +184,7 @@ _RICH = {
 
 
 def chunk_seeds():
-    for place in range(len(ASKED)):
+    for place in range(len(PARAMS)):
         choices = [
             {"index": 0, "delta": _RICH, "stop_reason": 1, "token_ids": [1]},
             {"index": 1, "delta": {"content": "a"}},
@@ -198,7 +198,7 @@ def chunk_seeds():
 
 
 def whole_seeds():
-    for place in range(len(ASKED)):
+    for place in range(len(PARAMS)):
         choices = [{"index": 0, "message": _RICH, "finish_reason": {"type": "stop"}}, {"text": "a"}]
         yield begun(json.dumps({"choices": choices, "prompt_logprobs": [None], "x_groq": {"usage": {}}}), place)
     for place, body in enumerate(_bodies(False)):
@@ -222,7 +222,7 @@ LINES = (
 
 def line_seeds():
     rows = [json.dumps(line) for line in LINES]
-    for place in range(len(ASKED)):
+    for place in range(len(PARAMS)):
         yield begun("\n".join(rows[:5]) + "\n", place, 0, place % 3)
         yield begun("\n".join(rows[-2:]), place)
 

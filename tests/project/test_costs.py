@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from support.costs import ASKED_ITEMS, OTHER_PYTHON, SORTS, VERSION, ceiling, cost, judged, stored
+from support.costs import OTHER_PYTHON, RESPONSE_BODY, SORTS, VERSION, ceiling, cost, judged, stored
 from support.edge_costs import stored_cost
 from support.format_events import untraced
 
@@ -33,7 +33,7 @@ def test_chunk_of_a_message_costs_no_more_than_one_of_a_response(what):
 def test_stored_response_takes_few_more_calls_than_another(tmp_path):
     """Count calls in all threads; a statement per trip through SQLAlchemy takes 1.8 times as many."""
     kept, other = (
-        asyncio.run(stored_cost(ASKED_ITEMS | {"store": store}, f"sqlite:///{tmp_path}/a.db"))
+        asyncio.run(stored_cost(RESPONSE_BODY | {"store": store}, f"sqlite:///{tmp_path}/a.db"))
         for store in (True, False)
     )
     assert other < kept <= 1.4 * other

@@ -64,7 +64,7 @@ def made(*entries, most=1 << 20):
     return recording
 
 
-def asked_entry(body=BODY):
+def client_request(body=BODY):
     return RequestEntry, {"path": "/v1/chat/completions", "headers": {}, "body": json.dumps(body).encode()}
 
 
@@ -77,7 +77,7 @@ def lines(recording, **options):
 
 def test_recording_file_is_read_as_written():
     recording = made(
-        asked_entry(),
+        client_request(),
         (UpstreamRequestEntry, {"call": 1, "backend": "up", "path": "/v1", "body": b"{}"}),
         (UpstreamErrorEntry, {"call": 1, "status": 503, "content_type": "", "body": b"no", "retry_after": "1"}),
         (UpstreamDataEntry, {"call": 1, "data": b"\xff\x00", "events": [TextDelta(0, "Hi")]}),
@@ -92,7 +92,7 @@ def test_recording_file_is_read_as_written():
 def test_recording_file_line_has_its_fields_and_bytes_as_text():
     head, *entries = lines(
         made(
-            asked_entry(),
+            client_request(),
             (UpstreamDataEntry, {"call": 1, "data": b"\xc3", "events": []}),
             (ResponseDataEntry, {"data": b"a"}),
         )
@@ -111,7 +111,7 @@ def test_recording_file_links_a_write_to_reads_since_the_last_one():
         (RoundEndEntry, {}),
     )
     came = (UpstreamDataEntry, {"call": 1, "data": b"a"})
-    entries = lines(made(asked_entry(), begun, wrote, came, came, wrote, wrote, came, ended, wrote))[1:]
+    entries = lines(made(client_request(), begun, wrote, came, came, wrote, wrote, came, ended, wrote))[1:]
     assert [entry.get("of", "-") for entry in entries if entry["kind"] == "wrote"] == ["-", 4, "-", 8]
 
 
@@ -135,14 +135,14 @@ def test_recording_file_that_is_invalid_is_refused(data, why):
 
 
 def test_recording_file_without_an_end_is_refused():
-    whole = b"".join(write_lines(made(asked_entry()), __version__, redacted=False))
+    whole = b"".join(write_lines(made(client_request()), __version__, redacted=False))
     with pytest.raises(UnreadableRecording, match="its end is missing"):
         parse_recording(b"".join(whole.splitlines(keepends=True)[:-1]))
 
 
 def test_recording_that_is_too_long_is_cut():
     recording = made(
-        asked_entry(),
+        client_request(),
         *((UpstreamDataEntry, {"call": 1, "data": b"x" * 400}) for _ in range(5)),
         most=len(json.dumps(BODY)) + 2000,
     )
@@ -169,7 +169,7 @@ def hidden(*entries, secrets=(), contents=True):
 
 
 def test_redaction_masks_content_and_keeps_its_shape():
-    body = json.loads(hidden(asked_entry())[0].body)
+    body = json.loads(hidden(client_request())[0].body)
     (first, second), (weather, docs) = body["messages"], body["tools"]
     assert first == {"role": "user", "name": "Xxx", "content": "Xxxx xx xxx xxxxxxx xx Xxxxx, 11111?"}
     assert second["content"][0]["image_url"]["url"].startswith("data:image/png;base64,iVBORw0KGgoiVBORw0KGgoiV")
@@ -181,7 +181,7 @@ def test_redaction_masks_content_and_keeps_its_shape():
 
 def test_redaction_masks_secrets_and_may_keep_content():
     entries = hidden(
-        asked_entry(),
+        client_request(),
         (UpstreamErrorEntry, {"call": 1, "status": 401, "content_type": "", "body": b"wrong key k3y at http://me:pw@host/"}),
         (UpstreamDataEntry, {"call": 2, "data": b"data: {\"a\": \"k"}),
         (UpstreamDataEntry, {"call": 2, "data": b"3y and ", "events": [TextDelta(0, "it is k3y")]}),
@@ -223,7 +223,7 @@ def test_redaction_ignores_a_name_with_an_invalid_escape():
 def test_redaction_keeps_schema_members_named_like_secrets():
     schema = {"type": "object", "properties": {"headers": {"type": "object"}}}
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    assert json.loads(hidden(asked_entry({"tools": [tool]}))[0].body)["tools"] == [tool]
+    assert json.loads(hidden(client_request({"tools": [tool]}))[0].body)["tools"] == [tool]
 
 
 def test_redaction_keeps_markup_and_json_across_chunks():
@@ -233,7 +233,7 @@ def test_redaction_keeps_markup_and_json_across_chunks():
         for i, piece in enumerate(output)
     )
     pieces = [frames[i : i + 7] for i in range(0, len(frames), 7)]
-    entries = hidden(asked_entry(), *((UpstreamDataEntry, {"call": 1, "data": piece}) for piece in pieces))
+    entries = hidden(client_request(), *((UpstreamDataEntry, {"call": 1, "data": piece}) for piece in pieces))
     data = b"".join(entry.data for entry in entries if isinstance(entry, UpstreamDataEntry))
     text = "".join(json.loads(line[6:])["choices"][0]["delta"]["content"] for line in data.splitlines() if line)
     assert text == (
@@ -247,7 +247,7 @@ def test_redaction_treats_each_choice_as_a_text_of_its_own():
         for i, piece in enumerate(["get_wea", "Bob,", "ther", "Ann"])
     ]
     data = [b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames]
-    entries = hidden(asked_entry(), *((UpstreamDataEntry, {"call": 1, "data": one}) for one in data))
+    entries = hidden(client_request(), *((UpstreamDataEntry, {"call": 1, "data": one}) for one in data))
     assert [json.loads(entry.data[6:])["choices"][0]["delta"]["content"] for entry in entries[1:-1]] == [
         "get_wea", "Xxx,", "ther", "Xxx",
     ]  # fmt: skip
@@ -258,7 +258,7 @@ def test_redaction_masks_the_bytes_of_a_token():
         "choices": [{"logprobs": {"content": [{"token": "Bob", "logprob": -0.5, "bytes": [66, 111, 98]}]}}],
         "n": 66,
     }
-    entries = hidden(asked_entry(), (UpstreamDataEntry, {"call": 1, "data": json.dumps(data).encode()}))
+    entries = hidden(client_request(), (UpstreamDataEntry, {"call": 1, "data": json.dumps(data).encode()}))
     assert json.loads(entries[1].data) == {
         "choices": [{"logprobs": {"content": [{"token": "Xxx", "logprob": -0.5, "bytes": [11, 111, 11]}]}}],
         "n": 66,
@@ -268,7 +268,7 @@ def test_redaction_masks_the_bytes_of_a_token():
 def test_redaction_masks_events_and_errors_but_no_known_phrases():
     problem = Problem(400, "Bob: maximum context length exceeded", "context_length_exceeded")
     entries = hidden(
-        asked_entry(),
+        client_request(),
         (UpstreamDataEntry, {"call": 1, "data": b"", "events": [ReasoningDelta(0, "Bob too")]}),
         (RoundEndEntry, {"problem": problem}),
     )
@@ -325,16 +325,18 @@ def test_redaction_is_the_same_for_every_chunking(data, name):
 @untraced
 @given(st.binary())
 def test_redaction_keeps_the_length_of_any_bytes(data):
-    entries = hidden(asked_entry(), (UpstreamDataEntry, {"call": 1, "data": data}), (ResponseDataEntry, {"data": data}))
+    entries = hidden(
+        client_request(), (UpstreamDataEntry, {"call": 1, "data": data}), (ResponseDataEntry, {"data": data})
+    )
     assert len(entries[1].data) == len(data)
 
 
 def test_redaction_of_no_chunks_is_empty():
     assert redact_stream([], [b"k"], None) == []
-    assert hidden(asked_entry(), (PreparedEntry, {"model": "m", "backend": "u", "upstream_model": "m", "server": {}, "settings": {}, "format": "", "reason": ""}))[1].model == "m"  # fmt: skip
+    assert hidden(client_request(), (PreparedEntry, {"model": "m", "backend": "u", "upstream_model": "m", "server": {}, "settings": {}, "format": "", "reason": ""}))[1].model == "m"  # fmt: skip
 
 
 def test_recording_file_event_keeps_an_empty_text():
-    assert msgspec.json.decode(msgspec.json.encode(lines(made(asked_entry(), (RoundEndEntry, {"events": [TextDelta(0, "")]})))[2]["events"])) == [
+    assert msgspec.json.decode(msgspec.json.encode(lines(made(client_request(), (RoundEndEntry, {"events": [TextDelta(0, "")]})))[2]["events"])) == [
         {"event": "Text", "choice": 0, "text": ""}
     ]  # fmt: skip

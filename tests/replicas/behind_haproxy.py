@@ -9,7 +9,7 @@ from httpx_sse import aconnect_sse
 from sqlalchemy import text
 from websockets.exceptions import ConnectionClosed
 
-from replicas.load import ASK, SPOKEN, WHOLE, Load
+from replicas.load import ASK, OUTPUT_TEXT, WHOLE, Load
 from replicas.next_release import REVISION, write_next_release
 from replicas.proxied import CONFIG, NAMES, fleet
 from support.limits import KEYS, check_all
@@ -86,7 +86,7 @@ async def test_nothing_is_lost_when_a_gateway_is_killed(site):
         assert [event["sequence_number"] for event in reader.events] == [*range(len(reader.events))]
         last = reader.events[-1]["response"]
         assert (last["status"], last["error"]["code"]) == ("failed", "server_error")
-        assert SPOKEN.startswith(reader.text) and last["output"][0]["content"][0]["text"] == reader.text
+        assert OUTPUT_TEXT.startswith(reader.text) and last["output"][0]["content"][0]["text"] == reader.text
         assert (await site.client.get(f"/v1/responses/{reader.id}")).json() == last
 
     async def over():
@@ -94,7 +94,7 @@ async def test_nothing_is_lost_when_a_gateway_is_killed(site):
 
     await until(over)
     found = await site.ai.responses.retrieve(polled.id)
-    assert (found.status, found.output_text) == ("completed", SPOKEN)
+    assert (found.status, found.output_text) == ("completed", OUTPUT_TEXT)
 
 
 # What they share

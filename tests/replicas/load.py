@@ -10,7 +10,7 @@ from soak.mock import BODIES
 from support.wait import idle
 
 ASK = "@@text 0.05@@"  # a stream takes 0.7 s, a whole answer 0.25
-SPOKEN = "".join(f"word {number} " for number in range(10))
+OUTPUT_TEXT = "".join(f"word {number} " for number in range(10))
 WHOLE = BODIES["text"]["choices"][0]["message"]["content"]
 _CLIENTS = 2  # that ask for each way at a time
 _FAILURES = (openai.OpenAIError, AssertionError)
@@ -30,7 +30,7 @@ async def _quick(ai):
 async def _chat_stream(ai):
     stream = await ai.chat.completions.create(model="m", messages=[{"role": "user", "content": ASK}], stream=True)
     texts = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
-    assert "".join(texts) == SPOKEN, texts
+    assert "".join(texts) == OUTPUT_TEXT, texts
 
 
 async def _chain(ai):
@@ -46,7 +46,7 @@ async def _response_stream(ai):
     stream = await ai.responses.create(model="m", input=ASK, stream=True)
     events = [event async for event in stream]
     assert [event.sequence_number for event in events] == [*range(len(events))]
-    assert events[-1].type == "response.completed" and events[-1].response.output_text == SPOKEN, events[-1]
+    assert events[-1].type == "response.completed" and events[-1].response.output_text == OUTPUT_TEXT, events[-1]
 
 
 async def _background(ai):
@@ -54,7 +54,7 @@ async def _background(ai):
     while response.status in ("queued", "in_progress"):
         await idle(0.1)
         response = await ai.responses.retrieve(response.id)
-    assert response.output_text == SPOKEN, response
+    assert response.output_text == OUTPUT_TEXT, response
 
 
 _WAYS = {

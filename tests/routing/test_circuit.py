@@ -91,7 +91,7 @@ async def test_circuit_counts_a_client_error_inside_a_200_as_success(streamed):
 
 
 @pytest.mark.parametrize(
-    ("said_first", "then"),
+    ("first_data", "then"),
     [
         (chunk(role="assistant"), "half_open"),
         (b": a comment\n\n", "half_open"),
@@ -99,10 +99,10 @@ async def test_circuit_counts_a_client_error_inside_a_200_as_success(streamed):
         (chunk("H"), "closed"),
     ],
 )
-async def test_circuit_closes_with_the_first_content(said_first, then):
+async def test_circuit_closes_with_the_first_content(first_data, then):
     go = asyncio.Event()
     times = {"grace_seconds": 0.05}
-    async with fleet([[head(), said_first, go, *HELLO[1:]]], [HELLO], stream=times) as site:
+    async with fleet([[head(), first_data, go, *HELLO[1:]]], [HELLO], stream=times) as site:
         half_open(site)
         asking = asyncio.create_task(site.chat(stream=True))
         await until(lambda: site.posts() == [1, 0])

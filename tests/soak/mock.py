@@ -13,7 +13,7 @@ import uvloop
 from support.upstream import DONE, call, chunk, completion_body, frame, head, whole
 from support.wait import idle
 
-ASKED = re.compile(rb"@@(\w+) ([\d.]+)@@(?!.*@@)", re.DOTALL)  # the last one
+KNOB = re.compile(rb"@@(\w+) ([\d.]+)@@(?!.*@@)", re.DOTALL)  # the last one
 COUNTS = frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 9, "total_tokens": 16})
 END = [chunk(finish="stop"), COUNTS, DONE]
 WORDS = [chunk(f"word {number} ") for number in range(10)]
@@ -62,7 +62,7 @@ async def serve(reader, writer):
 
 async def answer(body, reader, writer):
     """True if another request may follow."""
-    found = ASKED.search(body)
+    found = KNOB.search(body)
     kind, pause = (found[1].decode(), float(found[2])) if found else ("text", 0.0)
     if kind in REFUSED:
         writer.write(REFUSED[kind])

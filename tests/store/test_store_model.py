@@ -42,7 +42,7 @@ class Talk:
         self.id, self.cells, self.alive = f"conv_{next(NUMBERS)}", [], True
 
 
-class Said:
+class SavedResponse:
     """A response of the model: all cells up to its end, and the place of its own ones."""
 
     def __init__(self, chain, first, output, talk=None):
@@ -86,7 +86,7 @@ class Machine(RuleBasedStateMachine):
     def save(self, behind, before, counts, talk=None):
         """Save a response; before: the cells that it continues."""
         given, output = ([Cell() for _ in range(count)] for count in counts)
-        new = Said([*before, *given, *output], len(before), len(before) + len(given), talk)
+        new = SavedResponse([*before, *given, *output], len(before), len(before) + len(given), talk)
         body = {"id": new.id, "output": [cell.body for cell in output], "tools": [1]}
         self.write(responses.save, self.tenant, body, [cell.body for cell in given], behind, self.now)
         if talk:
@@ -106,7 +106,7 @@ class Machine(RuleBasedStateMachine):
     def open(self, parent, before, count):
         """Open a response that is not finished."""
         given = [Cell() for _ in range(count)]
-        new = Said([*before, *given], len(before), len(before) + count)
+        new = SavedResponse([*before, *given], len(before), len(before) + count)
         new.finished = False
         body = {"id": new.id, "output": [], "status": "queued", "tools": [1]}
         response = NewResponse(self.tenant, body, [cell.body for cell in given], self.now, parent)

@@ -124,7 +124,7 @@ class _Servers:
     """An Ollama, and one server for all other kinds.  Their responses fulfil the request, so they cause no warnings."""
 
     def __init__(self):
-        self._turn, self._asked = _Obliging([content_line("Hi")]), []
+        self._turn, self._bodies = _Obliging([content_line("Hi")]), []
         self._other = Upstream([[self._answer]], ())
 
     @asynccontextmanager
@@ -140,7 +140,7 @@ class _Servers:
 
     def bodies(self, kind):
         """Return the bodies that the server received so far."""
-        return self._ollama.bodies if kind == "ollama" else self._asked
+        return self._ollama.bodies if kind == "ollama" else self._bodies
 
     def say(self, text):
         """Set the text of the next responses."""
@@ -148,7 +148,7 @@ class _Servers:
 
     async def _answer(self, writer):
         """Send the requested number of choices, with a tool call if one is required."""
-        self._asked.append(body := self._other.posts[-1].json)
+        self._bodies.append(body := self._other.posts[-1].json)
         if self._other.posts[-1].path == anthropic_server.PATH:
             writer.write(b"".join(self._message(body)))
             return

@@ -114,8 +114,8 @@ def answered(sort, **more):
     return known.path, known.body(), scripted.whole(data, type=type)
 
 
-ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
-ASKED_ITEMS = {"model": "m", "input": "Hello", "store": False}
+CHAT_BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+RESPONSE_BODY = {"model": "m", "input": "Hello", "store": False}
 STREAMED = {"stream": True}
 BURST = [head(), b"".join([*[scripted.chunk(" word")] * 50, scripted.chunk(finish="stop"), DONE]), END]
 SORTS = {
@@ -139,15 +139,15 @@ SORTS = {
     "chunk: responses, thought": core(responses_turn, "native", chunk(reasoning_content=" word")),
     "chunk: messages, text": core(message_turn, "native", text(" word")),
     "chunk: messages, thought": core(message_turn, "native", chunk(reasoning_content=" word")),
-    "lone chunk: chat": edge(lone_chunk_cost, CHAT, ASKED | STREAMED),
-    "lone chunk: responses": edge(lone_chunk_cost, RESPONSES, ASKED_ITEMS | STREAMED),
-    "request: chat": edge(request_cost, CHAT, ASKED, scripted.whole(scripted.completion_body())),
-    "request: chat, stored key and usage": edge(team_request_cost, CHAT, ASKED, scripted.whole(scripted.completion_body())),
-    "request: chat, streamed": edge(request_cost, CHAT, ASKED | STREAMED, HELLO),
-    "request: chat, a burst of 50": edge(request_cost, CHAT, ASKED | STREAMED, BURST),
-    "request: responses": edge(request_cost, RESPONSES, ASKED_ITEMS, scripted.whole(scripted.completion_body())),
-    "request: responses, streamed": edge(request_cost, RESPONSES, ASKED_ITEMS | STREAMED, HELLO),
-    "request: responses, stored": edge(stored_request_cost, ASKED_ITEMS | {"store": True}),
+    "lone chunk: chat": edge(lone_chunk_cost, CHAT, CHAT_BODY | STREAMED),
+    "lone chunk: responses": edge(lone_chunk_cost, RESPONSES, RESPONSE_BODY | STREAMED),
+    "request: chat": edge(request_cost, CHAT, CHAT_BODY, scripted.whole(scripted.completion_body())),
+    "request: chat, stored key and usage": edge(team_request_cost, CHAT, CHAT_BODY, scripted.whole(scripted.completion_body())),
+    "request: chat, streamed": edge(request_cost, CHAT, CHAT_BODY | STREAMED, HELLO),
+    "request: chat, a burst of 50": edge(request_cost, CHAT, CHAT_BODY | STREAMED, BURST),
+    "request: responses": edge(request_cost, RESPONSES, RESPONSE_BODY, scripted.whole(scripted.completion_body())),
+    "request: responses, streamed": edge(request_cost, RESPONSES, RESPONSE_BODY | STREAMED, HELLO),
+    "request: responses, stored": edge(stored_request_cost, RESPONSE_BODY | {"store": True}),
     "request: image": edge(request_cost, *answered("an image of 5 MB", body=partial(request_sorts.image, IMAGE))),
     "request: Codex turn": edge(request_cost, *answered("a Codex turn, streamed")),
     "request: embeddings": edge(

@@ -13,7 +13,7 @@ from support.wait import until
 
 BAD = "invalid_request_error"
 F = [{"type": "function", "name": "f"}]
-SAID = [
+CHUNKS = [
     chunk(role="assistant", content=""),
     chunk(reasoning_content="Hm, "),
     chunk(reasoning_content="well."),
@@ -27,7 +27,7 @@ SAID = [
     chunk(finish="tool_calls"),
     frame(choices=[], usage=COUNTS),
 ]
-EVERYTHING = [head(), *SAID, DONE, END]
+EVERYTHING = [head(), *CHUNKS, DONE, END]
 RESUMED = {"responses": {"resume_seconds": 60}}
 
 
@@ -38,7 +38,7 @@ def where(store_url):
 
 def stopping(number, *then):
     """Return a script that sends this many pieces, and then nothing, or these."""
-    return [head(), *SAID[:number], *(then or (HANG,))]
+    return [head(), *CHUNKS[:number], *(then or (HANG,))]
 
 
 def slowly(*pieces):

@@ -181,7 +181,7 @@ class Ollama:
         """Respond to a request of `/v1`, which loses fields."""
         self._note(http, body := await http.json())
         try:
-            turn = self._turn(asked_natively(body))
+            turn = self._turn(native_request(body))
         except Refusal as error:
             kind = {400: "invalid_request_error", 404: "not_found_error"}.get(error.status, "api_error")
             problem = {"message": error.message, "type": kind, "param": None, "code": None}
@@ -283,7 +283,7 @@ def check_message(message):
 # /v1
 
 
-def asked_natively(body):
+def native_request(body):
     """Return the native request for a chat completion: tool_choice, n and max_completion_tokens are ignored."""
     messages = []
     for message in body["messages"]:

@@ -77,7 +77,7 @@ class LiveOllama(Ollama):
         """Yield the lines of the response; unless forbidden, the oldest messages are left out until the rest fits."""
         head, request = {"model": body["model"], "created_at": MADE}, below(body)
         try:
-            async for line in self._said(request):
+            async for line in self._response_lines(request):
                 yield {**head, **line}
         except Refusal as error:
             if TOO_LONG not in error.message or body.get("truncate") is False or len(body["messages"]) == 1:
@@ -85,7 +85,7 @@ class LiveOllama(Ollama):
             async for line in self._lines({**body, "messages": body["messages"][1:]}):
                 yield line
 
-    async def _said(self, request):
+    async def _response_lines(self, request):
         calls, reason, usage = {}, "stop", {}
         async with self._below.stream("POST", "/v1/chat/completions", json=request) as answer:
             if answer.status_code != 200:

@@ -88,7 +88,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         return self.status == 200 and self.path in (CHAT, COMPLETIONS) and not self.unread
 
 
-class Told(msgspec.Struct):
+class DecodedResponse(msgspec.Struct):
     """The result of a response: the events, the warnings, and the bytes for the client."""
 
     events: list[Event]
@@ -142,12 +142,14 @@ def replay(name, pieces=None, *, broken=None, format=None, **fields):
 
     format: the format of its text, if not the server's.
     """
-    return _told(name, client_request(name, **fields), _encoder, pieces, broken, format)
+    return _decoded(name, client_request(name, **fields), _encoder, pieces, broken, format)
 
 
 def responded(name):
     """Return the result as a streamed Response, which has one choice."""
-    return _told(name, client_request(name, n=1, stream=True), lambda _, ledger: new_encoder(ledger=ledger, kept=True))
+    return _decoded(
+        name, client_request(name, n=1, stream=True), lambda _, ledger: new_encoder(ledger=ledger, kept=True)
+    )
 
 
 def _encoder(question, ledger):
@@ -156,7 +158,7 @@ def _encoder(question, ledger):
     return chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), question, ledger, str)
 
 
-def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
+def _decoded(name, question, encoder_of, pieces=None, broken=None, format=None):
     exchange, ledger, events = EXCHANGES[name], Warnings(), []
     encoder = encoder_of(question, ledger)
 
@@ -173,7 +175,7 @@ def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
     if any(isinstance(action, StoreResponse) for action in actions):
         actions += turn.kept(well=True)
     data += b"".join(action.data for action in actions if isinstance(action, SendBytes))
-    return Told(merge(events), ledger.entries(), data, turn.problem)
+    return DecodedResponse(merge(events), ledger.entries(), data, turn.problem)
 
 
 def _round(name, question, ledger, format):

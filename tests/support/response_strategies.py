@@ -46,7 +46,7 @@ APART = st.sampled_from(
     ]
 )
 
-SPOKEN = st.one_of(
+CONTENT_EVENTS = st.one_of(
     st.builds(TextDelta, st.just(0), WORDS, CHANCES),
     st.builds(TextDelta, st.just(0), st.just(""), st.just((entry("t", -1),))),
     st.builds(ReasoningDelta, st.just(0), WORDS, SIGNATURES),
@@ -80,7 +80,7 @@ def calls(draw):
 def answers(draw):
     """Draw events that the grammar of events.py allows, with keep-alives, counts and extra fields in any place."""
     events, count = [], 0
-    for block in draw(st.lists(st.one_of(SPOKEN, SPOKEN, calls(), OF_OURS), max_size=10)):
+    for block in draw(st.lists(st.one_of(CONTENT_EVENTS, CONTENT_EVENTS, calls(), OF_OURS), max_size=10)):
         if block is HOSTED:
             events.append(hosted(f"ws_{len(events)}"))
         elif isinstance(block, tuple) and len(block) == 3:

@@ -72,7 +72,7 @@ class Clock:
 
 
 @dataclass
-class Asked:
+class SimulatedRequest:
     """A request.  seconds: the duration of its response."""
 
     key: str | None
@@ -84,7 +84,7 @@ class Asked:
 class Try:
     """One attempt of a request."""
 
-    request: Asked
+    request: SimulatedRequest
     backend: Backend
     attempt: AttemptToken
     ticket: QueueEntry | None = None
@@ -167,7 +167,7 @@ class Simulation:
             key = str(bisect(self._shares, self.random.random() * self._shares[-1]))
         self.phase.requests += 1
         self.budget.first()
-        self.attempt(Asked(key, self.random.expovariate(1 / SERVICE)))
+        self.attempt(SimulatedRequest(key, self.random.expovariate(1 / SERVICE)))
 
     def attempt(self, request):
         """Send the request to a backend, or let it wait there; if the queue is full, choose a different one."""

@@ -115,7 +115,7 @@ COUNTS = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
 HELLO = stream(chunk("Hi"), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
 
 
-class Asked:
+class ReceivedRequest:
     """A request as the upstream received it."""
 
     def __init__(self, peer, head, body):
@@ -181,7 +181,7 @@ class Upstream:
         peer = writer.get_extra_info("peername")[1]
         chunked = b"transfer-encoding: chunked" in head.lower()
         body = await _chunks(reader) if chunked else await reader.readexactly(int(size[1]) if size else 0)
-        request = Asked(peer, head, body)
+        request = ReceivedRequest(peer, head, body)
         path = request.path.partition("?")[0]
         if path in ASIDE:
             self.aside.append(request)

@@ -35,7 +35,7 @@ def made(number=0, json="{}", *, complete=True):
 
 
 BROKEN, END = made(json='{"a', complete=False), Finish(0, "tool_calls")
-SAID = [ReasoningDelta(0, "Hm"), TextDelta(0, "I call.")]
+CONTENT = [ReasoningDelta(0, "Hm"), TextDelta(0, "I call.")]
 
 
 class Attempts:
@@ -58,11 +58,11 @@ class Attempts:
 @pytest.mark.parametrize(
     "events",
     [
-        [*SAID, *made(), USED, END],
+        [*CONTENT, *made(), USED, END],
         [*made(), TextDelta(0, "So."), *made(1), END],
-        [*SAID, Finish(0, "stop")],
+        [*CONTENT, Finish(0, "stop")],
         [*made(), *BROKEN[:2], ToolCallEnd(0, 1, complete=False), Finish(0, "length")],
-        [*SAID, *BROKEN, LOST],
+        [*CONTENT, *BROKEN, LOST],
     ],
 )
 def test_calls_are_passed_on_when_their_turn_ends(events):
@@ -75,8 +75,8 @@ def test_calls_are_passed_on_when_their_turn_ends(events):
 def test_calls_wait_and_text_before_them_does_not():
     filter = HeldCalls(REQUEST, Warnings(), 1000, None)
     extra = ExtraField(None, "timings", Raw(b"{}"))
-    passed = [[*filter.feed(event)] for event in [*SAID, USED, *made(), extra, TextDelta(0, "So."), END]]
-    assert passed[:3] == [[SAID[0]], [SAID[1]], [USED]] and passed[3:8] == [[], [], [], [extra], []]
+    passed = [[*filter.feed(event)] for event in [*CONTENT, USED, *made(), extra, TextDelta(0, "So."), END]]
+    assert passed[:3] == [[CONTENT[0]], [CONTENT[1]], [USED]] and passed[3:8] == [[], [], [], [extra], []]
     assert passed[8] == [*made(), TextDelta(0, "So."), END]
 
 
@@ -84,8 +84,8 @@ def test_calls_wait_and_text_before_them_does_not():
 @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
 def test_invalid_arguments_are_asked_for_once_more(first, finish):
     site = Attempts()
-    assert site.feed([*SAID, *first, Finish(0, finish), USED]) == [*SAID, USED] and site.before
-    assert site.feed([*SAID, *made(), END]) == [*SAID, *made(), END]
+    assert site.feed([*CONTENT, *first, Finish(0, finish), USED]) == [*CONTENT, USED] and site.before
+    assert site.feed([*CONTENT, *made(), END]) == [*CONTENT, *made(), END]
     assert site.before is None
     assert site.ledger.entries() == [HELPED]
 
@@ -99,7 +99,7 @@ def test_second_call_with_invalid_arguments_leaves_as_it_came():
 
 def test_retry_that_fails_leaves_the_first_calls():
     site = Attempts()
-    site.feed([*SAID, *BROKEN, END])
+    site.feed([*CONTENT, *BROKEN, END])
     assert site.ledger.entries() == []
     assert site.feed([TextDelta(0, "I"), *made()[:2], LOST]) == [TextDelta(0, "I"), *BROKEN, END]
     assert site.ledger.entries() == [INVALID]

@@ -214,7 +214,7 @@ everywhere = pytest.mark.parametrize(("format", "streamed"), [(f, s) for f in FO
 @everywhere
 @pytest.mark.parametrize("kind", ["function", "custom"])
 async def test_reasoning_memory_works_in_chat(format, streamed, kind):
-    name, said_of = ("find", {"arguments": "{}"}) if kind == "function" else ("edit", {"input": "x"})
+    name, payload = ("find", {"arguments": "{}"}) if kind == "function" else ("edit", {"input": "x"})
     tools = [{"type": kind, kind: {"name": name}}]
     model = {"format": FORMATS[format]}
     async with gateway(answer_with_call(name, format, streamed), HI, model=model, **ON) as site:
@@ -224,7 +224,7 @@ async def test_reasoning_memory_works_in_chat(format, streamed, kind):
             id = next(delta["tool_calls"][0]["id"] for delta in deltas if "tool_calls" in delta)
         else:
             id = answered.json()["choices"][0]["message"]["tool_calls"][0]["id"]
-        past = {"role": "assistant", "tool_calls": [{"id": id, "type": kind, kind: {"name": name, **said_of}}]}
+        past = {"role": "assistant", "tool_calls": [{"id": id, "type": kind, kind: {"name": name, **payload}}]}
         result = {"role": "tool", "tool_call_id": id, "content": "ok"}
         answered = await site.chat(messages=[user("q"), past, result], tools=tools)
         assert reasoning_sent(site) == [THOUGHT]

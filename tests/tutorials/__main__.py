@@ -24,7 +24,7 @@ from support.paths import ROOT
 from support.terminal import say
 from support.threaded_gateway import listening
 from support.wait import until_blocking
-from tutorials.model import SAID, Lister
+from tutorials.model import FINAL_TEXT, Lister
 from tutorials.reader import ADDRESS, Reader, blocks, commands
 
 CLIENTS = ROOT / ".venv-clients"
@@ -57,7 +57,7 @@ def codex(reader: Reader) -> None:
             settings = (reader.home / ".codex/config.toml").read_text("utf-8")
             ((_, wanted),) = blocks("codex", "toml")
             assert {*wanted.replace(ADDRESS, gateway).splitlines()} <= {*settings.splitlines()}, settings
-            assert SAID in reader.run(ask)
+            assert FINAL_TEXT in reader.run(ask)
             assert_listed(model)
 
 
@@ -69,11 +69,11 @@ def claude_code(reader: Reader) -> None:
         configured(reader, "claude-code", url) as folder,
         reader.serving(f"{serve} --port 0", folder=folder) as gateway,
     ):
-        assert [SAID in output for output in reader.try_programs("claude-code", gateway)] == [True]
+        assert [FINAL_TEXT in output for output in reader.try_programs("claude-code", gateway)] == [True]
         variables = "\n".join(exports).replace(ADDRESS, gateway)
         shown = reader.run(f"gateway launch claude --url {gateway}", folder=folder)
         assert all(each.removeprefix("export ") in shown for each in variables.splitlines()[:3]), shown
-        assert SAID in reader.run(f"{variables}\n{claude} -p {shlex.quote(QUESTION)} --allowedTools Bash")
+        assert FINAL_TEXT in reader.run(f"{variables}\n{claude} -p {shlex.quote(QUESTION)} --allowedTools Bash")
         assert_listed(model)
 
 

@@ -8,7 +8,7 @@ FILES = {
     "exec_command": {"cmd": "ls"},  # Codex
     "Bash": {"command": "ls", "description": "List the files"},  # Claude Code
 }
-SAID = "It is a gateway."
+FINAL_TEXT = "It is a gateway."
 
 
 class Lister(Ollama):
@@ -21,4 +21,4 @@ class Lister(Ollama):
         if offered and self.seen[-1]["role"] != "tool":
             (name,) = offered
             return Turn([calls((name, FILES[name]))])
-        return Turn([content_line(SAID)])
+        return Turn([content_line(FINAL_TEXT)])

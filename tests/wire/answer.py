@@ -11,7 +11,7 @@ from support import messages_events
 from support.responses_events import checked, checked_whole
 
 _CHUNK, _COMPLETION = TypeAdapter(ChatCompletionChunk), TypeAdapter(ChatCompletion)
-_TOLD = ": gateway-warnings "
+_WARNINGS_COMMENT = ": gateway-warnings "
 _RACE = "repaired:connection"  # the server's own time limit met a kept connection, which no case is about
 _SAME = ("id", "object", "created", "model")  # in every chunk
 
@@ -37,7 +37,11 @@ class Answer:
         self.gate, self.question, self.stream = gate, question, stream
         self.status = http.status_code
         texts = [http.headers.get("x-gateway-warnings", "")]
-        texts += [block.removeprefix(_TOLD) for block in http.text.split("\n\n") if block.startswith(_TOLD)]
+        texts += [
+            block.removeprefix(_WARNINGS_COMMENT)
+            for block in http.text.split("\n\n")
+            if block.startswith(_WARNINGS_COMMENT)
+        ]
         self.warnings = [entry for listed in texts for entry in listed.split(", ") if entry not in ("", _RACE)]
         self.body: Any = _body(question.path, http)
 

@@ -131,7 +131,7 @@ def any_of_several_stop_sequences_ends_it(response):
 
 
 @chat(STORY, temperature=1.5, seed=7, max_tokens=10, needs=("seed",))
-def a_seed_says_the_same_again(response):
+def a_seed_repeats_the_response(response):
     assert response.again(seed=8).content != response.content
 
 
@@ -141,12 +141,12 @@ def the_most_likely_token_is_the_answer_at_any_temperature(response):
 
 
 @chat(CAPITAL, logit_bias={PARIS: -100}, needs=("logit_bias",))
-def a_token_is_never_said(response):
+def a_token_is_never_generated(response):
     assert "Paris" not in response.content and response.content.startswith("The capital of France is")
 
 
 @chat(*SONG, frequency_penalty=2, max_tokens=12, needs=("frequency_penalty",))
-def what_was_said_often_is_penalised(response):
+def what_was_generated_often_is_penalised(response):
     assert response.content.lower().count("la ") < response.again(frequency_penalty=None).content.count("la ")
 
 
@@ -183,7 +183,7 @@ def a_whole_answer_is_counted(response):
 
 
 @chat(CAPITAL, stream_options={"include_usage": True}, ways=(STREAMED,))
-def a_count_comes_once_where_it_is_asked_for(response):
+def a_count_comes_once_where_it_is_requested(response):
     *others, last = response.body["chunks"]
     assert last["choices"] == [] and all(chunk["usage"] is None and chunk["choices"] for chunk in others)
     assert response.usage_counts == response.gate.ask(response.question.but(stream_options=None)).usage_counts
@@ -257,7 +257,7 @@ def unsupported_field_is_refused_where_that_is_wanted(response):
 
 
 @chat(CAPITAL, made_up_yesterday=3, needs=("unheard",))
-def what_nobody_has_heard_of_is_passed_on(response):
+def an_unknown_field_is_passed_on(response):
     assert response.warnings == ["forwarded:made_up_yesterday"] and response.content == OF_FRANCE
 
 

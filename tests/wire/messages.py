@@ -136,6 +136,6 @@ def _(response):
     )
 
 
-@get("/v1/models/m", name="a_model_for_messages_says_how_much_it_takes", headers=VERSION, needs=("window",))
+@get("/v1/models/m", name="a_model_for_messages_has_its_context_length", headers=VERSION, needs=("window",))
 def _(response):
     assert (response.body["id"], response.body["max_input_tokens"]) == ("m", response.gate.server.window)

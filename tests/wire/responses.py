@@ -84,7 +84,7 @@ def a_response_follows_its_schema(response):
 
 
 @respond(CAPITAL, metadata={"a": "b"}, user="u")
-def a_response_repeats_what_was_asked(response):
+def a_response_repeats_the_request(response):
     assert (response.body["metadata"], response.body["model"], response.body["store"]) == ({"a": "b"}, "m", False)
 
 

@@ -11,7 +11,7 @@ def the_models_are_listed(response):
 
 
 @get("/v1/models/m", needs=("window",))
-def a_model_says_how_much_it_takes(response):
+def a_model_has_its_context_length(response):
     assert (response.body["id"], response.body["object"]) == ("m", "model")
     assert response.body["context_length"] == response.gate.server.window
 

@@ -16,7 +16,7 @@ ANSWER = (THINK.content, THINK.thought, [], "stop")
 
 
 @chat(*IN_TEXT, max_tokens=60, reasoning_effort=EFFORT, ways=(WHOLE,))
-def a_thought_is_told_apart_and_counted(response):
+def a_thought_is_separated_and_counted(response):
     assert response.meant == ANSWER
     thought = response.usage["completion_tokens_details"]["reasoning_tokens"]
     assert 5 < thought < response.usage["completion_tokens"]

@@ -468,7 +468,11 @@ def test_stream_of_any_events_folds_into_the_whole(events, shown):
 @given(events=answers().map(legal))
 def test_message_is_the_same_in_any_pieces(events):
     whole = partial(encoded, stream=False)
-    assert whole([one for event in events for one in parts(event)]) == whole(merge_spoken(events)) == whole(events)
+    assert (
+        whole([one for event in events for one in parts(event)])
+        == whole(merge_without_keep_alives(events))
+        == whole(events)
+    )
 
 
 def parts(event):
@@ -481,7 +485,7 @@ def parts(event):
     return [replace(event, **{name: value[:middle]}), replace(event, **{name: value[middle:]})]
 
 
-def merge_spoken(events):
+def merge_without_keep_alives(events):
     return merge([event for event in events if event is not KEEP_ALIVE])
 
 

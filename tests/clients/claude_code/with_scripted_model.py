@@ -147,7 +147,7 @@ async def a_call_that_is_wrong_is_reported_to_the_model(model: str) -> None:
         assert "NoSuchTool" in unknown and failed.startswith("Error: Exit code 3"), (unknown, failed)
 
 
-async def a_sub_agent_is_asked(model: str) -> None:
+async def a_sub_agent_works(model: str) -> None:
     task = call(
         "Agent", description="Look", prompt="Look around.", subagent_type="general-purpose", run_in_background=False
     )
@@ -283,7 +283,7 @@ async def an_unknown_model_is_reported(_: str) -> None:
         bodies(upstream, 0)
 
 
-async def a_backend_that_dies_is_asked_again(model: str) -> None:
+async def a_backend_that_dies_is_retried(model: str) -> None:
     """Without streaming, as the response has begun."""
     dies = [head(), chunk("Hel"), silent(0.5), RESET]
     async with claude(dies, whole(completion_body("Hello."))) as (cli, upstream):
@@ -302,7 +302,7 @@ async def a_response_at_its_limit_is_resumed(model: str) -> None:
         assert roles(second)[-2:] == ["assistant", "user"] and "token limit" in second["messages"][-1]["content"]
 
 
-async def an_empty_response_is_asked_for_again(model: str) -> None:
+async def an_empty_response_is_retried(model: str) -> None:
     async with claude(response_stream(""), response_stream("Hello.")) as (cli, upstream):
         assert only_text(await cli.run("Hello?", "--model", model)) == "Hello."
         bodies(upstream, 2)
@@ -333,7 +333,7 @@ if __name__ == "__main__":
             a_file_is_read_and_edited,
             parallel_calls_are_all_run,
             a_call_that_is_wrong_is_reported_to_the_model,
-            a_sub_agent_is_asked,
+            a_sub_agent_works,
             a_tool_of_an_mcp_server_is_found_and_called,
             an_answer_keeps_to_a_schema,
             a_session_goes_on,
@@ -345,9 +345,9 @@ if __name__ == "__main__":
             an_error_that_lasts_is_reported,
             a_prompt_that_cannot_be_shortened_is_reported,
             an_unknown_model_is_reported,
-            a_backend_that_dies_is_asked_again,
+            a_backend_that_dies_is_retried,
             a_response_at_its_limit_is_resumed,
-            an_empty_response_is_asked_for_again,
+            an_empty_response_is_retried,
             a_long_silence_is_no_end,
             its_own_names_of_models_are_aliases,
         ],

@@ -163,7 +163,7 @@ async def a_script_is_run(_: str) -> None:
         assert outline(second)[-2:] == ["assistant functions__exec", "tool"]
 
 
-async def a_call_that_is_wrong_is_told_to_the_model(model: str) -> None:
+async def a_call_that_is_wrong_is_reported_to_the_model(model: str) -> None:
     wrong = call("no_such_tool"), '<tool_call>\n{"name": "exec_command", "arguments": {}}\n</tool_call>'
     async with codex(response_stream("", *wrong), response_stream("I see.")) as (cli, upstream):
         events = await cli.exec("-m", model, "Go wrong.")
@@ -245,7 +245,7 @@ async def a_thought_comes_back_sealed(model: str) -> None:
         assert not any("reasoning_content" in message for message in third["messages"])
 
 
-async def a_backend_that_dies_is_asked_again(model: str) -> None:
+async def a_backend_that_dies_is_retried(model: str) -> None:
     """Codex keeps what it got before the end, so this is then part of the conversation."""
     dies = [head(), chunk("Hel"), RESET]
     refuses = whole({"error": "Loading model"}, 503)
@@ -265,7 +265,7 @@ async def a_long_silence_is_no_end(model: str) -> None:
         bodies(upstream, 1)
 
 
-async def what_can_not_be_answered_is_not_asked_again(model: str) -> None:
+async def what_can_not_be_answered_is_not_retried(model: str) -> None:
     too_long = whole(
         {"error": {"message": "the request exceeds the available context size", "type": "exceed_context_size_error"}},
         400,
@@ -298,7 +298,7 @@ async def over_a_websocket_it_sends_what_is_new(model: str) -> None:
         assert second["messages"][-2]["reasoning_content"] == "I say hey."
 
 
-async def over_a_websocket_a_backend_that_fails_is_asked_again(model: str) -> None:
+async def over_a_websocket_a_backend_that_fails_is_retried(model: str) -> None:
     refuses = whole({"error": "Loading model"}, 503)
     async with codex(response_stream("Well,"), refuses, response_stream("Hello.")) as (cli, upstream):
         assert steps_of(await cli.exec("-m", model, *WEBSOCKET, "Hello?")) == [("agent_message", "Hello.")]
@@ -323,16 +323,16 @@ if __name__ == "__main__":
             a_file_is_edited_by_a_patch,
             a_tool_is_searched_for_and_called,
             a_script_is_run,
-            a_call_that_is_wrong_is_told_to_the_model,
+            a_call_that_is_wrong_is_reported_to_the_model,
             images_are_seen,
             an_answer_keeps_to_a_schema,
             a_long_conversation_is_made_shorter,
             a_thought_comes_back_sealed,
-            a_backend_that_dies_is_asked_again,
+            a_backend_that_dies_is_retried,
             a_long_silence_is_no_end,
-            what_can_not_be_answered_is_not_asked_again,
+            what_can_not_be_answered_is_not_retried,
             over_a_websocket_it_sends_what_is_new,
-            over_a_websocket_a_backend_that_fails_is_asked_again,
+            over_a_websocket_a_backend_that_fails_is_retried,
             without_websockets_it_goes_on_with_http,
         ],
         models=(PLAIN,),

@@ -93,7 +93,7 @@ async def calls_at_a_time_are_all_run(_: str) -> None:
         assert roles(third)[2:] == ["assistant", "tool", "tool", "assistant", "tool"]
 
 
-async def a_call_that_is_wrong_is_told_to_the_model(_: str) -> None:
+async def a_call_that_is_wrong_is_reported_to_the_model(_: str) -> None:
     wrong = call("no_such_tool"), call("bash", cmd="echo hi")
     async with opencode(response_stream("", *wrong), response_stream("I see.")) as (cli, upstream):
         events = await cli.run("Go wrong.")
@@ -112,7 +112,7 @@ async def a_session_goes_on(_: str) -> None:
         assert second["messages"][2]["reasoning_content"] == "A greeting."
 
 
-async def a_backend_that_dies_is_asked_again(_: str) -> None:
+async def a_backend_that_dies_is_retried(_: str) -> None:
     dies = [head(), chunk("Hel"), RESET]
     refuses = whole({"error": "Loading model"}, 503)
     async with opencode(refuses, dies, response_stream("Hello.")) as (cli, upstream):
@@ -151,9 +151,9 @@ if __name__ == "__main__":
             a_command_is_run_by_responses,
             the_settings_of_gateway_launch_are_enough,
             calls_at_a_time_are_all_run,
-            a_call_that_is_wrong_is_told_to_the_model,
+            a_call_that_is_wrong_is_reported_to_the_model,
             a_session_goes_on,
-            a_backend_that_dies_is_asked_again,
+            a_backend_that_dies_is_retried,
             what_is_cut_is_an_end,
             a_prompt_that_is_too_long_is_made_shorter,
         ],

@@ -43,7 +43,7 @@ def count_requests(upstream):
 async def test_batch_asks_no_finished_line_again(store_url, tmp_path, signals):
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(Upstream([whole(completion_body("Hi"))], ()).serving())
-        made, asked_once = None, {}
+        made, finished_counts = None, {}
         for goal, ending in enumerate(signals, 1):
             child, client = await stack.enter_async_context(process(upstream.url, store_url, tmp_path, eager=EAGER))
             made = made or await begin(client, [chat_line(str(number)) for number in range(LINES)])
@@ -51,14 +51,14 @@ async def test_batch_asks_no_finished_line_again(store_url, tmp_path, signals):
             child.send_signal(ending)
             await child.wait()
             counts = count_requests(upstream)
-            asked_once |= {line: counts[line] for line in await finished_lines(store_url, made)}
+            finished_counts |= {line: counts[line] for line in await finished_lines(store_url, made)}
         _, client = await stack.enter_async_context(process(upstream.url, store_url, tmp_path, eager=EAGER))
         batch = await ended(client, made)
         assert batch["request_counts"] == {"total": LINES, "completed": LINES, "failed": 0}
         assert {one["custom_id"] for one in await output(client, batch)} == {str(number) for number in range(LINES)}
     counts = count_requests(upstream)
-    assert len(asked_once) < LINES == len(counts), "some lines were left for the last gateway"
-    assert {line: counts[line] for line in asked_once} == asked_once
+    assert len(finished_counts) < LINES == len(counts), "some lines were left for the last gateway"
+    assert {line: counts[line] for line in finished_counts} == finished_counts
     assert max(counts.values()) <= 1 + len(signals)
     repeats = 0 if signal.SIGTERM in signals else AT_ONCE * len(signals)
     assert counts.total() <= LINES + repeats

@@ -61,7 +61,7 @@ async def chain(site, *items, turns=3, **fields):
     return answers
 
 
-def said_again(items, turns):
+def whole_input(items, turns):
     """Return the items and turns as one input."""
     answer = {"role": "assistant", "content": "ok"}
     return [
@@ -82,7 +82,7 @@ async def test_turn_behind_kept_files_sends_what_all_items_give(read, kind, tool
         *_, last = await chain(site, *items, tools=tools)
         kept = site.upstream_body["messages"]
         assert read[-1] == 2
-        again = await site.respond(input=said_again(items, 3), tools=tools, store=False)
+        again = await site.respond(input=whole_input(items, 3), tools=tools, store=False)
         assert kept == site.upstream_body["messages"] and "World" in json.dumps(kept)
         warnings = [{*answer.headers["x-gateway-warnings"].split(", ")} for answer in (last, again)]
         assert warnings[0] == warnings[1]
@@ -103,7 +103,7 @@ async def test_kept_past_fits_another_model_with_other_tools(read, kind):
             other = {"model": "other", "tools": [TOOL]}
             await site.respond(input="turn 3", previous_response_id=last.json()["id"], **other)
             assert read[-1] == 2
-            await site.respond(input=said_again(items, 4), store=False, **other)
+            await site.respond(input=whole_input(items, 4), store=False, **other)
             kept, again = [post.json["messages"] for post in upstream.posts]
             assert kept == again and len(kept) > 40
 

@@ -16,7 +16,7 @@ from gateway.server.http.request_reader import ENCODINGS, STEP, ContentDecoder, 
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.upstream import HELLO
 
-ASKED = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()
+BODY = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()
 LIMIT = 1 << 20
 MEMBER, FRAME = gzip.compress(b""), zstd.compress(b"")
 SKIPPABLE = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
@@ -29,32 +29,32 @@ def zstd_stream(data, window=21):
 
 
 GOOD = {
-    "gzip": ("gzip", gzip.compress(ASKED)),
-    "by its old name": ("x-gzip", gzip.compress(ASKED)),
-    "in capitals": (" GZip ", gzip.compress(ASKED)),
-    "deflate": ("deflate", zlib.compress(ASKED)),
-    "zstd": ("zstd", zstd.compress(ASKED)),
-    "zstd of no length": ("zstd", zstd_stream(ASKED)),
-    "two members": ("gzip", gzip.compress(ASKED[:9]) + gzip.compress(ASKED[9:])),
-    "two frames": ("zstd", zstd.compress(ASKED[:9]) + zstd.compress(ASKED[9:])),
-    "what is to be skipped": ("zstd", SKIPPABLE + zstd.compress(ASKED) + SKIPPABLE),
-    "as it is": ("identity", ASKED),
+    "gzip": ("gzip", gzip.compress(BODY)),
+    "by its old name": ("x-gzip", gzip.compress(BODY)),
+    "in capitals": (" GZip ", gzip.compress(BODY)),
+    "deflate": ("deflate", zlib.compress(BODY)),
+    "zstd": ("zstd", zstd.compress(BODY)),
+    "zstd of no length": ("zstd", zstd_stream(BODY)),
+    "two members": ("gzip", gzip.compress(BODY[:9]) + gzip.compress(BODY[9:])),
+    "two frames": ("zstd", zstd.compress(BODY[:9]) + zstd.compress(BODY[9:])),
+    "what is to be skipped": ("zstd", SKIPPABLE + zstd.compress(BODY) + SKIPPABLE),
+    "as it is": ("identity", BODY),
 }
 DAMAGED = {
-    "half of it": ("gzip", gzip.compress(ASKED)[:-9]),
-    "no checksum": ("gzip", gzip.compress(ASKED)[:-4]),
-    "a wrong checksum": ("gzip", gzip.compress(ASKED)[:-8] + bytes(8)),
-    "half a frame": ("zstd", zstd.compress(ASKED)[:-1]),
-    "not encoded at all": ("gzip", ASKED),
-    "nor here": ("zstd", ASKED),
-    "something else": ("zstd", gzip.compress(ASKED)),
-    "deflate without its head": ("deflate", zlib.compress(ASKED)[2:-4]),
-    "more behind it": ("gzip", gzip.compress(ASKED) + b"GET / HTTP/1.1"),
-    "zeros behind it": ("gzip", gzip.compress(ASKED) + bytes(512)),
-    "more behind a frame": ("zstd", zstd.compress(ASKED) + b"GET / HTTP/1.1"),
-    "a great many members": ("gzip", gzip.compress(ASKED) + MEMBER * 16),
-    "a great many frames": ("zstd", zstd.compress(ASKED) + FRAME * 16),
-    "a window of 16 MB": ("zstd", zstd_stream(ASKED, window=24)),
+    "half of it": ("gzip", gzip.compress(BODY)[:-9]),
+    "no checksum": ("gzip", gzip.compress(BODY)[:-4]),
+    "a wrong checksum": ("gzip", gzip.compress(BODY)[:-8] + bytes(8)),
+    "half a frame": ("zstd", zstd.compress(BODY)[:-1]),
+    "not encoded at all": ("gzip", BODY),
+    "nor here": ("zstd", BODY),
+    "something else": ("zstd", gzip.compress(BODY)),
+    "deflate without its head": ("deflate", zlib.compress(BODY)[2:-4]),
+    "more behind it": ("gzip", gzip.compress(BODY) + b"GET / HTTP/1.1"),
+    "zeros behind it": ("gzip", gzip.compress(BODY) + bytes(512)),
+    "more behind a frame": ("zstd", zstd.compress(BODY) + b"GET / HTTP/1.1"),
+    "a great many members": ("gzip", gzip.compress(BODY) + MEMBER * 16),
+    "a great many frames": ("zstd", zstd.compress(BODY) + FRAME * 16),
+    "a window of 16 MB": ("zstd", zstd_stream(BODY, window=24)),
 }  # fmt: skip
 
 
@@ -81,7 +81,7 @@ async def test_encoding_that_is_damaged_is_refused(case):
 @pytest.mark.parametrize("encoding", ["br", "made-up", "gzip, gzip", "identity, zstd", "zstd;q=1", "gz\xe9p"])
 async def test_encoding_that_is_unknown_is_refused_by_name(encoding):
     async with gateway(HELLO) as site:
-        answer = await post(site, encoding.encode("latin-1"), gzip.compress(ASKED))
+        answer = await post(site, encoding.encode("latin-1"), gzip.compress(BODY))
         assert problem(answer) == (415, "invalid_request_error", "unsupported_content_encoding", None)
         message = answer.json()["error"]["message"]
         assert f"'{encoding}'" in message and "gzip, x-gzip, deflate, zstd or identity" in message
@@ -90,7 +90,7 @@ async def test_encoding_that_is_unknown_is_refused_by_name(encoding):
 async def test_encoding_header_lines_are_joined_and_refused():
     async with gateway(HELLO) as site:
         lines = [("content-encoding", "identity"), ("content-encoding", "gzip")]
-        answer = await site.client.post("/v1/chat/completions", content=ASKED, headers=lines)
+        answer = await site.client.post("/v1/chat/completions", content=BODY, headers=lines)
         assert answer.status_code == 415 and "'identity, gzip'" in answer.text
 
 
@@ -194,7 +194,7 @@ def test_decoding_of_a_cut_body_is_an_error(case):
     encoding, packed = GOOD[case]
     for end in range(1, len(packed)):
         decoding = ContentDecoder(ENCODINGS[encoding])
-        assert ASKED.startswith(b"".join(decoding.feed(packed[:end])))
+        assert BODY.startswith(b"".join(decoding.feed(packed[:end])))
         with pytest.raises(BadRequest):
             decoding.close()
 

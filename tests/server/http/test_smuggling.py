@@ -13,16 +13,16 @@ from support.app import listening
 from support.upstream import HELLO
 from support.wait import DEADLINE
 
-ASKED = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
 GET = b"GET /health HTTP/1.1\r\nhost: x\r\n"
 HEALTH = GET + b"connection: close\r\n\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
 HANDSHAKE = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
-CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(ASKED), ASKED)
+CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
 
 
-def sized(*lines, body=ASKED, line=POST):
+def sized(*lines, body=BODY, line=POST):
     return line + b"".join(one + b"\r\n" for one in (b"content-length: %d" % len(body), *lines, b"")) + body
 
 
@@ -41,7 +41,7 @@ LENGTHS = {
     "a length and chunks": (sized(b"transfer-encoding: chunked", body=CHUNKS), END),
     "chunks and a length": (POST + b"transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n" + CHUNKS, END),
     "two lengths": (sized(b"content-length: 1"), END),
-    "twice the same": (sized(b"content-length: %d" % len(ASKED)), END),
+    "twice the same": (sized(b"content-length: %d" % len(BODY)), END),
     **{f"length {one}": (POST + b"content-length: %b\r\n\r\nhello" % one, END) for one in (b"5, 5", b"+5", b"-5", b"0x5", b"5 5", b"", b"9" * 25)},
     "a length with a space before its colon": (POST + b"content-length : 5\r\n\r\nhello", END),
     "a length beyond the limit": (sized(b"expect: 100-continue", body=b"").replace(b"length: 0", b"length: 9999999999"), [413]),

@@ -18,8 +18,8 @@ from gateway.store.tables import jobs
 from support.app import bearer, gateway, listening, problem, streaming
 from support.jobs import (
     BAD,
+    CHUNKS,
     EVERYTHING,
-    SAID,
     F,
     accepted,
     asking,
@@ -461,7 +461,7 @@ async def test_cancel_does_not_interrupt_the_storing_of_the_end(store_url, store
 
 async def test_cancel_during_the_storing_of_reasoning_keeps_the_text(store_url, store):
     """The text and the end of the response are sent in spite of the cancellation."""
-    script, gates = slowly(*SAID[1:5], chunk(finish="stop"))
+    script, gates = slowly(*CHUNKS[1:5], chunk(finish="stop"))
     memory = {"responses": {"reasoning_memory": True}}
     async with listening(script, **memory, **where(store_url)) as site, asking(site, background=True) as follower:
         for gate in gates[:4]:

@@ -21,8 +21,8 @@ from support.app import gateway, listening, problem
 from support.faults import fail_once
 from support.jobs import (
     BAD,
+    CHUNKS,
     RESUMED,
-    SAID,
     accepted,
     asking,
     cancelled,
@@ -211,7 +211,7 @@ async def test_job_log_loses_events_if_the_store_fails_for_long(tmp_path, monkey
     """A subscriber from before gets all events; a later one gets those behind the gap."""
     monkeypatch.setattr("gateway.server.jobs.log_writer._MAX_LATE", 1000)
     monkeypatch.setattr("gateway.server.jobs.log_writer._AGAIN", 0.05)
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     url = f"sqlite:///{tmp_path}/a.db"
     store = Database(url)
     async with listening(script, **where(url)) as site, asking(site, background=True) as first:
@@ -343,7 +343,7 @@ async def _expire_lease(store, id, **values):
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
 async def test_job_of_this_process_with_an_expired_lease_is_not_taken_over(end, store_url, store):
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
         await first.reach(4, gates, 0.5)
         await _expire_lease(store, first.id)
@@ -694,7 +694,7 @@ async def test_job_in_the_foreground_with_output_fails_after_a_crash(store_url, 
 
 
 async def test_subscribers_at_another_gateway_share_one_watch(store_url):
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     async with (
         listening(script, **where(store_url)) as site,
         listening(HELLO, **where(store_url)) as elsewhere,
@@ -719,7 +719,7 @@ async def test_subscribers_at_another_gateway_share_one_watch(store_url):
 
 async def test_job_watch_waits_for_a_failed_store(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("gateway.server.jobs.log_writer._AGAIN", 0.05)
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     url = f"sqlite:///{tmp_path}/a.db"
     store = Database(url)
     async with (
@@ -757,7 +757,7 @@ async def test_job_log_writes_do_not_wake_their_own_process(postgres, monkeypatc
     """A process whose job adds to its log does not look for requests of others."""
     monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 60.0)
     url = postgres.create("unheard")
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     async with listening(script, **where(url)) as site, asking(site, background=True) as first:
         await first.reach(2, gates)
         looks = []

@@ -84,7 +84,7 @@ class Life:
     """A response that is requested at one gateway and read through any; own: the stream of its own client."""
 
     def __init__(self, readers, **fields):
-        self._readers, self._asked = readers, fields
+        self._readers, self._fields = readers, fields
 
     async def begin(self, client, **fields):
         """Request it as a stream, and wait until its id is known."""
@@ -128,7 +128,7 @@ class Life:
         return answer.json()
 
     def _body(self, **fields):
-        return {"model": "m", "input": "a", **self._asked, **fields}
+        return {"model": "m", "input": "a", **self._fields, **fields}
 
     def _reader(self, *arguments, **more):
         self._readers.append(Reader(*arguments, **more))

@@ -18,9 +18,9 @@ from gateway.store.tables import jobs
 from support.app import gateway, listening, problem
 from support.jobs import (
     BAD,
+    CHUNKS,
     EVERYTHING,
     RESUMED,
-    SAID,
     accepted,
     asking,
     cancelled,
@@ -44,7 +44,7 @@ KINDS = {"background": ({"background": True}, {}), "foreground": ({}, {**RESUMED
 IDS = re.compile(rb"(resp|msg|rs|fc)_\w{24}")
 BRIEF = {"server": {"drain_seconds": 0.1}}  # jobs that still run are not waited for
 FOR_AN_HOUR = {"responses": {"resume_seconds": 3600}}  # a test that waits for the end of that time fails
-SILENT = {0, 10, 11}  # the chunks of SAID that bring no events
+SILENT = {0, 10, 11}  # those of CHUNKS that bring no events
 TIMES = re.compile(rb'"(created_at|completed_at)":\d+')
 
 
@@ -72,7 +72,7 @@ async def value(store, column, *which):
 async def test_subscriber_can_start_after_any_event(kind, store_url):
     """Start many while the job runs and after its end: each gets the bytes that the first client got."""
     fields, settings = KINDS[kind]
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     async with listening(script, **settings, **where(store_url)) as site, asking(site, **fields) as first:
         await first.reach(8, gates, 0.5)
         seen = len(per_event(first.data))
@@ -117,7 +117,7 @@ async def test_subscriber_query_parameters_are_checked():
 
 
 async def test_subscriber_disconnect_does_not_affect_others(store_url):
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
         await first.until(b"response.in_progress")
         async with following(site, first.id) as second:
@@ -159,7 +159,7 @@ async def test_resume_after_each_event_gives_the_rest_of_the_stream(store_url, s
     async with gateway(EVERYTHING) as site:
         answer = await site.respond(stream=True, tools=[{"type": "function", "name": "f"}])
         plain = per_event(answer.content)
-    runs = [slowly(*SAID) for _ in plain]
+    runs = [slowly(*CHUNKS) for _ in plain]
     async with listening(*(script for script, _ in runs), **RESUMED, **EARLY, **where(store_url)) as site:
         for number, (_, gates) in enumerate(runs):
             async with asking(site) as first:
@@ -190,7 +190,7 @@ async def test_resume_setting_does_not_change_an_uninterrupted_stream():
 
 
 async def test_resume_stream_repeats_in_progress_while_the_backend_is_silent():
-    script, gates = slowly(*SAID[:4], chunk(finish="stop"))
+    script, gates = slowly(*CHUNKS[:4], chunk(finish="stop"))
     async with listening(script, **RESUMED, stream={"keepalive_seconds": 0.1, "grace_seconds": 0.02}) as site:
         for gate in gates[:4]:
             gate.set()
@@ -379,14 +379,14 @@ async def test_resume_works_with_an_idempotency_key():
         async with asking(site, headers={"idempotency-key": "b"}) as cut:
             await cut.until(b'"delta":"Hel"')
 
-        async def asked_again():
+        async def repeated_status():
             try:
                 async with asking(site, headers={"idempotency-key": "b"}) as anew:
                     return checked(await anew.all())["status"]
             except AssertionError:  # the key is not free yet
                 return None
 
-        await until(asked_again, "completed")
+        await until(repeated_status, "completed")
         assert len(site.upstream.posts) == 3
         async with following(site, cut.id) as back:
             await back.until(b'"delta":"Hel"')
@@ -456,7 +456,7 @@ async def test_job_events_are_stored_after_a_store_failure(kind, tmp_path, monke
     """A subscriber gets all events meanwhile."""
     monkeypatch.setattr("gateway.server.jobs.log_writer._AGAIN", 0.05)
     fields, settings = KINDS[kind]
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     async with listening(script, **settings, **where(f"sqlite:///{tmp_path}/a.db")) as site:
         async with asking(site, **fields) as first, following_soon(site, first, gates) as second:
             async with without(tmp_path / "a.db", "events"):
@@ -485,7 +485,7 @@ async def following_soon(site, first, gates):
 async def test_subscriber_ahead_of_the_store_gets_no_event_twice(tmp_path, monkeypatch):
     """The store is locked: a client that reconnects has more events than the store."""
     monkeypatch.setattr("gateway.store.engines._LOCKED", 0.1)
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     async with listening(script, **where(f"sqlite:///{tmp_path}/a.db")) as site:
         async with asking(site, background=True) as first:
             await first.reach(4, gates)
@@ -508,7 +508,7 @@ async def test_job_end_that_was_not_stored_is_stored_after_a_takeover(kind, tmp_
     """The lease of the job ends although its process runs; a job without events is restarted."""
     monkeypatch.setattr("gateway.server.jobs.job_manager._HELD", 0.05)
     fields, settings = KINDS.get(kind, ({"background": True, "stream": False}, {}))
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     path = tmp_path / "a.db"
     store = Database(f"sqlite:///{path}")
     async with listening(script, stopping(1), EVERYTHING, **settings, **where(f"sqlite:///{path}")) as site:
@@ -568,7 +568,7 @@ async def read_slowly(site, path, take):
 
 
 async def test_job_log_has_one_row_per_upstream_read_until_it_is_packed(store_url, store):
-    script, gates = slowly(*SAID)
+    script, gates = slowly(*CHUNKS)
     async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
         await first.until(b"response.in_progress")
         assert (await rows(store))["events"] == 1

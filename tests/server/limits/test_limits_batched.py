@@ -244,7 +244,7 @@ async def test_limit_batch_close_fails_requests_at_its_timeout(held, counter, st
 # Any order
 
 AMOUNTS = st.dictionaries(st.integers(0, 2), st.integers(0, 5), min_size=1)
-ASKED = st.tuples(AMOUNTS, st.none() | st.integers(0, 25), st.integers(0, 2))  # of what, up to how much, and pauses
+REQUESTS = st.tuples(AMOUNTS, st.none() | st.integers(0, 25), st.integers(0, 2))  # of what, up to how much, and pauses
 
 
 class Trial:
@@ -253,7 +253,7 @@ class Trial:
     _numbers = itertools.count()
 
     def __init__(self, store, requests):
-        self._store, self._asked = store, requests
+        self._store, self._requests = store, requests
         number = next(self._numbers)
         self.slots = [UsageSlot(f"{number}/{index}", 0, 120) for index in range(3)]
 
@@ -269,7 +269,7 @@ class Trial:
     async def run(self, leaves=()):
         """Return the result of each request, None for `add`; leaves: which of them are cancelled."""
         counter, tasks = StoreCounter(self._store), []
-        for one in self._asked:
+        for one in self._requests:
             amounts, most = self.amounts(one), one[1]
             call = (
                 counter.add(amounts)
@@ -293,7 +293,7 @@ class Trial:
     def one_by_one(self):
         """Return the results and the counts of a counter that runs one request after the other."""
         now, results = dict.fromkeys(self.slots, 0), []
-        for one in self._asked:
+        for one in self._requests:
             counts = {slot: now[slot] + amount for slot, amount in self.amounts(one).items()}
             if one[1] is None or sum(counts.values()) <= one[1]:
                 now |= counts
@@ -303,7 +303,7 @@ class Trial:
     def sums(self, results):
         """Return the amounts of each `add`, and of each `take` that was admitted and not cancelled."""
         used = dict.fromkeys(self.slots, 0)
-        for one, counts in zip(self._asked, results, strict=True):
+        for one, counts in zip(self._requests, results, strict=True):
             if one[1] is None or (isinstance(counts, dict) and sum(counts.values()) <= one[1]):
                 for slot, amount in self.amounts(one).items():
                     used[slot] += amount
@@ -333,7 +333,7 @@ def test_limit_batch_equals_one_transaction_per_request(store_url):
         assert await trial.run() == results
         assert await trial.counts() == counts
 
-    play_all(store_url, st.lists(ASKED, max_size=20), check, 60)
+    play_all(store_url, st.lists(REQUESTS, max_size=20), check, 60)
 
 
 def test_limit_batch_keeps_nothing_of_cancelled_requests(store_url):
@@ -342,4 +342,4 @@ def test_limit_batch_keeps_nothing_of_cancelled_requests(store_url):
         results = await trial.run([leave for _, leave in requests])
         assert await trial.counts() == trial.sums(results)
 
-    play_all(store_url, st.lists(st.tuples(ASKED, st.booleans()), max_size=20), check, 60)
+    play_all(store_url, st.lists(st.tuples(REQUESTS, st.booleans()), max_size=20), check, 60)

@@ -31,26 +31,26 @@ from support.upstream import (
 
 CLIENTS = "client-secret-0123456789"
 SEALING = "sealing-secret-0123456789-0123456789"
-ASKED, ANSWERED = "the patient in room seven", "has the measles"
+PROMPT, ANSWERED = "the patient in room seven", "has the measles"
 SECRETS = (KEY, CLIENTS, SEALING)
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "description": ASKED}}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "description": PROMPT}}}
 FIELDS = {
     "messages": [
-        {"role": "system", "content": ASKED},
-        {"role": "user", "content": ASKED, "name": "n"},
+        {"role": "system", "content": PROMPT},
+        {"role": "user", "content": PROMPT, "name": "n"},
     ],
     "tools": [TOOL],
-    "metadata": {"note": ASKED},
-    "user": ASKED,
+    "metadata": {"note": PROMPT},
+    "user": PROMPT,
 }
-ERROR = {"error": {"message": f"cannot tell why {ASKED} {ANSWERED}: {KEY}", "code": 500}}
+ERROR = {"error": {"message": f"cannot tell why {PROMPT} {ANSWERED}: {KEY}", "code": 500}}
 ANSWERS = {
     "well": HELLO,
     "refused": whole(ERROR, 400),
     "failed": whole(ERROR, 500),
     "unauthorised": whole(ERROR, 401),
-    "html": whole(f"<html>{ASKED} {ANSWERED} {KEY}</html>".encode(), type="text/html"),
-    "no JSON": whole(f"{ASKED} {ANSWERED} {KEY}".encode()),
+    "html": whole(f"<html>{PROMPT} {ANSWERED} {KEY}</html>".encode(), type="text/html"),
+    "no JSON": whole(f"{PROMPT} {ANSWERED} {KEY}".encode()),
     "an error in a stream": [head(), chunk(ANSWERED), frame(**ERROR), DONE, END],
     "an error instead of a stream": [head(), frame(**ERROR), DONE, END],
     "no JSON in a stream": [head(), f"data: {ANSWERED} {KEY}\n\n".encode(), DONE, END],
@@ -89,13 +89,13 @@ async def ask_in_every_way(one):
     known = bearer(CLIENTS)
     for streamed in (True, False):
         await one.chat(headers=known, stream=streamed, store=True, **FIELDS)
-        await one.respond(headers=known, stream=streamed, input=ASKED, instructions=ASKED, metadata={"a": ASKED})
-    job = await one.respond(headers=known, background=True, input=ASKED)
+        await one.respond(headers=known, stream=streamed, input=PROMPT, instructions=PROMPT, metadata={"a": PROMPT})
+    job = await one.respond(headers=known, background=True, input=PROMPT)
     if job.status_code == 200:
         await ended(one, job.json()["id"], headers=known)
     for path, field in (("completions", "prompt"), ("embeddings", "input"), ("tokenize", "prompt")):
-        body = {"model": "m", field: ASKED}
-        await one.client.post(f"/v1/{path}", json=body, headers={**known, "idempotency-key": ASKED})
+        body = {"model": "m", field: PROMPT}
+        await one.client.post(f"/v1/{path}", json=body, headers={**known, "idempotency-key": PROMPT})
     await one.chat(headers=bearer(f"{CLIENTS}x"), **FIELDS)  # which is no key
 
 
@@ -104,7 +104,7 @@ async def test_log_has_no_content_and_no_key(answer):
     with captured_log() as text:
         async with site(ANSWERS[answer]) as one:
             await ask_in_every_way(one)
-    for secret in (ASKED, ANSWERED, *SECRETS):
+    for secret in (PROMPT, ANSWERED, *SECRETS):
         assert secret not in text.getvalue()
 
 
@@ -125,11 +125,11 @@ def raised():
     """Raise a group of exceptions."""
     try:
         try:
-            json.loads(f"{{{ASKED}")
+            json.loads(f"{{{PROMPT}")
         except ValueError as error:
-            raise KeyError(ASKED) from error
+            raise KeyError(PROMPT) from error
     except KeyError:
-        raise ExceptionGroup(ASKED, [RuntimeError(ASKED), OSError(ASKED)]) from None
+        raise ExceptionGroup(PROMPT, [RuntimeError(PROMPT), OSError(PROMPT)]) from None
 
 
 def log_text_of(log):
@@ -149,13 +149,13 @@ def test_log_of_an_exception_has_its_type_and_place_only():
         "builtins.RuntimeError",
         "builtins.OSError",
     ]
-    assert ", in raised\n" in text and ASKED not in text
+    assert ", in raised\n" in text and PROMPT not in text
 
 
 def test_log_of_an_exception_has_the_types_of_its_causes_first():
-    error = KeyError(ASKED)
-    error.__cause__ = ValueError(ASKED)
-    error.__cause__.__context__ = OSError(ASKED)
+    error = KeyError(PROMPT)
+    error.__cause__ = ValueError(PROMPT)
+    error.__cause__.__context__ = OSError(PROMPT)
     with captured_log() as text:
         logging.getLogger("gateway").error("it failed", exc_info=error)
     assert [line for line in text.getvalue().splitlines() if line] == [
@@ -169,17 +169,17 @@ def test_log_of_an_exception_has_the_types_of_its_causes_first():
 def test_log_of_an_exception_has_its_message_if_content_is_enabled():
     logs.apply_settings(LogSettings(content=True))
     text = log_text_of(lambda error: logging.getLogger("gateway").error("it failed", exc_info=error))
-    assert f"RuntimeError: {ASKED}" in text
+    assert f"RuntimeError: {PROMPT}" in text
 
 
 @pytest.mark.parametrize("content", [True, False])
 def test_log_of_asyncio_has_no_results_of_tasks(content):
     logs.apply_settings(LogSettings(content=content))
     with captured_log() as text:
-        logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <%s>", ASKED)
+        logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <%s>", PROMPT)
     logs.apply_settings(LogSettings())
     assert text.getvalue().startswith("asyncio: Task exception was never retrieved\n")
-    assert (ASKED in text.getvalue()) is content
+    assert (PROMPT in text.getvalue()) is content
 
 
 # Headers

@@ -42,7 +42,7 @@ async def serving(*contents, model=None, backend=None, **sections):
             yield site
 
 
-def asked_of(site):
+def last_body(site):
     return site.server.posts[-1].json
 
 
@@ -62,7 +62,7 @@ async def test_anthropic_backend_does_a_tool_turn_for_a_chat_client(stream):
         ]
         answer = await site.chat(model="a", messages=past, tools=[FUNCTION])
         assert answer.json()["choices"][0]["message"]["content"] == "3C"
-        assert asked_of(site)["messages"][1]["content"] == TURN
+        assert last_body(site)["messages"][1]["content"] == TURN
         assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 3
 
 
@@ -90,7 +90,7 @@ async def test_anthropic_backend_does_a_tool_turn_for_a_responses_client(stream)
         assert [item["type"] for item in output] == ["reasoning", "message", "function_call"]
         result = {"type": "function_call_output", "call_id": "toolu_up", "output": "3C"}
         answer = await site.respond(model="a", input=[QUESTION, *output, result], **more)
-        assert asked_of(site)["messages"][1]["content"] == TURN
+        assert last_body(site)["messages"][1]["content"] == TURN
         counts = answer.json()["usage"]
         assert counts["input_tokens_details"] == {"cached_tokens": 3, "cache_write_tokens": 2}
         assert (counts["input_tokens"], counts["output_tokens"]) == (10, 9)
@@ -126,7 +126,7 @@ async def test_anthropic_backend_and_client_of_its_api_see_each_other_unchanged(
         past = [QUESTION, {"role": "assistant", "content": content}, {"role": "user", "content": RESULTS}]
         answer = await site.message(messages=past, headers=headers, **fields)
         body = {**fields, "model": "claude-opus-4-6", "max_tokens": 100, "messages": past}
-        assert asked_of(site) == body
+        assert last_body(site) == body
         got = site.server.posts[-1].headers
         assert {name: got[name] for name in (*headers, "x-api-key")} == {**headers, "x-api-key": KEY}
         assert "authorization" not in got
@@ -160,7 +160,7 @@ async def test_anthropic_backend_gets_the_token_limit_of_the_operator_in_the_cli
     messages = [{"role": "user", "content": [text("q", cache_control={"type": "ephemeral"})]}]
     async with serving([text("a")], model={"overrides": {"max_tokens": 50}}) as site:
         answer = await site.message(model="a", messages=messages)
-        assert asked_of(site) == {"model": "claude-opus-4-6", "max_tokens": 50, "messages": messages}
+        assert last_body(site) == {"model": "claude-opus-4-6", "max_tokens": 50, "messages": messages}
         assert answer.headers["x-gateway-warnings"] == "dropped:max_tokens"
 
 
@@ -305,8 +305,8 @@ async def test_anthropic_backend_takes_over_from_a_local_model_and_hands_back():
         answer = await site.message(messages=past, **fields)  # the local model is down
         assert answer.json()["content"] == TURN
         assert "translated:model" in answer.headers["x-gateway-warnings"]
-        assert asked_of(site)["messages"][1]["content"] == [first[1]]
-        assert asked_of(site)["thinking"] == {"type": "disabled"}
+        assert last_body(site)["messages"][1]["content"] == [first[1]]
+        assert last_body(site)["thinking"] == {"type": "disabled"}
         past += [{"role": "assistant", "content": TURN}, {"role": "user", "content": [RESULT]}]
         answer = await site.message(messages=past, **fields)
         assert answer.json()["content"] == [text("Warm.")]
@@ -348,16 +348,16 @@ async def test_anthropic_backend_and_a_local_model_take_turns_in_one_conversatio
         _, more = await ask(site, past := [QUESTION])
         answer, more = await ask(site, past := [*past, *more])  # the local model is down
         assert "translated:model" in answer.headers["x-gateway-warnings"]
-        first, _ = asked_of(site)["messages"][1:]
-        assert [block["type"] for block in first["content"]] == ["tool_use"] and "thinking" not in asked_of(site)
+        first, _ = last_body(site)["messages"][1:]
+        assert [block["type"] for block in first["content"]] == ["tool_use"] and "thinking" not in last_body(site)
         _, more = await ask(site, past := [*past, *more])
         thoughts = [
             one.get("reasoning_content") for one in site.upstream_body["messages"] if one["role"] == "assistant"
         ]
         assert thoughts == ["mm", "hm"]
         await ask(site, [*past, *more, {"role": "user", "content": "And tomorrow?"}])
-        assert faults(asked_of(site)) == [] and asked_of(site)["thinking"]["type"] == "enabled"
-        turns = [turn["content"] for turn in asked_of(site)["messages"] if turn["role"] == "assistant"]
+        assert faults(last_body(site)) == [] and last_body(site)["thinking"]["type"] == "enabled"
+        turns = [turn["content"] for turn in last_body(site)["messages"] if turn["role"] == "assistant"]
         assert turns == [first["content"], TURN, [text("Warm.")]]
 
 
@@ -393,6 +393,6 @@ async def test_anthropic_backend_gets_documents_and_a_local_model_their_text():
     messages = [{"role": "user", "content": [DOCUMENT, text("q")]}]
     async with serving([text("a")]) as site:
         await site.message(model="a", messages=messages)
-        assert asked_of(site)["messages"] == messages
+        assert last_body(site)["messages"] == messages
         await site.message(messages=messages)
         assert "Hi" in json.dumps(site.upstream_body["messages"])

@@ -120,14 +120,14 @@ class Speaks:
     """An upstream call that has data from a moment on."""
 
     def __init__(self, moment, data):
-        self._moment, self._said, self.closed = moment, data, False
+        self._moment, self._data, self.closed = moment, data, False
 
     async def ready(self, _=0, _ear=None):
         await self._moment.wait()
         return True
 
     def read(self):
-        return self._said
+        return self._data
 
     def close(self):
         self.closed = True

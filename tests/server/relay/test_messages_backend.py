@@ -15,7 +15,7 @@ FUNCTION = {"name": "Bash", "description": "Runs a command.", "parameters": SCHE
 FORMAT = {"type": "json_schema", "schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}
 NAMED = {"type": "function", "function": {"name": "Bash"}}
 # By subject: the fields of a message, and those that a vLLM gets for them; None: it does not get the field.
-ASKED = {
+CONVERTED_FIELDS = {
     "limit": ({"max_tokens": 4096}, {"max_completion_tokens": 4096, "max_tokens": None}),
     "sampling": (
         {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "stop_sequences": ["END"]},
@@ -55,12 +55,12 @@ ASKED = {
 async def test_message_parameters_reach_the_backend():
     found = {}
     async with gateway(whole(completion_body("{}")), backend={"kind": "vllm"}, model={"format": "native"}) as site:
-        for name, (fields, expected) in ASKED.items():
+        for name, (fields, expected) in CONVERTED_FIELDS.items():
             known = len(site.upstream.posts)
             await site.message(**fields)
             upstream_body = site.upstream.posts[known].json  # a tool call that is missing is requested again
             found[name] = {field: upstream_body.get(field) for field in expected}
-    assert found == {name: expected for name, (_, expected) in ASKED.items()}
+    assert found == {name: expected for name, (_, expected) in CONVERTED_FIELDS.items()}
 
 
 async def test_message_that_only_fills_the_cache_is_empty():

@@ -22,7 +22,7 @@ BAD, SPEECH, TRANSCRIPTS = "invalid_request_error", "/v1/audio/speech", "/v1/aud
 USAGE = {"type": "tokens", "input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
 TEXT = whole({"text": "Hello", "usage": USAGE})
 AUDIO = [head(type="audio/mpeg"), b"ID3", b"\xff\xfb", END]
-SPOKEN = {"model": "m", "input": "Hello", "voice": "alloy"}
+SPEECH_REQUEST = {"model": "m", "input": "Hello", "voice": "alloy"}
 BOUNDARY = {"content-type": "multipart/form-data; boundary=XX"}
 MODEL = b'--XX\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n'
 FILE = b'--XX\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
@@ -224,9 +224,9 @@ async def test_passed_request_is_subject_to_keys():
         post, get = site.client.post, site.client.get
         slots = "/slots?model=m"
         for sent, status, code in (
-            (post(SPEECH, json=SPOKEN), 401, "invalid_api_key"),
-            (post("/infill", json=SPOKEN, headers=bearer("key-of-a")), 403, "model_not_allowed"),
-            (post("/infill", json=SPOKEN, headers=bearer("key-of-b")), 403, "endpoint_not_allowed"),
+            (post(SPEECH, json=SPEECH_REQUEST), 401, "invalid_api_key"),
+            (post("/infill", json=SPEECH_REQUEST, headers=bearer("key-of-a")), 403, "model_not_allowed"),
+            (post("/infill", json=SPEECH_REQUEST, headers=bearer("key-of-b")), 403, "endpoint_not_allowed"),
             (get(slots, headers=bearer("key-of-b")), 403, "scope_not_allowed"),
         ):
             assert problem(await sent)[::2] == (status, code)
@@ -236,8 +236,8 @@ async def test_passed_request_is_subject_to_keys():
 async def test_passed_request_counts_against_limits():
     limits = {"limits": {"tokens_per_minute": 100}}
     async with gateway(TEXT, [head(), b"data: {}\n\n", END], model=limits) as site:
-        first = await site.client.post(SPEECH, json=SPOKEN)
-        second = await site.client.post(SPEECH, json=SPOKEN)
+        first = await site.client.post(SPEECH, json=SPEECH_REQUEST)
+        second = await site.client.post(SPEECH, json=SPEECH_REQUEST)
         third = await transcribe(site, form(1000))
         fourth = await site.client.get("/props?model=m")
     assert int(first.headers["x-ratelimit-remaining-tokens"]) > int(second.headers["x-ratelimit-remaining-tokens"])
@@ -258,7 +258,7 @@ async def test_passed_request_counts_against_the_concurrency_limit():
     limit.inside = 3
     app = create_app(settings("http://127.0.0.1:1", limits={"concurrent": 3}), limit)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
-        assert problem(await client.post(SPEECH, json=SPOKEN))[::2] == (503, "server_is_overloaded")
+        assert problem(await client.post(SPEECH, json=SPEECH_REQUEST))[::2] == (503, "server_is_overloaded")
 
 
 # Responses
@@ -268,7 +268,7 @@ async def test_passed_bytes_keep_their_type_and_length():
     body = [b"HTTP/1.1 200 OK\r\ncontent-type: audio/wav\r\ncontent-length: 5\r\ncontent-disposition: inline\r\n"
             b"x-secret: s\r\n\r\nRIFF!"]  # fmt: skip
     async with listening(AUDIO, body, [b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"]) as site:
-        chunked, sized, empty = [await site.client.post(SPEECH, json=SPOKEN) for _ in range(3)]
+        chunked, sized, empty = [await site.client.post(SPEECH, json=SPEECH_REQUEST) for _ in range(3)]
     assert (chunked.content, chunked.headers["content-type"]) == (b"ID3\xff\xfb", "audio/mpeg")
     assert (sized.content, sized.headers["content-length"], sized.headers["content-disposition"]) == (
         b"RIFF!",
@@ -283,7 +283,7 @@ async def test_passed_stream_is_sent_as_it_comes():
     gate = asyncio.Event()
     async with (
         listening([head(), b'data: {"type": "speech.audio.delta"}\n\n', gate, DONE, END]) as site,
-        site.client.stream("POST", SPEECH, json={**SPOKEN, "stream_format": "sse"}) as answer,
+        site.client.stream("POST", SPEECH, json={**SPEECH_REQUEST, "stream_format": "sse"}) as answer,
     ):
         received = b""
         async for piece in answer.aiter_raw():
@@ -302,7 +302,7 @@ async def test_passed_stream_is_sent_as_it_comes():
 )
 async def test_passed_stream_that_breaks_ends_with_an_error(type, begun, rest, caplog):
     async with listening([head(type=type), begun, CLOSE]) as site:
-        answer = await site.client.post(SPEECH, json=SPOKEN)
+        answer = await site.client.post(SPEECH, json=SPEECH_REQUEST)
     assert answer.content.startswith(begun + rest)
     error = json.loads(answer.content.removeprefix(begun + rest))["error"]
     assert (answer.status_code, error["code"]) == (200, "upstream_lost")
@@ -313,13 +313,13 @@ async def test_passed_stream_that_breaks_ends_with_an_error(type, begun, rest, c
 async def test_passed_body_that_breaks_is_seen_to_be_incomplete(type, caplog):
     async with listening([head(type=type), b"ID3", CLOSE]) as site:
         with pytest.raises(httpx.RemoteProtocolError):
-            await site.client.post(SPEECH, json=SPOKEN)
+            await site.client.post(SPEECH, json=SPEECH_REQUEST)
     assert [line.name for line in caplog.records if line.levelname in ("WARNING", "ERROR")] == ["gateway"]
 
 
 async def test_passed_response_ends_with_its_client():
     async with listening([head(type="audio/mpeg"), b"ID3", HANG]) as site:
-        async with site.client.stream("POST", SPEECH, json=SPOKEN) as answer:
+        async with site.client.stream("POST", SPEECH, json=SPEECH_REQUEST) as answer:
             async for _ in answer.aiter_raw():
                 break
         await site.upstream.gone.wait()
@@ -356,23 +356,23 @@ async def test_passed_upload_ends_with_a_client_that_leaves_or_stops(leaves):
 
 async def test_passed_request_goes_to_another_backend_after_a_failure():
     async with fleet([whole({"error": "busy"}, 503)], [AUDIO]) as site:
-        answer = await site.client.post(SPEECH, json=SPOKEN)
+        answer = await site.client.post(SPEECH, json=SPEECH_REQUEST)
         assert (answer.content, site.posts()) == (b"ID3\xff\xfb", [1, 1])
 
 
 async def test_passed_request_skips_backends_of_kinds_without_the_endpoint():
     kinds = [{"kind": "ollama"}, {"kind": "vllm"}, {"kind": "llamacpp"}, {"kind": "vllm"}]
     async with fleet([AUDIO], [whole({"error": "busy"}, 503)], [AUDIO], [AUDIO], backends=kinds) as site:
-        answer = await site.client.post(SPEECH, json=SPOKEN)
+        answer = await site.client.post(SPEECH, json=SPEECH_REQUEST)
         assert (answer.content, site.posts()) == (b"ID3\xff\xfb", [0, 1, 0, 1])
 
 
 async def test_passed_request_without_a_further_endpoint_has_the_error_of_the_backend():
     kinds = [{"kind": "vllm"}, {"kind": "ollama"}]
     async with fleet([whole({"error": "busy"}, 503)], [AUDIO], backends=kinds) as site:
-        assert problem(await site.client.post(SPEECH, json=SPOKEN))[0] == 503 and site.posts() == [1, 0]
+        assert problem(await site.client.post(SPEECH, json=SPEECH_REQUEST))[0] == 503 and site.posts() == [1, 0]
     async with fleet([AUDIO], [AUDIO], backends=[{"kind": "ollama"}] * 2) as site:
-        assert problem(await site.client.post(SPEECH, json=SPOKEN)) == (400, BAD, "unsupported_value", "model")
+        assert problem(await site.client.post(SPEECH, json=SPEECH_REQUEST)) == (400, BAD, "unsupported_value", "model")
         assert site.posts() == [0, 0]
 
 
@@ -441,12 +441,12 @@ async def test_passed_upload_waits_for_its_slot():
 
 async def test_passed_request_with_a_silent_backend_times_out():
     async with listening([HANG], backend={"timeouts": {"first_byte": 0.05}}) as site:
-        assert problem(await site.client.post(SPEECH, json=SPOKEN))[::2] == (504, "upstream_timeout")
+        assert problem(await site.client.post(SPEECH, json=SPEECH_REQUEST))[::2] == (504, "upstream_timeout")
 
 
 async def test_passed_request_to_a_server_without_the_endpoint_names_it():
     async with gateway(whole({"detail": "Not Found"}, 404)) as site:
-        answer = await site.client.post(SPEECH, json=SPOKEN)
+        answer = await site.client.post(SPEECH, json=SPEECH_REQUEST)
     assert problem(answer) == (400, BAD, "unsupported_value", "model")
     assert answer.json()["error"]["message"] == "Backend 'up' has no endpoint /v1/audio/speech."
 
@@ -456,7 +456,7 @@ async def test_passed_request_to_a_server_without_the_endpoint_names_it():
 
 async def test_passed_request_is_counted_under_its_path():
     async with gateway(TEXT) as site:
-        answer = await site.client.post("/audio/speech", json=SPOKEN, headers={"x-gateway-debug": "1"})
+        answer = await site.client.post("/audio/speech", json=SPEECH_REQUEST, headers={"x-gateway-debug": "1"})
         metrics = (await site.client.get("/metrics")).text
     assert answer.headers["x-gateway-backend"] == "up"
     assert 'gateway_requests_total{backend="up",endpoint="/v1/audio/speech",model="m",status="200"} 1.0' in metrics
@@ -466,7 +466,7 @@ async def test_passed_request_has_spans_with_its_operation():
     with collecting() as collector:
         traced = {"tracing": {"enabled": True, "url": collector.url}}
         async with listening(AUDIO, model={"upstream_model": "large"}, **traced) as site:
-            await site.client.post(SPEECH, json=SPOKEN)
+            await site.client.post(SPEECH, json=SPEECH_REQUEST)
             assert "traceparent" in site.upstream.posts[0].headers
         (request,), (attempt,) = collector.of("server"), collector.of("client")
     assert (request.name, attempt.name) == ("POST /v1/audio/speech", "audio_speech large")
@@ -474,7 +474,7 @@ async def test_passed_request_has_spans_with_its_operation():
 
 async def test_passed_bytes_are_recorded_by_their_length(tmp_path):
     async with listening(AUDIO, TEXT, **recorded(tmp_path)) as site:
-        await site.client.post(SPEECH, json=SPOKEN)
+        await site.client.post(SPEECH, json=SPEECH_REQUEST)
         await transcribe(site, form(1000))
     speech, transcript = recordings(tmp_path)
     bodies = [entry.body for entry in (*speech.entries, *transcript.entries) if hasattr(entry, "body")]
@@ -482,8 +482,8 @@ async def test_passed_bytes_are_recorded_by_their_length(tmp_path):
         entry.data for entry in (*speech.entries, *transcript.entries) if type(entry).__name__ == "ResponseDataEntry"
     ]
     assert [json.loads(body) for body in bodies] == [
-        SPOKEN,
-        SPOKEN,
+        SPEECH_REQUEST,
+        SPEECH_REQUEST,
         *[{"model": "m", "multipart_bytes": len(form(1000))}] * 2,
     ]
     assert sent[-1] == json.dumps({"text": "Hello", "usage": USAGE}).encode() and b"".join(sent[:-1]).startswith(b"[")

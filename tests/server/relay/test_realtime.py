@@ -20,7 +20,7 @@ from support.tls import CA
 from support.wait import DEADLINE, idle, until
 
 BAD, MESSAGES = "invalid_request_error", 400
-SPOKEN = {"type": "session.update", "session": {"voice": "é"}}
+SESSION_UPDATE = {"type": "session.update", "session": {"voice": "é"}}
 
 
 async def refusal(site, path=f"{PATH}?model=m", **options):
@@ -68,7 +68,7 @@ async def test_realtime_session_passes_messages_in_both_directions(path):
     async with speaking(echo, model={"upstream_model": "large"}) as site:
         offered = ["realtime", "openai-insecure-api-key.secret"]
         async with session(site, path, subprotocols=offered, additional_headers={"x-gateway-debug": "1"}) as socket:
-            for message in (json.dumps(SPOKEN), b"\x00\xff", "", "x" * 3_000_000):
+            for message in (json.dumps(SESSION_UPDATE), b"\x00\xff", "", "x" * 3_000_000):
                 await socket.send(message)
                 assert await socket.recv() == message
         request = site.speakers[0].sockets[0].request

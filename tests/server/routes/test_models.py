@@ -98,7 +98,7 @@ async def test_model_alias_that_ends_in_a_star_stands_for_all_names_with_its_beg
     models = {"haiku": {"backends": ["up"], "aliases": ["claude-haiku-*"]}}
     async with gateway(HELLO, model={"aliases": ["claude-*", "claude-x"]}, more_models=models) as site:
         names = ["claude-haiku-4-5", "claude-opus-5", "claude-x", "m"]
-        sent = [await asked_model(site, name) for name in names]
+        sent = [await sent_model(site, name) for name in names]
         unknown = await site.chat(model="claud")
         listed = (await site.client.get("/v1/models")).json()["data"]
         shown = [await site.client.get(f"/v1/models/{name}") for name in [*names, "claud"]]
@@ -115,7 +115,7 @@ async def test_model_that_an_alias_stands_for_is_hidden_from_a_key_without_its_m
     assert response.status_code == 404
 
 
-async def asked_model(site, name):
+async def sent_model(site, name):
     """Return the model that the backend is asked for."""
     assert (await site.chat(model=name)).json()["model"] == name
     return site.upstream_body["model"]

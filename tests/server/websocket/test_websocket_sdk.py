@@ -101,7 +101,7 @@ def _run(story, options):
         asyncio.run(story(connection))
 
 
-ASKED = {"type": "response.create", "model": "m", "store": False, "input": "Hi"}
+CREATE = {"type": "response.create", "model": "m", "store": False, "input": "Hi"}
 
 
 async def test_websocket_sdk_async_session_runs_lanes():
@@ -114,15 +114,15 @@ async def test_websocket_sdk_async_session_runs_lanes():
     ):
         one, two = session.lane("one"), session.lane("two")
         for lane in (one, two):
-            await lane.send(ASKED)
+            await lane.send(CREATE)
         answers = [await lane.get_final_response() for lane in (one, two)]
         assert [answer.output_text for answer in answers] == ["Hello"] * 2
-        await one.send({**ASKED, "previous_response_id": answers[1].id})
+        await one.send({**CREATE, "previous_response_id": answers[1].id})
         assert (await one.get_final_response()).status == "failed"
-        await one.send({**ASKED, "previous_response_id": "resp_none"})
+        await one.send({**CREATE, "previous_response_id": "resp_none"})
         with pytest.raises(ResponsesWebSocketError):
             await one.get_final_response()
-        await session.default.send({**ASKED, "previous_response_id": answers[1].id})
+        await session.default.send({**CREATE, "previous_response_id": answers[1].id})
         assert (await session.default.get_final_response()).output_text == "Hello"
 
 
@@ -134,7 +134,7 @@ def _in_lanes(options):
     ):
         lanes = session.lane("one"), session.lane("two")
         for lane in lanes:
-            lane.send(ASKED)
+            lane.send(CREATE)
         return [lane.get_final_response(timeout=10).output_text for lane in lanes]
 
 

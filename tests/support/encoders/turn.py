@@ -20,7 +20,7 @@ class Thought(Struct, frozen=True):
     text: str
 
 
-class Said(Struct, frozen=True):
+class Text(Struct, frozen=True):
     """A text."""
 
     text: str
@@ -32,7 +32,7 @@ class Calls(Struct, frozen=True):
     calls: tuple[Call, ...]
 
 
-Part = Thought | Said | Calls
+Part = Thought | Text | Calls
 
 
 def dumps(value: object) -> str:
