@@ -63,6 +63,10 @@ def test_rules_allow_what_is_steady(line):
         "async def tells(): pass",
         "lambda asks: asks",
         "import words as spoken",
+        "self._said = []",
+        "HEARD_FIRST = 1",
+        "class Told: pass",
+        "def merge_spoken(events): pass",
     ],
 )
 def test_rules_find_a_retired_name(line):
@@ -70,9 +74,17 @@ def test_rules_find_a_retired_name(line):
     assert number == 1 and fault.startswith("names a thing")
 
 
-@pytest.mark.parametrize("line", ["extra.asked", "ExtraField(asked=True)", "asked_of = {'said': 1}", "import said"])
+@pytest.mark.parametrize(
+    "line",
+    ["extra.asked", "ExtraField(asked=True)", "unasked = {'said': 1}", "import said", "def test_it_asks_once(): pass"],
+)
 def test_rules_allow_names_of_others(line):
     assert [*retired_names(line)] == []
+
+
+def test_rules_allow_a_public_name():
+    source = "class Extra:\n    asked: bool\n    asked_of: int"
+    assert [line for line, _ in retired_names(source, {"asked"})] == [3]
 
 
 # Cuts and examples
