@@ -20,7 +20,7 @@ export function showConversation(list, { received, sent, response }) {
     );
 }
 
-// What the model said, and how it ended.
+// The response and its end.
 export function showResponse(response) {
     const { choices, status, error, message } = response;
     const shown = choices.flatMap((one) => [...choice(one)]);
@@ -36,11 +36,11 @@ function answer(response) {
 }
 
 function* choice({ reasoning, text, refusal, tool_calls: calls, gateway_tools: done, finish_reason: finish }) {
-    if (reasoning) yield fold(`Reasoning · ${reasoning.length.toLocaleString()} characters`, [preformatted(reasoning, "reason")], true);
+    if (reasoning) yield fold(`Reasoning · ${reasoning.length.toLocaleString()} characters`, [pre(reasoning, "reason")], true);
     if (text) yield long(text);
     if (refusal) yield made("p", `Refusal: ${refusal}`);
     yield* calls.map(call);
-    if (done.length) yield fold(`${done.length} tools ran at the gateway`, [preformatted(JSON.stringify(done, null, 1), "")]);
+    if (done.length) yield fold(`${done.length} tools ran at the gateway`, [pre(JSON.stringify(done, null, 1), "")]);
     const facts = made("p", "", "facts");
     facts.append(made("span", `finish_reason ${finish ?? "–"}`));
     if (!finish) facts.append(badge("no end", "warn"));
@@ -52,13 +52,13 @@ function call({ id, name, arguments: words, complete }) {
     card.setAttribute("aria-label", `Tool call ${name}`);
     head.append(icon("tool"), made("b", name, "mono"), made("span", id, "quiet mono"));
     if (complete === false) head.append(badge("arguments incomplete", "warn"));
-    card.append(head, preformatted(pretty(words), ""));
+    card.append(head, pre(pretty(words), ""));
     return card;
 }
 
 function* content({ text, reasoning, tool_calls: calls, call_id: of, other }) {
     if (of) yield made("p", `result of ${of}`, "quiet");
-    if (reasoning) yield fold("Reasoning", [preformatted(reasoning, "reason")]);
+    if (reasoning) yield fold("Reasoning", [pre(reasoning, "reason")]);
     if (text) yield long(text);
     yield* calls.map(call);
     if (other.length) yield made("p", `also: ${other.join(", ")}`, "quiet");
@@ -89,9 +89,9 @@ function row(role, parts, note = "") {
     return item;
 }
 
-const long = (text) => text.length > LONG ? fold(`${text.slice(0, 160)} …`, [preformatted(text, "say")]) : preformatted(text, "say");
+const long = (text) => text.length > LONG ? fold(`${text.slice(0, 160)} …`, [pre(text, "say")]) : pre(text, "say");
 
-export function preformatted(text, look) {
+export function pre(text, look) {
     const shown = made("pre", text.slice(0, LONGEST) + (text.length > LONGEST ? "\n…" : ""), `wrap ${look}`);
     shown.tabIndex = 0;
     return shown;

@@ -1,4 +1,4 @@
-// Elements of a page; whatever is said in them is text.
+// Elements of a page; their content is text.
 
 const SVG = "http://www.w3.org/2000/svg";
 const ICONS = new URL("icons.svg", import.meta.url).pathname;

@@ -1,5 +1,4 @@
-// One request as three columns: what was read from the model, what that was taken to mean, what the client was sent.
-// Items of one `group` came of each other.
+// One request as three columns: reads from the model, events, output to the client.  Items of one origin share `group`.
 
 const COLUMNS = { put: "reads", answered: "reads", refused: "reads", read: "reads", ended: "reads", prepared: "events" };
 const KINDS = { ToolStart: "call", ToolArgs: "call", ToolInput: "call", ToolEnd: "call", Failure: "bad" };
@@ -20,7 +19,7 @@ export class Exchange {
         if (entry.kind === "wrote" && entry.of !== undefined) this.#wrote(item, entry);
     }
 
-    // What it says waits for what the client is sent of it.
+    // Events wait for the output that they cause.
     #addEvents(item, entry) {
         this.pending.push(item);
         const made = entry.kind === "ended" || !text(entry.data);
@@ -50,39 +49,39 @@ export class Exchange {
     }
 }
 
-// Bytes as text, as far as they are.
+// Bytes as text, if they are text.
 export function text(bytes) {
     return bytes?.text ?? (bytes?.base64 ? `base64 ${bytes.base64}` : "");
 }
 
 function face(entry) {
-    const content = text(entry.body ?? entry.data), why = entry.problem?.message ?? "";
+    const body = text(entry.body ?? entry.data), why = entry.problem?.message ?? "";
     switch (entry.kind) {
         case "prepared": return { label: "format", look: "quiet", text: `${entry.format}: ${entry.reason}` };
         case "answered": return { label: "response started", look: "quiet", text: entry.content_type ?? "" };
-        case "refused": return { label: `${entry.status}`, look: "bad", text: content };
-        case "read": return content ? { label: "", look: "", text: content } : { label: "last byte", look: "quiet", text: "" };
+        case "refused": return { label: `${entry.status}`, look: "bad", text: body };
+        case "read": return body ? { label: "", look: "", text: body } : { label: "last byte", look: "quiet", text: "" };
         case "ended": return { label: "end", look: entry.problem ? "bad" : "quiet", text: why };
         case "began": return { label: `${entry.status}`, look: entry.status < 400 ? "quiet" : "bad", text: type(entry) };
-        case "wrote": return { label: "", look: content.startsWith(": gateway-warnings") ? "made" : "", text: content };
+        case "wrote": return { label: "", look: body.startsWith(": gateway-warnings") ? "made" : "", text: body };
         case "over": return { label: "end", look: entry.problem ? "bad" : "quiet", text: `${entry.status} ${why}` };
-        default: return { label: REQUESTS[entry.kind] ?? entry.kind, look: "quiet", text: `${entry.path} ${content}` };
+        default: return { label: REQUESTS[entry.kind] ?? entry.kind, look: "quiet", text: `${entry.path} ${body}` };
     }
 }
 
 const type = (entry) => entry.headers?.["content-type"] ?? "";
 
-// made: the model did not say it at this place.
+// made: the gateway made the event at this place.
 function appearance(name, { choice, ...members }, made) {
     const look = members.complete === false || made ? "made" : KINDS[name] ?? "";
     const words = members.text ?? members.json;
     return { label: name, look, text: typeof words === "string" ? words : JSON.stringify(members) };
 }
 
-// What bytes say, for a row: of frames what is new in each of them, of anything else the beginning.
-export function brief(content) {
-    if (!content.startsWith("data: ")) return content;
-    return content.split("\n").filter((line) => line).map((line) => {
+// The text of a row: the new part of each frame; all of other content.
+export function brief(frames) {
+    if (!frames.startsWith("data: ")) return frames;
+    return frames.split("\n").filter((line) => line).map((line) => {
         try {
             return news(JSON.parse(line.replace(/^data: /, "")));
         } catch {
@@ -99,7 +98,7 @@ function news({ choices, type, delta, usage, error }) {
     return [...deltas, ...rest].map((one) => JSON.stringify(one)).join(" ");
 }
 
-// The question, for a shell; the key is the reader's to give.
+// The request as a command; the reader adds the key.
 export function curl(request, root) {
     const quoted = (word) => `'${word.replaceAll("'", "'\\''")}'`;
     const headers = Object.entries({ "content-type": "application/json", ...request.headers })

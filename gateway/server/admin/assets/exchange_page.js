@@ -1,7 +1,7 @@
-// One request: what became of it, its conversation, its times and warnings.  Modules for what a reader opens come later.
+// The page of a request.  Modules for parts that a reader opens load then.
 
 import { badge, coded, find, icon, made, state } from "./elements.js";
-import { fold, preformatted, showConversation } from "./conversation.js";
+import { fold, pre, showConversation } from "./conversation.js";
 import { follow, get, open, tell } from "./follow.js";
 import { restoreScroll } from "./scroll.js";
 import { showTiming, timeline } from "./timing.js";
@@ -19,7 +19,7 @@ const path = (more = "") => {
     return [`/admin/exchanges/${encodeURIComponent(address().get("id"))}${more}`, new URLSearchParams(started ? { started } : {})];
 };
 
-// Fetch and show what is new; return true if more will come.
+// Fetch and show new data; return true if more will come.
 async function look() {
     const known = await get(...path());
     if (!known) return false;
@@ -109,7 +109,7 @@ function showWarnings() {
         if (n !== undefined) acts.prepend(jump(n), " ");
         item.append(title, made("p", one.entry, "mono quiet"), coded(one.meaning), coded(one.action, "quiet"), acts);
         const change = talk?.changes[one.entry];
-        if (change) item.append(fold("Before and after", [preformatted(change.before || "–", "block"), preformatted(change.after || "–", "block")]));
+        if (change) item.append(fold("Before and after", [pre(change.before || "–", "block"), pre(change.after || "–", "block")]));
         return item;
     });
     const rest = head.ledger.slice(head.warnings.length);
@@ -167,7 +167,7 @@ async function begin() {
     else if (location.hash) find(location.hash.slice(1))?.scrollIntoView();
     if (row) (await wanted()).choosePlace(row);
     restoreScroll();
-    // What shows recorded steps asks for them when it is seen.
+    // The recorded steps load when a part that shows them is seen.
     const seen = new IntersectionObserver((all) => {
         if (!all.some((one) => one.isIntersecting)) return;
         seen.disconnect();

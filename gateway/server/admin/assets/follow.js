@@ -15,18 +15,18 @@ export function open(known) {
     find("leave").hidden = !key();
 }
 
-// Return the data of an address; null if the gateway refuses, which the page then says.
+// Return the data of an address; null if the gateway refuses, as the page then shows.
 export async function get(where, query) {
     const answer = await ask(`${where}?${query}`);
     if (answer.ok) return answer.json();
-    const message = reason(await answer.text()) ?? `The gateway returned HTTP ${answer.status}.`;
-    if (answer.status === 401 || answer.status === 403) refuse(message);
-    else tell(message);
+    const text = reason(await answer.text()) ?? `The gateway returned HTTP ${answer.status}.`;
+    if (answer.status === 401 || answer.status === 403) refuse(text);
+    else tell(text);
     return null;
 }
 
-function refuse(message) {
-    find("refusal").textContent = key() ? message : "";
+function refuse(text) {
+    find("refusal").textContent = key() ? text : "";
     forget();
     open(false);
     find("key").focus();

@@ -4,7 +4,7 @@ const HEIGHT = 26; // pixels, as in exchange.css
 const BEYOND = 8; // rows above and below what is seen
 
 export class Rows {
-    // box: the list's element; fill(row, item): puts an item into an empty row; choose(item): somebody has chosen it.
+    // box: the list's element; fill(row, item): puts an item into an empty row; choose(item): is called for a chosen item.
     constructor(box, fill, choose) {
         Object.assign(this, { box, fill, choose, items: [], chosen: -1, drawn: new Map(), room: box.firstElementChild });
         box.addEventListener("scroll", () => this.draw());
@@ -20,7 +20,7 @@ export class Rows {
         this.redraw();
     }
 
-    // Items have been added.  live: who looks at the end goes on looking at it.
+    // Show added items.  live: a list at its end stays at its end.
     grown(live) {
         const { scrollTop, clientHeight } = this.box;
         const atEnd = scrollTop + clientHeight > this.room.offsetHeight - HEIGHT;
@@ -50,7 +50,7 @@ export class Rows {
         }
     }
 
-    // The place of it is looked at, and if `chosen` it is the one.
+    // Scroll to a place, and select it if `chosen`.
     show(place, chosen) {
         if (chosen) this.chosen = place;
         const top = place * HEIGHT, { scrollTop, clientHeight } = this.box;
@@ -58,7 +58,7 @@ export class Rows {
         this.draw();
     }
 
-    // What belongs together is marked.
+    // Mark the rows of a group.
     mark(group) {
         for (const [place, row] of this.drawn) this.#mark(place, row, group);
         this.group = group;

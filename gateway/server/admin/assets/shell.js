@@ -1,5 +1,5 @@
-// What all pages have: the theme, tabs, buttons that copy, the toast, the key "/" for the search field.
-// All is delegated to the document, so it also works for elements that come later.
+// The parts of all pages: the theme, tabs, buttons that copy, the toast, the key "/" for the search field.
+// The document has the listeners, so later elements work, too.
 
 import { find, icon } from "./elements.js";
 

@@ -1,4 +1,4 @@
-// The recorded steps of a request, fetched when a reader opens what shows them: the stream, the bodies, the command.
+// The recorded steps of a request, fetched when a reader opens the stream, the bodies or the command.
 
 import { ask, reason } from "./api_key.js";
 import { find, made } from "./elements.js";
@@ -27,7 +27,7 @@ export class Steps {
         this.#path = path;
     }
 
-    // Fetch and show what is new, one call after the other; return false if the gateway refuses.
+    // Fetch and show new steps, one call after the other; return false if the gateway refuses.
     load(head) {
         find("stream").ariaBusy = true;
         return this.#turn = this.#turn.catch(() => {}).then(() => this.#load(head)).finally(() => {

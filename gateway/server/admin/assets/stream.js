@@ -23,7 +23,7 @@ export class Stream {
         find("tabs").addEventListener("click", (event) => event.target.dataset.column && this.#tab(event.target.dataset.column));
     }
 
-    // Entries have been added to `seen`.  markers: the tags that models write.
+    // Show entries that were added to `seen`.  markers: the tags that models write.
     shown(markers, live) {
         this.marks ??= new RegExp(markers.map((one) => one.replace(/[^\w\s]/g, "\\$&")).join("|"), "g");
         for (const name of COLUMNS) this.columns[name].grown(live);
@@ -67,14 +67,14 @@ export class Stream {
     }
 
     // The text, with the tags around reasoning and calls marked.
-    #marked(content) {
+    #marked(line) {
         const parts = [];
         let done = 0;
-        for (const found of content.matchAll(this.marks)) {
-            parts.push(content.slice(done, found.index), made("mark", found[0]));
+        for (const found of line.matchAll(this.marks)) {
+            parts.push(line.slice(done, found.index), made("mark", found[0]));
             done = found.index + found[0].length;
         }
-        return [...parts, content.slice(done)];
+        return [...parts, line.slice(done)];
     }
 
     #showCalls() {
@@ -111,7 +111,7 @@ export class Stream {
 
 function whole(item) {
     const bytes = item.data ? null : item.entry.body ?? item.entry.data;
-    const content = bytes ? pretty(text(bytes)) : JSON.stringify(item.data ?? item.entry, null, 1);
+    const body = bytes ? pretty(text(bytes)) : JSON.stringify(item.data ?? item.entry, null, 1);
     const rest = item.entry.cut && bytes ? `\n… of ${item.entry.cut} bytes` : "";
-    return content.slice(0, LONGEST) + (content.length > LONGEST ? "\n…" : rest);
+    return body.slice(0, LONGEST) + (body.length > LONGEST ? "\n…" : rest);
 }

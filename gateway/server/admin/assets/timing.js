@@ -1,4 +1,4 @@
-// The phases of a request on one time axis, a table that also reads without the picture, and the pace of its output.
+// The phases of a request on a time axis and as a table, and the pace of its output.
 
 import { made } from "./elements.js";
 
@@ -72,7 +72,7 @@ function shape(name, given) {
 
 const WIDTH = 600, HEIGHT = 60;
 
-// Draw how much came when, and when nothing did; return what it shows in words.
+// Draw the pieces and the silences; return a description.
 export function timeline(svg, head) {
     const { bars, first_byte: first, silences } = head.times.pace, end = Math.max(head.duration, .001);
     const at = (time) => (time / end) * WIDTH, most = Math.max(1, ...bars), width = WIDTH / bars.length;
@@ -81,17 +81,17 @@ export function timeline(svg, head) {
         ...bars.flatMap((count, place) => count ? [bar("piece", place * width, width - 1, count / most)] : []),
         ...first === null ? [] : [bar("first", Math.min(WIDTH - 2, at(first)), 2)],
     );
-    return words(head);
+    return describe(head);
 }
 
-function words({ duration, line, live, times: { pace: { bars, first_byte: byte, silences } } }) {
-    const phrases = [byte !== null ? `first byte after ${brief(byte)}` : live ? "no byte yet" : "no byte"];
+function describe({ duration, line, live, times: { pace: { bars, first_byte: byte, silences } } }) {
+    const words = [byte !== null ? `first byte after ${brief(byte)}` : live ? "no byte yet" : "no byte"];
     const { first_content: first, output_tokens: tokens } = line, pieces = bars.reduce((sum, one) => sum + one, 0);
-    if (tokens && duration > first) phrases.push(`${tokens} tokens, ${(tokens / (duration - first)).toFixed(0)} a second`);
-    else if (pieces) phrases.push(`${pieces} pieces`);
+    if (tokens && duration > first) words.push(`${tokens} tokens, ${(tokens / (duration - first)).toFixed(0)} a second`);
+    else if (pieces) words.push(`${pieces} pieces`);
     const longest = Math.max(...silences.map(([from, to]) => to - from));
-    if (silences.length) phrases.push(`silent ${silences.length} ×, for ${brief(longest)} at most`);
-    return [...phrases, `duration ${brief(duration)}`].join(" · ");
+    if (silences.length) words.push(`silent ${silences.length} ×, for ${brief(longest)} at most`);
+    return [...words, `duration ${brief(duration)}`].join(" · ");
 }
 
 const brief = (time) => `${time.toFixed(time < 10 ? 2 : 0)} s`;

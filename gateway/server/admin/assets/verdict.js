@@ -1,4 +1,4 @@
-// What became of a request, in one sentence.  Nothing says "unchanged" of a request that failed or has no end.
+// The outcome of a request, in one sentence.  A failed or unfinished request is never "unchanged".
 
 // head: the details; talk: the conversation, null until it is known.
 export function verdict(head, talk) {
