@@ -14,7 +14,7 @@ from statistics import median
 from msgspec import Struct
 
 from bench import compiled, traffic
-from bench.capacity import capacity, offered
+from bench.capacity import core_use, offered
 from bench.figures import Figure
 from bench.processes import (
     Peak,
@@ -158,7 +158,7 @@ def direct(scenario: Scenario, mock: Server) -> Run:
 def through(scenario: Scenario, gateway: Server) -> Run:
     """Run a scenario through a program, after a check of its response."""
     check(scenario, gateway.port)
-    load = offered(scenario.traffic, partial(capacity, gateway.pid, gateway.port))
+    load = offered(scenario.traffic, partial(core_use, gateway.pid, gateway.port))
     memory = resident_bytes(gateway.pid)
     with Peak(gateway.pid) as peak, traffic.opened(load.open, gateway.port) as streams:
         cpu, waited = cpu_seconds(gateway.pid), waited_seconds(gateway.pid)

@@ -33,7 +33,7 @@ class Traffic(Struct, frozen=True):
 
     own: each has its own connection.
     rate: so many requests begin in a second, each on its own connection, however many are open.
-    share: the rate is this part of the one that fills the program's core, in per cent.
+    share: of the program's core that the rate uses, in per cent.
     open: streams that are open meanwhile.
     """
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.capacity import new_clients, offered
+from bench.capacity import CoreUse, line, new_clients, offered
 from bench.document import replaced
 from bench.growth import Growth
 from bench.growth import markdown as growths_as_markdown
@@ -123,14 +123,24 @@ def report(dones, failures=0, lat99=0.0, err=""):
 
 
 def test_bench_offered_load_is_a_share_of_the_measured_rate_and_other_traffic_stays():
-    load = offered(new_clients(4.0, 80), lambda: 500.0)
+    load = offered(new_clients(4.0, 80), lambda: CoreUse(0.2, 0.0015))
     assert (load.rate, load.requests, load.open.streams) == (400.0, 1600, 400)
     other = Traffic("m", "", 4, 100)
-    assert offered(other, lambda: 500.0) is other
+    assert offered(other, lambda: CoreUse(0.2, 0.0015)) is other
+
+
+def test_bench_rate_is_on_the_line_through_two_measurements():
+    use = line((200.0, 0.4), (600.0, 0.6))
+    assert [use.rate(share) for share in (50, 80, 95)] == [400, 1000, 1300]
+    assert use.rate(10) == 10
+
+
+def test_bench_rate_is_bounded_if_more_clients_use_less():
+    assert line((200.0, 0.4), (600.0, 0.3)).rate(80) == 5000
 
 
 def test_bench_run_counts_failures_of_requests_and_of_the_streams_open_meanwhile():
-    load = offered(new_clients(4.0, 80), lambda: 500.0)
+    load = offered(new_clients(4.0, 80), lambda: CoreUse(0.2, 0.0015))
     run = Run(load, report(1600), report(400, lat99=7.0))
     assert not run.missing
     delay = {row.name: row.value(run) for one in scenarios(True) if one.traffic.share for row in one.rows}
