@@ -1,5 +1,6 @@
 """Order the past of a conversation: results right behind their tool calls, and reasoning with what it led to."""
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -129,13 +130,15 @@ class MessageHistory:
         self.begin_assistant(param)
 
     def messages(self) -> list[Message]:
-        """Return all chat messages.  Raise BadRequest for a call without a result."""
+        """Return all chat messages, once.  Raise BadRequest for a call without a result."""
         thinking = sorted({one.turn for one in self._entries if isinstance(one, PastAssistantMessage) and one.thoughts})
         kept = {*(thinking if self._kept_turns is None else thinking[-self._kept_turns :])}
         speakers = [i for i, one in enumerate(self._entries) if not isinstance(one, dict) or one["role"] != "system"]
         last = speakers[-1] if speakers else -1
         messages: list[Message] = []
-        for i, one in enumerate(self._entries):
+        entries, self._entries, self._calls = deque(self._entries), [], {}
+        for i in range(len(entries)):
+            one = entries.popleft()  # frees it: a long past takes much memory
             if isinstance(one, PastAssistantMessage):
                 messages += self._messages_of(one, thoughts=one.turn in kept, last=i == last)
             else:
