@@ -101,9 +101,7 @@ class LogWriter:
                 self._put_off(batch, error)
                 ours = {entry.id for entry in batch}
             except Exception as error:  # noqa: BLE001 - the jobs get it; a repetition would fail as well
-                self._late = []
-                for entry in batch:
-                    entry.fail(error)
+                self._discard(batch, error)
                 continue
             else:
                 self._late = []
@@ -130,9 +128,20 @@ class LogWriter:
             _log.warning("events of responses cannot be stored, the gateway tries again: %s", error.reason)
         self._late += batch
         if sum(len(entry.row.data) for entry in self._late if entry.row) > _MAX_LATE:
-            _log.warning("events of %d responses are lost: clients cannot resume these responses", len(self._late))
+            self._report_loss()
             self._late = [LogWrite(one.id, one.tail, None, one.last, one.done) for one in self._late if one.last]
         asyncio.get_running_loop().call_later(_AGAIN, self._work.set)
+
+    def _discard(self, batch: list[LogWrite], error: Exception) -> None:
+        """Raise an unexpected error in the jobs that wait, and forget what waits for the store."""
+        if self._late:
+            self._report_loss()
+        self._late = []
+        for entry in batch:
+            entry.fail(error)
+
+    def _report_loss(self) -> None:
+        _log.warning("events of %d responses are lost: clients cannot resume these responses", len(self._late))
 
 
 class JobContext(Struct, frozen=True):

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 import re
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event, select, text, update
 
 from gateway.api.responses import event_stream
+from gateway.errors import StoreFailed
 from gateway.server.jobs.log_tail import LogTail, subscribe
 from gateway.server.jobs.log_writer import JobLost, Lease, LogWriter
 from gateway.store import Database, event_logs, responses
@@ -232,6 +234,23 @@ async def test_job_log_loses_events_if_the_store_fails_for_long(tmp_path, monkey
     await store.close()
 
 
+async def test_job_log_reports_late_events_that_a_programming_error_loses(monkeypatch, caplog):
+    monkeypatch.setattr("gateway.server.jobs.log_writer._AGAIN", 0.0)
+    failures = [StoreFailed("The store is down."), RuntimeError("a fault")]
+
+    class BrokenStore:
+        async def run_writing(self, _):
+            raise failures.pop(0)
+
+    writer = LogWriter(BrokenStore(), Lease("me"))
+    task = asyncio.create_task(writer.run())
+    await writer.write("resp_1", LogTail(), row_of(0, [1]))
+    await until(lambda: failures, [])
+    await until(lambda: "events of 1 responses are lost" in caplog.text)
+    assert not task.done()
+    task.cancel()
+
+
 async def _assert_resumes_behind_a_gap(site, id, data, after):
     answer = await get(site, f"{id}?stream=true&starting_after={after}")
     assert problem(answer) == (400, BAD, "events_expired", "starting_after")
@@ -298,7 +317,9 @@ async def test_job_is_not_started_while_the_gateway_stops(store_url, store):
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 
-async def test_subscriber_of_a_remote_job_is_disconnected_by_a_programming_error(store_url, monkeypatch, caplog):
+@asynccontextmanager
+async def remote_subscriber(store_url):
+    """Yield the gateway of a running job, another one, the stream of the client, and a later one at the other gateway."""
     async with (
         listening(stopping(4), server={"drain_seconds": 0.1}, **where(store_url)) as site,
         listening(HELLO, **where(store_url)) as elsewhere,
@@ -306,6 +327,11 @@ async def test_subscriber_of_a_remote_job_is_disconnected_by_a_programming_error
         following(elsewhere, await _id_of(first)) as second,
     ):
         await second.until(b'"delta":"Hel"')
+        yield site, elsewhere, first, second
+
+
+async def test_subscriber_of_a_remote_job_is_disconnected_by_a_programming_error(store_url, monkeypatch, caplog):
+    async with remote_subscriber(store_url) as (_, elsewhere, _, second):
         fail_once(monkeypatch, "gateway.store.event_logs.newest_event")
         for watch in elsewhere.app.state.handler.jobs._watches.values():
             watch.check_now()
@@ -314,13 +340,7 @@ async def test_subscriber_of_a_remote_job_is_disconnected_by_a_programming_error
 
 
 async def test_subscriber_of_a_remote_job_is_disconnected_when_the_gateway_stops(store_url):
-    async with (
-        listening(stopping(4), server={"drain_seconds": 0.1}, **where(store_url)) as site,
-        listening(HELLO, **where(store_url)) as elsewhere,
-        asking(site, background=True) as first,
-        following(elsewhere, await _id_of(first)) as second,
-    ):
-        await second.until(b'"delta":"Hel"')
+    async with remote_subscriber(store_url) as (site, elsewhere, first, second):
         elsewhere.app.state.handler.jobs._stopping.set()
         seen = await second.all()
         assert not seen.endswith(DONE) and first.data.startswith(seen)
