@@ -166,7 +166,7 @@ class ToolLoop:
     """The last filter of each round; between the rounds, `ToolRoundSource` passes on its events.
 
     new_id: a prefix → a new id.
-    told: the events at the beginning of the response.
+    prelude: the events at the beginning of the response.
     approved: the tool calls that the client approved; they run first.
     sources: the sources that the model may cite; None: the response gets no annotations.
     running: True while tools run or are about to.

@@ -54,7 +54,7 @@ def create_app(
 ) -> GatewayApp:
     """Return the application for this config; it makes no connection before the first request.
 
-    concurrency: counts concurrent requests; strangers: delays clients with wrong keys; telemetry: of all requests.
+    concurrency: counts concurrent requests; throttle: delays clients with wrong keys; telemetry: of all requests.
     Each is created if None.
     """
 

@@ -67,7 +67,7 @@ class IncomingRequest(Struct, frozen=True):
 class ModelRequestHandler:
     """Handle requests for a model, each in the same steps: parse, route, limit, then respond.
 
-    concurrency: counts work that no open request stands for; its `acquire` raises UpstreamUnavailable at the limit.
+    acquire_concurrency: counts work that no open request stands for; it raises UpstreamUnavailable at the limit.
     """
 
     def __init__(

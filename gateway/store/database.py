@@ -120,7 +120,7 @@ class Database:
         return self._file in _NO_FILE or Path(self._file).exists()
 
     async def listen(self, channel: str, on_notify: Callable[[str], object]) -> None:
-        """Call `heard` with each payload of `notify` until cancelled; with SQLite, return at once.
+        """Call `on_notify` with each payload of `notify` until cancelled; with SQLite, return at once.
 
         Payloads sent while there is no connection to the server are lost.
         """

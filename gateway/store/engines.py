@@ -269,7 +269,7 @@ def _driver(rest: str) -> partial[Any]:
 def upserts(table: Table, statement_of: Callable[[Any], Any]) -> dict[str, Any]:
     """Return INSERT … ON CONFLICT by the name of the dialect, since each has its own class.
 
-    said: adds the conflict clause.
+    statement_of: adds the conflict clause.
     """
     return {"sqlite": statement_of(sqlite.insert(table)), "postgresql": statement_of(postgresql.insert(table))}
 

@@ -194,7 +194,7 @@ def _rest(body: dict[str, Any]) -> bytes:
 
 
 def _row(own: ItemRange, input_count: int, rest: bytes) -> dict[str, Any]:
-    """Return the columns of a response.  asked: the number of input items."""
+    """Return the columns of a response.  input_count: the number of input items."""
     return {"thread": own.thread, "first": own.first, "output": own.first + input_count, "end": own.end, "body": rest}
 
 

@@ -68,6 +68,7 @@ def is_complete_payload(payload: bytes) -> bool:
 
 
 def reasoning_text(thought: str | list[wire.WirePart] | None) -> str:
+    """Return reasoning that is a text, or a list of parts, as one text."""
     return thought if isinstance(thought, str) else "".join(part.text or "" for part in thought or ())
 
 

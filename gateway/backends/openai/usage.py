@@ -99,13 +99,13 @@ def _cache(counts: WireUsage, read: TokenDetails) -> tuple[int, int]:
     return count_value(came) if came else 0, count_value(went) if went else 0
 
 
-def split_reasoning_tokens(usage: Usage, thought: int, value: int) -> Usage:
+def split_reasoning_tokens(usage: Usage, thought: int, total: int) -> Usage:
     """Return the usage with the reasoning tokens estimated by their share of the characters.
 
     thought: the characters of the reasoning.
-    said: the characters of all of the response.
+    total: the characters of all of the response.
     """
-    return replace(usage, reasoning=min(-(-usage.completion * thought // max(value, thought)), usage.completion))
+    return replace(usage, reasoning=min(-(-usage.completion * thought // max(total, thought)), usage.completion))
 
 
 @dataclass(slots=True)

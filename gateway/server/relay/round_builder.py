@@ -82,7 +82,7 @@ async def build_round(original: Request, route: BackendRoute, ledger: Warnings, 
 class RoundContext(Struct, frozen=True, dict=True):
     """The facts that requests to a route depend on, and the values that follow from them.
 
-    continues_prefill: the server goes on from a prefill; can_reason: the effort of the model's reasoning can be set.
+    continues_messages: the server goes on from a prefill; can_reason: the effort of the model's reasoning can be set.
     """
 
     route: BackendRoute

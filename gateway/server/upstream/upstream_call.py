@@ -58,7 +58,7 @@ class HttpUpstreamCall:
     """An upstream call over HTTP; the code that creates it has to close it.
 
     answered: called with the content type of a good response, before its first byte.
-    path: "" for the chat path of the backend; asker: the tenant in its queue; seen: the record of the request.
+    path: "" for the chat path of the backend; identity: the tenant in its queue; record: the record of the request.
     headers: those of the client that the backend gets; set before the first `ready`.
     """
 
