@@ -38,6 +38,11 @@ class WebSocketProtocol(SlowClientProtocol, WebSocketsSansIOProtocol):  # type: 
         super().connection_made(transport)
         self.transport = FrameTransport(transport, self.loop)  # type: ignore[assignment] # all of it that is used
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Close the parser as well: it is a generator that holds the connection's state, which holds it."""
+        super().connection_lost(exc)
+        self.conn.parser.close()
+
     def shutdown(self) -> None:
         """Tell the application that the gateway stops."""
         pass_stop_on(self.app_state)

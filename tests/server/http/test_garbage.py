@@ -1,15 +1,19 @@
-"""Test that a request that has ended leaves no cycle of objects, which would keep its body until a full collection."""
+"""Test that a request or connection that has ended leaves no cycle of objects, which would stay until a collection."""
 
 import asyncio
 import gc
 from contextlib import contextmanager
 
 import pytest
+from websockets.server import ServerProtocol
 
 from gateway.server.handler import IncomingRequest
+from gateway.server.http.uvicorn_protocol import HttpProtocol
+from gateway.server.http.websocket_protocol import WebSocketProtocol
 from support.app import HELLO_MESSAGES, listening
 from support.upstream import CLOSE, HELLO, chunk, head, whole
 from support.wait import until
+from support.websocket import connected, texts
 
 LARGE = "a" * 300_000  # its body is read in a thread of its own
 BODIES = {
@@ -26,10 +30,12 @@ FAULTS = {
     "a broken event": [head(), b'data: {"choices": [}\n\n', CLOSE],
 }
 
+KINDS = (IncomingRequest, HttpProtocol, WebSocketProtocol, ServerProtocol)  # of one connection of a WebSocket
 
-def unfreed():
-    """Return the requests that are in memory."""
-    return [one for one in gc.get_objects() if isinstance(one, IncomingRequest)]
+
+def unfreed(*kinds):
+    """Return the objects of these classes that are in memory; without a class, the requests."""
+    return [one for one in gc.get_objects() if isinstance(one, kinds or IncomingRequest)]
 
 
 @contextmanager
@@ -72,3 +78,15 @@ async def test_background_response_that_cannot_be_stored_leaves_no_garbage():
         with without_collections():
             assert (await site.respond(background=True, user=LARGE)).status_code == 503
             await until(lambda: not unfreed())
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["close", "abort"])
+async def test_websocket_leaves_no_garbage(closes):
+    async with listening(HELLO) as site:
+        with without_collections():
+            open_before = len(unfreed(*KINDS))
+            async with connected(site) as socket:
+                assert texts(await socket.respond()) == ["Hi"]
+                if not closes:
+                    socket.ws.transport.abort()
+            await until(lambda: len(unfreed(*KINDS)) == open_before)
