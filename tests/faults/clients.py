@@ -10,10 +10,10 @@ from msgspec import Struct
 from faults.matrix import Cell, closed, left, level, now, site_of, sound
 from faults.rows import CHUNKED, HEL, JSON, STREAM, chunked, forever, raw
 from faults.ways import HTTP
+from support.endless_upstream import MAX_BUFFERED
 from support.upstream import HANG, HELLO, SOON, chunk, head
 from support.wait import idle
 
-BIG = 25_000_000  # bytes that all the buffers on the way may hold
 STILL = 0.2  # seconds without a byte, after which no more come
 
 
@@ -99,7 +99,7 @@ async def unread(row, way, site):
         while last != (last := pour.sent):
             await idle(STILL)
         seconds = await closed(site, goes(writer, row.how))
-    return Cell("held back", seconds=seconds, wrong=(f"{pour.sent} bytes were taken",) * (pour.sent > BIG))
+    return Cell("held back", seconds=seconds, wrong=(f"{pour.sent} bytes were taken",) * (pour.sent > MAX_BUFFERED))
 
 
 @asynccontextmanager

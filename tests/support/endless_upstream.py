@@ -6,6 +6,7 @@ from contextlib import suppress
 from support.upstream import chunk
 
 PIECE = "~" * 16_000
+MAX_BUFFERED = 80_000_000  # bytes on the way to a side that does not read: a kernel can take 37 MB for a connection
 
 
 class Pouring:

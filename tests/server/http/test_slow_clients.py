@@ -10,13 +10,12 @@ from websockets.asyncio.client import connect
 from gateway.config import Config
 from gateway.server.app import create_app
 from support.app import listening, on_both_loops, running, settings
-from support.endless_upstream import PIECE, Pouring
+from support.endless_upstream import MAX_BUFFERED, PIECE, Pouring
 from support.raw_requests import HEAD, asking, narrow, port_of, request_bytes
 from support.upstream import DONE, END, HELLO, Upstream, chunk, head
 from support.wait import idle
 
 NATIVE = {"model": {"format": "native"}}
-MAX_BUFFERED = 25_000_000  # bytes in all buffers between a backend and a client
 WHOLE = HEAD % 2 + b"{}"
 
 

@@ -10,7 +10,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from support.app import bearer, listening, on_both_loops, problem
-from support.endless_upstream import PIECE, Pouring
+from support.endless_upstream import MAX_BUFFERED, PIECE, Pouring
 from support.jobs import BAD
 from support.sse import comments, events
 from support.stored import ANN, BOB, stored
@@ -462,7 +462,7 @@ async def test_websocket_client_that_does_not_read_holds_the_backend_back():
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert not pour.over.is_set()
-        assert pour.sent < 25_000_000, "the backend was held back"
+        assert pour.sent < MAX_BUFFERED, "the backend was held back"
         assert peak < 8_000_000, "little of it is kept, by the client as well"
         before = pour.sent
         count = before // len(PIECE) + 600  # more than all that has been sent
