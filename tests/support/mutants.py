@@ -109,7 +109,7 @@ def covered(data: CoverageData, file: str) -> dict[int, list[str]]:
 
 
 def _mutants_of(file: Path, lines: dict[int, list[str]]) -> Iterator[Mutant]:
-    if not file.exists() or not file.is_relative_to(ROOT / "gateway"):
+    if file.suffix != ".py" or not file.exists() or not file.is_relative_to(ROOT / "gateway"):
         return
     for number, node in enumerate(ast.walk(ast.parse(file.read_bytes()))):
         if getattr(node, "lineno", 0) in lines and (change := next(changes(node), None)):
