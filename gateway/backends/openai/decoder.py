@@ -86,7 +86,7 @@ class ChatDecoder:
     _passed: dict[tuple[int | None, str], bytes] = field(default_factory=dict)
     _met: set[int] = field(default_factory=set)  # choices with a message so far, even an empty one
     _tool_calls: ToolCallDecoder | None = None  # set once there is a tool call
-    _plain: bool = True  # all chunks so far had only members that are read
+    _plain: bool = True  # all chunks so far were plain
     _halves: Halves | None = None
     _contents: Contents | None = None  # set once there is reasoning
     _decoded_size: int = 0
@@ -215,10 +215,10 @@ class ChatDecoder:
             return [Failure(problem_from_error_object(chunk.error or json.decode(mended(payload))))]
         if chunk.choices is None and not plain and (error := error_without_label(payload)):
             return [Failure(problem_from_error_object(error))]
-        return self.read(chunk, NOTHING if plain else unread_members(payload, unknown_fields.of_chunk))
+        return self.read(chunk, _unread(plain) if plain else unread_members(payload, unknown_fields.of_chunk))
 
-    def _plain_chunk(self, payload: bytes) -> wire.WireChunk | None:
-        """Return the chunk if all its members are read; None if not, and for all chunks after the first such one."""
+    def _plain_chunk(self, payload: bytes) -> wire.PlainChunk | None:
+        """Return the chunk if it is plain; None if not, and for all chunks after the first such one."""
         if self._plain:
             try:
                 return _decode_plain(payload)
@@ -388,3 +388,9 @@ class ChatDecoder:
                 out.append(RefusalDelta(index, part.refusal))
             if part.type not in _TEXTS:
                 out.append(Media(index, passable_value(raw)))
+
+
+def _unread(plain: wire.PlainChunk) -> Unread:
+    """Return the only member of a plain chunk that the decoder does not interpret."""
+    value = plain.system_fingerprint
+    return Unread({"system_fingerprint": value}, []) if value and bytes(value) != b"null" else NOTHING

@@ -11,8 +11,8 @@ _object = json.Decoder(dict[str, Raw]).decode
 _objects = json.Decoder(list[dict[str, Raw]] | None).decode
 _NULL = b"null"
 # Members that the decoder interprets, so that the client gets their content in another form.
-OF_CHUNK = frozenset(wire.PlainChunk.__struct_fields__) - {"timings"}
-OF_CHOICE = frozenset(wire.PlainChoice.__struct_fields__)
+OF_CHUNK = frozenset(wire.WireChunk.__struct_fields__) - {"timings"} | {"id", "created", "model", "obfuscation"}
+OF_CHOICE = frozenset(wire.WireChoice.__struct_fields__)
 OF_MESSAGE = frozenset(wire.PlainMessage.__struct_fields__)
 
 Members = Mapping[str, Raw]

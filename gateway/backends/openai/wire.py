@@ -205,15 +205,22 @@ class PlainMessage(WireMessage, forbid_unknown_fields=True, gc=False):
 
 
 class PlainChoice(WireChoice, forbid_unknown_fields=True, gc=False):
-    """A choice whose members are all interpreted."""
+    """A choice whose members are all interpreted, or empty."""
 
     delta: PlainMessage | None = None
     message: PlainMessage | None = None
+    # vLLM writes them without a value into each chunk
+    stop_reason: None = None
+    token_ids: None = None
+    prompt_token_ids: None = None
 
 
 class PlainChunk(WireChunk, forbid_unknown_fields=True, gc=False):
-    """A chunk whose members are all interpreted."""
+    """A chunk whose members are all interpreted or empty, but for `system_fingerprint`, which is passed on."""
 
+    system_fingerprint: Raw = Raw()  # llama.cpp writes it into each chunk
+    prompt_text: None = None
+    prompt_token_ids: None = None
     id: Any = None
     created: Any = None
     model: Any = None
