@@ -161,3 +161,14 @@ async def test_body_is_held_once_while_it_is_read(encoding):
     finally:
         tracemalloc.stop()
     assert peak < 1.5 * size
+
+
+async def test_body_of_a_known_length_is_refused_unread(monkeypatch):
+    monkeypatch.setattr(memory, "_MAX_WAIT", 0.01)
+    store, received = Buffers(), []
+    store.taken = 60
+    scope = {"type": "http", "headers": [(b"content-length", b"100000")], "extensions": {}}
+    request = Request(scope, lambda: received.append("a piece"))  # awaiting it would fail
+    with Room(store, 60) as room, pytest.raises(UpstreamUnavailable):
+        await read_body(request, 1 << 20, room)
+    assert received == []
