@@ -105,20 +105,9 @@ class FormReader:
 
     def __init__(self, boundary: bytes) -> None:
         """Raise BadRequest for a boundary that is too long."""
-        callbacks: MultipartCallbacks = {
-            "on_part_begin": self._begin,
-            "on_header_field": self._header,
-            "on_header_value": self._value,
-            "on_header_end": self._header_end,
-            "on_headers_finished": self._headers_end,
-            "on_part_data": self._data,
-            "on_end": self._end,
-        }
-        self._found: list[tuple[FormPart, bytes]] = []
-        self._name, self._text, self._part = b"", b"", FormPart("", None)
-        self._ended = False
+        self._parts = _PartCollector()
         try:
-            self._parser = MultipartParser(boundary, callbacks)
+            self._parser = MultipartParser(boundary, self._parts.callbacks())
         except FormParserError as error:
             raise _invalid_form(error) from None
 
@@ -127,17 +116,37 @@ class FormReader:
 
         Raise BadRequest for a body that is not multipart.
         """
-        self._found = []
+        self._parts.found = []
         try:
             self._parser.write(data)
         except FormParserError as error:
             raise _invalid_form(error) from None
-        return self._found
+        return self._parts.found
 
     def end(self) -> None:
         """Raise BadRequest if the body is incomplete."""
-        if not self._ended:
+        if not self._parts.ended:
             raise _invalid_form("It has no final boundary.")
+
+
+class _PartCollector:
+    """Collect what the parser finds.  The parser holds it, and it holds no parser: that would be a reference cycle."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[FormPart, bytes]] = []
+        self.ended = False
+        self._name, self._text, self._part = b"", b"", FormPart("", None)
+
+    def callbacks(self) -> "MultipartCallbacks":
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": self._header,
+            "on_header_value": self._value,
+            "on_header_end": self._header_end,
+            "on_headers_finished": self._headers_end,
+            "on_part_data": self._data,
+            "on_end": self._end,
+        }
 
     def _begin(self) -> None:
         self._part, self._name, self._text = FormPart("", None), b"", b""
@@ -156,13 +165,13 @@ class FormReader:
         self._name = self._text = b""
 
     def _headers_end(self) -> None:
-        self._found.append((self._part, b""))
+        self.found.append((self._part, b""))
 
     def _data(self, data: bytes, begin: int, end: int) -> None:
-        self._found.append((self._part, data[begin:end]))
+        self.found.append((self._part, data[begin:end]))
 
     def _end(self) -> None:
-        self._ended = True
+        self.ended = True
 
 
 def _text(value: bytes) -> str:

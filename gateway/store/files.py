@@ -6,19 +6,20 @@ from typing import Any
 from sqlalchemy import ColumnElement, bindparam, delete, insert, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.engines import chunked, listed
+from gateway.store.engines import listed
 from gateway.store.records import FileFilter, StoredFile
 from gateway.store.tables import files
 
 _AGE = (files.c.created_at, files.c.id)
 _FOUND = {
-    dialect: select(files.c.id).where(
+    dialect: select(files).where(
         files.c.tenant == bindparam("tenant"),
         or_(files.c.expires_at.is_(None), files.c.expires_at > bindparam("now")),
         among,
     )
     for dialect, among in listed(files.c.id).items()
 }
+_FOUND_IDS = {dialect: query.with_only_columns(files.c.id) for dialect, query in _FOUND.items()}
 
 
 async def save(db: AsyncConnection, tenant: str, file: StoredFile) -> None:
@@ -42,19 +43,15 @@ async def find(db: AsyncConnection, tenant: str, id: str, now: int) -> StoredFil
 
 async def find_all(db: AsyncConnection, tenant: str, ids: Collection[str], now: int) -> dict[str, StoredFile]:
     """Return those files of a tenant that have not expired, by id."""
-    visible = [*_visible(tenant, FileFilter(now))]
-    return {
-        row.id: _file(row)
-        for some in chunked(ids)
-        for row in await db.execute(select(files).where(files.c.id.in_(some), *visible))
-    }
+    rows = await db.execute(_FOUND[db.dialect.name], {"tenant": tenant, "now": now, "ids": ids})
+    return {row.id: _file(row) for row in rows}
 
 
 async def has_all(db: AsyncConnection, tenant: str, ids: Collection[str], now: int) -> bool:
     """Return True if the tenant has all these different files, and none has expired."""
     if not ids:
         return True
-    rows = await db.execute(_FOUND[db.dialect.name], {"tenant": tenant, "now": now, "ids": ids})
+    rows = await db.execute(_FOUND_IDS[db.dialect.name], {"tenant": tenant, "now": now, "ids": ids})
     return len(rows.all()) == len(ids)
 
 

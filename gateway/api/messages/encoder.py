@@ -1,6 +1,7 @@
 """Encode events as content blocks, and these as the events of a stream or as one message."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from msgspec import json
@@ -24,6 +25,7 @@ from gateway.api.responses.objects import url_citation
 from gateway.api.responses.params import EncoderInputs
 from gateway.api.whole_encoder import WholeEncoder
 from gateway.events import Event
+from gateway.request import StoredReasoning
 from gateway.warnings import Warnings
 
 _ARGUMENTS = "tool_calls.function.arguments"
@@ -189,11 +191,9 @@ class MessageBuilder:
         if type(self._open) is ThinkingBlock:
             return self._open
         index, members = self._begin_block(), self._take_members()
-        self._open = thinking = ThinkingBlock(self._events, index, members, self._seal, shown=self._shown)
+        seal = partial(_seal, self._edge.seal, self._head.model, self._shown)  # a method would be a reference cycle
+        self._open = thinking = ThinkingBlock(self._events, index, members, seal, shown=self._shown)
         return thinking
-
-    def _seal(self, text: str, signed: list[dict[str, Any]]) -> str:
-        return self._edge.seal(sealable(text, signed, self._head.model, shown=self._shown))
 
     def _annotation(self, e: ev.Annotation) -> None:
         if citation := native.citation(e.json):
@@ -319,6 +319,12 @@ class MessageBuilder:
 
 def _is_redacted(signed: JsonObject) -> bool:
     return signed.get("type") == _REDACTED
+
+
+def _seal(
+    encrypt: Callable[[StoredReasoning], str], model: str, shown: bool, text: str, signed: list[dict[str, Any]]
+) -> str:
+    return encrypt(sealable(text, signed, model, shown=shown))
 
 
 class MessageStreamEncoder:

@@ -5,8 +5,11 @@ import gc
 from contextlib import contextmanager
 
 import pytest
+from python_multipart import MultipartParser
+from sqlalchemy import BindParameter
 from websockets.server import ServerProtocol
 
+from gateway.request import Request
 from gateway.server.handler import IncomingRequest
 from gateway.server.http.uvicorn_protocol import HttpProtocol
 from gateway.server.http.websocket_protocol import WebSocketProtocol
@@ -27,6 +30,7 @@ FAULTS = {
     "an error in the stream": [head(), chunk("Hi"), b'data: {"error":{"message":"out of memory"}}\n\n', CLOSE],
     "a close before the head": [CLOSE],
     "a close amid the stream": [head(), chunk("Hi"), CLOSE],
+    "a close amid the reasoning": [head(), chunk(reasoning_content="Hm"), CLOSE],
     "a broken event": [head(), b'data: {"choices": [}\n\n', CLOSE],
 }
 
@@ -35,7 +39,7 @@ KINDS = (IncomingRequest, HttpProtocol, WebSocketProtocol, ServerProtocol)  # of
 
 def unfreed(*kinds):
     """Return the objects of these classes that are in memory; without a class, the requests."""
-    return [one for one in gc.get_objects() if isinstance(one, kinds or IncomingRequest)]
+    return [one for one in gc.get_objects() if isinstance(one, kinds or (IncomingRequest, Request))]
 
 
 @contextmanager
@@ -90,3 +94,18 @@ async def test_websocket_leaves_no_garbage(closes):
                 if not closes:
                     socket.ws.transport.abort()
             await until(lambda: len(unfreed(*KINDS)) == open_before)
+
+
+async def test_uploaded_file_leaves_no_garbage():
+    async with listening(HELLO) as site:
+
+        async def upload():
+            fields = {"files": {"file": ("a.txt", b"Hello")}, "data": {"purpose": "user_data"}}
+            file = (await site.client.post("/v1/files", **fields)).json()
+            assert (await site.client.get(f"/v1/files/{file['id']}")).json() == file
+
+        await upload()  # prepares the statements of the store
+        with without_collections():
+            before = len(unfreed(MultipartParser, BindParameter))
+            await upload()
+            await until(lambda: len(unfreed(MultipartParser, BindParameter)) == before)
