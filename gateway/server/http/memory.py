@@ -17,9 +17,10 @@ _MUCH = 32 << 20  # bytes
 _MAX_WAIT = 5.0  # seconds that a body waits for room, unread
 _FULL = "The bodies of the current requests take all of 'limits.memory_bytes'. Retry after 1 s."
 _library: Any = ctypes.CDLL(None) if os.name == "posix" else None
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of mallopt(3)
 _LARGE = 256 << 10  # bytes
 _SPARE = 1 << 20  # bytes at the end of the heap; otherwise each read of a large body takes fresh pages
+_ARENAS = 2  # heaps: one of its own for each thread would keep its free parts
 
 
 class Buffers:
@@ -118,6 +119,7 @@ def return_memory() -> None:
     with suppress(AttributeError):
         _library.mallopt(_MMAP_THRESHOLD, _LARGE)
         _library.mallopt(_TRIM_THRESHOLD, _SPARE)
+        _library.mallopt(_ARENA_MAX, _ARENAS)
 
 
 def trim() -> None:

@@ -11,7 +11,7 @@ def test_memory_is_returned_by_the_library_of_the_system(monkeypatch):
     monkeypatch.setattr(memory, "_library", library)
     memory.return_memory()
     memory.trim()
-    assert calls == [(-3, 256 << 10), (-1, 1 << 20), 0]
+    assert calls == [(-3, 256 << 10), (-1, 1 << 20), (-8, 2), 0]
 
 
 def test_library_that_knows_nothing_of_it_is_left_alone(monkeypatch):
