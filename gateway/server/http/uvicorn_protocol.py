@@ -41,7 +41,7 @@ _HEAD_TOO_LARGE = (
 )
 _name = itemgetter(0)
 _HEAD = b"HTTP/1."
-_LARGE = 1 << 18  # bytes whose copy takes longer than a write
+_LARGE = 1 << 14  # bytes of data that is not copied to join it with other data
 _LENGTHS = (b"content-length", b"transfer-encoding")
 _OK = STATUS_LINE[200]
 _CLOSE = (b"connection", b"close")
@@ -66,14 +66,21 @@ class CoalescingTransport:
     def write(self, data: bytes) -> None:
         """Write data; headers wait for the first data, and are joined with it unless that copies much."""
         if self._delayed and len(data) > _LARGE:
-            self.flush()
-        elif self._delayed:
+            self.write_parts(data)
+            return
+        if self._delayed:
             data, self._delayed = self._delayed + data, b""
         elif data.startswith(_HEAD):
             self._delayed = data
             self._loop.call_soon(self.flush)
             return
         self._transport.write(data)
+
+    def write_parts(self, *parts: bytes) -> None:
+        """Write what is delayed and these parts in one system call, without a copy.  A closed connection drops them."""
+        if not self._transport.is_closing():
+            self._transport.writelines((self._delayed, *parts) if self._delayed else parts)
+        self._delayed = b""
 
     def close(self) -> None:
         """Write what is delayed, and close."""
@@ -125,7 +132,10 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
     def try_send(self, headers: HeaderList, body: bytes) -> bool:
         if not self._can_begin(headers):
             return False
-        self.transport.flush().write(self._head(headers) + body)
+        if len(body) > _LARGE:
+            self.transport.write_parts(self._head(headers), body)
+        else:
+            self.transport.flush().write(self._head(headers) + body)
         self._end()
         return True
 
@@ -143,7 +153,10 @@ class FastRequestCycle(RequestResponseCycle, ClientConnection):
             return False
         size = len(piece)
         self.streamed += size
-        self.transport.write(b"%x\r\n%b\r\n%b" % (size, piece, after))
+        if size > _LARGE:
+            self.transport.write_parts(b"%x\r\n" % size, piece, b"\r\n" + after)
+        else:
+            self.transport.write(b"%x\r\n%b\r\n%b" % (size, piece, after))
         return True
 
     def try_end(self, piece: bytes) -> bool:

@@ -67,10 +67,31 @@ def test_coalescing_passes_pauses_on(wire):
     assert [call[0] for call in wire.method_calls] == ["pause_reading", "resume_reading"]
 
 
-@pytest.mark.parametrize(("size", "writes"), [(1 << 18, 1), ((1 << 18) + 1, 2)])
-def test_coalescing_copies_no_large_data_behind_the_headers(wire, size, writes):
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def test_coalescing_joins_the_headers_with_the_first_data(wire):
     transport = CoalescingTransport(wire, turns())
-    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    transport.write(b"x" * size)
-    written = [call.args[0] for call in wire.write.call_args_list]
-    assert len(written) == writes and b"".join(written) == b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * size
+    transport.write(HEAD)
+    transport.write(b"x" * (1 << 14))
+    wire.write.assert_called_once_with(HEAD + b"x" * (1 << 14))
+
+
+@pytest.mark.parametrize("delayed", [True, False])
+def test_coalescing_copies_no_large_data(wire, delayed):
+    transport, large = CoalescingTransport(wire, turns()), b"x" * ((1 << 14) + 1)
+    if delayed:
+        transport.write(HEAD)
+        transport.write(large)
+    else:
+        transport.write_parts(HEAD, large)
+    wire.writelines.assert_called_once_with((HEAD, large))
+    assert transport.flush() is wire and not wire.write.called
+
+
+def test_coalescing_drops_large_data_of_a_lost_connection(wire):
+    transport = CoalescingTransport(wire, turns())
+    transport.write(HEAD)
+    wire.is_closing.return_value = True
+    transport.write_parts(b"x")
+    assert transport.get_write_buffer_size() == 0 and not wire.writelines.called
