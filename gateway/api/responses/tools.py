@@ -31,6 +31,7 @@ _SECRET = frozenset(("authorization", "headers", "domain_secrets"))
 _OWN_LIST = "tools"  # the path of the request's own list; its input may hold others
 # Types that the user defines, with schemas whose properties may have any name.
 _USERS = ("function", "custom", "namespace", "tool_search")
+_USER_KINDS = ("function", "custom")
 _STORE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,127}")
 _Key = tuple[str, str, str]
 
@@ -119,7 +120,9 @@ def tools_echo(definitions: Sequence[ToolDefinition]) -> list[ToolDefinition]:
 
 
 def _read(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
-    _check_type(definition, param)  # made once: it takes longer to make than to run
+    kind = definition.get("type") if type(definition) is dict else None
+    if type(kind) is not str or kind not in TOOLS:
+        _check_type(definition, param)
     row = TOOLS[definition["type"]]
     row.check(definition, param)
     return row.read(definition, param)
@@ -127,7 +130,7 @@ def _read(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
 
 def _key(tool: Tool) -> _Key:
     """Return the identity of a tool: the user's tools differ by name, any other is the only one of its kind."""
-    return ("user" if tool.kind in ("function", "custom") else tool.kind, tool.namespace, tool.name)
+    return ("user" if tool.kind in _USER_KINDS else tool.kind, tool.namespace, tool.name)
 
 
 def _one_name(name: str) -> BadRequest:
@@ -143,6 +146,8 @@ def _twice(found: _ParsedTool) -> BadRequest:
 
 def _with_distinct_names(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     """Return the tools with distinct names: the user's tools keep theirs, and built-in ones get a number."""
+    if all(tool.kind in _USER_KINDS for tool in tools):
+        return (*tools,)
     taken = {tool.name for tool in tools if _key(tool)[:2] == ("user", "")}
     return tuple(
         tool if _key(tool)[0] == "user" or tool.name not in taken else _numbered(tool, taken) for tool in tools
@@ -159,8 +164,10 @@ def _numbered(tool: Tool, taken: Set[str]) -> Tool:
 
 def _function(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     data = _effective_fields(definition)
-    strict = {"strict": True} if definition.get("strict") else {}
-    data = {**data, "parameters": data.get("parameters", {"type": "object", "properties": {}}), **strict}
+    if "parameters" not in data:
+        data["parameters"] = {"type": "object", "properties": {}}
+    if definition.get("strict"):
+        data["strict"] = True
     yield _ParsedTool(Tool(definition["name"], data), param, definition.get("defer_loading") is True)
 
 
