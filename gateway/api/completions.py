@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 
 from gateway import events as ev
 from gateway.api.body import COUNTS, Counts, decode_body
-from gateway.api.chat.schema import check_logit_bias
+from gateway.api.chat import schema
 from gateway.api.completion_encoder import BodyEncoder, CompletionHead, StreamEncoder, encode, usage_object
 from gateway.api.validation import (
     ParamCheck,
@@ -32,7 +32,7 @@ OPTIONAL: dict[str, ParamCheck] = {
     "best_of": integer_between(1, 20),
     "echo": boolean,
     "frequency_penalty": number_between(-2, 2),
-    "logit_bias": check_logit_bias,
+    "logit_bias": schema.check_logit_bias,
     "logprobs": integer_between(0, 20),
     "max_tokens": integer_between(0),
     "n": integer_between(1, 128),
@@ -47,7 +47,7 @@ OPTIONAL: dict[str, ParamCheck] = {
     "user": string,
 }
 
-check_body = object_of(REQUIRED, OPTIONAL)
+check_body = object_of(REQUIRED, {**schema.OPTIONAL, **OPTIONAL})  # a backend may take fields of chat as well
 KNOWN = frozenset(REQUIRED) | frozenset(OPTIONAL)
 
 

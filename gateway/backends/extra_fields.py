@@ -61,7 +61,12 @@ def _schema(value: object, _: Request) -> Mapping[str, Any]:
 
 def _think(value: object, _: Request) -> Mapping[str, Any]:
     """Translate Ollama's field: a level, or a switch."""
-    return {_SWITCH: value} if isinstance(value, bool) else {"reasoning_effort": value}
+    match value:
+        case bool(switch):
+            return {_SWITCH: switch}
+        case str(level):
+            return {"reasoning_effort": level}
+    return {}
 
 
 def _reasoning(value: object, _: Request) -> Mapping[str, Any]:

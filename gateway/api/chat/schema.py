@@ -195,5 +195,6 @@ OPTIONAL: dict[str, ParamCheck] = {
 }
 
 body = object_of(REQUIRED, OPTIONAL)
+check_optional = object_of({}, OPTIONAL)
 besides_messages = object_of({"model": string, "messages": array}, OPTIONAL)
 KNOWN = frozenset(REQUIRED) | frozenset(OPTIONAL)

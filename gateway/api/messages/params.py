@@ -119,7 +119,5 @@ def further_fields(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """
     unknown = {name: value for name, value in body.items() if name not in _KNOWN}
     fields = {name: value for name, value in unknown.items() if name not in _OF_CHAT}
-    for name, value in fields.items():
-        if check := schema.OPTIONAL.get(name):
-            check(value, name)
+    schema.check_optional(fields, "")
     return fields, [name for name in unknown if name in _OF_CHAT]

@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from gateway.api.chat import schema
 from gateway.api.validation import (
     ParamCheck,
     boolean,
     check_metadata,
     check_moderation,
-    check_stop,
     integer_between,
     list_of,
     number_between,
@@ -62,8 +62,10 @@ REASONING = object_of(
     },
 )
 REQUIRED: dict[str, ParamCheck] = {"model": string}
-# Fields of a chat completion that the gateway also applies to a response.
-_OF_CHAT = {"stop": check_stop}
+# Fields of a chat completion that have another form in a response.
+OTHER_FORMS = frozenset(
+    ("messages", "n", "functions", "function_call", "max_tokens", "max_completion_tokens", "modalities", "audio")
+)
 
 
 class BuiltinToolParams(Struct, frozen=True):
@@ -207,7 +209,8 @@ OPTIONAL: dict[str, ParamCheck] = {
 }
 
 
-_check = object_of(REQUIRED, {**OPTIONAL, **_OF_CHAT})
+_OF_CHAT = {name: check for name, check in schema.OPTIONAL.items() if name not in OTHER_FORMS}  # go to the backend
+_check = object_of(REQUIRED, {**_OF_CHAT, **OPTIONAL})
 KNOWN = frozenset((*REQUIRED, *OPTIONAL, *_UNSUPPORTED))
 
 

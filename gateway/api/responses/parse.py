@@ -16,7 +16,15 @@ from gateway.api.responses.input_items import (
     resolve_references,
 )
 from gateway.api.responses.objects import encode
-from gateway.api.responses.params import KNOWN, REASONING, TEXT, BuiltinToolParams, ResponseParams, check_params
+from gateway.api.responses.params import (
+    KNOWN,
+    OTHER_FORMS,
+    REASONING,
+    TEXT,
+    BuiltinToolParams,
+    ResponseParams,
+    check_params,
+)
 from gateway.api.responses.stored_items import OFFERING
 from gateway.api.responses.tool_choice import parse_tool_choice
 from gateway.api.responses.tools import BuiltinToolFilter, no_builtin_tools, parse_tools, tools_echo
@@ -54,10 +62,6 @@ _SAME = frozenset(
 )  # fmt: skip
 _UNDONE = ("access_programs", "stream_id", "moderation")
 _KEPT_IMAGE = (("context_compression", "auto"), ("context_compression", "disabled"))
-# Fields of a chat completion that have another form in a response.
-_OF_CHAT = frozenset(
-    ("messages", "n", "functions", "function_call", "max_tokens", "max_completion_tokens", "modalities", "audio")
-)
 
 
 def request_echo(body: dict[str, Any]) -> dict[str, Any]:
@@ -254,7 +258,7 @@ def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Warnings) -> d
     """Return the other parameters as a chat completion has them.  Parameters of neither API pass unchanged."""
     rest = {}
     for name, value in body.items():
-        if name in _OF_CHAT:
+        if name in OTHER_FORMS:
             ledger.add("dropped", name)
         elif name in _SAME or name not in KNOWN:
             rest[name] = value

@@ -61,7 +61,8 @@ def message_body(request: Request, target: BodyTarget, known: Set[str], ledger: 
     _add_config(fields, _format(data.pop("response_format", None), system, ledger))
     own = thinking_fields(data, target.model, ledger)
     _add_config(fields, own.pop("output_config", {}))
-    _add_config(fields, data.pop("output_config", {}))
+    if isinstance(data.get("output_config"), dict):  # the backend refuses anything else
+        _add_config(fields, data.pop("output_config"))
     fields |= data | own
     if system:
         fields["system"] = system
