@@ -32,8 +32,10 @@ from support.cli import run
 from support.serve_process import PATIENCE, first, rest, streaming
 from support.sse import text_of
 from support.tls import CA, TRUSTING, issue, replace, serving, trusting, whole
-from support.upstream import HELLO, Upstream, chunk, head, paused
+from support.upstream import CLOSE, DONE, HELLO, Upstream, chunk, head, paused
 from support.websocket import Socket, texts
+
+LARGE = "Hi, " * 20_000  # larger than pieces that are joined with their frame
 
 
 async def handshake(port, name="localhost", context=None):
@@ -57,23 +59,24 @@ async def chat(url):
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_tls_serves_http_sdk_and_websocket_clients(workers, tmp_path):
+    script = [head(), chunk(LARGE), chunk(finish="stop"), DONE, CLOSE]
     async with (
         asyncio.timeout(60),
-        Upstream([HELLO], ()).serving() as upstream,
+        Upstream([script], ()).serving() as upstream,
         serving(tmp_path, upstream, workers=workers) as gateway,
     ):
         port = gateway.client.base_url.port
-        assert text_of((await chat(gateway.client.base_url)).text) == "Hi"
+        assert text_of((await chat(gateway.client.base_url)).text) == LARGE
         async with (
             httpx.AsyncClient(verify=TRUSTING) as http,
             AsyncOpenAI(base_url=f"https://127.0.0.1:{port}/v1", api_key="x", http_client=http) as client,
         ):
             stream = await client.chat.completions.create(model="m", messages=HELLO_MESSAGES, stream=True)
-            assert "".join([one.choices[0].delta.content or "" async for one in stream if one.choices]) == "Hi"
-            assert (await client.responses.create(model="m", input="Hello", store=False)).output_text == "Hi"
+            assert "".join([one.choices[0].delta.content or "" async for one in stream if one.choices]) == LARGE
+            assert (await client.responses.create(model="m", input="Hello", store=False)).output_text == LARGE
         headers = {"origin": f"https://localhost:{port}"}
         async with connect(f"wss://localhost:{port}/v1/responses", ssl=TRUSTING, additional_headers=headers) as ws:
-            assert texts(await Socket(ws).respond()) == ["Hi"]
+            assert texts(await Socket(ws).respond()) == [LARGE]
         assert gateway.client.base_url.scheme == "https"
 
 
