@@ -152,8 +152,7 @@ class DirectSqlite:
             if same := _OURS.get(type(error)):
                 raise same(None, None, error, hide_parameters=True) from error
             if type(error) is sqlite3.DatabaseError:  # a damaged file: it would report the damage even after a repair
-                connection.stop()
-                self._connections.pop(writes, None)
+                await self._discard(connection, writes)
             raise
 
     async def close(self) -> None:
@@ -161,6 +160,12 @@ class DirectSqlite:
         for connection in self._connections.values():
             await connection.close()
         self._connections.clear()
+
+    async def _discard(self, connection: SqliteConnection, writes: bool) -> None:
+        """Close a connection, unless another transaction has; the next one opens a new one."""
+        if self._connections.get(writes) is connection:
+            del self._connections[writes]
+            await connection.close()
 
     async def _connected(self, writes: bool) -> SqliteConnection:
         async with self._opening:
