@@ -41,6 +41,7 @@ models:
   mock-think: {{backends: [mock], upstream_model: mock, format: think}}
 """
 _MARKUP = (b"<tool_call>", b"<think>")
+_SETTLE_SECONDS = 3.0  # the first usage is stored, which imports the store: that is no memory of a stream
 
 
 class Wrong(Exception):
@@ -158,6 +159,8 @@ def direct(scenario: Scenario, mock: Server) -> Run:
 def through(scenario: Scenario, gateway: Server) -> Run:
     """Run a scenario through a program, after a check of its response."""
     check(scenario, gateway.port)
+    if scenario.fresh:
+        time.sleep(_SETTLE_SECONDS)
     load = offered(scenario.traffic, partial(core_use, gateway.pid, gateway.port))
     memory = resident_bytes(gateway.pid)
     with Peak(gateway.pid) as peak, traffic.opened(load.open, gateway.port) as streams:
