@@ -10,6 +10,7 @@ from gateway.store import (
     conversations,
     event_logs,
     expiry,
+    files,
     idempotency_keys,
     item_lists,
     jobs,
@@ -160,9 +161,13 @@ def walks(plan):
     return [line for line in whole if not any(word in line for word in made)]
 
 
+async def find_files(db):
+    assert await files.find_all(db, "t", ["file-1", "file-2"], 0) == {}
+
+
 JOBS = [
     extend, branch, page, page_from_the_oldest, page_of_a_branch, page_of_completions, describe, items, converse, delete,
-    repeat, remember, hold, take, finish, follow, put_away, sweep_away,
+    repeat, remember, hold, take, finish, follow, put_away, sweep_away, find_files,
 ]  # fmt: skip
 
 

@@ -2,11 +2,10 @@
 
 import asyncio
 import gc
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 
 import pytest
 from python_multipart import MultipartParser
-from sqlalchemy import BindParameter
 from websockets.server import ServerProtocol
 
 from gateway.request import Request
@@ -34,21 +33,24 @@ FAULTS = {
     "a broken event": [head(), b'data: {"choices": [}\n\n', CLOSE],
 }
 
-KINDS = (IncomingRequest, HttpProtocol, WebSocketProtocol, ServerProtocol)  # of one connection of a WebSocket
+REQUEST = (IncomingRequest, Request)
+WEBSOCKET = (IncomingRequest, HttpProtocol, WebSocketProtocol, ServerProtocol)
 
 
-def unfreed(*kinds):
-    """Return the objects of these classes that are in memory; without a class, the requests."""
-    return [one for one in gc.get_objects() if isinstance(one, kinds or (IncomingRequest, Request))]
+def in_memory(kinds):
+    """Count the objects of these classes."""
+    return sum(isinstance(one, kinds) for one in gc.get_objects())
 
 
-@contextmanager
-def without_collections():
-    """Free objects by their reference counts alone."""
+@asynccontextmanager
+async def leaves_none(kinds):
+    """Free objects by their reference counts alone, and wait until the block has left none of these classes."""
     gc.collect()
+    before = in_memory(kinds)
     gc.disable()
     try:
         yield
+        await until(lambda: in_memory(kinds) <= before)
     finally:
         gc.enable()
 
@@ -59,53 +61,33 @@ async def test_request_leaves_no_garbage(path, fault):
     gate = asyncio.Event()
     script = [head(), chunk("Hi"), gate] if fault == "silence" else FAULTS[fault]
     async with listening(script, backend={"timeouts": {"idle": 0.2}}, model={"retries": 0}) as site:
-        with without_collections():
+        async with leaves_none(REQUEST):
             await site.client.post(path, json={**BODIES[path], "model": "m", "stream": True, "user": LARGE})
-            await until(lambda: not unfreed())
         gate.set()
 
 
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("text", ["a", LARGE], ids=["small", "large"])
 async def test_request_that_is_refused_leaves_no_garbage(path, text):
-    async with listening(HELLO) as site:
-        with without_collections():
-            refused = await site.client.post(
-                path, json={**BODIES[path], "model": "m", "user": text, "temperature": "hot"}
-            )
-            assert refused.status_code == 400
-            await until(lambda: not unfreed())
+    async with listening(HELLO) as site, leaves_none(REQUEST):
+        body = {**BODIES[path], "model": "m", "user": text, "temperature": "hot"}
+        assert (await site.client.post(path, json=body)).status_code == 400
 
 
 async def test_background_response_that_cannot_be_stored_leaves_no_garbage():
-    async with listening(HELLO, store={"url": "sqlite:////proc/missing/gateway.db"}) as site:
-        with without_collections():
-            assert (await site.respond(background=True, user=LARGE)).status_code == 503
-            await until(lambda: not unfreed())
+    async with listening(HELLO, store={"url": "sqlite:////proc/missing/gateway.db"}) as site, leaves_none(REQUEST):
+        assert (await site.respond(background=True, user=LARGE)).status_code == 503
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["close", "abort"])
 async def test_websocket_leaves_no_garbage(closes):
-    async with listening(HELLO) as site:
-        with without_collections():
-            open_before = len(unfreed(*KINDS))
-            async with connected(site) as socket:
-                assert texts(await socket.respond()) == ["Hi"]
-                if not closes:
-                    socket.ws.transport.abort()
-            await until(lambda: len(unfreed(*KINDS)) == open_before)
+    async with listening(HELLO) as site, leaves_none(WEBSOCKET), connected(site) as socket:
+        assert texts(await socket.respond()) == ["Hi"]
+        if not closes:
+            socket.ws.transport.abort()
 
 
 async def test_uploaded_file_leaves_no_garbage():
-    async with listening(HELLO) as site:
-
-        async def upload():
-            fields = {"files": {"file": ("a.txt", b"Hello")}, "data": {"purpose": "user_data"}}
-            file = (await site.client.post("/v1/files", **fields)).json()
-            assert (await site.client.get(f"/v1/files/{file['id']}")).json() == file
-
-        await upload()  # prepares the statements of the store
-        with without_collections():
-            before = len(unfreed(MultipartParser, BindParameter))
-            await upload()
-            await until(lambda: len(unfreed(MultipartParser, BindParameter)) == before)
+    form = {"files": {"file": ("a.txt", b"Hello")}, "data": {"purpose": "user_data"}}
+    async with listening(HELLO) as site, leaves_none(MultipartParser):
+        assert (await site.client.post("/v1/files", **form)).json()["bytes"] == 5
