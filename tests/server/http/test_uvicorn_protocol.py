@@ -360,3 +360,10 @@ def held_requests(port):
     """Return how many requests to this port are held in memory."""
     gc.collect()
     return sum(isinstance(one, FastRequestCycle) and one.scope["server"][1] == port for one in gc.get_objects())
+
+
+async def test_large_answers_are_whole_on_a_kept_connection():
+    text = "Hi, " * 25_000  # longer than a body that is joined with its head
+    async with listening(whole(completion_body(text))) as site:
+        answers = [await site.chat() for _ in range(2)]
+    assert [answer.json()["choices"][0]["message"]["content"] for answer in answers] == [text, text]
