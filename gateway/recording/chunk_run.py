@@ -46,8 +46,8 @@ class ChunkRun:
 
     def _entries(self) -> Iterator[UpstreamDataEntry | ResponseDataEntry]:
         fields = iter(self._fields)  # each round of `zip` takes the next four of it
-        for now, data, events, written in zip(*[fields] * _FIELDS, strict=True):
-            time = now - self._begun
+        for at, data, events, written in zip(*[fields] * _FIELDS, strict=True):
+            time = at - self._begun
             yield UpstreamDataEntry(time, self._call, data, _encoded(events) if events else b"")
             if written:
                 yield ResponseDataEntry(time, written)
