@@ -122,7 +122,7 @@ def tools_echo(definitions: Sequence[ToolDefinition]) -> list[ToolDefinition]:
 def _read(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     kind = definition.get("type") if type(definition) is dict else None
     if type(kind) is not str or kind not in TOOLS:
-        _check_type(definition, param)
+        _check_type(definition, param)  # raises the error that fits
     row = TOOLS[definition["type"]]
     row.check(definition, param)
     return row.read(definition, param)
