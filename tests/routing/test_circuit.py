@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from support.backends import circuit_state, fleet
+from support.backends import circuit_state, extend_pauses, fleet
 from support.sse import text_of
 from support.upstream import CLOSE, END, HANG, HELLO, chunk, completion_body, frame, head, stream, whole
 from support.wait import idle, until
@@ -33,11 +33,6 @@ def back_in(site):
     return site.backend("b0").gate.health.back_in(asyncio.get_running_loop().time())
 
 
-def lasting(site, name="b0"):
-    """Make the pauses of a circuit last for minutes, so that none ends during a test."""
-    site.backend(name).gate.health._random = lambda: 500.0
-
-
 def half_open(site, name="b0"):
     """Open the circuit and end its pause."""
     for _ in range(5):
@@ -47,7 +42,7 @@ def half_open(site, name="b0"):
 
 async def opens(site, ask):
     """Assert that the fifth request opens the circuit and that the sixth goes to another backend."""
-    lasting(site)
+    extend_pauses(site)
     for _ in range(5):
         assert circuit_state(site) == "closed"
         await ask()
@@ -83,7 +78,7 @@ async def test_circuit_counts_a_client_error_inside_a_200_as_success(streamed):
     error = {"message": "maximum context length is 8 tokens", "code": 400}
     refused = stream(chunk(role="assistant"), frame(error=error)) if streamed else whole({"error": error})
     async with fleet([*[HTML] * 4, refused, HTML], [HELLO if streamed else whole(completion_body())]) as site:
-        lasting(site)
+        extend_pauses(site)
         statuses = [(await site.chat(stream=streamed)).status_code for _ in range(9)]
         assert statuses == [200] * 4 + [400] + [200] * 4 and circuit_state(site) == "closed"
         await site.chat(stream=streamed)
@@ -163,7 +158,7 @@ async def test_circuit_stays_half_open_if_the_client_leaves_before_content():
 @pytest.mark.parametrize("failure", [HTML, BROKEN])
 async def test_circuit_opens_for_the_hedged_backend_that_failed(failure):
     async with fleet([[HANG]], [*[failure] * 5, HELLO], [HELLO], model={"hedge_seconds": 0.02}) as site:
-        lasting(site, "b1")
+        extend_pauses(site, "b1")
         for _ in range(5):
             assert circuit_state(site, "b1") == "closed"
             assert text_of((await site.chat(stream=True)).text) == "Hi"

@@ -38,6 +38,11 @@ def circuit_state(site, name="b0"):
     return site.backend(name).gate.health.state(asyncio.get_running_loop().time())
 
 
+def extend_pauses(site, name="b0"):
+    """Make the pauses of a circuit last for minutes, so that none ends by time during a test."""
+    site.app.state.directory.backends[name].gate.health._random = lambda: 500.0
+
+
 @asynccontextmanager
 async def fleet(*scripts, together=False, backends=(), model=None, **sections):
     """Yield a Fleet.  scripts: per server; backends: settings per backend, if any."""

@@ -17,7 +17,7 @@ from gateway.server.admin.hour import HourView
 from gateway.server.admin.overview_model import Overview
 from gateway.warnings import WarningCode
 from support.app import bearer, gateway, problem
-from support.backends import fleet
+from support.backends import extend_pauses, fleet
 from support.paths import ROOT
 from support.upstream import HELLO, whole
 
@@ -160,6 +160,8 @@ async def test_admin_page_shows_all_states_of_backends():
         await site.chat(model="nobody-has-it")
         shown = await read(site)
         health, now = site.backend("b0").gate.health, asyncio.get_running_loop().time()
+        extend_pauses(site)
+        extend_pauses(site, "b1")
         for _ in range(5):
             health.ill(health.begin(now), now)
         assert "failed repeatedly" in (await read(site)).text

@@ -15,7 +15,7 @@ from gateway import config
 from gateway.server.observability import logs, metrics, metrics_collector, metrics_store
 from gateway.server.observability.request_record import OTHER, RequestRecord, StreamTiming, endpoint_label
 from support.app import bearer, gateway, listening
-from support.backends import fleet
+from support.backends import extend_pauses, fleet
 from support.jobs import ended
 from support.metrics import scrape
 from support.overview import CHAT, KEYS
@@ -574,6 +574,7 @@ async def test_metrics_count_upstream_errors_by_kind(script, kind):
 async def test_metrics_show_an_unreachable_backend_as_unhealthy():
     async with gateway(HELLO, backend={"url": "http://127.0.0.1:1", "probe_seconds": 0}, model={"retries": 0}) as site:
         assert (await scrape(site)).of("gateway_backend_healthy", backend="up") == 1
+        extend_pauses(site, "up")
         for _ in range(5):
             await site.chat()
         got = await scrape(site)

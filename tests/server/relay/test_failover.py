@@ -13,7 +13,7 @@ from gateway.server.relay.relay import Relay
 from gateway.server.relay.responder import Responder
 from gateway.server.relay.retry_policy import RetryPolicy
 from support.app import HELLO_MESSAGES, bearer, problem
-from support.backends import fleet
+from support.backends import extend_pauses, fleet
 from support.sse import comments, events, payloads, text_of
 from support.upstream import CLOSE, END, HANG, HELLO, RESET, chunk, completion_body, frame, head, stream, whole
 from support.wait import until
@@ -142,12 +142,14 @@ async def test_retry_after_that_is_long_rests_a_backend_of_several(after):
 async def test_circuit_opens_after_repeated_failures_and_a_trial_closes_it(caplog):
     failing = [*[[CLOSE]] * 5, HELLO]
     async with fleet(failing, failing, model={"retries": 1}) as site:
+        extend_pauses(site)
+        extend_pauses(site, "b1")
         for _ in range(5):
             assert problem(await site.chat())[2] == "upstream_lost"
         refused = await site.chat()
         assert problem(refused)[:3] == (503, "server_error", "server_is_overloaded")
         assert int(refused.headers["retry-after"]) >= 1 and site.posts() == [5, 5]
-        await until(lambda: site.backend("b0").gate.health.admits(asyncio.get_running_loop().time()))
+        site.backend("b0").gate.health.probed(asyncio.get_running_loop().time(), well=True)
         assert text_of((await site.chat(stream=True)).text) == "Hi"
     assert "backend b0 failed repeatedly" in caplog.text and "backend b0 is available again" in caplog.text
 
@@ -296,6 +298,7 @@ async def test_fallback_model_serves_neither_embeddings_nor_token_counts():
 async def test_fallback_model_answers_at_once_while_the_circuit_is_open():
     scripts = [[CLOSE]], [whole(completion_body())]
     async with fleet(*scripts, **small(*scripts)) as site:
+        extend_pauses(site)
         for _ in range(7):
             answer = await site.chat()
             assert (answer.status_code, answer.headers["x-gateway-warnings"]) == (200, "translated:model")

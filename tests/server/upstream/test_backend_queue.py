@@ -7,7 +7,7 @@ import pytest
 from gateway.config import QueueSettings
 from gateway.server.upstream.slots import BackendLimiter, QueueIdentity, Slot
 from support.app import HELLO_MESSAGES, bearer, problem
-from support.backends import fleet
+from support.backends import extend_pauses, fleet
 from support.sse import comments, text_of
 from support.upstream import HELLO, chunk, completion_body, head, whole
 from support.wait import idle, until
@@ -119,6 +119,7 @@ async def test_queue_slot_that_is_granted_between_two_waits_is_taken():
 async def failed_meanwhile(site, go):
     """Return the response to a request that waited when the circuit of its backend opened."""
     first, second = await start_requests(site, 2, user="a")
+    extend_pauses(site)
     gate = site.backend("b0").gate
     for _ in range(5):
         gate.probed(well=False)
@@ -130,6 +131,7 @@ async def failed_meanwhile(site, go):
 async def test_queue_moves_a_request_if_its_backend_fails_meanwhile():
     go, busy = asyncio.Event(), {"concurrent": 1}
     async with fleet([slow(go)], [HELLO], backends=[busy, busy]) as site:
+        extend_pauses(site, "b1")
         site.backend("b1").gate.turns.limit = 0
         gate = site.backend("b1").gate
         for _ in range(5):
