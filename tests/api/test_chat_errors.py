@@ -28,7 +28,7 @@ from support.upstream import (
     stream,
     whole,
 )
-from support.wait import idle
+from support.wait import idle, until
 
 BAD, FAULT = "invalid_request_error", "server_error"
 OVERFLOW = (400, BAD, "context_length_exceeded", "messages")
@@ -578,7 +578,7 @@ async def test_timeout_of_a_silent_backend_is_a_504(case, streamed):
     script, limits = SILENT[case]
     async with gateway(script, backend={"timeouts": limits}) as site:
         assert problem(await site.chat(stream=streamed)) == (504, FAULT, "upstream_timeout", None)
-        await site.upstream.gone.wait()
+        await until(lambda: site.upstream.connections == 0)
 
 
 async def test_timeout_total_ends_a_stream_that_still_arrives():

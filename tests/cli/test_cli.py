@@ -26,7 +26,6 @@ from gateway.server.process.config_source import (
     resolve_config,
     startup_banner,
 )
-from gateway.server.upstream import discovery
 from support.cli import config_writer, free_port, model_server, run, status_of
 from support.paths import ROOT
 from support.wait import until_blocking
@@ -128,12 +127,6 @@ def test_formats_command_lists_bare_names():
 
 
 # What is served
-
-
-@pytest.fixture(autouse=True)
-def patient_discovery(monkeypatch):
-    """Find servers on a slow machine, too."""
-    monkeypatch.setattr(discovery, "SECONDS", 60)
 
 
 @contextmanager

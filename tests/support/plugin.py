@@ -14,7 +14,7 @@ from random import Random
 import pytest
 from coverage import Coverage
 
-from support import guard, sampling
+from support import deadlines, guard, sampling
 from support.durations import Durations
 from support.services import Services
 from support.tiers import Tier, named_tests, tier_of
@@ -149,8 +149,11 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_runtest_setup(item):
-    """Let new databases of a test be made quickly, unless the run is thorough."""
-    if not (sampling.thorough() or item.get_closest_marker("unit")):
+    """Extend short deadlines of the program; let new databases be made quickly, unless the run is thorough."""
+    if item.get_closest_marker("unit"):
+        return
+    deadlines.extend()
+    if not sampling.thorough():
         from support import quick_schema  # imports SQLAlchemy, for half a second
 
         quick_schema.install()

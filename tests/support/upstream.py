@@ -144,6 +144,11 @@ class Upstream:
         self.sent = 0
         self._peers = set()
 
+    @property
+    def connections(self):
+        """The number of open connections."""
+        return len(self._peers)
+
     def answer_lists_with(self, script):
         """Set the script for lists of models."""
         self._models = script

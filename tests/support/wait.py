@@ -32,6 +32,45 @@ def until_blocking(found, wanted=True, *, seconds=DEADLINE, pause=_PAUSE):
     return got
 
 
+async def undisturbed(attempt, seconds):
+    """Return the result of the first `attempt()` during which the event loop never paused for `seconds`.
+
+    A test of a short timeout needs this: during a pause of the machine it passes, whatever the program does.
+    """
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            pauses = _Pauses()
+            watching = asyncio.create_task(pauses.watch())
+            try:
+                (result,) = await asyncio.gather(attempt(), return_exceptions=True)
+            finally:
+                watching.cancel()
+            if pauses.longest() < seconds:
+                break
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+class _Pauses:
+    """The pauses of an event loop."""
+
+    def __init__(self):
+        self._longest, self._last = 0.0, time.monotonic()
+
+    async def watch(self):
+        """Look at the clock until this is cancelled."""
+        while True:
+            self.longest()
+            await asyncio.sleep(_PAUSE)
+
+    def longest(self):
+        """Return the longest time between two looks, in seconds; this is one, too."""
+        now = time.monotonic()
+        self._longest, self._last = max(self._longest, now - self._last), now
+        return self._longest
+
+
 async def settled(value):
     """Return a value, or the result of an awaitable."""
     return await value if inspect.isawaitable(value) else value

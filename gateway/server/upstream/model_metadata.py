@@ -56,7 +56,7 @@ class MetadataCache:
 
     async def metadata_of(self, model: str) -> ModelMetadata:
         """Return the server's metadata of a model."""
-        return _of(model, await self._query(self._queries.models, model))
+        return _of(model, await self._query(self._queries.models, model, seconds=_WAIT))
 
     def known_metadata(self, model: str) -> ModelMetadata:
         """Return the cached metadata of a model, without querying the server."""
@@ -71,7 +71,7 @@ class MetadataCache:
     async def rendered_prompt(self, model: str, settings: TemplateSettings) -> str | None:
         """Return the prompt of a request up to the beginning of the response; None if the server does not render it."""
         queries = [ask] if (ask := self._queries.prompt) else []
-        return next(iter(await self._query(queries, model, settings, _LONG_WAIT)), None)
+        return next(iter(await self._query(queries, model, settings, seconds=_LONG_WAIT)), None)
 
     async def continues_messages(self, model: str) -> bool:
         """Return whether a response continues its prefill; True if the server does not show it."""
@@ -102,7 +102,8 @@ class MetadataCache:
         queries: Sequence[MetadataQuery[_Found]],
         model: str,
         settings: TemplateSettings = _NO_SETTINGS,
-        seconds: float = _WAIT,
+        *,
+        seconds: float,
     ) -> list[_Found]:
         """Return the results that exist after at most `seconds`."""
         keys = [self._refreshed(ask, model, settings) for ask in queries]

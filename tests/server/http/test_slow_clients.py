@@ -13,7 +13,7 @@ from support.app import listening, on_both_loops, running, settings
 from support.endless_upstream import MAX_BUFFERED, PIECE, Pouring
 from support.raw_requests import HEAD, asking, narrow, port_of, request_bytes
 from support.upstream import DONE, END, HELLO, Upstream, chunk, head
-from support.wait import idle
+from support.wait import idle, undisturbed
 
 NATIVE = {"model": {"format": "native"}}
 WHOLE = HEAD % 2 + b"{}"
@@ -94,22 +94,30 @@ UNFINISHED = {
 @on_both_loops
 async def test_timeout_request_closes_an_unfinished_request(case):
     async with waiting(0.5 if "second" in case else 0.1) as port:  # the first request has to be read before
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(UNFINISHED[case])
-        assert (await reader.read()).count(b"HTTP/1.1 400") == ("second" in case)
-        writer.close()
+
+        async def read_to_the_end():
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(UNFINISHED[case])
+            assert (await reader.read()).count(b"HTTP/1.1 400") == ("second" in case)
+            writer.close()
+
+        await undisturbed(read_to_the_end, 0.3)
 
 
 @on_both_loops
 async def test_timeout_request_counts_from_the_last_byte():
     async with waiting(0.6) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for i in range(0, len(WHOLE), 2):  # in all longer than the limit, of which each pause is a thirtieth
-            writer.write(WHOLE[i : i + 2])
-            await idle(0.02)
-        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 400 ")
-        writer.close()
-        await writer.wait_closed()
+
+        async def send_slowly():
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for i in range(0, len(WHOLE), 2):  # in all longer than the limit, of which each pause is a thirtieth
+                writer.write(WHOLE[i : i + 2])
+                await idle(0.02)
+            assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+            await writer.wait_closed()
+
+        await undisturbed(send_slowly, 0.3)
 
 
 @on_both_loops

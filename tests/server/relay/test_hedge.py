@@ -9,7 +9,7 @@ from support.app import problem
 from support.backends import fleet
 from support.sse import text_of
 from support.upstream import CLOSE, HANG, HELLO, chunk, completion_body, head, silent, stream, whole
-from support.wait import until
+from support.wait import DEADLINE, until
 
 HEDGED = {"hedge_seconds": 0.05}
 B = stream(chunk("B"), chunk(finish="stop"))
@@ -28,7 +28,7 @@ async def test_hedge_answers_if_the_first_backend_is_silent():
     async with fleet([[HANG]], [B], model=HEDGED) as site:
         answer = await site.chat(stream=True, headers={"x-gateway-debug": "1"})
         assert text_of(answer.text) == "B" and answer.headers["x-gateway-backend"] == "b1"
-        await until(site.upstreams["b0"].gone.is_set)
+        await until(lambda: site.upstreams["b0"].connections == 0)
 
 
 async def test_hedge_covers_responses_that_are_not_streamed():
@@ -41,7 +41,7 @@ async def test_hedge_is_cancelled_if_the_first_backend_answers():
     async with fleet([[hedged, *HELLO]], [[sets(hedged), HANG]], model=HEDGED) as site:
         answer = await site.chat(stream=True)
         assert text_of(answer.text) == "Hi" and site.posts() == [1, 1]
-        await until(site.upstreams["b1"].gone.is_set)
+        await until(lambda: site.upstreams["b1"].connections == 0)
 
 
 async def test_hedge_is_not_sent_if_the_first_backend_is_quick():
@@ -67,7 +67,12 @@ async def test_hedge_and_first_attempt_that_both_fail_are_retried():
 async def test_hedge_is_not_sent_beside_the_retry_of_a_turn():
     empty = stream(chunk(reasoning_content="Hm"), chunk(finish="stop"))
     tools = [{"type": "function", "function": {"name": "clock"}}]
-    async with fleet([empty, [silent(0.2), *HELLO]], [B], model=HEDGED) as site:
+
+    async def hedge_from_now_on(_):
+        vars((await site.app.state.directory.get("m")).settings).update(HEDGED)
+
+    late = {"hedge_seconds": DEADLINE}
+    async with fleet([[hedge_from_now_on, *empty], [silent(0.2), *HELLO]], [B], model=late) as site:
         assert text_of((await site.chat(stream=True, tools=tools)).text) == "Hi" and site.posts() == [2, 0]
 
 

@@ -288,7 +288,7 @@ async def test_realtime_backend_that_opens_no_websocket_is_reported(data, status
     with collecting() as collector:
         sections = {"tracing": {"enabled": True, "url": collector.url}, **recorded(tmp_path)}
         async with answering(data) as url:
-            backend = {"timeouts": {"first_byte": 0.1}}
+            backend = {"timeouts": {"first_byte": 60 if data is not None else 0.1}}
             async with speaking(urls=[url], backend=backend, **sections) as site:
                 assert (await refusal(site))[::2] == (status, code)
         assert collector.of("server")[0].name == f"GET {PATH}"

@@ -150,9 +150,7 @@ async def test_model_context_window_of_a_route_is_that_of_its_backend():
 
 
 async def test_model_list_does_not_wait_for_a_silent_backend(monkeypatch):
-    monkeypatch.setattr(
-        MetadataCache._query, "__defaults__", (*MetadataCache._query.__defaults__[:-1], 0.05)
-    )  # seconds to wait
+    monkeypatch.setattr(model_metadata, "_WAIT", 0.05)
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = [HANG]
         assert extras(await listed_model(site)) == extras(await listed_model(site)) == {}

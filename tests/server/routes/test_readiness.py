@@ -13,15 +13,8 @@ from support.app import gateway
 from support.cli import free_port
 from support.tls import issue
 from support.upstream import CLOSE, HELLO
-from support.wait import DEADLINE
 
 GONE = {"gone": {"url": "http://127.0.0.1:1"}}
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch):
-    """Let the checks of a busy machine take long."""
-    monkeypatch.setattr(readiness, "_SECONDS", DEADLINE)
 
 
 class Check:
