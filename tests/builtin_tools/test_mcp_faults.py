@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from support.jobs import ended, get, where
 from support.mcp_requests import ASKING, ECHO, MCP, calling, of_type
 from support.mcp_server import TOOL, Liar, operators, program, toys
 from support.responses_events import checked, checked_whole
+from support.sqlite_file import run_statement
 from support.sse import events
 from support.upstream import CLOSE, HELLO, KEY, chunk, head, whole
 from support.wait import until
@@ -361,7 +363,7 @@ async def test_store_keeps_no_secrets_of_mcp_tools(tmp_path):
             await site.respond(input=[later, {"role": "user", "content": "q"}], tools=[secret], background=True)
         ).json()
         await server.begun.wait()
-        with sqlite3.connect(tmp_path / "g.db") as db:
+        with closing(sqlite3.connect(tmp_path / "g.db")) as db:
             ((kept,),) = db.execute("select body from requests").fetchall()
             assert b'"server_label":"toys"' in kept and b'"background":true' in kept
             assert all(KEY not in line for line in db.iterdump())
@@ -388,8 +390,7 @@ async def test_job_held_by_another_gateway_runs_no_mcp_call(tmp_path):
     async with toys() as server, gateway([first, go, *rest], tools=operators(server), **store) as site:
         await site.respond(tools=[MCP], background=True)
         await site.upstream.arrived.wait()
-        with sqlite3.connect(tmp_path / "g.db") as db:
-            db.execute("update jobs set holder = 'another', held_until = 9000000000000")
+        await run_statement(tmp_path / "g.db", "update jobs set holder = 'another', held_until = 9000000000000")
         go.set()
         await site.app.state.handler.jobs.wait_idle()
         assert server.calls == []

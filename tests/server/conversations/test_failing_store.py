@@ -2,13 +2,13 @@
 
 import asyncio
 import resource
-import sqlite3
 from contextlib import AsyncExitStack
 
 import pytest
 
 from support.app import gateway, problem
 from support.gateway_process import process
+from support.sqlite_file import locked, run_statement
 from support.sse import comments, events
 from support.upstream import COUNTS, DONE, END, Upstream, chunk, completion_body, frame, head, whole
 
@@ -140,17 +140,14 @@ async def test_store_recovers_after_a_lock_by_another_process(tmp_path, monkeypa
         one, two, three, four = clients = [Client(site.client) for site in sites]
         for client in clients:
             await client.begin()
-        other = sqlite3.connect(file, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        await asyncio.gather(
-            one.responds_with_a_warning(),
-            two.responds_with_a_warning(previous_response_id=two.first["id"]),
-            three.completes_with_a_warning(),
-            four.cannot_write(),
-            one.reads(),
-        )
-        other.execute("ROLLBACK")
-        other.close()
+        async with locked(file):
+            await asyncio.gather(
+                one.responds_with_a_warning(),
+                two.responds_with_a_warning(previous_response_id=two.first["id"]),
+                three.completes_with_a_warning(),
+                four.cannot_write(),
+                one.reads(),
+            )
         for client in clients:
             await client.is_well()
 
@@ -176,9 +173,7 @@ async def test_store_recovers_from_a_file_corrupted_in_use(tmp_path):
     async with gateway(ANSWER, store={"url": f"sqlite:///{file}"}) as site:
         client = Client(site.client)
         await client.begin()
-        with sqlite3.connect(file) as other:
-            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        other.close()
+        await run_statement(file, "PRAGMA wal_checkpoint(TRUNCATE)")
         good = file.read_bytes()
         file.write_bytes(b"garbage " * (len(good) // 8))
         await client.responds_with_a_warning()

@@ -354,6 +354,7 @@ async def test_idle_connection_holds_nothing_of_its_last_request():
                 await next_body(reader)
             await until(lambda: held_requests(port), 0)
         writer.close()
+        await writer.wait_closed()
 
 
 def held_requests(port):

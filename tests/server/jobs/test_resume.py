@@ -3,10 +3,9 @@
 import asyncio
 import hashlib
 import re
-import sqlite3
 import time
 import tracemalloc
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 
 import pytest
 from sqlalchemy import func, select, true, update
@@ -35,6 +34,7 @@ from support.jobs import (
     where,
 )
 from support.responses_events import checked, events_of
+from support.sqlite_file import locked, run_statement
 from support.sse import comments, events
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, call, chunk, head, whole
 from support.wait import now, until
@@ -419,23 +419,9 @@ async def test_idempotency_key_replays_a_background_job():
 @asynccontextmanager
 async def without(path, table):
     """Rename a table of the database in this block, so that statements fail."""
-    await asyncio.to_thread(_rename, path, table, "gone")
+    await run_statement(path, f"ALTER TABLE {table} RENAME TO gone")
     yield
-    await asyncio.to_thread(_rename, path, "gone", table)
-
-
-def _rename(path, table, name):
-    with closing(sqlite3.connect(path)) as db:
-        db.execute(f"ALTER TABLE {table} RENAME TO {name}")
-
-
-@asynccontextmanager
-async def locked(path):
-    """Lock the database in this block, so that no other connection can write."""
-    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as db:
-        await asyncio.to_thread(db.execute, "BEGIN IMMEDIATE")
-        yield
-        db.execute("ROLLBACK")
+    await run_statement(path, f"ALTER TABLE gone RENAME TO {table}")
 
 
 async def test_resume_without_a_store_answers_with_a_warning():

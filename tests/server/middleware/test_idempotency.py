@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sqlite3
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,6 +13,7 @@ from gateway.store.records import IdempotencyState
 from gateway.store.tables import keys as all_keys
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, overheard, problem
 from support.serve_process import first as read_until
+from support.sqlite_file import run_statement
 from support.sse import text_of
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, completion_body, head, whole
 from support.wait import now, until
@@ -218,9 +218,7 @@ async def test_idempotency_key_store_failure_does_not_end_the_response(tmp_path,
     ) as site:
         first = asyncio.create_task(site.chat(headers=KEY, stream=True))
         await site.upstream.arrived.wait()
-        with sqlite3.connect(path) as db:
-            db.execute("DROP TABLE keys")
-        db.close()
+        await run_statement(path, "DROP TABLE keys")
         go_on.set()
         assert (await first).text.endswith("data: [DONE]\n\n")
     assert "a response could not be stored for its idempotency key" in caplog.text
