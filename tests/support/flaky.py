@@ -3,7 +3,8 @@
     make flaky ARGS="--tiers unit,edge --runs 20"
     make flaky ARGS="--tiers unit,edge,smoke --runs 5 --load 4"
 
---one-core pins each run to one core; --load N keeps N processes busy beside it.  Results are in build/flaky, one file a
+--one-core pins each run to one core; --load N keeps N processes busy beside it; --pause N stops the event loop of each
+test once, for N seconds.  Results are in build/flaky, one file a
 run.  An existing file is not repeated, so an interrupted call can continue.  Status 1: a test failed in some run.
 """
 
@@ -27,7 +28,8 @@ FOLDER = ROOT / "build" / "flaky"
 def main() -> int:
     """Run the command."""
     options = _parser().parse_args()
-    folder = options.folder / f"{options.tiers.replace(',', '+')}{'-one-core' * options.one_core}-load{options.load}"
+    name = f"{options.tiers.replace(',', '+')}{'-one-core' * options.one_core}-load{options.load}"
+    folder = options.folder / (f"{name}-pause{options.pause:g}" if options.pause else name)
     folder.mkdir(parents=True, exist_ok=True)
     results = []
     for number in range(1, options.runs + 1):
@@ -48,15 +50,11 @@ def main() -> int:
 
 def run(file: Path, options: argparse.Namespace, seed: int) -> None:
     """Run the tiers once, and write the outcomes to the file."""
+    workers = 1 if options.one_core else 8 if options.pause else 2  # a test that pauses needs no core
     command = [sys.executable, "-m", "pytest", "-q", "--tiers", options.tiers, "--shuffle", str(seed)]
-    command += [
-        "--outcomes-file",
-        str(file.with_suffix(".new")),
-        "-n",
-        "1" if options.one_core else "2",
-        "--dist",
-        "worksteal",
-    ]
+    command += ["--outcomes-file", str(file.with_suffix(".new")), "-n", str(workers), "--dist", "worksteal"]
+    if options.pause:
+        command += ["--pause", str(options.pause)]
     if options.one_core:
         command = ["taskset", "--cpu-list", "0", *command]
     with file.with_suffix(".log").open("wb") as log:
@@ -99,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--load", type=int, default=0, help="busy processes beside the tests")
     parser.add_argument("--one-core", action="store_true")
+    parser.add_argument("--pause", type=float, default=0, help="seconds for which each test stops once")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     return parser
 

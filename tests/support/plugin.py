@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import signal
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -16,12 +17,14 @@ from coverage import Coverage
 
 from support import deadlines, guard, sampling
 from support.durations import Durations
+from support.pauses import Pauses
 from support.services import Services
 from support.tiers import Tier, named_tests, tier_of
 
 _TIERS = pytest.StashKey[set[str]]()
 _DURATIONS = pytest.StashKey[Durations]()
 _SERVICES = pytest.StashKey[Services]()
+_PAUSES = pytest.StashKey[Pauses]()
 SMOKE = "smoke"  # system tests that belong to every change
 
 
@@ -32,6 +35,7 @@ def pytest_addoption(parser):
     group.addoption("--thorough", action="store_true", help="cut every text everywhere, generate all examples")
     group.addoption("--seed", type=int, help="moves the cuts; the number of the day by default")
     group.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in random order")
+    group.addoption("--pause", type=float, metavar="SECONDS", help="stop the event loop of each test once, for so long")
     group.addoption("--contexts", action="store_true", help="tell coverage which test runs")
     group.addoption("--outcomes-file", type=Path, help="write the outcome of each test, as JSON")
     group.addoption("--write-durations", action="store_true", help="update tests/support/durations.json")
@@ -51,6 +55,9 @@ def pytest_configure(config):
     config.option.seed = worker.get("seed", config.option.seed or datetime.now(UTC).toordinal())  # steady: one for all
     sampling.configure(thorough=config.option.thorough, seed=config.option.seed)
     guard.install()
+    if config.option.pause:
+        config.stash[_PAUSES] = Pauses(config.option.pause, config.option.shuffle)
+        config.stash[_PAUSES].install()
     # Background jobs of a shell ignore this signal, and processes that tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not worker:
@@ -161,10 +168,14 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Guard a unit test."""
-    if item.get_closest_marker("unit") is None:
-        return (yield)
-    with guard.pure(item.nodeid):
+    """Guard a unit test; stop the event loop of another one, if an option wants that."""
+    if item.get_closest_marker("unit"):
+        context = guard.pure(item.nodeid)
+    elif pauses := item.config.stash.get(_PAUSES, None):
+        context = pauses.during(item.nodeid)
+    else:
+        context = nullcontext()
+    with context:
         return (yield)
 
 

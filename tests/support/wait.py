@@ -32,6 +32,11 @@ def until_blocking(found, wanted=True, *, seconds=DEADLINE, pause=_PAUSE):
     return got
 
 
+def block(seconds):
+    """Block this thread, and so its event loop."""
+    time.sleep(seconds)
+
+
 async def undisturbed(attempt, seconds):
     """Return the result of the first `attempt()` during which the event loop never paused for `seconds`.
 
