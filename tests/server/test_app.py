@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from gateway.server.app import create_app
+from gateway.server.routes import readiness
 from gateway.server.upstream.backend import Backend
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, running, settings, streaming
 from support.metrics import scrape
@@ -369,7 +370,8 @@ async def test_ready_is_200_when_a_backend_cannot_list_its_models(script):
 
 
 @pytest.mark.parametrize("script", [[HANG], [CLOSE]])
-async def test_ready_is_503_while_no_backend_answers(script):
+async def test_ready_is_503_while_no_backend_answers(script, monkeypatch):
+    monkeypatch.setattr(readiness, "_SECONDS", 0.1)
     async with gateway(HELLO, models=script) as site:
         answer = await site.client.get("/ready")
         assert (answer.status_code, answer.json()) == (503, {"backends": {"up": "unreachable"}})

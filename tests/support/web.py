@@ -11,14 +11,15 @@ HERE = "127.0.0.1/32"
 
 
 class Web:
-    """A server with pages by path; `requests`: the requests so far."""
+    """A server with pages by path; `requests`: the requests so far; `connections`: how many are open."""
 
     def __init__(self, pages):
         self.pages = pages
-        self.requests, self.arrived, self.left = [], asyncio.Event(), asyncio.Event()
+        self.requests, self.arrived, self.connections = [], asyncio.Event(), 0
 
     async def welcome(self, reader, writer):
         """Serve one connection."""
+        self.connections += 1
         # uvloop raises RuntimeError for a closed connection.
         with suppress(ConnectionError, RuntimeError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -35,7 +36,7 @@ class Web:
         writer.close()
         with suppress(ConnectionError, ssl.SSLError):
             await writer.wait_closed()
-        self.left.set()
+        self.connections -= 1
 
 
 @asynccontextmanager

@@ -244,7 +244,7 @@ async def test_image_fetch_ends_when_the_client_disconnects():
         client = asyncio.create_task(site.chat(messages=messages_with(image(f"{there.url}/a"))))
         await there.arrived.wait()
         client.cancel()
-        await until(there.left.is_set)
+        await until(lambda: there.connections == 0)
         assert site.upstream.posts == []
 
 

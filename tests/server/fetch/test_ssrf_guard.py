@@ -13,7 +13,7 @@ from gateway.errors import BadRequest
 from gateway.server.fetch.fetcher import Fetcher, FetchKind
 from gateway.server.fetch.ssrf_guard import FetchFailed, SsrfGuard, address_filter, is_public, resolved
 from support.app import on_both_loops
-from support.wait import DEADLINE, idle
+from support.wait import DEADLINE, idle, until
 from support.web import HERE, PNG, encrypted, endless, hanging, moved, names, page, web
 
 SORT = FetchKind("image", "image/*", "image_file_too_large")
@@ -314,7 +314,7 @@ async def test_limit_of_bytes_ends_a_fetch_that_never_ends():
         found = await refused(f"{site.url}/a", max_bytes=200_000)
         assert (found.status, found.code, found.param) == (400, "image_file_too_large", "p0")
         assert found.message == "Invalid 'p0': the images of the request exceed the limit of 200000 bytes in total."
-        await site.left.wait()
+        await until(lambda: site.connections == 0)
 
 
 async def test_limit_of_bytes_covers_all_images_of_a_request():
@@ -355,7 +355,7 @@ async def test_limit_of_parallel_fetches_is_four():
 async def test_fetch_that_fails_ends_the_other_fetches():
     async with web({"/good": hanging, "/bad": page(b"", 404)}) as site:
         assert (await refused(f"{site.url}/good", f"{site.url}/bad", seconds=DEADLINE)).param == "p1"
-        await site.left.wait()
+        await until(lambda: site.connections == 0)
 
 
 async def dripping(reader, writer):
@@ -385,7 +385,7 @@ async def boasting(reader, writer):
 async def test_timeout_of_a_fetch_ends_a_slow_server(endless):
     async with web({"/a": endless}) as site:
         assert (await refused(f"{site.url}/a", seconds=0.5)).code == FAILED
-        await site.left.wait()
+        await until(lambda: site.connections == 0)
 
 
 @on_both_loops
