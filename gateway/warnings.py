@@ -32,6 +32,7 @@ class Warnings:
 
     _entries: dict[str, None] = field(default_factory=dict)
     _sent: int = 0
+    _header_due: bool = False  # the header will have all entries so far
     _late: set[WarningCode] = field(default_factory=set)  # codes that were added after the limit was reached
 
     def add(self, code: WarningCode, name: str) -> None:
@@ -89,15 +90,22 @@ class Warnings:
         """Return the number of entries of each code."""
         return dict(Counter(map(_code, self._entries))) if self._entries else {}
 
+    def expect_header(self) -> None:
+        """Leave the entries to the header until `header_value` makes it: a stream may be encoded whole before that."""
+        self._header_due = True
+
     def header_value(self) -> str:
         """Return all warnings so far as one comma-separated list, also those of failed attempts, for the headers."""
-        self._sent = 0
+        self._header_due, self._sent = False, 0
         return self.take_unsent()
 
     def take_unsent(self) -> str:
-        """Return the entries added since the last call, as one comma-separated list; "" if there are none."""
+        """Return the entries added since the last call, as one comma-separated list; "" if there are none.
+
+        An entry that the header will have is not among them.
+        """
         before = self._sent
-        if before == len(self._entries):
+        if self._header_due or before == len(self._entries):
             return ""
         self._sent = len(self._entries)
         return ", ".join(self.entries()[before:] if self._sent <= _FEW else self.listed(before))

@@ -45,6 +45,8 @@ class Responder(Struct, frozen=True):
         attempts = Attempts(self.http, self.request, self.targets, self.settings)
         await attempts.begin(self.targets.first())
         accepted = await self.request.accept(attempts.response_headers)
+        if not accepted:
+            self.request.ledger.expect_header()
         pipeline, memory = await attempts.open_pipeline(), self.request.memory
         streamed = attempts.record.streamed = self.request.request.stream
         with closing(open_relay(pipeline, attempts, self.settings.stream, self.request.store_or_warn)) as relay:

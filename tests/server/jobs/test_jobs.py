@@ -42,7 +42,7 @@ from support.metrics import scrape
 from support.responses_events import checked
 from support.sampling import examples
 from support.sse import events
-from support.upstream import DONE, END, HANG, HELLO, chunk, head
+from support.upstream import DONE, END, HANG, HELLO, chunk, head, stream
 from support.wait import DEADLINE, until
 
 LISTS = {"backend": {"kind": "llamacpp"}, "model": {"format": "auto"}}  # the backend is asked for its template first
@@ -511,6 +511,16 @@ async def test_job_without_output_is_restarted_after_a_crash(streamed, store_url
             assert checked((await get(site, f"{id}?stream=true")).content) == response
     left = {"events": 1} if streamed else {}
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1, **left}
+
+
+async def test_job_that_is_restarted_keeps_its_warnings_in_the_stream(store_url, store, soon):
+    """Its client has the headers of the first process."""
+    async with gateway([HANG], **where(store_url)) as site:
+        id = await orphan(site, store, streamed=True)
+    async with gateway(stream(chunk("Hi"), chunk(finish="stop")), **where(store_url)) as site:
+        await ended(site, id)
+        log = (await get(site, f"{id}?stream=true")).content
+    assert b": gateway-warnings estimated:usage\n\nevent: response.completed" in log
 
 
 async def test_job_is_restarted_after_a_programming_error_in_the_renewal(store_url, store, soon, monkeypatch, caplog):

@@ -1,6 +1,11 @@
 """Test the list of what was not passed as it came: each entry once, and not too many."""
 
+import pytest
+
 from gateway.warnings import Warnings
+from support.app import gateway
+from support.sse import comments
+from support.upstream import DONE, chunk, head
 
 
 def test_ledger_names_all_entries_where_they_are_few():
@@ -50,3 +55,19 @@ def test_ledger_tells_each_code_however_many_entries_there_are():
         ledger.add("dropped", name)
     assert [entry for entry in ledger.entries() if entry.startswith("dropped:")] == ["dropped:top_k"]
     assert ledger.codes() == {"forwarded": 1024, "dropped": 1}
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+async def test_warnings_of_a_stream_that_comes_at_once_are_in_the_header_alone(path):
+    data = b"".join([chunk("Hi"), chunk(finish="stop"), DONE])
+
+    async def send_at_once(writer):
+        writer.write(head() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
+        await writer.drain()
+
+    body = {"model": "m", "stream": True, "surprise": 1, "max_tokens": 9}
+    prompt = {"input": "Hello"} if path == "responses" else {"messages": [{"role": "user", "content": "Hello"}]}
+    async with gateway([send_at_once]) as site:
+        response = await site.client.post(f"/v1/{path}", json=body | prompt)
+    assert "forwarded:surprise" in response.headers["x-gateway-warnings"].split(", ")
+    assert comments(response.text) == []
