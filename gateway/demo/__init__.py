@@ -3,9 +3,9 @@
 The demo never starts by itself.  The server is a child process, see llamacpp.py.
 """
 
+import select
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -49,13 +49,12 @@ def start_demo(*options: str, out: TextIO | None = None, seconds: float = 120) -
     Raises DemoError, or DemoNotInstalled.
     """
     model = demo_model_file()
-    url = f"http://127.0.0.1:{_free_port()}"
-    command = [sys.executable, "-m", "gateway.demo.llamacpp", "--model", str(model), "--port", url.rpartition(":")[2]]
-    command += ["--alias", MODEL, "--chat-template-file", str(TEMPLATE), *options]
+    command = [sys.executable, "-m", "gateway.demo.llamacpp", "--model", str(model), "--alias", MODEL]
+    command += ["--chat-template-file", str(TEMPLATE), *options]
     progress = Progress(f"demo: loading {MODEL} into an embedded llama.cpp", out or sys.stderr)
-    with _sigterm_unwinds(), tempfile.TemporaryFile() as log, child_server(command, log) as child:
+    with _sigterm_unwinds(), tempfile.TemporaryFile() as log, child_server(command, log, out=subprocess.PIPE) as child:
         try:
-            _await_health(child, url, progress, time.monotonic() + seconds)
+            url = _await_url(child, progress, time.monotonic() + seconds)
         except DemoError as error:
             progress.end("failed")
             log.seek(0)
@@ -85,15 +84,15 @@ def demo_model_file(needed: Mapping[str, tuple[str, ...]] = NEEDED) -> Path:
 
 
 @contextmanager
-def child_server(command: list[str], log: IO[bytes], seconds: float = 5) -> Iterator[subprocess.Popen[bytes]]:
+def child_server(
+    command: list[str], log: IO[bytes], seconds: float = 5, *, out: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a child process that ends with the block: by SIGTERM, or by SIGKILL after `seconds`.
 
     The child has a session of its own, so Ctrl-C reaches only this process.  Its standard input stays open, and closes
-    if this process dies.
+    if this process dies.  out: its standard output, as for Popen.
     """
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
-    ) as child:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=log, start_new_session=True) as child:
         try:
             yield child
         finally:
@@ -144,29 +143,16 @@ def _command(*wanted: str) -> str:
     return install_command(*wanted, image=_IMAGE)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-def _await_health(child: subprocess.Popen[bytes], url: str, progress: Progress, deadline: float) -> None:
-    while not _healthy(url):
-        if child.poll() is not None:
-            raise DemoError(f"the demo server exited with status {child.returncode}")
+def _await_url(child: subprocess.Popen[bytes], progress: Progress, deadline: float) -> str:
+    """Return the URL that the server prints when it is ready.  Raises DemoError."""
+    assert child.stdout
+    while not select.select([child.stdout], [], [], 0.05)[0]:
         if time.monotonic() > deadline:
             raise DemoError("the demo server was not ready in time")
         progress.tick()
-        time.sleep(0.05)
-
-
-def _healthy(url: str) -> bool:
-    import httpx  # noqa: PLC0415 - only a demo needs it, see `gateway.server`
-
-    try:
-        return httpx.get(f"{url}/health", trust_env=False, timeout=1).is_success
-    except httpx.TransportError:
-        return False
+    if not (url := child.stdout.readline().decode().strip()):
+        raise DemoError(f"the demo server exited with status {child.wait()}")
+    return url
 
 
 def _sigterm_unwinds() -> AbstractContextManager[None]:

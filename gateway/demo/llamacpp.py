@@ -1,6 +1,6 @@
 """The demo's child process: llama.cpp's own server in the foreground.
 
-Usage: `python -m gateway.demo.llamacpp --model FILE.gguf --port N …`; the options have the names of llama-server's.
+Usage: `python -m gateway.demo.llamacpp --model FILE.gguf --alias NAME …`; the options have the names of llama-server's.
 The process runs until its standard input closes, so it does not outlive the process at the other end.
 """
 
@@ -29,7 +29,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
         prog="gateway.demo.llamacpp", description="Run a llama.cpp server in the foreground."
     )
     parser.add_argument("--model", required=True, help="GGUF file")
-    parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; default: a free one")
     parser.add_argument("--alias", required=True, help="model name for clients")
     parser.add_argument("--chat-template-file", type=Path, help="Jinja template; default: the model's own")
     parser.add_argument("--threads", type=int, default=2)
@@ -74,11 +74,13 @@ def main(
     until: BinaryIO = sys.stdin.buffer,
     leave: Callable[[int], object] = os._exit,
 ) -> None:
-    """Serve until the end of a stream.
+    """Print the URL when the server is ready, and serve until the end of a stream.
 
     leave: ends the process.  The server's own end waits for ever if it comes when the server has just started.
     """
     server = xllamacpp.Server(server_params(options(argv)))
+    sys.stdout.write(f"{server.listening_address}\n")
+    sys.stdout.flush()
     until.read()
     leave(0)
     del server

@@ -5,7 +5,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -345,21 +344,21 @@ def test_demo_child_is_a_program(capsys):
     finally:
         sys.argv = argv
     assert caught.value.code == 2
-    assert "the following arguments are required: --model, --port, --alias" in capsys.readouterr().err
+    assert "the following arguments are required: --model, --alias" in capsys.readouterr().err
 
 
-def test_demo_child_serves_until_its_input_ends():
+def test_demo_child_serves_until_its_input_ends(monkeypatch):
     from gateway.demo import llamacpp  # which only the extra `demo` installs
 
-    read, write = os.pipe()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    healthy, left = [], []
+    (read, write), printed = os.pipe(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", printed)
+    healthy, left, urls = [], [], []
 
     def watch() -> None:
         try:
-            healthy.append(until_blocking(lambda: status(url), 200))
+            until_blocking(lambda: printed.getvalue().endswith("\n"))
+            urls.append(url := printed.getvalue().strip())
+            healthy.append(status(url))
             # A server that has completed a task can be stopped; one that is healthy perhaps not yet.
             httpx.post(f"{url}/completion", json={"prompt": "a", "n_predict": 1}, trust_env=False).raise_for_status()
         finally:
@@ -369,10 +368,10 @@ def test_demo_child_serves_until_its_input_ends():
     thread.start()
     with os.fdopen(read, "rb") as until:
         llamacpp.main(
-            ["--model", str(demo.demo_model_file()), "--port", str(port), "--alias", "a", "--threads", "1"],
+            ["--model", str(demo.demo_model_file()), "--alias", "a", "--threads", "1"],
             until,
             left.append,
         )
     thread.join()
     assert (healthy, left) == ([200], [0])
-    until_blocking(lambda: status(url), None)
+    until_blocking(lambda: status(urls[0]), None)

@@ -7,6 +7,7 @@ from support.wait import DEADLINE
 
 _SHORT = {
     "gateway.server.admin.overview": "_MAX_WAIT",
+    "gateway.server.limits.redis_counter": "_WAIT",
     "gateway.server.routes.readiness": "_SECONDS",
     "gateway.server.upstream.discovery": "SECONDS",
     "gateway.server.upstream.model_metadata": "_WAIT",
