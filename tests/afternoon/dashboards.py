@@ -9,9 +9,9 @@ from math import isfinite
 
 import httpx
 
-from replicas.proxied import free_port
 from support.deployment import documents, expressions, text_of
 from support.paths import ROOT
+from support.ports import free_port
 from support.wait import until
 
 _FOLDER = "deploy/compose"

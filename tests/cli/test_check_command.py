@@ -8,8 +8,9 @@ import pytest
 from gateway import installation
 from gateway.config import parse
 from gateway.server.process.config_source import read_config
-from support.cli import config_writer, free_port, model_server, run
+from support.cli import config_writer, model_server, run
 from support.paths import ROOT
+from support.ports import free_port
 from support.tls import issue
 
 

@@ -26,8 +26,9 @@ from gateway.server.process.config_source import (
     resolve_config,
     startup_banner,
 )
-from support.cli import config_writer, free_port, model_server, run, status_of
+from support.cli import config_writer, model_server, run, status_of
 from support.paths import ROOT
+from support.ports import free_port
 from support.wait import until_blocking
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from gateway.cli import healthcheck
 from gateway.server.http.tls import Certificates
-from support.cli import free_port, run
+from support.cli import run
 from support.paths import ROOT
+from support.ports import free_port
 from support.tls import issue, serving, whole
 from support.upstream import Upstream
 from support.wait import DEADLINE, until

@@ -14,7 +14,8 @@ import pytest
 
 import gateway
 from support.app import HELLO_MESSAGES
-from support.cli import config_writer, free_port
+from support.cli import config_writer
+from support.ports import free_port
 from support.pseudo_terminal import PseudoTerminal
 from support.upstream import CLOSE, HELLO, Upstream
 

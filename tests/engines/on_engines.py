@@ -5,7 +5,6 @@ ENGINES_PYTHON=ENVIRONMENT/bin/python ENGINES_MODEL=FOLDER pytest tests/engines/
 
 import io
 import os
-import socket
 import tempfile
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from gateway import demo
 from gateway.cli.doctor import DoctorOptions, examine_servers
 from gateway.doctor.checks import PROBES
 from gateway.doctor.findings import VerdictState
+from support.ports import free_port
 from support.wait import until_blocking
 from wire.cases import CASES
 from wire.gate import Gate, opened
@@ -154,8 +154,7 @@ def running(request):
 @contextmanager
 def started(command):
     """The URL of an engine that answers; it ends with the block."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     with (
         tempfile.TemporaryFile() as log,

@@ -21,6 +21,7 @@ from openai import AsyncOpenAI
 
 from support.gateway_process import process
 from support.paths import TESTS
+from support.ports import free_port
 from support.wait import until
 
 _MODEL = [sys.executable, "-m", "soak.mock", "0"]
@@ -164,9 +165,3 @@ async def _until_there(file, child):
         return file.exists()
 
     await until(there)
-
-
-def free_port():
-    """Return a port that no server uses at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]

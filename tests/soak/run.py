@@ -5,10 +5,9 @@ import json
 import os
 import random
 import resource
-import socket
 import sys
 import time
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +21,7 @@ from soak.mock import WELL
 from soak.watch import MB, Sample, sample, slope
 from support.gateway_process import taking_connections
 from support.paths import TESTS
+from support.ports import free_port
 from support.wait import idle
 
 STOPS = 10  # seconds that a process has to end
@@ -179,8 +179,3 @@ async def serving(port, log, module, *args):
         if child.returncode is None:
             child.kill()
             await child.wait()
-
-
-def free_port():
-    with closing(socket.create_server(("127.0.0.1", 0))) as sock:
-        return sock.getsockname()[1]

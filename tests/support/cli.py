@@ -2,7 +2,6 @@
 
 import http.server
 import io
-import socket
 import socketserver
 import textwrap
 import threading
@@ -38,12 +37,6 @@ def status_of(url: str) -> int | None:
         return httpx.get(url, trust_env=False, timeout=5).status_code
     except httpx.TransportError:
         return None
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @contextmanager

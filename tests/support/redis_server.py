@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from support.ports import free_port
 from support.wait import until_blocking
 
 
@@ -15,9 +16,7 @@ class RedisServer:
     """A server on a free port."""
 
     def __init__(self, folder):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self._folder = folder
+        self.port, self._folder = free_port(), folder
 
     @property
     def url(self):

@@ -10,7 +10,6 @@ terminal. FOLDER is an environment with Open WebUI, which takes gigabytes.
 import argparse
 import re
 import shlex
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import httpx
 
 from support.ollama import NAME
 from support.paths import ROOT
+from support.ports import free_port
 from support.terminal import say
 from support.threaded_gateway import listening
 from support.wait import until_blocking
@@ -137,12 +137,6 @@ def assert_listed(model: Lister) -> None:
     """Check that the agent ran the command in the clone."""
     results = [message["content"] for message in model.seen if message["role"] == "tool"]
     assert any("README.md" in result for result in results), model.seen[-3:]
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago, as Open WebUI does not tell which one it chose."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return sock.getsockname()[1]
 
 
 TUTORIALS: dict[str, Callable[[Reader], None]] = {

@@ -9,7 +9,7 @@ import pytest
 from gateway.config import Config
 from gateway.server.process.dependencies import DependencyCheck
 from gateway.server.process.dependency_watch import DependencyWatch
-from support.cli import free_port
+from support.ports import free_port
 from support.serve_process import config_of, living
 
 DOWN = {"state": "connection refused", "fails": True, "warns": True, "may_recover": True}

@@ -3,7 +3,8 @@
 import pytest
 
 from gateway.server.process.redis_check import redis_problem
-from support.cli import closing_server, free_port
+from support.cli import closing_server
+from support.ports import free_port
 
 
 def test_redis_check_says_why_redis_refuses(redis_url):

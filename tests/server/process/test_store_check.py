@@ -6,7 +6,8 @@ import pytest
 
 from gateway.server.process.store_check import rights_problem, store_problem
 from gateway.store import Database
-from support.cli import closing_server, free_port
+from support.cli import closing_server
+from support.ports import free_port
 
 
 def test_store_check_accepts_a_store_that_does_not_exist_yet(tmp_path):

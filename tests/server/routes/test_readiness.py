@@ -10,7 +10,7 @@ from gateway.errors import StoreFailed
 from gateway.server.routes import readiness
 from gateway.server.routes.readiness import SharedCheck
 from support.app import gateway
-from support.cli import free_port
+from support.ports import free_port
 from support.tls import issue
 from support.upstream import CLOSE, HELLO
 

@@ -13,7 +13,7 @@ from gateway.errors import UpstreamUnreachable
 from gateway.server.upstream.backend import Backend
 from gateway.server.upstream.backend_check import BackendCheck, check_backend
 from gateway.server.upstream.failure_text import failure_text, status_text
-from support.cli import free_port
+from support.ports import free_port
 from support.upstream import CLOSE, HANG, KEY, Upstream, head, list_of, whole
 
 LAPTOP = BackendSettings(kind="ollama", url="http://127.0.0.1:11434")
