@@ -8,7 +8,7 @@ from msgspec import Raw, json
 
 from gateway import events as ev
 from gateway.api.responses import event_stream, objects
-from gateway.api.responses.event_stream import DONE, EventWriter, NullEventWriter
+from gateway.api.responses.event_stream import EventWriter, NullEventWriter
 from gateway.api.responses.objects import JsonObject, encode
 from gateway.api.responses.output_items import (
     HOSTED,
@@ -339,7 +339,7 @@ class ResponseStreamEncoder:
         text = self._ledger.take_unsent() if self._started else ""  # without a start there is no stream to comment on
         comment = b": gateway-warnings %b\n\n" % text.encode() if text else b""
         event_stream.write_final(self._frames, self._answer.response(kept=kept))
-        return comment + self._frames.take() + DONE
+        return comment + self._frames.take_last()
 
 
 class ResponseBodyEncoder(WholeEncoder):

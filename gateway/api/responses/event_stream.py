@@ -70,6 +70,11 @@ class EventWriter:
         self._out.clear()
         return frames
 
+    def take_last(self) -> bytes:
+        """Return the frames written since the last call, and the end of the stream."""
+        self._out.append(DONE)
+        return self.take()
+
     def restart_at(self, number: int) -> None:
         """Discard the written events, and give the next one this number."""
         self._out.clear()
