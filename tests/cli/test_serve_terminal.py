@@ -18,6 +18,7 @@ from support.cli import config_writer
 from support.ports import free_port
 from support.pseudo_terminal import PseudoTerminal
 from support.upstream import CLOSE, HELLO, Upstream
+from support.wait import DEADLINE
 
 
 @contextmanager
@@ -54,7 +55,7 @@ async def test_serve_at_a_terminal_shows_backends_and_requests(env, tmp_path):
             lines = await lines_of(terminal, f"up: openai at {upstream.url}: 1 model: m", refused)
             assert lines[0] == "Using ./gateway.yaml; --config names another file."
             port = re.search(r"port (\d+)", lines[1])[1]
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE) as client:
                 for id in ("first", "second"):
                     body = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
                     await client.post("/v1/chat/completions", json=body, headers={"x-request-id": id})

@@ -15,7 +15,7 @@ from faults.ways import PASSED, WAYS, Outcome, Responses
 from gateway.server.app import create_app
 from support.app import STORES, Site, running, settings
 from support.upstream import HELLO, SOON, chunk, stream
-from support.wait import idle, until
+from support.wait import DEADLINE, idle, until
 
 AT_ONCE = 0.25  # seconds within which a backend is let go of; tests wait longer, as they share the machine
 
@@ -46,7 +46,7 @@ async def site_of(sections, model=None):
             app = create_app(
                 settings(backend.url, model={"format": "native", "retries": 0, **(model or {})}, **sections)
             )
-            async with running(app) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
+            async with running(app) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE, verify=False) as client:
                 site = Site(backend, client, app)
                 await begins(site)
                 yield site

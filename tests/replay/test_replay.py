@@ -40,7 +40,7 @@ from support.recordings import recorded as recording_section
 from support.recordings import recordings
 from support.sampling import examples
 from support.upstream import CLOSE, COUNTS, HANG, HELLO, call, chunk, completion_body, frame, head, stream, whole
-from support.wait import undisturbed
+from support.wait import DEADLINE, undisturbed
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}]
 OURS = [{"type": "function", "name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}]
@@ -381,7 +381,7 @@ def test_replay_command_serves_recordings_as_models(recorded, tmp_path):
     with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) as server:
         assert "it is not a recording" in server.stdout.readline()
         url = re.search(r"serving 2 recordings as the models of (\S+) ", server.stdout.readline())[1]
-        with httpx.Client(base_url=url, timeout=20) as client:
+        with httpx.Client(base_url=url, timeout=DEADLINE) as client:
             assert [one["id"] for one in client.get("/models").json()["data"]] == ["one_two", "three"]
             assert client.get("/props").status_code == 404
             answer = client.post("/chat/completions", json={"model": "one_two"})

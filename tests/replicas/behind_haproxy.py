@@ -13,7 +13,7 @@ from replicas.load import ASK, OUTPUT_TEXT, WHOLE, Load
 from replicas.next_release import REVISION, write_next_release
 from replicas.proxied import CONFIG, NAMES, fleet
 from support.limits import KEYS, check_all
-from support.wait import idle, until
+from support.wait import DEADLINE, idle, until
 from support.websocket import ENDS, connected, response
 
 pytestmark = pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
@@ -160,7 +160,7 @@ async def test_a_websocket_ends_behind_its_turn_and_goes_on_elsewhere(site):
         stopping = asyncio.create_task(site.replicas[ONE].stop())
         second = response((await socket.events())[-1])
         with pytest.raises(ConnectionClosed) as closed:
-            await asyncio.wait_for(socket.ws.recv(), 20)
+            await asyncio.wait_for(socket.ws.recv(), DEADLINE)
         assert closed.value.rcvd.code == 1012
     async with connected(site) as socket:
         response(await socket.respond(input=ASK, previous_response_id=second["id"]))

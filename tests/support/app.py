@@ -108,7 +108,7 @@ async def gateway(*scripts, models=(), **sections):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=20, verify=False) as client,
+            httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=DEADLINE, verify=False) as client,
         ):
             yield Site(upstream, client, app)
 
@@ -142,7 +142,10 @@ async def listening(*scripts, models=(), **sections):
     async with Upstream(scripts, models).serving() as upstream:
         known = settings(upstream.url, **sections)
         app = create_app(known)
-        async with running(app, known) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
+        async with (
+            running(app, known) as url,
+            httpx.AsyncClient(base_url=url, timeout=DEADLINE, verify=False) as client,
+        ):
             yield Site(upstream, client, app)
 
 

@@ -15,6 +15,7 @@ import httpx
 from gateway.server.app import create_app
 from support.app import Site, running, settings
 from support.upstream import KEY, Upstream
+from support.wait import DEADLINE
 
 
 class Fleet(Site):
@@ -60,5 +61,5 @@ async def fleet(*scripts, together=False, backends=(), model=None, **sections):
             settings("http://127.0.0.1:1", model={"backends": targets, **(model or {})}, more_backends=more, **sections)
         )
         url = await stack.enter_async_context(running(app))
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20, verify=False))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=DEADLINE, verify=False))
         yield Fleet(upstreams, client, app)

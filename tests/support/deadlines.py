@@ -1,4 +1,7 @@
-"""Extend deadlines of the program that a busy machine misses.  A test of such a deadline sets it itself."""
+"""Extend deadlines that a busy machine misses: of the program, and of clients that open a WebSocket.
+
+A test of such a deadline sets it itself.
+"""
 
 from functools import cache
 from importlib import import_module
@@ -17,5 +20,10 @@ _SHORT = {
 @cache
 def extend():
     """Extend them in this process."""
+    from websockets.asyncio import client  # a run of unit tests has no use for it
+    from websockets.sync.client import connect
+
     for module, name in _SHORT.items():
         setattr(import_module(module), name, DEADLINE)
+    for opens in (client.connect.__init__, connect):
+        opens.__kwdefaults__["open_timeout"] = DEADLINE

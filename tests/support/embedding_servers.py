@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from gateway.server.app import create_app
 from support.app import Site, running, settings
+from support.wait import DEADLINE
 
 MARKER = "<__media__>"
 _OPTIONS = {
@@ -163,7 +164,10 @@ async def embedding_site(server, kind, **sections):
     async with running(server.app) as upstream:
         config = settings(upstream, backend={"kind": kind}, **sections)
         app = create_app(config)
-        async with running(app, config) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
+        async with (
+            running(app, config) as url,
+            httpx.AsyncClient(base_url=url, timeout=DEADLINE, verify=False) as client,
+        ):
             site = Site(None, client, app)
             site.server = server
             yield site

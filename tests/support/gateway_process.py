@@ -12,7 +12,7 @@ import httpx
 
 import gateway
 from support.paths import PROGRAMS
-from support.wait import until
+from support.wait import DEADLINE, until
 
 _CODE = Path(gateway.__file__).parents[1]
 _NUMBERS = itertools.count()
@@ -46,7 +46,7 @@ async def process(
     try:
         greeting = (await child.stderr.readline()).decode()  # ends with the port, if the process chose a free one
         root = f"http://127.0.0.1:{port or greeting.rsplit(maxsplit=1)[-1]}"
-        async with httpx.AsyncClient(base_url=root, timeout=20, verify=False) as client:
+        async with httpx.AsyncClient(base_url=root, timeout=DEADLINE, verify=False) as client:
             yield child, client
     except BaseException as error:
         error.add_note(await _end(child))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import httpx
 
 from support.app import HELLO_MESSAGES
-from support.wait import idle, now
+from support.wait import DEADLINE, idle, now
 
 REQUESTS, TOKENS = 100, 1350  # per minute
 
@@ -29,7 +29,7 @@ async def ask_on(root, headers, admitted):
     """Send requests until many refusals show that nothing is left; new connections reach all workers."""
     refused = 0
     anew = httpx.Limits(max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=root, headers=headers, timeout=20, verify=False, limits=anew) as client:
+    async with httpx.AsyncClient(base_url=root, headers=headers, timeout=DEADLINE, verify=False, limits=anew) as client:
         while refused < PATIENCE:
             answer = await client.post("/v1/chat/completions", json=BODY)
             if answer.status_code == 200:
@@ -80,7 +80,7 @@ async def use_up(root, headers, admitted):
     """Send requests until the budget has ended; a refusal while others run may be too early."""
     refused = 0
     anew = httpx.Limits(max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=root, headers=headers, timeout=20, verify=False, limits=anew) as client:
+    async with httpx.AsyncClient(base_url=root, headers=headers, timeout=DEADLINE, verify=False, limits=anew) as client:
         while refused < PATIENCE:
             answer = await client.post("/v1/chat/completions", json=BODY)
             if answer.status_code == 200:

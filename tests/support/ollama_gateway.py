@@ -7,6 +7,7 @@ import httpx
 from gateway.server.app import create_app
 from support.app import Site, settings
 from support.ollama import NAME, ollama
+from support.wait import DEADLINE
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 
@@ -32,7 +33,7 @@ async def site(*turns, kind="ollama", model=None, pieces=None, able=None, window
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=20, verify=False) as client,
+            httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=DEADLINE, verify=False) as client,
         ):
             one = Site(None, client, app)
             one.server = server

@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from gateway.server.app import create_app
 from support.app import Site, running, settings
 from support.upstream import KEY
+from support.wait import DEADLINE
 
 PATH = "/v1/realtime"
 
@@ -68,7 +69,7 @@ async def speaking(*handlers, refuse=None, ssl=None, max_size=None, model=None, 
         )
         app = create_app(known)
         url = await stack.enter_async_context(running(app, known))
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20, verify=False))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=DEADLINE, verify=False))
         site = Site(None, client, app)
         site.speakers = speakers
         yield site

@@ -21,9 +21,7 @@ import psutil
 import gateway
 from support.app import HELLO_MESSAGES, bearer
 from support.gateway_process import takes_connections
-from support.wait import until
-
-PATIENCE = 30  # seconds until a wait fails
+from support.wait import DEADLINE, until
 
 
 def config_of(url, folder, *, keys=(), **sections):
@@ -58,7 +56,7 @@ class Living:
 
     async def wait_for(self, text):
         """Wait until this text is in the output since the last wait."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             while text not in self.output:
                 self._more.clear()
                 await self._more.wait()
@@ -91,7 +89,7 @@ class Living:
 
     async def ended(self):
         """Wait for the end of the process."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             return await self.child.wait()
 
 
@@ -115,7 +113,7 @@ async def living(folder, configuration, *flags):
     ear = asyncio.create_task(one.listen())
     one.greeting, url = greeting, f"http://127.0.0.1:{re.search(r'port ([0-9]+)', greeting)[1]}"
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, verify=False) as one.client:
+        async with httpx.AsyncClient(base_url=url, timeout=DEADLINE, verify=False) as one.client:
             yield one
     finally:
         await one.end()
@@ -141,7 +139,7 @@ async def post_chat(one, key=None, **fields):
 
 async def until_refused(one, key):
     """Wait until the key is refused: the workers reload one after another."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(DEADLINE):
         while True:
             async with httpx.AsyncClient(base_url=one.client.base_url, headers=bearer(key), verify=False) as new:
                 if (await new.get("/v1/models")).status_code == 401:

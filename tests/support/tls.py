@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gateway.config import TlsSettings
-from support.serve_process import PATIENCE, config_of, living
+from support.serve_process import config_of, living
+from support.wait import DEADLINE
 
 CA = trustme.CA()
 
@@ -58,6 +59,6 @@ async def serving(folder, upstream, clean=True, **server):
     configuration = config_of(upstream.url, folder, server={"tls": issue(folder), **server})
     async with living(folder, configuration) as one:
         url = f"https://localhost:{one.client.base_url.port}"
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, verify=TRUSTING) as one.client:
+        async with httpx.AsyncClient(base_url=url, timeout=DEADLINE, verify=TRUSTING) as one.client:
             yield one
     assert not clean or "ERROR" not in one.output, one.output

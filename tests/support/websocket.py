@@ -12,9 +12,10 @@ from openai.types.responses import ResponsesServerEvent
 from pydantic import TypeAdapter
 from websockets.asyncio.client import connect
 
+from support.wait import DEADLINE
+
 SERVER_EVENT = TypeAdapter(ResponsesServerEvent)
 ENDS = ("response.completed", "response.incomplete", "response.failed")
-PATIENCE = 10  # seconds until a wait fails
 
 
 class Socket:
@@ -33,7 +34,7 @@ class Socket:
 
     async def event(self):
         """Return the next event; check it with the SDK, unless it is the gateway's own."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             message = await self.ws.recv()
         assert isinstance(message, str)
         event = json.loads(message)

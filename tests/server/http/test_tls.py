@@ -29,10 +29,11 @@ from gateway.server.process.config_watcher import ConfigWatcher
 from gateway.server.upstream.backend import Backend
 from support.app import HELLO_MESSAGES, listening, on_both_loops
 from support.cli import run
-from support.serve_process import PATIENCE, first, rest, streaming
+from support.serve_process import first, rest, streaming
 from support.sse import text_of
 from support.tls import CA, TRUSTING, issue, replace, serving, trusting, whole
 from support.upstream import CLOSE, DONE, HELLO, Upstream, chunk, head, paused
+from support.wait import DEADLINE
 from support.websocket import Socket, texts
 
 LARGE = "Hi, " * 20_000  # larger than pieces that are joined with their frame
@@ -48,7 +49,7 @@ async def handshake(port, name="localhost", context=None):
 
 async def chat(url):
     """POST a streamed chat completion on a connection of its own."""
-    async with httpx.AsyncClient(base_url=url, verify=TRUSTING, timeout=PATIENCE) as client:
+    async with httpx.AsyncClient(base_url=url, verify=TRUSTING, timeout=DEADLINE) as client:
         return await client.post(
             "/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES, "stream": True}
         )
@@ -103,7 +104,7 @@ async def until_renewed(port, old):
     """Wait until all workers present another certificate, to clients that name the server and to clients that do not."""
     unnamed = trusting()
     unnamed.check_hostname = False
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(DEADLINE):
         right = 0
         while right < 8:
             one, another = await handshake(port), await handshake(port, name="", context=unnamed)

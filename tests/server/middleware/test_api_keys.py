@@ -23,10 +23,10 @@ from gateway.server.app import create_app
 from gateway.server.http.paths import canonical, roots
 from gateway.server.middleware.auth import Authenticator, AuthThrottle
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, settings
-from support.serve_process import PATIENCE, config_of, first, living, post_chat, rest, streaming, until_refused
+from support.serve_process import config_of, first, living, post_chat, rest, streaming, until_refused
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, paused
-from support.wait import until
+from support.wait import DEADLINE, until
 
 RIGHT, WRONG = "gw-right-and-long-enough", "gw-wrong-and-long-enough"
 DIGEST = f"sha256:{sha256(RIGHT.encode()).hexdigest()}"
@@ -215,7 +215,7 @@ async def over_socket(site, line, *headers, body=b"{}"):
     reader, writer = await asyncio.open_connection(url.host, url.port)
     lines = [line, "host: gateway", "connection: close", f"content-length: {len(body)}", *headers]
     writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(DEADLINE):
         head, _, text = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     status = int(head.split()[1])
@@ -553,7 +553,7 @@ async def test_api_key_in_a_file_is_replaced_without_a_restart(workers, tmp_path
 
 async def taken(one, key, times):
     """Return when the key has been accepted so often in a row, each time over a new connection."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(DEADLINE):
         right = 0
         while right < times:
             async with httpx.AsyncClient(base_url=one.client.base_url, headers=bearer(key), verify=False) as new:

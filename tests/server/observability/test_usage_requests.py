@@ -14,7 +14,7 @@ from support.app import HELLO_MESSAGES, bearer, gateway, listening, running, set
 from support.gateway_process import process
 from support.serve_process import workers_of
 from support.upstream import COUNTS, DONE, END, HELLO, Upstream, chunk, completion_body, frame, head, stream, whole
-from support.wait import now, until
+from support.wait import DEADLINE, now, until
 from support.websocket import connected
 
 DAY = 86_400
@@ -96,7 +96,7 @@ async def test_usage_is_exact_over_a_reload(store_url, store):
         generations = AppReloader(partial(create_app, telemetry=Telemetry()), config)
         async with (
             running(generations) as url,
-            httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client,
+            httpx.AsyncClient(base_url=url, timeout=DEADLINE, verify=False) as client,
             client.stream("POST", "/v1/chat/completions", json=body) as answer,
         ):
             await generations.reload(settings(upstream.url, **kept_in(store_url)))

@@ -11,10 +11,10 @@ from gateway.server.process.dependencies import DependencyCheck
 from gateway.server.process.dependency_watch import DependencyWatch
 from support.ports import free_port
 from support.serve_process import config_of, living
+from support.wait import DEADLINE
 
 DOWN = {"state": "connection refused", "fails": True, "warns": True, "may_recover": True}
 UP = {"state": "ok", "fails": False, "warns": False, "may_recover": False}
-SECONDS = 20  # until a test that hangs ends
 
 
 class Checks:
@@ -32,7 +32,7 @@ class Checks:
         if one.key == "store":
             return DependencyCheck("store: ok", fails=False, warns=False, may_recover=False)
         self.urls.put(one.shown)
-        result = self._results.get(timeout=SECONDS)
+        result = self._results.get(timeout=DEADLINE)
         return DependencyCheck(f"{one.shown}: {result.pop('state')}", **result)
 
 
@@ -59,7 +59,7 @@ def ended():
     """Wait until the threads of all watches have ended."""
     for thread in threading.enumerate():
         if thread.name.startswith("check of "):
-            thread.join(SECONDS)
+            thread.join(DEADLINE)
             assert not thread.is_alive()
 
 
@@ -93,9 +93,9 @@ def test_watch_checks_only_new_and_changed_backends_again(lines):
     checks = Checks()
     watch = DependencyWatch(checks)
     watch.follow(config_with(b="http://b", c="http://c"))
-    assert {checks.urls.get(timeout=SECONDS) for _ in "bc"} == {"http://b", "http://c"}
+    assert {checks.urls.get(timeout=DEADLINE) for _ in "bc"} == {"http://b", "http://c"}
     watch.follow(config_with(b="http://b", c="http://new", d="http://d"))
-    assert {checks.urls.get(timeout=SECONDS) for _ in "cd"} == {"http://new", "http://d"}
+    assert {checks.urls.get(timeout=DEADLINE) for _ in "cd"} == {"http://new", "http://d"}
     for _ in range(4):
         checks.give(**UP)
     ended()

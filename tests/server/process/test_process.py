@@ -21,6 +21,7 @@ from support.app import HELLO_MESSAGES
 from support.serve_process import first, rest
 from support.sse import text_of
 from support.upstream import HANG, HELLO, Upstream, chunk, head, paused
+from support.wait import DEADLINE
 
 pytestmark = pytest.mark.smoke
 
@@ -73,7 +74,7 @@ async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", **
         line = (await child.stderr.readline()).decode()
         port = port_of(child.pid)
         assert line == f"{greeting or f'gateway listens on 127.0.0.1 port {port}'}\n"
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, verify=False) as client:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE, verify=False) as client:
             yield child, client
     finally:
         if child.returncode is None:

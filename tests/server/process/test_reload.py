@@ -20,10 +20,10 @@ from gateway.server.process.config_watcher import ConfigWatcher
 from gateway.server.process.worker import WorkerServer
 from gateway.store import Database, audit_log
 from support.app import HELLO_MESSAGES, bearer, on_both_loops, running, settings
-from support.serve_process import PATIENCE, config_of, first, living, post_chat, rest, streaming, until_refused
+from support.serve_process import config_of, first, living, post_chat, rest, streaming, until_refused
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, chunk, paused, stream
-from support.wait import until, until_blocking
+from support.wait import DEADLINE, until, until_blocking
 from support.websocket import Socket, texts
 
 ELSE = stream(chunk("Hallo"), chunk(finish="stop"))
@@ -40,7 +40,7 @@ async def two_upstreams(*scripts):
 
 async def until_moved(gateway, key=None):
     """Wait until all workers answer from the other upstream."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(DEADLINE):
         right = 0
         while right < 8:
             headers = bearer(key) if key else {}

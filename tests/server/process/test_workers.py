@@ -6,10 +6,10 @@ import signal
 
 import psutil
 
-from support.serve_process import PATIENCE, config_of, first, living, post_chat, refused, rest, streaming
+from support.serve_process import config_of, first, living, post_chat, refused, rest, streaming
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, paused
-from support.wait import until
+from support.wait import DEADLINE, until
 
 
 async def test_worker_death_ends_only_its_own_streams(tmp_path):
@@ -52,7 +52,7 @@ async def test_worker_ends_after_its_streams_if_the_supervisor_is_dead(tmp_path)
         await refused(gateway)
         go.set()
         assert text_of(await rest(pieces, body)) == "Hello"
-        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, PATIENCE)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, DEADLINE)
         assert not alive
 
 

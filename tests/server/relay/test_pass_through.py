@@ -16,7 +16,7 @@ from support.metrics import scrape
 from support.otlp_collector import collecting
 from support.recordings import recorded, recordings
 from support.upstream import CLOSE, DONE, END, HANG, head, whole
-from support.wait import until
+from support.wait import DEADLINE, until
 
 BAD, SPEECH, TRANSCRIPTS = "invalid_request_error", "/v1/audio/speech", "/v1/audio/transcriptions"
 USAGE = {"type": "tokens", "input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
@@ -59,7 +59,7 @@ async def served_by(handle, request_seconds=60, **options):
     try:
         async with (
             running(create_app(config), config, request_seconds) as url,
-            httpx.AsyncClient(base_url=url, timeout=20) as client,
+            httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client,
         ):
             yield client
     finally:

@@ -15,8 +15,8 @@ from support.jobs import BAD
 from support.sse import comments, events
 from support.stored import ANN, BOB, stored
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, gated, head, paused, whole
-from support.wait import until
-from support.websocket import PATIENCE, address, connected, error, response, texts, upstream_messages
+from support.wait import DEADLINE, until
+from support.websocket import address, connected, error, response, texts, upstream_messages
 
 KEYS = {
     "keys": [
@@ -408,7 +408,7 @@ async def leave(site, socket, how):
     else:
         socket.ws.transport.abort()
         leaving = asyncio.create_task(socket.ws.wait_closed())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(DEADLINE):
         await site.upstream.gone.wait()
     await leaving
 
@@ -479,5 +479,5 @@ async def test_websocket_disconnect_without_reading_frees_the_backend():
         await socket.create(store=False)
         await pour.stuck()
         socket.ws.transport.abort()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             await pour.over.wait()

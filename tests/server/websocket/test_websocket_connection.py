@@ -17,8 +17,8 @@ from gateway.server.websocket import connection
 from support.app import gateway, listening
 from support.jobs import BAD
 from support.upstream import HANG, HELLO, chunk, gated, head
-from support.wait import until
-from support.websocket import PATIENCE, address, connected, error, is_end, texts
+from support.wait import DEADLINE, until
+from support.websocket import address, connected, error, is_end, texts
 
 SLOW = [head(), chunk("Hel"), HANG]
 
@@ -65,7 +65,7 @@ class Server:
 
     async def until(self, holds):
         """Wait until a condition holds for this server."""
-        async with asyncio.timeout(PATIENCE), self.changed:
+        async with asyncio.timeout(DEADLINE), self.changed:
             await self.changed.wait_for(lambda: holds(self))
 
     async def ends(self, count=1):
@@ -89,7 +89,7 @@ async def connection_to(site):
     yield server, task
     server.open.set()
     server.disconnect()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(DEADLINE):
         await asyncio.wait([task])
 
 
@@ -112,7 +112,7 @@ async def test_websocket_messages_are_taken_while_the_client_does_not_read():
         await server.taken()
         assert not task.done() and not site.upstream.gone.is_set()
         server.disconnect()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             await site.upstream.gone.wait()
             await task
         assert len(site.upstream.posts) == 1
@@ -128,7 +128,7 @@ async def test_websocket_connection_ends_at_the_65th_unread_reply():
         await server.taken()
         assert not task.done()
         server.say(type="response.steer")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             await site.upstream.gone.wait()
             await task
 
@@ -140,7 +140,7 @@ async def test_websocket_disconnect_drops_unsent_errors():
         server.create(stream_id="?")
         await server.taken()
         server.disconnect()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             await task
     assert server.events == []
 
@@ -154,7 +154,7 @@ async def test_websocket_connection_ends_if_sending_fails(failure):
         await server.until(deltas)
         server.failure = failure
         go.set()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             await site.upstream.gone.wait()
             await task
         assert len(site.upstream.posts) == 1

@@ -9,7 +9,8 @@ from websockets.exceptions import ConnectionClosed
 
 from support.gateway_process import process
 from support.upstream import HANG, HELLO, Upstream, chunk, head
-from support.websocket import PATIENCE, Socket, texts
+from support.wait import DEADLINE
+from support.websocket import Socket, texts
 
 HANDSHAKE = (
     b"GET /v1/responses HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
@@ -36,7 +37,7 @@ async def test_websocket_message_may_be_as_large_as_a_body(tmp_path, store_url):
         await socket.create()
         await socket.until("response.output_text.delta")
         await ws.send(json.dumps({"type": "response.create", "input": "x" * 20_000}))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             await upstream.gone.wait()
         with pytest.raises(ConnectionClosed) as info:
             await socket.events()

@@ -18,7 +18,7 @@ from openai.types.responses import Response
 
 from support.app import listening
 from support.upstream import CLOSE, COUNTS, chunk, frame, head, stream
-from support.wait import settled
+from support.wait import DEADLINE, settled
 
 KEYS = {"keys": [{"name": "ann", "key": f"ann-{'k' * 20}"}]}
 HELLO = stream(chunk("Hel"), chunk("lo"), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
@@ -135,7 +135,7 @@ def _in_lanes(options):
         lanes = session.lane("one"), session.lane("two")
         for lane in lanes:
             lane.send(CREATE)
-        return [lane.get_final_response(timeout=10).output_text for lane in lanes]
+        return [lane.get_final_response(timeout=DEADLINE).output_text for lane in lanes]
 
 
 async def test_websocket_sdk_sync_session_runs_lanes():
