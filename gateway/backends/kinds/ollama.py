@@ -31,6 +31,7 @@ from gateway.backends.model_metadata import (
 )
 from gateway.backends.services import ECHOED_HERE, BackendServices, CompletionsSupport, for_completions
 
+_TAG = ":latest"  # that of a name without a tag
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
 _ABILITIES = {
     "vision": "vision", "tools": "tools", "thinking": "reasoning", "embedding": "embeddings", "audio": "audio"
@@ -51,7 +52,7 @@ def _running(data: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
         entry["name"]: ModelMetadata(positive_count(entry.get("context_length")))
         for entry in named_entries(data, "models")
     }
-    return known | {name.removesuffix(":latest"): one for name, one in known.items()}
+    return known | {name.removesuffix(_TAG): one for name, one in known.items()}
 
 
 _SHOW = MetadataQuery("POST", "/api/show", _show, of_one_model)
@@ -104,6 +105,7 @@ ROW = KindRow(
         )
     ),
     endpoints=endpoints_at("/v1/images/generations"),
+    default_tag=_TAG,
     metadata=MetadataQueries(
         models=(MetadataQuery("GET", "/api/ps", _running, seconds=LOADED_SECONDS), _SHOW), template=_SHOW
     ),

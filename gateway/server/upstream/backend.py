@@ -73,6 +73,7 @@ class Backend:
             DIALECTS[self.kind.dialect],
             services_with_ignored_fields(ROWS[settings.kind].services, settings.ignores),
         )
+        self.default_tag = ROWS[settings.kind].default_tag
         self._headers = auth_headers(settings)
         idle = settings.idle_connections
         self._pool = ConnectionPool(

@@ -192,15 +192,18 @@ class ModelRegistry:
         """
         if served := self._served.get(self.model(name)):
             return served
+        if listed := self._in_lists(name):
+            return listed
         problem: GatewayError | None = None
         for backend in self._open:
             try:
-                if not backend.lists_model(name):
-                    await backend.models()
+                await backend.models()
             except GatewayError as error:
                 problem = error
             if backend.lists_model(name):
                 return self._listed(name, backend)
+        if listed := self._in_lists(name):
+            return listed
         raise problem or unknown_model_error(name, [one for one in self._names() if allowed(one, self.model(one))])
 
     def _names(self) -> Iterator[str]:
@@ -210,12 +213,16 @@ class ModelRegistry:
             yield from backend.listed_names()
 
     def model(self, name: str) -> str:
-        """Return the name of the model behind a name or alias; an alias may end in `*`."""
+        """Return the name of the model behind a name or alias.
+
+        An alias may end in `*`.  The name of a listed model may lack the default tag.
+        """
         if name in self._served:
             return name
         if name in self._aliases:
             return self._aliases[name]
-        return next((model for prefix, model in self._prefixes if name.startswith(prefix)), name)
+        prefixed = (model for prefix, model in self._prefixes if name.startswith(prefix))
+        return next(prefixed, None) or next((whole for whole, _ in self._listing(name)), name)
 
     async def list(self) -> list[ListedModel]:
         """Return all names that clients may use, each once; an unreachable backend adds none."""
@@ -228,6 +235,20 @@ class ModelRegistry:
         """Close all backends."""
         for backend in self.backends.values():
             await backend.close()
+
+    def _in_lists(self, name: str) -> ModelEntry | None:
+        """Return the entry of a model that a list of a backend has, as last read; None if no list has it."""
+        return next((self._listed(*one) for one in self._listing(name)), None)
+
+    def _listing(self, name: str) -> Iterator[tuple[str, Backend]]:
+        """Yield the backends whose last list has the model, with its name there: first those with the same name."""
+        for backend in self._open:
+            if backend.lists_model(name):
+                yield name, backend
+        for backend in self._open:
+            whole = f"{name}{backend.default_tag}"
+            if whole != name and backend.lists_model(whole):
+                yield whole, backend
 
     def _listed(self, name: str, backend: Backend) -> ModelEntry:
         """Return the cached entry of a model that only a backend's list names."""

@@ -36,6 +36,8 @@ SHOW = {
     "model_info": {"llama.context_length": 131072},
 }
 
+LINE = {"message": {"role": "assistant", "content": "Hi"}, "done": True, "done_reason": "stop"}
+
 
 async def listed_model(site, name="m", **params):
     return (await site.client.get(f"/v1/models/{name}", params=params)).json()
@@ -113,6 +115,38 @@ async def test_model_that_an_alias_stands_for_is_hidden_from_a_key_without_its_m
     async with gateway(HELLO, model={"aliases": ["claude-*"]}, more_models=other, auth=auth) as site:
         response = await site.client.get("/v1/models/claude-opus-5", headers=bearer(key))
     assert response.status_code == 404
+
+
+async def test_model_that_ollama_lists_needs_no_default_tag():
+    names = {"models": ["a:latest", "b:latest", "c:8b"], "model": False}
+    async with Upstream([HELLO], ["b"]).serving() as second:
+        more = {"second": {"url": second.url}}
+        async with gateway(whole(LINE), backend={"kind": "ollama"}, more_backends=more, **names) as site:
+            for name, sent, server in (
+                ("a", "a:latest", site.upstream),
+                ("a:latest", "a:latest", site.upstream),
+                ("b", "b", second),
+            ):
+                assert (await site.chat(model=name)).json()["model"] == name
+                assert server.posts[-1].json["model"] == sent
+                assert (await listed_model(site, name))["id"] == name
+            for name in ("c", "d"):
+                assert (await site.chat(model=name)).status_code == 404
+                assert (await site.client.get(f"/v1/models/{name}")).status_code == 404
+
+
+async def test_model_without_its_default_tag_is_allowed_by_a_key_for_the_model():
+    auth = {"keys": [{"name": "a", "key": (key := "sk-of-one-model-01234567"), "models": ["a:latest"]}]}
+    names = {"models": ["a:latest", "b:latest"], "model": False, "auth": auth}
+    async with gateway(whole(LINE), backend={"kind": "ollama"}, **names) as site:
+        answers = [await site.chat(model=name, headers=bearer(key)) for name in "ab"]
+        shown = [await site.client.get(f"/v1/models/{name}", headers=bearer(key)) for name in "ab"]
+    assert [one.status_code for one in answers] == [200, 403] and [one.status_code for one in shown] == [200, 404]
+
+
+async def test_model_of_another_kind_than_ollama_needs_its_whole_name():
+    async with gateway(HELLO, model=False, models=["a:latest"]) as site:
+        assert (await site.chat(model="a")).status_code == 404
 
 
 async def sent_model(site, name):
