@@ -39,7 +39,7 @@ from gateway.config.tools import (
     WebSearchSettings,
 )
 from gateway.config.types import key_digest, parse_digest
-from gateway.config.validation import CheckedValue, build_config, is_exposed, is_loopback
+from gateway.config.validation import CheckedValue, build_config, has_open_pages, is_exposed, is_loopback
 
 __all__ = [
     "ApiKey",
@@ -76,6 +76,7 @@ __all__ = [
     "WebSearchSettings",
     "build_config",
     "dump_effective",
+    "has_open_pages",
     "is_exposed",
     "is_loopback",
     "key_digest",

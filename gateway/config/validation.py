@@ -103,6 +103,11 @@ def is_exposed(server: ServerSettings, auth: AuthSettings) -> bool:
     return not (auth.needs_key or auth.open or is_loopback(server.host))
 
 
+def has_open_pages(config: Config) -> bool:
+    """Return True if clients without a key may see the pages: on a loopback address, or with the inspector."""
+    return not config.auth.needs_key and (is_loopback(config.server.host) or config.inspector.enabled)
+
+
 def is_loopback(host: str) -> bool:
     """Return True if only this machine reaches an address.  A name other than localhost may mean any address."""
     try:

@@ -235,9 +235,24 @@ def test_greeting_names_an_address_that_can_be_reached(host, root):
 
 
 def test_greeting_names_the_address_for_a_browser():
-    assert "\nOpen https://[::1]:1/ in a browser" in startup_banner("::", 1, "m", scheme="https", inspector=True)
-    last = startup_banner("127.0.0.1", 8900, "m").splitlines()[-1]
+    assert "\nOpen https://[::1]:1/ in a browser" in startup_banner("::", 1, "m", scheme="https")
+    last = startup_banner("127.0.0.1", 8900, "m", pages=False).splitlines()[-1]
     assert last.startswith("With `inspector: {enabled: true}`") and "http://127.0.0.1:8900/ shows" in last
+
+
+@pytest.mark.parametrize(
+    ("settings", "opens"),
+    [
+        ("server: {}", True),
+        ("auth: {keys: [k]}\nserver: {host: 0.0.0.0}", True),
+        ("auth: {open: true}\nserver: {host: 0.0.0.0}", False),
+        ("auth: {open: true}\nserver: {host: 0.0.0.0}\ninspector: {enabled: true}", True),
+    ],
+)
+def test_greeting_sends_a_browser_to_pages_that_it_may_see(written, settings, opens):
+    with settled(Path(written(settings))) as (_, hello, _):
+        assert ("\nOpen http://127.0.0.1:8900/ in a browser" in hello) is opens
+        assert ("With `inspector: {enabled: true}`" in hello) is not opens
 
 
 def test_greeting_command_can_be_pasted():

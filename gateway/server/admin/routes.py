@@ -20,7 +20,7 @@ from msgspec import DecodeError, Struct, ValidationError, json
 from starlette.responses import HTMLResponse, Response
 
 from gateway import __version__
-from gateway.config import InspectorSettings, is_loopback
+from gateway.config import InspectorSettings, has_open_pages
 from gateway.errors import BadRequest, NotFound
 from gateway.formats import format_names
 from gateway.recording import Recording
@@ -200,10 +200,9 @@ async def first_run(request: Request) -> Response:
 async def _key_prompt(request: Request) -> Response | None:
     """Return the page for a client without a key; None if it has one or needs none.  Raise for a wrong one."""
     state = request.app.state
-    config, keyed = state.config, state.config.auth.needs_key
-    open_to_all = not keyed and (is_loopback(config.server.host) or config.inspector.enabled)
+    keyed = state.config.auth.needs_key
     has_key = keyed and any(name in request.headers for name in _KEYS)
-    if not (open_to_all or has_key or state.authenticator.signed_in(request)):
+    if not (has_open_pages(state.config) or has_key or state.authenticator.signed_in(request)):
         return await _page(render_key_prompt, request.url.path, keyed=keyed)
     await authenticate(request, "admin")
     return None

@@ -20,6 +20,7 @@ from gateway.config import (
     KindName,
     UnreadableFile,
     build_config,
+    has_open_pages,
     read_document,
 )
 from gateway.server.process.config_files import ConfigFileReader, FileStamp, file_stamp
@@ -121,12 +122,12 @@ def resolve_config(
 
 
 def startup_banner(
-    host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http", inspector: bool = False
+    host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http", pages: bool = True
 ) -> str:
     """Return the gateway's URL with a curl command for a request to the model, or for the models if none is known.
 
     key: a key is needed; the command takes it from the environment.
-    inspector: the gateway has pages for a browser; otherwise the text says how to enable them.
+    pages: a browser may see the pages of the gateway; otherwise the text says how to open them.
     """
     root = reachable_root(host, port, scheme)
     header = ' -H "authorization: Bearer $GATEWAY_KEY"' if key else ""
@@ -135,11 +136,11 @@ def startup_banner(
         question = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
         body = shlex.quote(json.dumps(question, ensure_ascii=False))
         command = f"curl {root}/v1/chat/completions -H 'content-type: application/json'{header} \\\n    -d {body}"
-    if inspector:
-        pages = f"Open {root}/ in a browser to see its requests."
+    if pages:
+        hint = f"Open {root}/ in a browser to connect a client and see its requests."
     else:
-        pages = f"With `inspector: {{enabled: true}}` in the configuration, {root}/ shows its requests in a browser."
-    return f"gateway listens on {root}/v1 - Ctrl-C stops it.  Try:\n\n  {command}\n\n{pages}\n"
+        hint = f"With `inspector: {{enabled: true}}` in the configuration, {root}/ shows its requests in a browser."
+    return f"gateway listens on {root}/v1 - Ctrl-C stops it.  Try:\n\n  {command}\n\n{hint}\n"
 
 
 def _greeting_for(config: Config, model: str | None) -> str:
@@ -154,7 +155,7 @@ def _greeting_for(config: Config, model: str | None) -> str:
         model,
         key=config.auth.needs_key,
         scheme=scheme,
-        inspector=config.inspector.enabled,
+        pages=config.auth.needs_key or has_open_pages(config),
     )
 
 

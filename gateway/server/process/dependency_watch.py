@@ -8,6 +8,11 @@ from gateway.config import Config
 from gateway.server.process.dependencies import Dependency, DependencyCheck, check_dependency, dependencies
 
 _log = logging.getLogger("gateway")
+_NO_BACKENDS = (
+    "the configuration has no backends, so the gateway serves no models; "
+    "list your model servers, for example backends: {gpu: {url: http://127.0.0.1:8000}}; "
+    "`gateway doctor --write` adds those on this machine"
+)
 
 
 class DependencyWatch:
@@ -24,6 +29,8 @@ class DependencyWatch:
 
     def follow(self, config: Config) -> None:
         """Check the dependencies that are new or changed in this config, and forget those that it lacks."""
+        if not config.backends:
+            _log.warning(_NO_BACKENDS)
         wanted = [*dependencies(config)]
         for one in [one for one in self._watched if one not in wanted]:
             self._watched.pop(one).set()

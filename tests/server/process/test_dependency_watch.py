@@ -78,12 +78,12 @@ def test_watch_logs_a_problem_and_the_recovery_once_each(lines):
 
 
 def test_watch_checks_the_store_and_redis(lines):
-    config = Config.model_validate(
-        {"store": {"url": "postgresql://ada:pw@db/gateway"}, "limits": {"url": "redis://:pw@cache/0"}}
-    )
+    urls = {"store": {"url": "postgresql://ada:pw@db/gateway"}, "limits": {"url": "redis://:pw@cache/0"}}
+    config = Config.model_validate({**urls, "backends": {"b": {"url": "http://b"}}})
     DependencyWatch(lambda one: DependencyCheck(one.shown, fails=False, warns=False, may_recover=False)).follow(config)
     ended()
-    assert {lines.get_nowait()[1] for _ in range(2)} == {
+    assert {lines.get_nowait()[1] for _ in range(3)} == {
+        "http://b",
         "postgresql://ada:**********@db/gateway",
         "redis://:**********@cache/0",
     }
@@ -100,6 +100,15 @@ def test_watch_checks_only_new_and_changed_backends_again(lines):
         checks.give(**UP)
     ended()
     assert {line for _, line in lines_about_backends(lines)} == {"http://b: ok", "http://new: ok", "http://d: ok"}
+
+
+def test_watch_warns_of_a_configuration_without_backends(lines):
+    watch = DependencyWatch(Checks())
+    watch.follow(Config.model_validate({"inspector": {"enabled": True}}))
+    ended()
+    ((level, text),) = lines_about_backends(lines)
+    assert level == "WARNING" and text.startswith("the configuration has no backends")
+    assert "backends: {gpu: {url: http://127.0.0.1:8000}}" in text and "`gateway doctor --write`" in text
 
 
 def test_watch_that_is_stopped_logs_nothing(lines):
