@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ruamel.yaml import YAML, MappingNode, Node, ScalarNode, SequenceNode
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import MarkedYAMLError, StringMark
 from ruamel.yaml.reader import ReaderError
 
 from gateway.config.errors import ConfigFault, KeyPath, UnreadableFile, dotted_path
@@ -27,6 +27,7 @@ _STAR = "put a text that begins with * in quotes"
 _COLON = "a colon where no key can be; check the indentation, or put a text with a colon in quotes"
 # Patterns of the parser's own texts, each with the explanation of the match and the line where the construct begins.
 _EXPLANATIONS: tuple[tuple[str, Callable[[re.Match[str], int], str]], ...] = (
+    (r"behind \$$", lambda _, __: 'a variable between brackets; put it in quotes, like "${NAME}"'),
     (r"found character '\\t'", lambda _, __: "a tab; indent with spaces"),
     (r"character '(.)' that cannot start", lambda found, _: f"a text cannot begin with {found[1]}; put it in quotes"),
     (r"scanning an alias", lambda _, __: f"* stands for an alias; {_STAR}"),
@@ -211,7 +212,13 @@ class _NodeReader:
 def _explained(error: MarkedYAMLError) -> tuple[int | None, str]:
     """Return the line of a syntax error, and its explanation."""
     mark, begin = error.problem_mark or error.context_mark, error.context_mark or error.problem_mark
-    text = ", ".join(part for part in (error.context, error.problem) if part)
+    text = ", ".join(part for part in (error.context, error.problem, _behind_dollar(mark)) if part)
     found = ((re.search(pattern, text), explain) for pattern, explain in _EXPLANATIONS)
     explanation = next((explain(match, begin.line + 1) for match, explain in found if match and begin), text)
     return mark and mark.line + 1, explanation
+
+
+def _behind_dollar(mark: object) -> str:
+    """Return `behind $` for an error at the brace of a variable, which ends a text without quotes between brackets."""
+    is_brace = isinstance(mark, StringMark) and mark.buffer[mark.pointer - 1 : mark.pointer + 1] == "${"
+    return "behind $" if is_brace else ""

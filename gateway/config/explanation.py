@@ -107,16 +107,20 @@ def _explanation(detail: ErrorDetails, path: KeyPath, value: object, formats: It
     return f"{text}{unit}, not {_shown(value)}"
 
 
-def independent_errors(details: Sequence[ErrorDetails], known: Collection[str]) -> Iterator[ErrorDetails]:
+def independent_errors(
+    details: Sequence[ErrorDetails], known: Collection[str], written: Iterable[KeyPath]
+) -> Iterator[ErrorDetails]:
     """Yield the schema errors that no other error causes.
 
     known: the dotted paths that already have an error.  A value without a valid part has no error of its own.
+    written: the paths of values with variables.  Without the variable, the value stands for nothing valid.
     """
+    unset = tuple(f"{path}." for path in map(dotted_path, written) if path in known)
     paths = [*known, *(dotted_path(_path(detail)) for detail in details)]
     for detail in details:
         path = dotted_path(_path(detail))
         inside = any(other.startswith((f"{path}.", f"{path}[")) for other in paths)
-        if path not in known and not (inside and path):
+        if path not in known and not (inside and path) and not path.startswith(unset):
             yield detail
 
 

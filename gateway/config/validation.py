@@ -91,7 +91,7 @@ def build_config(
         config = Config.model_validate(_completed(data), context={"formats": formats}, by_alias=True, by_name=False)
     except ValidationError as error:
         known = {fault.key for fault in document.faults}
-        for detail in independent_errors(error.errors(include_url=False), known):
+        for detail in independent_errors(error.errors(include_url=False), known, document.written):
             document.add_error(*explain_schema_error(detail, document.written, formats))
     if document.faults or config is None:
         raise ConfigError(sorted(document.faults, key=lambda fault: fault.line or 0))
