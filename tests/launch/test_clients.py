@@ -78,6 +78,14 @@ def test_settings_name_the_key_by_its_variable():
     assert shell_lines(CLIENTS["vibe"], PLAIN) == ["export GATEWAY_KEY=none", "vibe"]
 
 
+def test_settings_of_curl_have_the_key_in_each_command():
+    for target, count in ((KEYED, 4), (PLAIN, 0)):
+        block = CLIENTS["curl"].text_for(target).split("```")[1]
+        commands = block.split("\n\n")
+        assert len(commands) == 4 and all(one.strip().removeprefix("sh\n").startswith("curl ") for one in commands)
+        assert sum('-H "authorization: Bearer $GATEWAY_KEY"' in one for one in commands) == count
+
+
 def test_settings_of_a_client_without_a_file_are_lines_for_a_shell():
     setup, start = shell_lines(CLIENTS["cline"], KEYED)
     assert shlex.split(setup) == [
