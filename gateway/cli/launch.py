@@ -17,6 +17,7 @@ from gateway.launch.client import KEY_VARIABLE
 from gateway.launch.model_choice import read_models
 from gateway.launch.rendering import render_list, render_settings, shell_lines
 from gateway.server.process.config_source import reachable_root, read_config
+from gateway.server.upstream.failure_text import cause_text, end_sentence
 
 _DEFAULT_ROOT = "http://127.0.0.1:8900"
 _SECONDS = 10.0  # for the list of models, for which the gateway may ask slow backends
@@ -145,7 +146,8 @@ def _find_gateway(options: LaunchOptions, key: str, transport: httpx.BaseTranspo
     except httpx.LocalProtocolError:
         raise LaunchError(f"The API key in {KEY_VARIABLE} contains control characters.") from None
     except httpx.HTTPError as error:
-        problem = f"No gateway responds at {root}: {str(error) or type(error).__name__}. Start it: gateway serve."
+        cause = end_sentence(cause_text(error, server="gateway", program="it"))
+        problem = f"No gateway responds at {root}: {cause} Start it: gateway serve."
         return _Gateway(root, known.keyed, known.configured, problem=problem)
     except MsgspecError:
         raise LaunchError(f"The server at {root} is no gateway: GET /v1/models returns no list of models.") from None

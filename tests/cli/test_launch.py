@@ -119,18 +119,27 @@ def test_launch_takes_the_wanted_model_if_the_gateway_lists_it(capsys):
     assert "aider --model openai/small " in out and err == ""
 
 
+def refusal():
+    """Return the error of httpx for a port at which nothing listens."""
+    error = httpx.ConnectError("[Errno 111] Connection refused")
+    error.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    return error
+
+
 def test_launch_without_a_gateway_needs_the_name_of_a_model(capsys):
-    down = Gateway(error=httpx.ConnectError("Connection refused"))
-    problem = "No gateway responds at http://127.0.0.1:8900: Connection refused. Start it: gateway serve."
+    down = Gateway(error=refusal())
+    problem = (
+        "No gateway responds at http://127.0.0.1:8900: connection refused; is it running? Start it: gateway serve."
+    )
     assert refused(down.launch) == (f"{problem} Or name a model with --model.", 1)
     down.launch(model="m")
     out, err = capsys.readouterr()
     assert 'model = "m"' in out and err == f"warning: {problem}\n"
 
 
-def test_launch_without_a_reason_names_the_kind_of_error():
-    text, _ = refused(Gateway(error=httpx.ReadTimeout("")).launch)
-    assert text.startswith("No gateway responds at http://127.0.0.1:8900: ReadTimeout. ")
+def test_launch_says_why_the_gateway_does_not_respond():
+    text, _ = refused(Gateway(error=httpx.ReadError("")).launch)
+    assert text.startswith("No gateway responds at http://127.0.0.1:8900: no valid HTTP response; is it a gateway? ")
 
 
 def test_launch_needs_a_model_that_chats():

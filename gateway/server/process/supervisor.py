@@ -5,6 +5,7 @@ and sends configurations to its workers over pipes.  When its pipe closes, a wor
 """
 
 import asyncio
+import errno
 import logging
 import multiprocessing
 import signal
@@ -183,4 +184,11 @@ def _listening(server: ServerSettings) -> socket.socket:
     try:
         return open_listener(server.host, server.port)
     except OSError as error:
-        sys.exit(f"cannot listen on {server.host} port {server.port}: {error.strerror}")
+        sys.exit(f"cannot listen on {server.host} port {server.port}: {_cause(error)}")
+
+
+def _cause(error: OSError) -> str:
+    """Return why the socket cannot be opened, without the address that Python adds."""
+    if error.errno == errno.EADDRINUSE:
+        return "another program listens there, perhaps a gateway; stop it, or choose another port: --port N"
+    return str(error.strerror).partition(" (while ")[0]
