@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from gateway.config import parse
 from gateway.formats import format_names
+from gateway.launch import CLIENTS, OfferedModel, misfits
 from support.paths import ROOT
 from support.threaded_gateway import listening, served
 
@@ -49,6 +50,15 @@ async def chat(http):
     chunks = [{"choices": [{"index": 0, **delta}]} for delta in deltas] + [{"choices": [], "usage": usage}]
     frames = [json.dumps({**whole, "object": "chat.completion.chunk", **chunk}) for chunk in chunks]
     return StreamingResponse((f"data: {frame}\n\n" for frame in [*frames, "[DONE]"]), media_type="text/event-stream")
+
+
+@pytest.mark.parametrize(("page", "client"), [("claude-code", "claude"), ("codex", "codex")])
+def test_tutorial_gives_the_model_the_window_that_its_client_needs(page, client):
+    text = (ROOT / f"docs/tutorials/{page}.md").read_text("utf-8")
+    window = int(re.search(r"num_ctx: (\d+)", text)[1])
+    assert [*misfits(CLIENTS[client], OfferedModel("qwen", window))] == []
+    least = int(re.search(r"a context of ([\d,]+) tokens", text)[1].replace(",", ""))
+    assert [*misfits(CLIENTS[client], OfferedModel("qwen", least))] == []
 
 
 @pytest.fixture(scope="module")
