@@ -230,6 +230,13 @@ async def test_backend_error_message_reaches_the_client_but_no_page_does(body, m
         assert (await site.chat()).json()["error"]["message"] == message
 
 
+@pytest.mark.parametrize("body", [{"detail": "Not Found"}, {"error": "Not Found."}])
+async def test_backend_error_404_names_the_settings_that_may_be_wrong(body):
+    async with gateway(whole(body, 404)) as site:
+        message = (await site.chat()).json()["error"]["message"]
+    assert message == ("Not Found. If the backend has no such path, its 'url' or 'kind' in the configuration is wrong.")
+
+
 @pytest.mark.parametrize(("after", "expected"), [("7", "7"), ("Wed, 21 Oct 2026 07:28:00 GMT",) * 2, (None, None)])
 @pytest.mark.parametrize("status", [429, 503])
 async def test_backend_error_keeps_its_retry_after_header(status, after, expected):

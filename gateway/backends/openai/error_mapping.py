@@ -87,6 +87,7 @@ _NO_MODEL = {  # by status
     400: re.compile(r"^server is pinned to '", re.IGNORECASE),  # transformers
 }
 _PLACE = re.compile(r"\.(\d+)(?=\.|$)")  # a list index, as Pydantic writes it
+_NO_PATH = "If the backend has no such path, its 'url' or 'kind' in the configuration is wrong."
 _UNREADABLE = "The backend returned HTTP {} without a readable error."
 
 
@@ -150,7 +151,7 @@ def _mapped(status: int, message: str, word: str | None, param: str | None) -> P
     if status in _NO_MODEL and (word == "model_not_found" or _NO_MODEL[status].search(message)):
         return Problem(404, message, "model_not_found", "model")
     if status == 404:
-        return Problem(502, message, "upstream_error")
+        return Problem(502, f"{message.rstrip('.')}. {_NO_PATH}", "upstream_error")
     if status in (400, 422) or (status == 500 and _CLIENTS_FAULT.search(message)):
         return Problem(400, message, word, param)
     return _by_status(status, message)

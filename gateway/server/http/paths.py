@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from urllib.parse import quote
 
 from starlette.types import Scope
@@ -31,13 +31,8 @@ def corrected(scope: Scope, known: Collection[str]) -> Scope:
     return scope if path == scope["path"] else {**scope, "path": path, "raw_path": quote(path).encode()}
 
 
-def nearest(path: str, paths: Collection[str]) -> str:
-    """Return the path that is most like a path that does not exist."""
-    matcher = SequenceMatcher(b=path[:_MAX], autojunk=False)
-
-    def likeness(one: str) -> float:
-        """Return how alike two paths are, from 0 to 1."""
-        matcher.set_seq1(one)
-        return matcher.ratio()
-
-    return max(paths, key=likeness)
+def nearest(path: str, paths: Collection[str]) -> str | None:
+    """Return the path that is most like a path that does not exist: the shortest below it first; None if none is."""
+    below = (one for one in paths if one.startswith(f"{path}/") and len(path) > len(_API))
+    alike = get_close_matches(path[:_MAX], paths, n=1)
+    return min(below, key=len, default=None) or next(iter(alike), None)

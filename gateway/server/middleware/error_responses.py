@@ -92,12 +92,13 @@ async def _routing(request: Request, error: Exception) -> Response:
 
 
 def _unknown_path(request: Request) -> NotFound:
-    """Return the error of a path that is not served: the reason if that is known, else the nearest path."""
+    """Return the error of a path that is not served: the reason if that is known, else the nearest path if one is."""
     path = request.url.path
     url = f"Invalid URL ({request.method} {path})."
     if reason := refusal(path):
         return NotFound(f"{url} {reason.replace('`', '')}", code="endpoint_not_supported")
-    return NotFound(f"{url} The nearest path is {nearest(path, request.app.paths)}.")
+    near = nearest(path, request.app.paths)
+    return NotFound(f"{url} The nearest path is {near}." if near else f"{url} /docs lists the paths of the gateway.")
 
 
 def _methods(request: Request) -> list[str]:

@@ -101,6 +101,10 @@ async def test_head_is_not_documented_apart():
         ("/v1/embedding", "/v1/embeddings"),
         ("/v1/model", "/v1/models"),
         ("/api/chat/completions", "/v1/chat/completions"),
+        ("/v1/chat", "/v1/chat/completions"),
+        ("/chat", "/v1/chat/completions"),
+        ("/v1", None),
+        ("/api/chat", None),
         ("/v1/" + "x" * 10_000, None),
     ],
 )
@@ -108,9 +112,9 @@ async def test_404_names_the_nearest_path(path, near):
     async with gateway(HELLO) as site:
         answer = await site.client.post(path, json=CHAT)
         message = answer.json()["error"]["message"]
-        assert answer.status_code == 404 and message.startswith(f"Invalid URL (POST {path}). The nearest path is /")
-        assert near is None or message.endswith(f" {near}.")
+        advice = f"The nearest path is {near}." if near else "/docs lists the paths of the gateway."
+        assert answer.status_code == 404 and message.startswith("Invalid URL (POST /") and message.endswith(advice)
 
 
-def test_nearest_path_is_one_that_exists():
-    assert nearest("/a", ["/b", "/ab"]) == "/ab" and nearest("", ["/b"]) == "/b"
+def test_nearest_path_is_one_that_is_like_it():
+    assert nearest("/abc", ["/b", "/abx"]) == "/abx" and nearest("/a", ["/b"]) is None
