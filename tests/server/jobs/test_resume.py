@@ -116,6 +116,15 @@ async def test_subscriber_query_parameters_are_checked():
                 assert problem(await get(site, f"{other}?stream=true"))[::3] == (400, "stream")
 
 
+@pytest.mark.parametrize("number", [1 << 31, 1 << 63, 10**30])
+async def test_subscriber_far_behind_the_last_event_gets_the_end_only(number, store_url):
+    async with gateway(HELLO, **where(store_url)) as site:
+        data = (await site.respond(background=True, stream=True)).content
+        id = events(data.decode())[0]["response"]["id"]
+        answer = await get(site, f"{id}?stream=true&starting_after={number}")
+        assert (answer.status_code, answer.content) == (200, b"data: [DONE]\n\n")
+
+
 async def test_subscriber_disconnect_does_not_affect_others(store_url):
     script, gates = slowly(*CHUNKS)
     async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
