@@ -119,6 +119,11 @@ class _ExhaustedLimit(Struct, frozen=True):
     standing: RateLimitState
     until: float
 
+    def refuses(self, limit: RateLimit, cost: int, now: float) -> bool:
+        """Return True if a request of this cost is refused as well.  A clock that was set back ends the refusal."""
+        standing = self.standing
+        return standing.now <= now < self.until and cost >= standing.cost and limit == standing.limit
+
 
 class RateLimiter:
     """The rate limits of a process.  clock: Unix seconds."""
@@ -204,7 +209,7 @@ class RateLimiter:
             if cost > limit.amount:
                 raise _refused([RateLimitState(limit, cost, now, 0, 0)])
             full = self._full.get(limit.key)
-            if full and now < full.until and cost >= full.standing.cost and limit == full.standing.limit:
+            if full and full.refuses(limit, cost, now):
                 raise _refused([replace(full.standing, cost=cost, now=now)])
 
     async def _end(self, taken: Sequence[RateLimitState], let_go: Callable[[], None], used: int | None) -> None:

@@ -423,6 +423,15 @@ async def test_limit_refuses_a_known_excess_without_asking_the_counter(limits, c
     assert calls.times == 5
 
 
+async def test_limit_counts_again_if_the_clock_was_set_back_after_a_refusal(limits, clock):
+    who = key(requests_per_minute=1)
+    clock.now += 3600
+    await ask(limits, who)
+    await refusal_of(limits, who)
+    clock.now -= 3600
+    assert counts(await ask(limits, who)) == {"requests": 0}
+
+
 # Failures
 
 
