@@ -118,6 +118,10 @@ class BatchRun:
 
     # The input
 
+    @property
+    def _needs_no_check(self) -> bool:
+        return self.is_interrupted or self.batch.status == "cancelling"
+
     async def _check_input(self) -> None:
         check = InputCheck(self.batch.endpoint, self._context.max_lines, self._context.max_bytes)
         file = await self._input_file()
@@ -127,9 +131,10 @@ class BatchRun:
             async with aclosing(self._context.files.read(file)) as chunks:
                 async for chunk in chunks:
                     await apart(check.feed, chunk)
-                    if check.is_over or self._paused.is_set():
+                    if check.is_over or self._needs_no_check:
                         break
-            check.close()
+            if not self._needs_no_check:  # else the last line may lack its end
+                check.close()
         if not self.is_interrupted:
             await self._save(partial(_checked, check))
 

@@ -14,6 +14,7 @@ from gateway.server.batches.batch_run import BatchRun
 from gateway.server.batches.line_request import LineResponse
 from gateway.store import batches as stored_batches
 from gateway.store import tables
+from gateway.store.file_store import CHUNK
 from support.app import gateway
 from support.batches import begin, cancel, chat_line, ended, post, retrieve, upload
 from support.faults import fail_once
@@ -192,3 +193,26 @@ async def test_paused_check_leaves_the_batch_to_another_process():
         run.pause()
         await run.run()
         assert run.is_interrupted and (await retrieve(site.client, made))["status"] == "validating"
+
+
+async def test_batch_that_is_cancelled_during_its_check_has_no_errors():
+    lines = chat_line("a"), chat_line("b" * CHUNK)  # the first chunk of the file ends amid the second line
+    async with prepared(lines=lines) as (site, made):
+        context = site.app.state.batches._context
+        async with site.app.state.store.writing() as db:
+            ((_, batch),) = await stored_batches.claim(db, context.batch_lease(), 1)
+        run = BatchRun(context, "", batch)
+        assert (await cancel(site.client, made)).json()["status"] == "cancelling"
+        check = asyncio.create_task(run.run())
+        await asyncio.sleep(0)  # the run has begun, and waits for the store
+        run.update(replace(batch, status="cancelling"))
+        await check
+        shown = await retrieve(site.client, made)
+        assert (shown["status"], shown["errors"]) == ("cancelled", None)
+
+
+async def test_batch_that_expires_before_its_check_names_all_lines():
+    async with prepared(lines=(chat_line("a"), chat_line("b"))) as (site, made):
+        await change(site, made, created_at=made["created_at"] - 86_400)
+        batch = await ended(site.client, made)
+        assert (batch["status"], batch["request_counts"]) == ("expired", {"total": 2, "completed": 0, "failed": 2})
