@@ -25,6 +25,7 @@ from gateway.store.records import ApiKeyRow
 from gateway.store.tables import api_keys, decode, encode
 
 CHANNEL = "gateway_api_keys"  # processes are notified here of a change
+_LAST_DATE = 253_402_300_799  # Unix seconds; dates end with the year 9999
 _LOCK = text("LOCK TABLE api_keys IN SHARE ROW EXCLUSIVE MODE")  # PostgreSQL; SQLite has one writer
 _VERSION = select(func.coalesce(func.max(api_keys.c.version), 0))
 _CHANGED = select(api_keys).where(api_keys.c.version > bindparam("after")).order_by(api_keys.c.name)
@@ -155,9 +156,18 @@ def _validated(known: Mapping[str, Any], fields: Mapping[str, Any], edit: KeyEdi
         field, fault = key_fault(error)
         raise BadRequest(f"{field}: {fault}.", code="invalid_value", param=field) from None
     _check_group(fields.get("group"), edit.auth)
-    if "expires_at" in fields and key.expires_at is not None and key.expires_at <= edit.now:
-        raise BadRequest("'expires_at' is in the past.", code="invalid_value", param="expires_at")
+    if "expires_at" in fields and key.expires_at is not None:
+        _check_expiry(key.expires_at, edit.now)
     return key
+
+
+def _check_expiry(expires_at: int, now: int) -> None:
+    """Raise BadRequest for an end in the past, or behind the last date: most likely it is in milliseconds."""
+    if expires_at <= now:
+        raise BadRequest("'expires_at' is in the past.", code="invalid_value", param="expires_at")
+    if expires_at > _LAST_DATE:
+        message = f"'expires_at' is {expires_at}, after the year 9999. Give it in Unix seconds."
+        raise BadRequest(message, code="invalid_value", param="expires_at")
 
 
 def _check_group(group: str | None, auth: AuthSettings) -> None:

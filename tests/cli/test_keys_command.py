@@ -104,6 +104,7 @@ def test_keys_log_has_a_line_for_each_entry():
         (("rotate", "ci", "--grace", "1"), "'1' should be a number and a unit (m, h, d, w), like 90d."),
         (("add", "ci", "--limit", "tokens_per_day"), "'tokens_per_day' should be NAME=N"),
         (("add", "ci", "--expires", "soon"), "'soon' should be a number and a unit (m, h, d, w), like 90d."),
+        (("add", "ci", "--expires", "999999w"), "after the year 9999. Give it in Unix seconds."),
     ],
 )
 @pytest.mark.edge
@@ -150,6 +151,11 @@ def test_keys_table_shows_what_a_key_may_do():
         "old   expired  1970-01-01 00:00  -      -       all     inference",
         "ops   valid    never             -      -       all     admin",
     ]
+
+
+def test_keys_table_shows_the_last_date_that_a_key_can_have():
+    key = StoredApiKey.model_validate({"name": "ci", "key": "x", "expires_at": 253_402_300_799})
+    assert "9999-12-31 23:59" in key_table([key], now=100)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ async def test_stored_key_is_read_as_it_was_added(store):
         ({"name": "k" * 129}, "name", "name: should have at most 128 characters."),
         ({"name": "ci", "note": "x" * 1001}, "note", "note: should have at most 1000 characters."),
         ({"name": "ci", "expires_at": NOW}, "expires_at", "'expires_at' is in the past."),
+        ({"name": "ci", "expires_at": 253_402_300_800}, "expires_at", "'expires_at' is 253402300800, after the year 9999. Give it in Unix seconds."),
         ({"name": "ci", "group": "team"}, "group", "group: unknown group 'team' in auth.groups; did you mean 'team-a'? one of: team-a."),
         ({"name": "ci", "key": "x"}, "key", "'key' is no field of a key. Fields: name, models, "),
         ({"name": "taken"}, "name", "The name 'taken' is in use, perhaps by a revoked key. Choose another name."),
