@@ -7,6 +7,7 @@ recording    the list of entries, while it grows
 chunk_run    chunks whose entries are made on demand
 jsonl        a recording as the lines of a file, and back
 response     the response, from the events
+json_strings the strings of JSON, with their places
 redaction    removal of secrets and contents, byte for byte
 summary      a recording in a list of requests
 """
