@@ -6,7 +6,7 @@ that parsing and error mapping need stay.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, get_args
@@ -27,7 +27,7 @@ from gateway.recording.entries import (
     UpstreamErrorEntry,
     UpstreamRequestEntry,
 )
-from gateway.recording.json_strings import JsonString, scan_strings
+from gateway.recording.json_strings import JsonContainer, JsonString, scan_strings
 from gateway.recording.recording import Recording
 
 _WORD = re.compile(r"[^\W\d]{2,}")
@@ -55,9 +55,17 @@ _SECRET = frozenset(
     ("authorization", "headers", "authorization_token", "api_key", "password", "secret", "access_token")
 )
 _NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # a name, or an escaped letter of one
-_SCHEMAS = frozenset(
-    ("parameters", "properties", "schema", "arguments", "input_schema")
-)  # below these, the names may be the user's
+_SCHEMA = frozenset(("$defs", "definitions", "input_schema", "parameters", "properties", "schema"))
+_SCHEMAS = _SCHEMA | {"arguments"}  # below these, the names may be the user's
+_OWN = frozenset(  # objects whose members the user or the model names, so `_KEPT` says nothing about them
+    (
+        "arguments", "attributes", "chat_template_kwargs", "documents", "env", "input", "input_examples", "metadata",
+        "variables",
+    )
+)  # fmt: skip
+_NAMING = ("name", "server_label", "server_name", "mcp_server_name", "tool_name")
+_TERMS = frozenset(("code", "reason"))  # may also be a program, or a sentence
+_TERM = re.compile(r"[\w.:-]{0,64}")
 _NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # their numbers encode a text
 _EVENTS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
@@ -79,24 +87,27 @@ def markup_words() -> frozenset[str]:
     return frozenset(_WORD.findall(f"{signs} {examples} {_COMMON_WORDS}")) | {*END_TOKENS}
 
 
-def names_in_request(body: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
+def names_in_request(body: Any, *, in_schema: bool = False) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
     """Yield the names in a request: of tools, of their parameters, and the values of enums."""
     if isinstance(body, list):
         for one in body:
-            yield from names_in_request(one)
+            yield from names_in_request(one, in_schema=in_schema)
     elif isinstance(body, dict):
         for name, value in body.items():
-            if name in ("properties", "$defs", "definitions") and isinstance(value, dict):
-                yield from value
-            elif (
-                name in ("name", "server_label", "server_name", "mcp_server_name", "tool_name")
-                and isinstance(value, str)
-                and "role" not in body
-            ):
-                yield value
-            elif name == "enum" and isinstance(value, list):
-                yield from (one for one in value if isinstance(one, str))
-            yield from names_in_request(value)
+            if in_schema or name not in _OWN or (name == "input" and isinstance(value, list)):
+                yield from _names_of(body, name, value)
+                yield from names_in_request(value, in_schema=in_schema or name in _SCHEMA)
+
+
+def _names_of(body: dict[str, Any], name: str, value: Any) -> Iterable[str]:  # noqa: ANN401 - decoded JSON
+    """Return the names that one member of an object has."""
+    if name in ("properties", "$defs", "definitions") and isinstance(value, dict):
+        return value
+    if name in _NAMING and isinstance(value, str) and "role" not in body:
+        return (value,)
+    if name == "enum" and isinstance(value, list):
+        return [one for one in value if isinstance(one, str)]
+    return ()
 
 
 def redact(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> Recording:
@@ -192,11 +203,29 @@ def _replaced(text: str, mask: Mask | None) -> str:
 
 
 def _structural(one: JsonString, text: str) -> bool:
+    if _is_own(one):
+        return False
+    if one.name in _TERMS:
+        return bool(_TERM.fullmatch(text, one.start, one.end))
     if one.name == "name":
         return not (one.inside and "role" in one.inside[-1].marks)  # the name of a speaker is content
     if one.name == "event":
         return text[one.start : one.end] in _EVENTS  # else an event name of the user
     return bool(_KEPT.intersection(one.path[-1:]))
+
+
+def _is_own(one: JsonString) -> bool:
+    """Return True for a string of the user or the model: within an object of their own, or of an action."""
+    before: JsonContainer | None = None
+    for place in one.inside:
+        name = place.path[-1] if place.path else ""
+        if name in _SCHEMA:
+            return False
+        listed = before is not None and not before.mapping
+        if name in _OWN and place.mapping and not (name == "input" and listed):  # in a list: an item of the API
+            return True
+        before = place
+    return "action" in one.path and one.name != "type"
 
 
 def _joined(text: str, pieces: Sequence[JsonString], mask: Mask) -> Iterator[tuple[int, int, str]]:

@@ -226,6 +226,65 @@ def test_redaction_keeps_schema_members_named_like_secrets():
     assert json.loads(hidden(client_request({"tools": [tool]}))[0].body)["tools"] == [tool]
 
 
+OWN = {
+    "name": "Bob",
+    "code": "print(Bob)",
+    "pattern": "Bob",
+    "id": "Bob",
+    "type": "Bob",
+    "deep": [{"reason": "Bob", "n": 5}],
+}
+MASKED = {
+    "name": "Xxx",
+    "code": "xxxxx(Xxx)",
+    "pattern": "Xxx",
+    "id": "Xxx",
+    "type": "Xxx",
+    "deep": [{"reason": "Xxx", "n": 5}],
+}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"content": [{"type": "tool_use", "name": "f", "input": OWN}]}]},
+        {"messages": [{"tool_calls": [{"function": {"name": "f", "arguments": OWN}}]}]},
+        {"input": [{"type": "tool_search_call", "arguments": OWN}]},
+        {"tools": [{"name": "f", "input_examples": [OWN]}]},
+        {"prompt": {"id": "p", "variables": OWN}},
+        {"documents": [OWN]},
+        {"metadata": OWN},
+    ],
+)
+def test_redaction_masks_all_texts_of_an_object_that_is_content(body):
+    entry, _ = hidden(client_request({"model": "m", "system": "about Bob", **body}))
+    shown = json.dumps({"model": "m", "system": "xxxxx Xxx", **body}).replace(json.dumps(OWN), json.dumps(MASKED))
+    assert json.loads(entry.body) == json.loads(shown)
+
+
+def test_redaction_masks_actions_programs_and_sentences():
+    items = [
+        {"type": "web_search_call", "action": {"type": "find_in_page", "pattern": "Bob"}},
+        {"type": "code_interpreter_call", "code": "print('Bob')"},
+        {"type": "mcp_approval_response", "reason": "Bob says so"},
+        {"type": "error", "code": "model_not_found", "reason": "max_output_tokens"},
+    ]
+    entry, _ = hidden(client_request({"input": items}))
+    assert json.loads(entry.body)["input"] == [
+        {"type": "web_search_call", "action": {"type": "find_in_page", "pattern": "Xxx"}},
+        {"type": "code_interpreter_call", "code": "xxxxx('Xxx')"},
+        {"type": "mcp_approval_response", "reason": "Xxx xxxx xx"},
+        {"type": "error", "code": "model_not_found", "reason": "max_output_tokens"},
+    ]
+
+
+def test_redaction_keeps_schema_members_named_like_content():
+    properties = {name: {"type": "string", "enum": ["red"], "pattern": "a+"} for name in ("input", "metadata", "code")}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": properties}}}
+    body = {"tools": [tool], "input": "red"}
+    assert json.loads(hidden(client_request(body))[0].body) == body
+
+
 def test_redaction_keeps_markup_and_json_across_chunks():
     output = '<think>Bob is in Paris</think><tool_call>{"name": "get_weather", "arguments": {"city": "M\\u00fcnchen\\n", "x": 1.5e-7}}'
     frames = b"".join(
