@@ -14,7 +14,7 @@ from typing import Any, get_args
 from msgspec import DecodeError, json
 from msgspec.structs import replace
 
-from gateway.events import Event
+from gateway.events import Event, ToolKind
 from gateway.formats import FORMATS
 from gateway.formats.markers import END_TOKENS
 from gateway.recording.entries import (
@@ -38,7 +38,8 @@ _COMMON_WORDS = (  # words of error messages, of JSON and of tool calls
     "not supported missing tool unable generate parser function initialize samplers invalid json schema grammar found "
     "does exist loaded loading such unknown server pinned overloaded only than too long n_keep n_ctx max_model_len "
     "max_length max_tokens max_completion_tokens max_new_tokens max_seq_len completion requested passed output "
-    "input_ids type data signature thinking redacted_thinking true false null True False None"
+    "input_ids type data signature thinking redacted_thinking true false null True False None "
+    "action operation environment working_directory exec"
 )
 _KEPT = frozenset(  # members whose strings are no content
     (
@@ -67,7 +68,11 @@ _NAMING = ("name", "server_label", "server_name", "mcp_server_name", "tool_name"
 _TERMS = frozenset(("code", "reason"))  # may also be a program, or a sentence
 _TERM = re.compile(r"[\w.:-]{0,64}")
 _NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # their numbers encode a text
-_EVENTS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
+_VALUES = {  # of members of events; other values are the user's
+    "event": frozenset(kind.__struct_config__.tag for kind in get_args(Event)),
+    "kind": frozenset(get_args(ToolKind)),
+    "member": frozenset(("content", "images", "blocks")),
+}
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
 _DATA = re.compile(r"data:[^,]{0,100};base64,.{0,24}")  # the media type, and the first bytes that show the file type
 _UNIT = re.compile(r"\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
@@ -209,8 +214,8 @@ def _structural(one: JsonString, text: str) -> bool:
         return bool(_TERM.fullmatch(text, one.start, one.end))
     if one.name == "name":
         return not (one.inside and "role" in one.inside[-1].marks)  # the name of a speaker is content
-    if one.name == "event":
-        return text[one.start : one.end] in _EVENTS  # else an event name of the user
+    if values := _VALUES.get(one.name):
+        return text[one.start : one.end] in values
     return bool(_KEPT.intersection(one.path[-1:]))
 
 

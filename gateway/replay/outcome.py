@@ -12,7 +12,7 @@ from gateway.recording import EndEntry, Recording, ResponseDataEntry, RoundEndEn
 _OWN = frozenset(
     (
         "call_id", "completed_at", "created", "created_at", "encrypted_content", "id", "item_id", "obfuscation",
-        "previous_response_id", "store", "background", "conversation", "prompt_cache_key",
+        "previous_response_id", "store", "background", "conversation", "prompt_cache_key", "signature",
     )
 )  # fmt: skip
 _PIECES = {"Text": "text", "Reasoning": "text", "Refusal": "text", "ToolInput": "text", "ToolArgs": "json"}
@@ -28,7 +28,7 @@ class Outcome(Struct, frozen=True):
     said: the output of each choice in order; each text is one string.
     usage: the usage of each round.
     ledger: the warnings.
-    answer: the response to the client, its chunks merged.
+    answer: the response to the client, its chunks merged; None for the acceptance of a background response.
     """
 
     status: int
@@ -55,11 +55,14 @@ def outcome_of(recording: Recording) -> Outcome:
 
 
 def diff_outcomes(before: Outcome, now: Outcome, members: Sequence[str]) -> list[str]:
-    """Return lines that show the differences in these members; none if they are equal."""
+    """Return lines that show the differences in these members; none if they are equal.
+
+    A replay runs in the foreground, so it cannot repeat the acceptance of a background response.
+    """
     lines: list[str] = []
     for name in members:
         old, new = getattr(before, name), getattr(now, name)
-        if old != new:
+        if old != new and (name != "answer" or old is not None):
             shown = unified_diff(_lines(old), _lines(new), "recorded", "now", lineterm="", n=1)
             lines += [f"{name}:", *list(shown)[2:]]
     return lines
@@ -108,11 +111,11 @@ def _add(items: list[Any], new: dict[str, Any]) -> None:
 def _answer(recording: Recording) -> Any:  # noqa: ANN401 - decoded JSON
     data = b"".join(entry.data for entry in recording.entries if isinstance(entry, ResponseDataEntry))
     if data[:1] == b"{":
-        return _normal(json.decode(data))
+        whole = json.decode(data)
+        return None if whole.get("status") == "queued" else _normal(whole)
     frames = [json.decode(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]
-    whole = [frame["response"] for frame in frames if "response" in frame]
-    if whole:
-        return _normal(whole[-1])
+    if responses := [frame["response"] for frame in frames if "response" in frame]:
+        return _normal(responses[-1])
     answer: Any = None
     for frame in frames:
         answer = _folded(answer, frame)
