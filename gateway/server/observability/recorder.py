@@ -34,6 +34,7 @@ _size = attrgetter("size")
 _RECENT = 200
 _MAX_RECENT = 64 << 20  # bytes of these
 SUMMARIES = 1000  # finished requests in the list
+_MAX_KEYS_BEFORE = 100  # keys of backends from earlier configurations
 
 
 class RecordingWriter:
@@ -103,13 +104,16 @@ class Recorder:
         self.recent: deque[Recording] = deque(maxlen=_RECENT)
         self._summaries: deque[ExchangeSummary] = deque(maxlen=SUMMARIES)
         self._writer: RecordingWriter | None = None
+        self.secrets: Sequence[bytes] = ()
         self.follow(Config())
 
     def follow(self, config: Config) -> None:
         """Apply these settings from now on."""
         self._settings, self._shown = config.recording, config.inspector.enabled
         keys = [one.api_key.get_secret_value() for one in config.backends.values() if one.api_key]
-        self.secrets: Sequence[bytes] = [key.encode() for key in keys]
+        known = [key.encode() for key in keys]
+        before = [key for key in self.secrets if key not in known]  # recordings of requests before may have these
+        self.secrets = [*known, *before[:_MAX_KEYS_BEFORE]]
         settings = config.recording
         self._folder = RecordingFolder(settings.directory, settings.files, settings.bytes, settings.content)
 

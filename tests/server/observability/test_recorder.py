@@ -254,6 +254,15 @@ async def test_recording_follows_a_new_configuration(tmp_path):
     assert len(recordings(tmp_path)) == 2
 
 
+def test_recordings_hide_keys_of_backends_that_a_new_configuration_lacks():
+    known = recorder.Recorder()
+    for number in range(103):
+        known.follow(settings("http://a", backend={"api_key": f"key-{number}"}))
+    assert known.secrets == [f"key-{number}".encode() for number in range(102, 1, -1)]
+    known.follow(settings("http://a", backend={"api_key": "key-101"}))
+    assert known.secrets[:2] == [b"key-101", b"key-102"]
+
+
 # Those of late
 
 
