@@ -80,11 +80,11 @@ class StructuredCall:
 
     def repeats(self, head: ToolCallStart) -> bool:
         """Take a further head with the same index, and return True if it belongs to this call."""
-        if head.id and self.id and head.id != self.id:
-            return False
-        if not head.name:
+        if not head.name:  # a backend may write another id into each delta
             self.id = self.id or head.id
             return True
+        if head.id and self.id and head.id != self.id:
+            return False
         if head.name == self.name:
             return bool(head.id and self.id) or not self.complete
         if self.started or (self.size and self.name):
@@ -244,8 +244,8 @@ class StructuredCalls:
                 return
             self._setting.ledger.add("repaired", "tool_calls.index")
             known.close()
-        elif known and not head.name and head.id == known.id:
-            return  # a delta with nothing but the repeated id
+        elif known and not head.name:
+            return  # a delta with nothing but an id
         self._add(head)
         self._go_on(owner)
 

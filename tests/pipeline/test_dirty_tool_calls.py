@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.events import ToolCallStart
 from gateway.warnings import Warnings
 from support.app import gateway
 from support.format_events import calls, strings, written
@@ -52,6 +53,8 @@ CASES = [
     ("an id in each delta", [head("get_weather"), more('{"city": ', id="c"), more('"Oslo"}', id="c"), more("", id="c")], WEATHER, "", "", None),
     ("an id again after the end", [head("get_weather", OSLO), {"content": "Hi"}, more("", id="c")], WEATHER, "Hi", "", None),
     ("an id alone", [more("", id="c")], [], "", "", None),
+    ("another id in each further delta", [head("get_weather"), more('{"city": ', id="d"), more('"Oslo"}', id="e"), more("", id="f")], WEATHER, "", "", None),
+    ("another id after the end", [head("get_weather", OSLO), {"content": "Hi"}, more("", id="d"), {"content": "!"}], WEATHER, "Hi!", "", None),
     ("a name again", [head("get_weather"), head("get_weather", '{"city": '), head("get_weather", '"Oslo"}')], WEATHER, "", "", None),
     ("two calls of one index", [head("get_", '{"a": 1}'), head("ping", "{}", id="d")], [("get_", '{"a": 1}'), ("ping", "{}")], "", "", INDEX),
     ("the same call twice", [head("get_weather", OSLO), head("get_weather", OSLO, 1)], WEATHER, "", "", CALLS),
@@ -112,6 +115,17 @@ async def test_dirty_tool_calls_in_both_apis(row):
             found = [item for item in items if item["type"] == "function_call"]
             assert [(item["name"], item["arguments"]) for item in found] == wanted
             assert {item["status"] for item in found} == {"completed"}
+
+
+@pytest.mark.parametrize("function", [{}, {"function": None}, {"function": {}}])
+def test_the_first_id_of_a_call_counts_also_in_a_delta_of_its_own(function):
+    alone = {"tool_calls": [{"index": 0, "id": "c", "type": "function", **function}]}
+    data = b"".join(chunk(**one) for one in (alone, head("get_weather", id=None), more(OSLO, id="d")))
+    for pieces in ([data + DONE], singly(data + DONE)):
+        (start,) = [
+            event for event in events_of(pieces, setting("native", tools=TOOLS)) if type(event) is ToolCallStart
+        ]
+        assert (start.name, start.id) == ("get_weather", "c")
 
 
 @pytest.mark.parametrize(("arguments", "id"), [(None, None), ('{"a": 1}', "c")])

@@ -52,9 +52,7 @@ class ToolCallDecoder:
             out.append(ToolArgsDelta(index, key, json.encode(custom.input)[1:-1].decode()))
 
     def _call(self, index: int, place: int, call: wire.WireToolCall, out: list[Event]) -> None:
-        function = call.function
-        if not function:
-            return
+        function = call.function or wire.WireFunction()  # the id may come in a delta of its own
         key = _key(call, place)
         signature = signature_of_call(call)
         id = "" if call.id is None else str(call.id)
