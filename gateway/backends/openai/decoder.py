@@ -65,8 +65,7 @@ _TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoni
 class ChatDecoder:
     """Decode the payloads of one response to raw events.
 
-    n: the number of choices in the request.  The decoder drops further ones; a single choice has index 0, whatever
-        index the backend gives it.
+    n: the number of choices in the request.  The decoder drops further ones.  A single choice always has index 0.
     _wanted: the members beyond the API that the client requested.
     _tops: the number of alternatives per token that the client requested; None to keep all.
     _passed: the last value of each member that chunks repeat, by choice and name.
@@ -85,6 +84,7 @@ class ChatDecoder:
     _unsigned: dict[int, list[str]] = field(default_factory=dict)  # by choice: the reasoning since its last signature
     _passed: dict[tuple[int | None, str], bytes] = field(default_factory=dict)
     _met: set[int] = field(default_factory=set)  # choices with a message so far, even an empty one
+    _by_message: set[int] = field(default_factory=set)  # choices whose messages do not come as deltas
     _tool_calls: ToolCallDecoder | None = None  # set once there is a tool call
     _plain: bool = True  # all chunks so far were plain
     _halves: Halves | None = None
@@ -121,10 +121,7 @@ class ChatDecoder:
         return self._template.event_shape
 
     def single_chunk_decoder(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
-        """Return a decoder for data that is one chunk of the known form.
-
-        The decoder returns None for any other data, and for more than `most` bytes.
-        """
+        """Return a decoder of one chunk of the known form; it returns None for other data and above `most` bytes."""
         read = self._template.decode_one(most)
         if not isinstance(self._template.event_shape, ReasoningDelta):
             return read
@@ -245,7 +242,7 @@ class ChatDecoder:
         last = self._before(index, beside, inside, out, ended=bool(choice.finish_reason)) if beside or inside else {}
         if choice.usage and (usage := usage_from_counts(choice.usage)):
             self._count(usage, out, alone=True)
-        if message := choice.delta or choice.message:
+        if message := choice.delta or (choice.message and self._whole_message(index, choice.message)):
             self._met.add(index)
             self._message(index, message, choice.logprobs, out)
         if choice.text is not None:
@@ -256,6 +253,12 @@ class ChatDecoder:
             self._pass(index, last, out)
         if choice.finish_reason:
             self._finish(index, choice.finish_reason, out)
+
+    def _whole_message(self, index: int, message: wire.WireMessage) -> wire.WireMessage | None:
+        """Return the message of a choice without a delta; None if it repeats the deltas, as MiniMax's last one does."""
+        if index not in self._met or not self.decoded_characters:
+            self._by_message.add(index)
+        return message if index in self._by_message else None
 
     def _before(self, index: int, beside: Members, inside: Members, out: list[Event], *, ended: bool) -> Members:
         """Pass on the members of a choice that go before its text; return those that belong to its end."""
@@ -308,11 +311,8 @@ class ChatDecoder:
             self._tool_calls.end_custom(index, out)
         self._text_and_reasoning(index, message, chances, out)
         if message.refusal:
-            out.append(
-                RefusalDelta(
-                    index, message.refusal, read_logprobs(chances, message.refusal, self._tops).get("refusal", ())
-                )
-            )
+            found = read_logprobs(chances, message.refusal, self._tops).get("refusal", ())
+            out.append(RefusalDelta(index, message.refusal, found))
         if message.annotations:
             out += [Annotation(index, passable_value(remark)) for remark in message.annotations]
         if message.images:
