@@ -72,7 +72,7 @@ class ChoiceOutput:
     def tool_start(self, name: str, id: str = "") -> None:
         """Start a tool call."""
         self._parts = not self._shown[-1:].isspace() and bool(self._shown)
-        self.calls.start(ToolCallStart(self._index, 0, id, name))
+        self.calls.start(ToolCallStart(self._index, 0, id, name), in_text=True)
 
     def tool_end(self) -> None:
         """End the open tool call."""

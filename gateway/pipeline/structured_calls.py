@@ -4,7 +4,7 @@ A call stays open until its arguments are a complete object, or the response end
 that arrive before that follow it.  A call without a name waits for it, and all that follows waits, too.
 
 Known faults are repaired: a name in pieces, a repeated head, arguments before the name, deltas with all of the
-arguments so far, arguments repeated after their end, and a second call that repeats the first one.
+arguments so far, arguments repeated after their end, and a call that repeats another one.
 """
 
 from collections import deque
@@ -30,6 +30,7 @@ class StructuredCall:
     """One tool call of the backend, from its heads and arguments.
 
     twin: a call with the same id, which this one may repeat.
+    texts: the arguments of the calls of this tool in the text, which this one may repeat, too.
     size: characters of the arguments as received.
     sent: the arguments that the client has received.
     started: the client has received the start.
@@ -39,10 +40,12 @@ class StructuredCall:
     surplus: something after the arguments is not passed on.
     """
 
-    def __init__(self, head: ToolCallStart, context: ParseContext, twin: "StructuredCall | None" = None) -> None:
+    def __init__(
+        self, head: ToolCallStart, context: ParseContext, twin: "StructuredCall | None", texts: list[str]
+    ) -> None:
         self.head, self.name, self.id = head, head.name, head.id
         self.started = self.closed = self.ended = self.repaired = self.surplus = False
-        self._tools, self._twin = context.tools, twin
+        self._tools, self._twin, self._texts = context.tools, twin, texts
         self._raw: list[str] = []
         self.size = 0
         self.sent: list[str] = []  # shared with the ToolCallTracker, which completes the arguments
@@ -60,15 +63,27 @@ class StructuredCall:
 
     @property
     def certain(self) -> bool:
-        """True if it is certain which tool is called, and that the call does not repeat its twin."""
-        if self._twin and not (self.complete or self.closed):
+        """True if it is certain which tool is called, and that the call does not repeat another one."""
+        if (self._twin or self._texts) and not (self.complete or self.closed):
             return False
         return bool(self.name) and (bool(self.size) or self.closed or tool_names.certain(self.name, self._tools))
 
     @property
     def repeated(self) -> bool:
-        """True if the call repeats its twin."""
-        return self._twin is not None and (self.complete or self.closed) and _same(self.raw, self._twin.raw)
+        """True if the call repeats its twin, or a call in the text."""
+        if self.started or not (self.complete or self.closed):
+            return False
+        return (self._twin is not None and _same(self.raw, self._twin.raw)) or bool(self._repeated_text())
+
+    def drop(self) -> None:
+        """Drop the call, which repeats another one; a call in the text counts as repeated once."""
+        if text := self._repeated_text():
+            self._texts.remove(text)
+
+    def _repeated_text(self) -> str:
+        """Return the arguments of the call in the text that this one repeats; "" without one."""
+        json = "".join(self._json)
+        return next((text for text in self._texts if _same(text, json if json.strip() else "{}")), "")
 
     @property
     def complete(self) -> bool:
@@ -246,6 +261,8 @@ class StructuredCalls:
             known.close()
         elif known and not head.name:
             return  # a delta with nothing but an id
+        if head.name and not self.queue:
+            owner.end_before_call()  # completes a call in the text
         self._add(head)
         self._go_on(owner)
 
@@ -294,7 +311,8 @@ class StructuredCalls:
 
     def _add(self, head: ToolCallStart) -> StructuredCall:
         twin = self._ids.get(head.id)
-        call = StructuredCall(head, self._setting.context, twin if twin and twin.name == head.name else None)
+        texts = self._calls.calls_in_text(head.name)
+        call = StructuredCall(head, self._setting.context, twin if twin and twin.name == head.name else None, texts)
         self._known[head.call] = call
         if head.id:
             self._ids.setdefault(head.id, call)
@@ -343,6 +361,7 @@ class StructuredCalls:
         call.ended = True
         ledger = self._setting.ledger
         if call.repeated:
+            call.drop()
             ledger.add("repaired", "tool_calls")
         elif not call.started:
             if call.raw:

@@ -57,6 +57,9 @@ class ToolCallTracker:
         self._choice, self._setting, self._ids, self._out = choice, setting, ids, out
         self._args: list[str] | None = None  # of the open tool call
         self._shape = ANYTHING  # the expected shape of the arguments
+        self._in_text = ""  # the name of the open tool call if it was read in the text
+        self._texts: dict[str, list[str]] = {}  # the arguments of such calls, by name
+        self._room = setting.limit  # characters that these may still have
         self.count = 0
         self.native = False
 
@@ -65,15 +68,18 @@ class ToolCallTracker:
         """True if a tool call is open."""
         return self._args is not None
 
-    def start(self, head: ToolCallStart) -> list[str]:
-        """Start a tool call, end the one before, and return the list that collects its arguments."""
+    def start(self, head: ToolCallStart, *, in_text: bool = False) -> list[str]:
+        """Start a tool call, end the one before, and return the list that collects its arguments.
+
+        in_text: the call was read in the text.
+        """
         self.end()
         name = tool_names.resolve(head.name, self._setting.context.tools)
         if name != head.name:
             self._setting.ledger.add("repaired", "tool_calls.function.name")
         elif name not in self._setting.context.tools:
             self._setting.ledger.add("forwarded", "tool_calls.function.name")
-        self._args, self._shape = [], self._setting.context.shape(name)
+        self._args, self._shape, self._in_text = [], self._setting.context.shape(name), name if in_text else ""
         self._out.append(replace(head, call=self.count, id=self._id(head.id), name=name))
         self.count += 1
         return self._args
@@ -97,6 +103,8 @@ class ToolCallTracker:
         tail = _tail(text, cut) if value is None else ""
         self.args(tail)
         self._args = None
+        if self._in_text:
+            self._keep(text + tail)
         if tail:
             value = _object(text + tail)
         fits = value is None or self._shape.fits(value)
@@ -104,6 +112,15 @@ class ToolCallTracker:
             self._report(bool(tail), fits and value is not None)
         complete = value is not None and not (tail and cut)
         self._out.append(ToolCallEnd(self._choice, self.count - 1, complete, fits))
+
+    def calls_in_text(self, name: str) -> list[str]:
+        """Return the arguments of the calls of a tool that were read in the text; the caller may remove some."""
+        return self._texts.get(tool_names.resolve(name, self._setting.context.tools), []) if self._texts else []
+
+    def _keep(self, arguments: str) -> None:
+        self._room -= len(arguments)
+        if self._room >= 0:
+            self._texts.setdefault(self._in_text, []).append(arguments)
 
     def _report(self, repaired: bool, valid: bool) -> None:
         ledger, subject = self._setting.ledger, "tool_calls.function.arguments"
