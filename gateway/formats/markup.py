@@ -136,6 +136,8 @@ class _MarkupParser:
             yield from self._fence(FENCE, fresh=True)
         elif (yield from fenced_json.block(read, self._emit, self._context, opening)):
             self._called = True
+        else:
+            self._in_block = True
         self._has_text = not self._called
         if self._called:
             yield from self._begin()
