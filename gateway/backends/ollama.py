@@ -13,7 +13,7 @@ from msgspec import Raw, Struct, json
 from gateway.backends.openai import unknown_fields, wire
 from gateway.backends.openai.decoder import ChatDecoder as Chunks
 from gateway.backends.openai.error_mapping import problem_from_error_object
-from gateway.backends.openai.payload_values import unread_members
+from gateway.backends.openai.payload_values import read_mended
 from gateway.backends.openai.repeat_decoder import RepeatedChunkDecoder
 from gateway.backends.openai.request_body import BodyTarget, upstream_messages, upstream_tools
 from gateway.backends.openai.usage import count_value
@@ -209,7 +209,7 @@ class OllamaDecoder(Chunks):
             return [line]
         if line.error:
             return [Failure(problem_from_error_object(line.error))]
-        return self.read(self._chunk(line), unread_members(payload, _unread))
+        return self.read(self._chunk(line), read_mended(payload, _unread))
 
     def _chunk(self, line: OllamaChunk) -> wire.WireChunk:
         for call in (line.message and line.message.tool_calls) or ():

@@ -20,6 +20,7 @@ from gateway.backends.anthropic.wire import (
     thinking_signature,
 )
 from gateway.backends.openai.decoder import ChatDecoder
+from gateway.backends.openai.payload_values import read_mended
 from gateway.backends.openai.repeat_decoder import FrameDelimiters
 from gateway.backends.openai.usage import count_value
 from gateway.errors import Problem
@@ -41,8 +42,8 @@ from gateway.events import (
 )
 
 _decode = json.Decoder(WireEvent).decode
-_block = json.Decoder(WireBlock).decode
-_objects = json.Decoder(dict[str, Any]).decode
+_decode_block = json.Decoder(WireBlock).decode
+_decode_object = json.Decoder(dict[str, Any]).decode
 _KNOWN = ("text", "thinking", "redacted_thinking", "tool_use")  # types of blocks that have events
 _READ = frozenset(WireBlock.__struct_fields__)
 _NO_MESSAGE = Problem(502, "The backend's response is not a message of Anthropic's API.", "upstream_error")
@@ -103,7 +104,10 @@ class MessageDecoder(ChatDecoder):
 
     def _alone(self, payload: bytes) -> list[Event]:
         """Decode a delta by itself, without a change of state."""
-        event = _decode(payload)
+        try:
+            event = _decode(payload)
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            return []
         made = self._delta_event(count_value(event.index), event.delta) if event.delta else None
         return [made] if made else []
 
@@ -114,7 +118,10 @@ class MessageDecoder(ChatDecoder):
         if event.error:
             return [Failure(stream_problem(event.error))]
         arm = self._arms.get(event.type)
-        return arm(self, event, payload) if arm else []
+        try:
+            return arm(self, event, payload) if arm else []
+        except (DecodeError, RecursionError) as problem:  # of a block, which is decoded apart
+            return [Failure(Problem(502, f"The backend sent an invalid {self.form}: {problem}.", "upstream_error"))]
 
     # events of a stream
 
@@ -162,7 +169,7 @@ class MessageDecoder(ChatDecoder):
 
     def _message_delta(self, event: WireEvent, payload: bytes) -> list[Event]:
         ended = [made for index in [*self._blocks] for made in self._end(index)]
-        members = _objects(payload).get("delta")
+        members = _object(payload).get("delta")
         return ended + self._ending(members if isinstance(members, dict) else {}, event.usage)
 
     def _stop(self, _: WireEvent, __: bytes) -> list[Event]:
@@ -175,7 +182,7 @@ class MessageDecoder(ChatDecoder):
         events: list[Event] = []
         for index, raw in enumerate(event.content or ()):
             events += self._begin(index, bytes(raw)) + self._end(index)
-        message = _objects(payload)
+        message = _object(payload)
         return events + self._ending({name: message.get(name) for name in _ENDING if name in message}, event.usage)
 
     # blocks
@@ -184,13 +191,13 @@ class MessageDecoder(ChatDecoder):
         """Begin a block, which may have content already."""
         self._met.add(0)
         before = self._end(index)
-        block = _block(raw) if raw else WireBlock()
+        block = read_mended(raw, _decode_block) if raw else WireBlock()
         self._blocks[index] = OpenBlock(block.type)
         if block.type not in _KNOWN:
-            self._blocks[index].members = _objects(raw) if raw else {}
+            self._blocks[index].members = _object(raw) if raw else {}
             return before
         if self.native:
-            members = {name: value for name, value in _objects(raw).items() if name not in _READ}
+            members = {name: value for name, value in _object(raw).items() if name not in _READ}
             before.append(ExtraField(0, NATIVE_BLOCK, _raw(members), asked=True, inside=True))
         return before + self._begun(index, block)
 
@@ -250,7 +257,7 @@ class MessageDecoder(ChatDecoder):
             events.append(ExtraField(0, "stop_reason", _raw(sequence)))
         if self.native:
             events.append(ExtraField(None, NATIVE_END, _raw(members), asked=True))
-        elif explanation := (members.get("stop_details") or {}).get("explanation"):
+        elif explanation := _explanation(members.get("stop_details")):
             events.append(RefusalDelta(0, explanation))
         if isinstance(reason, str):
             events.append(Finish(0, reason))
@@ -286,10 +293,20 @@ def _extend(block: OpenBlock, delta: WireDelta, payload: bytes) -> None:
     if delta.partial_json is not None:
         block.inputs.append(delta.partial_json)
         return
-    for name, value in _objects(payload)["delta"].items():
+    for name, value in _object(payload)["delta"].items():
         before = block.members.get(name)
         if name != "type":
             block.members[name] = before + value if isinstance(before, str) and isinstance(value, str) else value
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    return read_mended(payload, _decode_object)
+
+
+def _explanation(details: object) -> str:
+    """Return the explanation of a refusal; "" without one."""
+    text = details.get("explanation") if isinstance(details, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def _input(text: str) -> object:

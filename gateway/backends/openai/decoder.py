@@ -19,10 +19,10 @@ from gateway.backends.openai.payload_values import (
     error_without_label,
     finish_reason,
     passable_value,
+    read_mended,
     reasoning_text,
     split_members,
     text_of_details,
-    unread_members,
 )
 from gateway.backends.openai.repeat_decoder import FrameDelimiters, RepeatedChunkDecoder
 from gateway.backends.openai.repeated_reasoning import Contents
@@ -212,7 +212,8 @@ class ChatDecoder:
             return [Failure(problem_from_error_object(chunk.error or json.decode(mended(payload))))]
         if chunk.choices is None and not plain and (error := error_without_label(payload)):
             return [Failure(problem_from_error_object(error))]
-        return self.read(chunk, _unread(plain) if plain else unread_members(payload, unknown_fields.of_chunk))
+        rest = _unread(plain) if plain else read_mended(payload, unknown_fields.of_chunk)
+        return self.read(chunk, rest)
 
     def _plain_chunk(self, payload: bytes) -> wire.PlainChunk | None:
         """Return the chunk if it is plain; None if not, and for all chunks after the first such one."""

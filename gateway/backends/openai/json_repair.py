@@ -27,7 +27,9 @@ from gateway.warnings import Warnings
 
 _Piece = TextDelta | ReasoningDelta | RefusalDelta | ToolArgsDelta
 _Key = tuple[type[_Piece], int, int | None]  # of a field in pieces: its event type, choice, and call or None
-_IN_PIECES = "content|reasoning_content|reasoning|reasoning_text|thinking|text|summary|refusal|arguments|input"
+_IN_PIECES = (
+    "content|reasoning_content|reasoning|reasoning_text|thinking|text|summary|refusal|arguments|input|partial_json"
+)
 _LARGE = r"-?\d+(?:\.\d+)?[eE]\+?\d+|-?\d{300,}(?:\.\d+)?"  # numbers that may exceed a double
 _TOKENS = re.compile(rf'(?:"({_IN_PIECES})"\s*:\s*)?"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b|{_LARGE}', re.DOTALL)
 _SURROGATES = re.compile(

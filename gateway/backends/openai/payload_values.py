@@ -1,13 +1,15 @@
 """Read values of a payload that backends write in several forms."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import DecodeError, Raw, json
 
 from gateway.backends.openai import unknown_fields, wire
 from gateway.backends.openai.json_repair import mended
-from gateway.backends.openai.unknown_fields import Members, Unread
+from gateway.backends.openai.unknown_fields import Members
 
+_Value = TypeVar("_Value")
 DONE = b"[DONE]"
 _string = json.Decoder(str).decode
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -48,12 +50,12 @@ def error_without_label(payload: bytes) -> object:
     return data if known else None
 
 
-def unread_members(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:
-    """Return the uninterpreted members of a payload; if it is invalid JSON, repair it first."""
+def read_mended(payload: bytes, read: Callable[[bytes], _Value]) -> _Value:
+    """Read a payload; if it is invalid JSON, repair it first."""
     try:
-        return find(payload)
+        return read(payload)
     except (DecodeError, UnicodeDecodeError, RecursionError):
-        return find(mended(payload))
+        return read(mended(payload))
 
 
 def is_complete_payload(payload: bytes) -> bool:

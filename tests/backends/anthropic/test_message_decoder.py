@@ -99,6 +99,11 @@ def content(events):
     return [one for one in merge(events) if not isinstance(one, Usage)]
 
 
+def shown(events):
+    """Return the text of the events."""
+    return "".join(one.text for one in events if isinstance(one, TextDelta))
+
+
 # Chunks
 
 
@@ -232,6 +237,53 @@ def test_message_stream_with_faults_is_read(payloads, events):
     assert decode(*payloads) == events
 
 
+NESTED = "[" * 100_000 + "]" * 100_000
+INVALID = {
+    "a block that is null": '{"type": "content_block_start", "index": 0, "content_block": null}',
+    "a block with a number as its id": '{"type": "content_block_start", "content_block": {"type": "tool_use", "id": 7}}',
+    "a whole message with such a block": '{"type": "message", "content": [{"type": "text", "text": "a"}, null]}',
+    "a block of too many levels": f'{{"type": "content_block_start", "content_block": {{"type": "x", "y": {NESTED}}}}}',
+    "a message of too many levels": f'{{"type": "message", "content": [], "x": {NESTED}}}',
+}
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("payload", INVALID.values(), ids=INVALID)
+def test_message_that_cannot_be_read_is_a_failure(payload, native):
+    *_, failure = MessageDecoder(Warnings(), native=native).decode(payload.encode())
+    assert isinstance(failure, Failure) and failure.problem.code == "upstream_error"
+    assert failure.problem.message.startswith("The backend sent an invalid message: ")
+
+
+@pytest.mark.parametrize("lost", [b"\\ud83d", b"\xff"])
+@pytest.mark.parametrize("native", [False, True])
+def test_message_with_a_half_of_a_character_is_read(lost, native):
+    """A server that counts in bytes or in UTF-16 cuts a character at the token limit."""
+    body = json.dumps(message(text("Hi ~"), reason="max_tokens", x="~")).encode().replace(b"~", lost)
+    events = read(body, content_type="application/json", native=native)
+    assert shown(events) == "Hi \ufffd" and Finish(0, "length") in events
+    frames_sent = stream(message({"type": "mood", "mood": ""}, text("Hi ~"), text("and ~ more"))).replace(b"~", lost)
+    mood = event("content_block_delta", index=0, delta={"type": "mood_delta", "mood": "~"}).replace(b"~", lost)
+    events = read(frames_sent.replace(event("content_block_stop", index=0), mood), native=native)
+    assert shown(events) == "Hi \ufffdand \ufffd more" and Finish(0, "stop") in events
+
+
+def test_message_arguments_with_a_cut_character_are_whole():
+    pieces = [delta(0, "input_json_delta", partial_json=part) for part in ('{"a": "\ud83d', '\ude00"}')]
+    sent = [
+        event(one["type"], **{k: v for k, v in one.items() if k != "type"})
+        for one in (start(0, tool_use("g")), *pieces)
+    ]
+    end = event("message_delta", delta={"stop_reason": "tool_use"}) + event("message_stop")
+    assert ToolArgsDelta(0, 0, '{"a": "😀"}') in merge(read(*sent, end))
+
+
+def test_message_delta_of_a_known_form_with_an_unreadable_member_is_read():
+    decoder = MessageDecoder(Warnings())
+    payload = json.dumps({**delta(0, "text_delta", text="Hi"), "x": "\ud83d"}).encode()
+    assert decoder.decode(payload) + decoder.decode(payload) == [TextDelta(0, "Hi"), TextDelta(0, "Hi")]
+
+
 def test_message_block_of_an_unnamed_type_is_dropped_with_a_warning():
     ledger = Warnings()
     decode(start(0, {"type": "mood"}), stop(0), ledger=ledger)
@@ -279,6 +331,8 @@ def test_message_refusal_is_explained():
         RefusalDelta(0, "No."),
         Finish(0, "content_filter"),
     ]
+    for details in ("No.", {"explanation": 5}, None):
+        assert not [one for one in whole(message(stop_details=details)) if isinstance(one, RefusalDelta)]
 
 
 FAILURES = {
