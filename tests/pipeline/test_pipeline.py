@@ -26,7 +26,7 @@ from gateway.events import (
     Usage,
 )
 from gateway.warnings import Warnings
-from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, setting, singly, sse, upstream
+from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, merge, setting, singly, sse, upstream
 from support.sampling import examples
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4}
@@ -114,6 +114,17 @@ def test_reasoning_is_read_from_thinking_blocks():
 )
 def test_choice_of_an_odd_shape_is_read(payload):
     assert events_of([sse(payload), DONE])[:2] == [TextDelta(0, "hi"), Finish(0, "stop")]
+
+
+@pytest.mark.parametrize(
+    "mark", [b"data: [DONE] \n\n", b"data:[DONE]\t\r\n\r\n", b"data: [DONE] ", b"data: [DONE]\x00\n\n"]
+)
+def test_end_mark_with_something_behind_it_ends_the_stream(mark):
+    data = chunk("stop", content="hi") + mark
+    for pieces in ([data], singly(data)):
+        up = upstream(setting("native"))
+        events = [event for piece in pieces for event in up.feed(piece)]
+        assert merge([*events, *up.close()])[:2] == [TextDelta(0, "hi"), Finish(0, "stop")] and up.done
 
 
 def last_usage(events):

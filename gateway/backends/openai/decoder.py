@@ -15,6 +15,7 @@ from gateway.backends.openai.error_mapping import problem_from_error_object
 from gateway.backends.openai.json_repair import Halves, mended
 from gateway.backends.openai.payload_values import (
     DONE,
+    DONE_SIZE,
     are_text_only,
     error_without_label,
     finish_reason,
@@ -158,7 +159,7 @@ class ChatDecoder:
         if known := self._template.event(payload):
             self._remember([known])
             return [known]
-        if payload == DONE:
+        if payload[:DONE_SIZE] == DONE:
             self.done = True
             return self.rest()
         events = self._decoded(payload)

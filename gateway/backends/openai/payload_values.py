@@ -10,7 +10,8 @@ from gateway.backends.openai.json_repair import mended
 from gateway.backends.openai.unknown_fields import Members
 
 _Value = TypeVar("_Value")
-DONE = b"[DONE]"
+DONE = b"[DONE]"  # the beginning of the payload that ends a stream; the SDKs ignore what follows it
+DONE_SIZE = len(DONE)
 _string = json.Decoder(str).decode
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _LONGEST_DOUBLE = 308  # digits before the decimal point
@@ -60,7 +61,7 @@ def read_mended(payload: bytes, read: Callable[[bytes], _Value]) -> _Value:
 
 def is_complete_payload(payload: bytes) -> bool:
     """Return False for data that is only the beginning of a payload."""
-    if payload == DONE:
+    if payload[:DONE_SIZE] == DONE:
         return True
     try:
         json.decode(mended(payload))
