@@ -1,5 +1,6 @@
 """Read one upstream round: its bytes in, normalized events out.  Knows no sockets, no clock, no client."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway import transforms
@@ -15,6 +16,8 @@ from gateway.transforms import EventFilter
 
 _LOST = Problem(502, "The backend closed the connection before its response was complete.", "upstream_lost")
 _LONE = 4 << 10  # maximum bytes of a chunk for `feed_one`
+_STREAM = re.compile(rb"(?:data|event|id|retry)?:")  # the beginning of a stream of events
+_DECIDED = 6  # bytes that show whether a body begins like one: the longest is `event:`
 _STREAMS: dict[str, Callable[[int], FrameDecoder]] = {"text/event-stream": SSE, "application/x-ndjson": NDJSONDecoder}
 
 
@@ -39,14 +42,18 @@ class UpstreamReader:
         self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
         self._frames: FrameDecoder | None = None  # None unless it is a stream
         self._body: BodyBuffer  # set unless it is a stream
+        self._begun: bytes | None = None  # the beginning of a body while it may still be a stream
         self._plain = not filters and not setting.format  # text passes unparsed and unfiltered
 
     def answered(self, content_type: str) -> None:
-        """Choose the framing by the Content-Type; anything but a stream is one whole JSON text."""
+        """Choose the framing by the Content-Type.
+
+        Anything else is one whole JSON text, unless it begins like a stream.
+        """
         if frames := _STREAMS.get(content_type.partition(";")[0].strip().lower()):
             self._frames = frames(self._limit)
         else:
-            self._frames, self._body = None, BodyBuffer(self._limit)
+            self._frames, self._body, self._begun = None, BodyBuffer(self._limit), b""
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events of the data.
@@ -55,7 +62,7 @@ class UpstreamReader:
         """
         frames, decoder = self._frames, self._decoder
         if not frames:
-            return self._keep_body(data)
+            return self._keep_body(data) if self._begun is None else self._begin_body(data)
         events: list[Event] = []
         at, end = 0, len(data)
         while at < end and not self._normaliser.failed:
@@ -140,6 +147,15 @@ class UpstreamReader:
             estimate_tokens_from_characters(self._prompt_size()),
             decoder.written or estimate_tokens_from_characters(decoder.decoded_characters),
         )
+
+    def _begin_body(self, piece: bytes) -> list[Event]:
+        """Keep the first bytes of a body, or read the stream: some servers send it without its Content-Type."""
+        begun = ((self._begun or b"") + piece).lstrip()[:_DECIDED]
+        if _STREAM.match(begun):
+            self._frames, self._begun = SSE(self._limit), None
+            return self.feed(self._body.close() + piece)
+        self._begun = begun if len(begun) < _DECIDED else None
+        return self._keep_body(piece)
 
     def _keep_body(self, piece: bytes) -> list[Event]:
         """Keep a piece of one whole body.  Return no events, except a failure if the body is too long."""
