@@ -28,13 +28,15 @@ def make_turn(
     again=lambda: None,
     limit=8 << 20,
     recorder=None,
+    encoder=None,
 ):
-    """Return a pipeline of a chat completion."""
+    """Return a pipeline of a chat completion, or of what another encoder makes of its request."""
     question, ledger = question or chat_params(tools=[FUNCTION]), ledger or Warnings()
     request, filters = lower_request(question.request, ledger)
     schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
     settings = setting(format, tools=schemas, ledger=ledger)
-    encoder = chat.chat_encoder(chat.CompletionHead("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
+    head = chat.CompletionHead("chatcmpl-1", 7, "m", reasoning)
+    encoder = encoder or chat.chat_encoder(head, question, ledger, lambda: "xx")
     return (RecordedPipeline if recorder else Pipeline)(
         request,
         record_rounds(lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit), recorder),

@@ -75,6 +75,8 @@ class StreamTiming:
     first_content: float | None = None
     last: float = 0.0
     gaps: list[int] = field(default_factory=([0] * (len(GAPS) + 1)).copy)
+    _last_unseen: float = -1.0  # the last chunk that gave the client nothing
+    _unseen_since: float = 0.0
 
     def chunk_received(self, begun: bool) -> None:
         """Note a chunk.  begun: the response has had content."""
@@ -84,6 +86,19 @@ class StreamTiming:
         else:
             self._begin(now, begun)
         self.last = now
+
+    def unseen_chunk_received(self, begun: bool, limit: float) -> bool:
+        """Note a chunk that gives the client nothing.
+
+        Return True if the client has had nothing for `limit` seconds; they begin anew then.
+        """
+        before = self.last
+        self.chunk_received(begun)
+        if before != self._last_unseen:
+            self._unseen_since = before or self.last
+        is_overdue = self.last - self._unseen_since >= limit
+        self._last_unseen = -1.0 if is_overdue else self.last
+        return is_overdue
 
     def _begin(self, now: float, begun: bool) -> None:
         if begun:

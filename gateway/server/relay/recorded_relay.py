@@ -43,16 +43,21 @@ class RecordedRelay(Relay):
         if events is None:
             return DECLINED
         chunks, output = self._chunks, self._pipeline.encode_events(events)
-        if self._pipeline.problem or (output and not self._try_write_unrecorded(output)):
+        outcome = HANDLED
+        if not output:
+            outcome = self._on_unseen_data()
+            chunks += perf_counter(), data, events, b""
+        elif self._pipeline.problem or not self._try_write_unrecorded(output):
             self._pending = output
             chunks += perf_counter(), data, events, b""
             return WAKE
-        pace = self._record.pace
-        pace.chunk_received(begun=True)
-        chunks += pace.last, data, events, output
+        else:
+            pace = self._record.pace
+            pace.chunk_received(begun=True)
+            chunks += pace.last, data, events, output
         if len(chunks) >= LONGEST_RUN:
             self._recording.settle()
-        return HANDLED
+        return outcome
 
 
 def open_relay(pipeline: Pipeline, attempts: AttemptSource, settings: StreamSettings, store: StoreCallback) -> Relay:

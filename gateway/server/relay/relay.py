@@ -69,6 +69,7 @@ class Relay:
         self._bytes = self._lines = 0  # read since the last output
         self._pending: bytes | None = None  # output of the callback that could not be written at once
         self._last = b""  # output that is sent with the end
+        self._silence = inf  # seconds without output after which a stream has a keep-alive
         self._call = attempts.next_call()
 
     @property
@@ -99,7 +100,7 @@ class Relay:
     async def stream(self, writer: ResponseWriter) -> None:
         """Send all but the last piece: one per network read, and keep-alives in silence.  A failure is the last."""
         silence, keep_alive = self._settings.keepalive_seconds or inf, self._pipeline.keep_alive
-        self._try_write, piece = writer.try_write, b""
+        self._silence, self._try_write, piece = silence, writer.try_write, b""
         while not self._ended:
             if piece and not writer.try_write(piece):
                 await writer.write(piece)
@@ -131,13 +132,21 @@ class Relay:
     def _on_data(self, data: bytes) -> DataOutcome:
         """Handle data while the task waits.  The upstream connection calls this; one chunk needs no task."""
         output = None if self._outcome_open else self._pipeline.feed_one(data)
-        if output is None:
-            return DECLINED
-        if self._pipeline.problem or (output and not self._try_write(output)):
+        if not output:
+            return DECLINED if output is None else self._on_unseen_data()
+        if self._pipeline.problem or not self._try_write(output):
             self._pending = output
             return WAKE
         self._record.pace.chunk_received(begun=True)
         return HANDLED
+
+    def _on_unseen_data(self) -> DataOutcome:
+        """Handle data that gives the client nothing, such as hidden reasoning; after a while it gets a keep-alive."""
+        problem, pace = self._pipeline.problem, self._record.pace
+        if not (problem or pace.unseen_chunk_received(begun=True, limit=self._silence)):
+            return HANDLED
+        self._pending = b"" if problem else self._pipeline.keep_alive()
+        return WAKE
 
     async def _next_output(
         self,
@@ -178,7 +187,11 @@ class Relay:
             if output:
                 self._bytes, self._lines = len(data) - data.rfind(b"\n") - 1, 0
         if not self._pipeline.problem:
-            self._record.pace.chunk_received(self._pipeline.begun)
+            pace, begun = self._record.pace, self._pipeline.begun
+            if output or self._silence == inf:
+                pace.chunk_received(begun)
+            elif pace.unseen_chunk_received(begun, self._silence):
+                output = self._pipeline.keep_alive()
         return output, not self._call.over
 
     async def _apart(self, work: Callable[..., _T], *args: object) -> _T:

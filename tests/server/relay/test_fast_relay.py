@@ -8,16 +8,18 @@ from functools import partial
 
 import pytest
 
+from gateway.api.messages.event_frames import PING
 from gateway.config.schema import StreamSettings
-from gateway.errors import STOPPED
+from gateway.errors import STOPPED, Problem
 from gateway.recording import ResponseDataEntry, UpstreamDataEntry
 from gateway.recording.entries import cause_of
 from gateway.recording.recording import LONGEST_RUN
 from gateway.server.observability.request_record import RequestRecord
 from gateway.server.observability.request_recorder import RequestRecorder
 from gateway.server.relay.recorded_relay import open_relay
-from gateway.server.upstream import DECLINED, HANDLED
-from support.app import listening, streaming
+from gateway.server.upstream import DECLINED, HANDLED, WAKE
+from support.app import HELLO_MESSAGES, listening, streaming
+from support.messages import encoder_of
 from support.raw_requests import asking
 from support.recordings import recordings
 from support.sse import text_of
@@ -26,7 +28,7 @@ from support.upstream import CLOSE, DONE, END, HANG, call, chunk, head, silent
 from support.wait import idle, undisturbed, until
 
 PAUSE = 0.03  # seconds, so that most chunks are a read of their own
-WORD = chunk(" word")
+WORD, THOUGHT = chunk(" word"), chunk(reasoning_content="x")
 BEFORE = [WORD] * 4  # the fast path begins after them
 LAST = [chunk(finish="stop"), DONE, END]
 
@@ -108,6 +110,20 @@ async def test_timeout_idle_counts_from_the_last_chunk():
     keepalive = client.data.index(b": keep-alive", client.data.rindex(b'" word"'))
     assert client.time_of(keepalive) - sent_at > 0.09
     assert client.time_of(client.data.rindex(b"upstream_timeout")) - sent_at > 0.59
+
+
+@pytest.mark.parametrize("recording", [{}, {"recording": {"mode": "all"}}], ids=["plain", "recorded"])
+async def test_stream_has_keepalives_while_reasoning_is_hidden(recording, tmp_path):
+    """The backend is never silent, but the client would be for all of its reasoning."""
+    keep = {"recording": {**recording["recording"], "directory": str(tmp_path)}} if recording else {}
+    hidden = {"messages": HELLO_MESSAGES, "max_tokens": 100, "thinking": {"type": "adaptive", "display": "omitted"}}
+    client, script = Client(), [head(), *apart(*[THOUGHT] * 30), WORD, *LAST]
+    async with listening(script, stream={"keepalive_seconds": 0.1}, **keep) as site:
+        await client.read(site, "/v1/messages", **hidden)
+    names = [line.removeprefix("event: ") for line in client.lines if line.startswith("event: ")]
+    thinking = names[: names.index("content_block_stop")]
+    assert thinking[:2] == ["message_start", "content_block_start"] and thinking[-1] == "content_block_delta"
+    assert "ping" in thinking[2:-1] and names[-1] == "message_stop"
 
 
 async def test_relay_sends_all_chunks_before_the_upstream_breaks_off():
@@ -233,7 +249,7 @@ async def turns():
 
 
 @asynccontextmanager
-async def pumping(call, outlet, recorder=None, **options):
+async def pumping(call, outlet, recorder=None, settings=None, **options):
     """Yield an exchange that has begun and the task that waits for its next chunk."""
     turn = make_turn(format="native", recorder=recorder, **options)
     turn.start()
@@ -242,13 +258,34 @@ async def pumping(call, outlet, recorder=None, **options):
     async def kept(_):
         return True
 
-    exchange = open_relay(turn, Attempts(call, recorder), StreamSettings(), kept)
+    exchange = open_relay(turn, Attempts(call, recorder), settings or StreamSettings(), kept)
     await exchange.until_first_content()
     pump = asyncio.create_task(exchange.stream(outlet))
     await turns()
     outlet.at_once.clear()
     yield exchange, pump
     pump.cancel()
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["plain", "recorded"])
+@pytest.mark.parametrize(("silence", "kept_alive"), [(1e-9, 2), (600, 0)], ids=["overdue", "not yet"])
+async def test_relay_keeps_the_client_while_the_backend_sends_what_is_hidden(silence, kept_alive, recorded, recorder):
+    call, outlet = ScriptedCall(*[THOUGHT] * 4), RecordedOutlet(recorder)
+    settings = StreamSettings(keepalive_seconds=silence)
+    async with pumping(call, outlet, recorder if recorded else None, settings, encoder=encoder_of(shown=False)):
+        for _ in range(2):
+            call.come(THOUGHT)
+            await turns()
+        assert outlet.at_once == [PING] * kept_alive
+        call.come(WORD)
+        await turns()
+    assert b" word" in outlet.at_once[-1] and len(outlet.at_once) == kept_alive + 1
+
+
+async def test_relay_leaves_a_problem_in_hidden_data_to_its_task():
+    async with pumping(ScriptedCall(*[THOUGHT] * 4), CollectingOutlet(), encoder=encoder_of(shown=False)) as (relay, _):
+        relay._pipeline.problem = Problem(502, "Lost.")
+        assert relay._on_data(THOUGHT) is WAKE
 
 
 async def test_relay_leaves_chunks_to_its_task_when_the_client_is_full():
