@@ -95,7 +95,8 @@ class Relay:
                 break
         if not self._pipeline.begun and (self._ended or self._unstored):
             self._raise_failure()
-        return output
+        begun = self._pipeline.begun or self._ended
+        return output if begun else output + self._pipeline.begin_response()
 
     async def stream(self, writer: ResponseWriter) -> None:
         """Send all but the last piece: one per network read, and keep-alives in silence.  A failure is the last."""

@@ -282,6 +282,15 @@ async def test_relay_keeps_the_client_while_the_backend_sends_what_is_hidden(sil
     assert b" word" in outlet.at_once[-1] and len(outlet.at_once) == kept_alive + 1
 
 
+async def test_relay_begins_the_response_when_its_grace_ends_with_data_that_says_nothing():
+    call, settings = ScriptedCall(chunk(role="assistant")), StreamSettings(grace_seconds=0)
+    turn = make_turn(encoder=encoder_of())
+    turn.start()
+    turn.answered("text/event-stream")
+    first = await open_relay(turn, Attempts(call), settings, lambda _: None).until_first_content()
+    assert first.startswith(b"event: message_start\n")
+
+
 async def test_relay_leaves_a_problem_in_hidden_data_to_its_task():
     async with pumping(ScriptedCall(*[THOUGHT] * 4), CollectingOutlet(), encoder=encoder_of(shown=False)) as (relay, _):
         relay._pipeline.problem = Problem(502, "Lost.")
