@@ -246,6 +246,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     rest: every other field, known or not, unchanged; null members are left out.
     own_fields: names in `rest` that the client's API has, and a chat completion has not.
     call_prefix: of the ids that the gateway gives to tool calls.
+    names_stop: the response names the stop sequence that ended it.
     sent: the body in the API of some backend; None: no backend speaks the client's API.
     past: the messages that `PAST` stands for; None: the messages are complete.
     """
@@ -266,6 +267,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     rest: dict[str, Any] = {}
     own_fields: frozenset[str] = frozenset()
     call_prefix: str = "call_"
+    names_stop: bool = False
     sent: SentBody | None = None
     past: EncodedPast | None = None
 

@@ -5,6 +5,7 @@ A prewarm request only reads a prompt into the server's cache, so all of its tex
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import Raw, json
 from msgspec.structs import replace
 
 from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, Usage
@@ -71,10 +72,10 @@ class EchoFilter:
 
 
 class StopFilter:
-    """End a choice before the first of these stop sequences in its text."""
+    """End a choice before the first of these stop sequences in its text.  named: tell which one it was."""
 
-    def __init__(self, marks: Sequence[str]) -> None:
-        self._marks = Markers(*marks)
+    def __init__(self, marks: Sequence[str], *, named: bool = False) -> None:
+        self._marks, self._named = Markers(*marks), named
         self._held: dict[int, str] = {}  # by choice: text that may be the beginning of a stop sequence
         self._over: set[int] = set()
 
@@ -96,7 +97,8 @@ class StopFilter:
         text = self._held.pop(event.choice, "") + event.text
         if found := self._marks.search(text):
             self._over.add(event.choice)
-            return (*_text_event(event, text[: found.start()]), Finish(event.choice, "stop"))
+            name = [ExtraField(event.choice, "stop_reason", Raw(json.encode(found[0])))] if self._named else []
+            return (*_text_event(event, text[: found.start()]), *name, Finish(event.choice, "stop"))
         if held := self._marks.partial_suffix(text):
             self._held[event.choice] = text[-held:]
             text = text[:-held]
@@ -141,7 +143,7 @@ def stop_filters(request: Request) -> list[StopFilter]:
     if not (data := request.rest.get("stop")):
         return []
     marks = [mark for mark in ([data] if isinstance(data, str) else data) if mark]
-    return [StopFilter(marks)] if marks else []
+    return [StopFilter(marks, named=request.names_stop)] if marks else []
 
 
 def _text_event(event: TextDelta, text: str) -> Iterable[Event]:

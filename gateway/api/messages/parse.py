@@ -83,6 +83,7 @@ def _params(body: dict[str, Any], settings: ParseSettings, ledger: Warnings, max
         rest=_rest(body, ledger, max_tokens, prefilled=prefilled),
         own_fields=_OWN_FIELDS,
         call_prefix="toolu_",
+        names_stop=True,
     )
     return MessageParams(
         request=request,

@@ -72,6 +72,27 @@ async def test_message_that_only_fills_the_cache_is_empty():
     assert limit == 1 and at_once.headers["x-gateway-warnings"] == "emulated:max_tokens"
 
 
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize(
+    "backend", [{"kind": "transformers"}, {"kind": "vllm", "ignores": ["stop"]}], ids=["kind", "ignores"]
+)
+async def test_message_names_the_stop_sequence_at_which_the_gateway_cuts(backend, streamed):
+    script = stream(chunk("one, tw"), chunk("o, three"), chunk(finish="stop"))
+    async with gateway(script, backend=backend, model={"format": "native"}) as site:
+        ended, went_on = [
+            (checked if streamed else checked_whole)(
+                (await site.message(stop_sequences=stops, stream=streamed)).content
+            )
+            for stops in (["four", "two"], ["four"])
+        ]
+        chat = (await site.chat(stop="two")).json()["choices"][0]
+    assert (ended["content"], ended["stop_reason"], ended["stop_sequence"]) == (
+        [{"type": "text", "text": "one, "}], "stop_sequence", "two",
+    )  # fmt: skip
+    assert (went_on["stop_reason"], went_on["stop_sequence"]) == ("end_turn", None)
+    assert chat["message"]["content"] == "one, " and "stop_reason" not in chat
+
+
 # The response
 
 
