@@ -69,7 +69,8 @@ def fit_thinking(fields: JsonObject, limit: int | None, turns: Sequence[JsonObje
 def cannot_think(fields: Mapping[str, Any]) -> bool:
     """Return True if the API refuses a client's own `thinking`: for its budget, or an open call without a thought."""
     thinking = fields.get("thinking") or {}
-    too_small = thinking.get("budget_tokens", _LEAST) < _LEAST  # opencode asks for its titles with -1
+    budget = thinking.get("budget_tokens")
+    too_small = budget is not None and budget < _LEAST  # opencode asks for its titles with -1
     return thinking.get("type") == "enabled" and (too_small or lacks_thought(fields["messages"]))
 
 

@@ -146,6 +146,8 @@ def test_sent_body_turns_reasoning_off_where_the_api_refuses_it():
     assert warnings == ["dropped:thinking", "unenforced:thinking"]
     body, warnings = sent(thinking={"type": "enabled", "budget_tokens": -1})
     assert (body["thinking"], warnings) == ({"type": "disabled"}, ["unenforced:thinking"])
+    for unset in ({"type": "enabled"}, {"type": "enabled", "budget_tokens": None}):  # the API demands a budget itself
+        assert sent(thinking=unset)[0]["thinking"] == unset
     for messages in ([QUESTION], [QUESTION, assistant(SIGNED, use()), user(result())]):
         assert sent(*messages, **on)[0]["thinking"] == on["thinking"]
 
