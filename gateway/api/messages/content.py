@@ -143,17 +143,28 @@ def _data_url(source: Block) -> str:
 def _document(block: Block, param: str, ledger: Warnings) -> list[Part]:
     source = _source(block, param, _DOCUMENT_SOURCES)
     _note_citations(block, ledger)
-    name = {"filename": block["title"]} if block.get("title") else {}
     match source["type"]:
-        case "file":
-            return [{"type": "file", "file": {"file_id": source["file_id"], **name}}]
-        case "base64":
-            return [{"type": "file", "file": {"file_data": _data_url(source), **name}}]
-        case "url":
-            return [{"type": "file", "file": {"file_url": source["url"], **name}}]
         case "text":
             return [text_part(_tagged("document", block, ("title", "context"), source["data"]))]
-    return content_parts(source["content"], f"{param}.source.content", _INNER, ledger)
+        case "content":
+            parts = content_parts(source["content"], f"{param}.source.content", _INNER, ledger)
+            return _framed_document(block, ("title", "context"), parts)
+        case "file":
+            file = {"file_id": source["file_id"]}
+        case "url":
+            file = {"file_url": source["url"]}
+        case _:
+            file = {"file_data": _data_url(source)}
+    if block.get("title"):
+        file["filename"] = block["title"]
+    return _framed_document(block, ("context",), [{"type": "file", "file": file}])
+
+
+def _framed_document(block: Block, names: tuple[str, ...], parts: list[Part]) -> list[Part]:
+    """Return the parts of a document, between tags if the block describes it by members of these names."""
+    if not any(block.get(name) for name in names):
+        return parts
+    return [text_part(_opening_tag("document", block, names)), *parts, text_part("</document>")]
 
 
 def _note_citations(block: Block, ledger: Warnings) -> None:
@@ -162,8 +173,12 @@ def _note_citations(block: Block, ledger: Warnings) -> None:
 
 
 def _tagged(tag: str, block: Block, names: tuple[str, ...], text: str) -> str:
+    return f"{_opening_tag(tag, block, names)}{text}</{tag}>"
+
+
+def _opening_tag(tag: str, block: Block, names: tuple[str, ...]) -> str:
     attributes = "".join(f' {name}="{escape(block[name])}"' for name in names if block.get(name))
-    return f"<{tag}{attributes}>{text}</{tag}>"
+    return f"<{tag}{attributes}>"
 
 
 def _search_result(block: Block, param: str, ledger: Warnings) -> list[Part]:

@@ -79,6 +79,20 @@ USER = {
     ),
     "document of blocks": ([document(type="content", content=[text("a"), IMAGE])], [text("a"), IMAGE_PART], []),
     "document of a text": ([document(type="content", content="a")], "a", []),
+    "described document of blocks": (
+        [{**document(type="content", content=[text("a"), IMAGE]), "title": "t", "context": "c & d"}, text("q")],
+        [text('<document title="t" context="c &amp; d">'), text("a"), IMAGE_PART, text("</document>"), text("q")],
+        [],
+    ),
+    "described PDF": (
+        [{**document(type="base64", media_type="application/pdf", data="JVBERg=="), "title": "a.pdf", "context": "c"}],
+        [
+            text('<document context="c">'),
+            file(file_data="data:application/pdf;base64,JVBERg==", filename="a.pdf"),
+            text("</document>"),
+        ],
+        [],
+    ),
     "citations": (
         [{**document(type="text", data="a"), "citations": {"enabled": True}}],
         "<document>a</document>",
