@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gateway.builtin_tools.tool_calls import BuiltinToolCall, BuiltinToolResult, ClientToolCall
 from gateway.builtin_tools.tool_loop import ToolLoop
 from gateway.events import Event, Finish, ToolCallStart
+from gateway.request import ToolName
 
 PAUSED = "pause_turn"
 MAX_USES = "max_uses_exceeded"
@@ -50,10 +51,12 @@ class PausingToolLoop(ToolLoop):
 
     def _call(self, start: ToolCallStart) -> ClientToolCall:
         call = super()._call(start)
-        if isinstance(call, BuiltinToolCall) and start.namespace in self._uses:
-            self._uses[start.namespace] -= 1
-            if self._uses[start.namespace] < 0:
-                self._exceeding.append(call)
+        if isinstance(call, BuiltinToolCall):
+            name = ToolName(start.name, start.namespace)
+            for tools in [tools for tools in self._uses if name in tools]:
+                self._uses[tools] -= 1
+                if self._uses[tools] < 0:
+                    self._exceeding.append(call)
         return call
 
     def _tell(self, event: Event) -> Iterable[Event]:

@@ -154,12 +154,12 @@ class ToolLoopLimits(Struct, frozen=True):
     """Limits of a response.
 
     calls: tool calls; max_rounds: rounds in which the model may call tools.
-    uses: the client's own limits of calls, by the namespace of the tools.
+    uses: the client's own limits of calls, each of some tools together.
     """
 
     calls: int
     max_rounds: int
-    uses: Mapping[str, int] = {}
+    uses: Mapping[frozenset[ToolName], int] = {}
 
 
 class ToolLoop:

@@ -123,6 +123,19 @@ async def test_search_beyond_max_uses_fails_and_the_model_goes_on(streamed):
     assert message["usage"]["server_tool_use"]["web_search_requests"] == 1 and message["stop_reason"] == "end_turn"
 
 
+async def test_search_and_fetch_have_limits_of_their_own():
+    both = [{**SEARCH, "max_uses": 1}, {"type": "web_fetch_20250910", "name": "web_fetch"}]
+    async with searching() as web:
+        web.answers["/search"] = {"results": [{**OSLO, "url": f"{web.url}/page"}]}
+        opens = calling(("web_search__open_page", {"url": f"{web.url}/page"}))
+        async with gateway(calling(ASK), opens, opens, calling(ASK), HELLO, tools=web.tools()) as site:
+            message = checked_whole((await site.message(tools=both)).content)
+    results = [block["content"] for block in message["content"] if block["type"].endswith("_tool_result")]
+    assert [isinstance(one, dict) and one.get("error_code") for one in results] == [
+        False, None, None, "max_uses_exceeded",
+    ]  # fmt: skip
+
+
 async def test_calls_of_other_tools_do_not_count_as_uses_of_the_search():
     theirs = {"name": "f", "input_schema": {"type": "object"}}
     both = calling(("f", {}), ASK)

@@ -32,10 +32,15 @@ from gateway.request import Tool, ToolChoice, ToolName
 from gateway.warnings import Warnings
 
 _DATED = re.compile(r"_\d{8}$")
-_WEB, _TOOL_SEARCH = "web_search", "tool_search_tool"
+_WEB, _FETCH, _TOOL_SEARCH = "web_search", "web_fetch", "tool_search_tool"
+# The gateway's own tools that each server tool stands for.
+_WEB_TOOLS = {
+    _WEB: frozenset((ToolName("search", _WEB),)),
+    _FETCH: frozenset((ToolName("open_page", _WEB), ToolName("find_in_page", _WEB))),
+}
 # Types of server tools without their date; the gateway can have the first two.
 _SERVER_TYPES = (
-    _WEB, "web_fetch", "code_execution", f"{_TOOL_SEARCH}_regex", f"{_TOOL_SEARCH}_bm25", _TOOL_SEARCH,
+    _WEB, _FETCH, "code_execution", f"{_TOOL_SEARCH}_regex", f"{_TOOL_SEARCH}_bm25", _TOOL_SEARCH,
     "advisor", "computer_toolset", "browser_toolset",
 )  # fmt: skip
 _NAME = string_of(128, least=1)
@@ -64,14 +69,14 @@ class OfferedMessageTools(Struct):
     """The tools of a message.
 
     hosted: definitions of tools that run at the gateway; names: the client's names of these, and the gateway's.
-    dropped: names of tools that do not run here; max_uses: limits of calls by namespace.
+    dropped: names of tools that do not run here; max_uses: limits of calls, each of some tools together.
     """
 
     tools: list[Tool] = []
     hosted: list[ToolDefinition] = []
     names: dict[str, ToolName] = {}
     dropped: set[str] = set()
-    max_uses: dict[str, int] = {}
+    max_uses: dict[frozenset[ToolName], int] = {}
 
 
 def is_known(type: object) -> bool:
@@ -137,6 +142,7 @@ class _ToolReader:
         self._withdrawn: set[str] = set()  # names of functions
         self._searched = False  # a search of tools is missing, so that no deferred tool could be found
         self._hosted: dict[str, ToolDefinition] = {}  # tools that run at the gateway, by namespace
+        self._uses: dict[str, int] = {}  # limits of the server tools that run at the gateway; 0: none
         self._offered = OfferedMessageTools()
 
     def offered(self) -> OfferedMessageTools:
@@ -149,6 +155,7 @@ class _ToolReader:
             self._ledger.add("emulated", "defer_loading")
             tools = [replace(tool, deferred=False) for tool in tools]
         self._offered.tools += tools
+        self._offered.max_uses = self._max_uses()
         return self._offered
 
     def read(self, definition: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -212,7 +219,7 @@ class _ToolReader:
 
     def _read_server_tool(self, type: str, definition: ToolDefinition) -> None:
         name, hosted = definition.get("name") or type, _web_search(definition)
-        if type not in (_WEB, "web_fetch") or not self._host(hosted, name):
+        if type not in _WEB_TOOLS or not self._host(hosted, name):
             self._ledger.add("dropped", f"tools.{type}")
             self._offered.dropped.add(name)
             self._searched = self._searched or type.startswith(_TOOL_SEARCH)
@@ -221,8 +228,14 @@ class _ToolReader:
         for member in ("filters", "user_location"):
             if member in hosted and hosted[member] != first.get(member):
                 self._ledger.add("dropped", f"tools.{type}.{member}")
-        if most := definition.get("max_uses"):
-            self._offered.max_uses[_WEB] = most + self._offered.max_uses.get(_WEB, 0)
+        self._uses[type] = definition.get("max_uses") or 0
+
+    def _max_uses(self) -> dict[frozenset[ToolName], int]:
+        """Return the limits of calls.  The limit of a search without a fetch, or the reverse, counts all calls."""
+        limits = {_WEB_TOOLS[name]: most for name, most in self._uses.items() if most}
+        if limits and len(self._uses) == 1:
+            return {_WEB_TOOLS[_WEB] | _WEB_TOOLS[_FETCH]: max(limits.values())}
+        return limits
 
     def _host(self, hosted: ToolDefinition, name: str) -> bool:
         """Return True if the gateway runs the tool; the first definition serves searches and pages."""

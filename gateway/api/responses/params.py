@@ -22,7 +22,7 @@ from gateway.api.validation import (
     wrong_type,
 )
 from gateway.errors import BadRequest
-from gateway.request import ApprovedToolCall, Request, StoredReasoning
+from gateway.request import ApprovedToolCall, Request, StoredReasoning, ToolName
 
 Carrier = Literal["summary", "text", "both", "hidden"]
 _INCLUDES = (
@@ -75,7 +75,7 @@ class BuiltinToolParams(Struct, frozen=True):
     lists: the tools that MCP servers listed before, by server label.
     approved: tool calls that may be made now.
     max_calls: the maximum of tool calls; None if the client set none.
-    max_uses: the maximum of calls by the namespace of the tools; beyond it, the model is told that a call failed.
+    max_uses: the maximum of calls of some tools together; beyond it, the model is told that a call failed.
     pauses: the client goes on with another request at the operator's limits.
     """
 
@@ -83,7 +83,7 @@ class BuiltinToolParams(Struct, frozen=True):
     lists: Mapping[str, list[dict[str, Any]]] = {}
     approved: tuple[ApprovedToolCall, ...] = ()
     max_calls: int | None = None
-    max_uses: Mapping[str, int] = {}
+    max_uses: Mapping[frozenset[ToolName], int] = {}
     pauses: bool = False
 
 

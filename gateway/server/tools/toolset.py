@@ -121,14 +121,14 @@ class ToolsetOptions(Struct, frozen=True):
     """Further settings of a response with tools.
 
     approved: calls that run first.  max_calls: the client's limit of tool calls, None for the operator's.
-    uses: further limits of the client, by the namespace of the tools.
+    uses: further limits of the client, each of some tools together.
     loop: the tool loop, which decides on the events for the client.  sources: collects the sources that tools find.
     served: fields of the request that the tools replace.
     """
 
     approved: Sequence[ApprovedToolCall] = ()
     max_calls: int | None = None
-    uses: Mapping[str, int] = {}
+    uses: Mapping[frozenset[ToolName], int] = {}
     loop: type[ToolLoop] = ToolLoop
     sources: Sources | None = None
     served: Set[str] = frozenset()

@@ -17,6 +17,8 @@ from support.messages import QUESTION, SERVES, TOOL, parsed, refusal_message, sy
 SCHEMA = {"type": "object", "properties": {}}
 SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
 FETCH = {"type": "web_fetch_20250910", "name": "web_fetch", "max_uses": 2}
+SEARCHES = frozenset((ToolName("search", "web_search"),))
+PAGES = frozenset((ToolName("open_page", "web_search"), ToolName("find_in_page", "web_search")))
 SERVER = {"type": "url", "url": "http://a", "name": "s", "authorization_token": "t"}
 HOSTED = {
     "type": "mcp",
@@ -143,7 +145,21 @@ def test_server_runs_what_it_can():
     assert params.hosted.definitions == (
         {"type": "web_search", "filters": {"allowed_domains": ["a"]}, "user_location": {"city": "Oslo"}},
     )
-    assert (params.hosted.max_uses, params.request.tools) == ({"web_search": 10}, ())
+    assert (params.hosted.max_uses, params.request.tools) == ({SEARCHES: 8, PAGES: 2}, ())
+
+
+LIMITS = {
+    "search alone": ([SEARCH], {SEARCHES | PAGES: 8}),
+    "fetch alone": ([FETCH], {SEARCHES | PAGES: 2}),
+    "search beside a fetch": ([SEARCH, {**FETCH, "max_uses": None}], {SEARCHES: 8}),
+    "fetch beside a search": ([{**SEARCH, "max_uses": None}, FETCH], {PAGES: 2}),
+    "none": ([{**SEARCH, "max_uses": None}], {}),
+}
+
+
+@pytest.mark.parametrize("tools, limits", LIMITS.values(), ids=LIMITS)
+def test_limit_of_uses_is_that_of_each_server_tool(tools, limits):
+    assert parsed(SERVES, tools=tools).hosted.max_uses == limits
 
 
 def test_blocked_domains_are_those_of_the_search():
