@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gateway.backends import Kind
 from gateway.backends.extra_fields import FORMS, requested_response_format, without_response_format
 from gateway.backends.field_rules import EmulatedRule
-from gateway.request import Message, Request, Tool, ToolName, insert_after_system
+from gateway.request import Message, Request, Tool, ToolChoice, ToolName, insert_after_system
 from gateway.warnings import Warnings
 
 EnforcementMeans = Literal["own", "schema", "words"]
@@ -54,9 +54,8 @@ def enforce_output(request: Request, kind: Kind, how: EnforcementMeans, ledger: 
     return request
 
 
-def demand_text(request: Request) -> str:
-    """Return the demand to call a tool, in words."""
-    choice = request.tool_choice
+def demand_text(choice: ToolChoice | None) -> str:
+    """Return the demand to call a tool, in words.  The choice names the tool as the backend knows it."""
     which = f"the tool '{choice.name}'" if isinstance(choice, ToolName) else "one of the tools"
     return f"Answer with a call of {which}, and with nothing else."
 
@@ -73,7 +72,7 @@ def _forced(request: Request, how: EnforcementMeans, ledger: Warnings) -> Reques
     rest = without_response_format(request)
     if len(rest) < len(request.rest):
         ledger.add("dropped", "response_format")
-    words = demand_text(request)
+    words = demand_text(request.tool_choice)
     if how == "words":
         return replace(request, messages=_with_demand(request, words), rest=rest)
     words += ' Write it as JSON: {"name": <function-name>, "arguments": <arguments-object>}'

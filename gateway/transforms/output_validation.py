@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gateway.errors import Problem
 from gateway.events import Event, Failure, Finish, ReasoningDelta, RefusalDelta, TextDelta, ToolCallStart, Usage
-from gateway.request import Message, Request
+from gateway.request import Message, Request, ToolChoice
 from gateway.transforms.output_enforcement import EnforcementMeans, demand_text
 from gateway.transforms.schema_validator import FormatValidator, format_validator
 from gateway.warnings import Warnings
@@ -69,18 +69,23 @@ class FailedOutput(Struct, frozen=True):
 
 
 def output_validation(
-    request: Request, terms: Callable[[], EnforcementTerms], ledger: Warnings, before: FailedOutput | None = None
+    request: Request,
+    terms: Callable[[], EnforcementTerms],
+    ledger: Warnings,
+    before: FailedOutput | None = None,
+    choice: ToolChoice | None = None,
 ) -> "OutputValidationFilter | None":
     """Return the filter for the demands of a request; None for most.
 
     terms: called only if there is a demand.
+    choice: the tool choice, with the backend's name of the tool; None: that of the request.
     """
     wanted = None if _continues(request) else format_validator(request)
     if not request.generates or not (request.is_tool_forced or wanted):
         return None
     if wanted and not wanted.has_schema:
         ledger.add("unenforced", wanted.field)
-    return OutputValidationFilter(request, wanted, terms(), ledger, before)
+    return OutputValidationFilter(request, wanted, terms(), ledger, before, choice or request.tool_choice)
 
 
 def _continues(request: Request) -> bool:
@@ -93,6 +98,7 @@ class OutputValidationFilter:
 
     form: the format of a text without tool calls.
     before: the attempt before this one; there is no third.
+    choice: the tool choice, with the backend's name of the tool.
     failed: this attempt, if it is to be repeated.
     """
 
@@ -103,8 +109,9 @@ class OutputValidationFilter:
         terms: EnforcementTerms,
         ledger: Warnings,
         before: FailedOutput | None,
+        choice: ToolChoice | None,
     ) -> None:
-        self._request, self._form, self._ledger, self._before = request, form, ledger, before
+        self._request, self._form, self._ledger, self._before, self._choice = request, form, ledger, before, choice
         self._texts: dict[int, list[str]] = defaultdict(list)  # by choice, up to the limit
         self._room = terms.limit
         self._settled: set[int] = set()  # choices that have met the demand
@@ -190,7 +197,7 @@ class OutputValidationFilter:
             return ()
         broken = []
         if self._request.is_tool_forced and (text or not cut):
-            words = f"That was no call. {demand_text(self._request)}"
+            words = f"That was no call. {demand_text(self._choice)}"
             broken.append(
                 OutputViolation("tool_choice", "The model did not call a tool, which 'tool_choice' requires.", words)
             )

@@ -193,6 +193,17 @@ async def test_tool_call_that_is_missing_is_retried_in_responses():
     assert len(site.upstream.posts) == 2
 
 
+@pytest.mark.parametrize("name", ["clock", "c" * 60])
+async def test_retry_calls_a_tool_in_a_namespace_by_the_name_that_the_backend_has(name):
+    tools = [{"type": "namespace", "name": "time", "tools": [{"type": "function", "name": name}]}]
+    choice = {"type": "function", "name": name, "namespace": "time"}
+    async with gateway(PROSE) as site:
+        await site.respond(tools=[*tools, {"type": "function", "name": name}], tool_choice=choice, stream=True)
+        demand, *_, retry = (message["content"] for message in site.upstream_body["messages"])
+        flat = site.upstream_body["tools"][0]["function"]["name"]
+    assert flat.startswith("time__c") and f"the tool '{flat}'," in demand and f"the tool '{flat}'," in retry
+
+
 async def test_tool_call_is_not_retried_after_streamed_output():
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}}
     thought = stream(chunk(reasoning_content="Hm"), chunk("No."), chunk(finish="stop"), frame(choices=[], usage=usage))

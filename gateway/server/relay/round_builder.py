@@ -182,7 +182,9 @@ def _build_chat_round(
     if target.kind.keeps_stops:
         filters = [*stop_filters(request), *filters]
     round = UpstreamRound(route, request, [body], chosen, route.backend.dialect, setting, filters)
-    promise = how and output_validation(original, partial(_terms, known, target, how), ledger, before)
+    promise = how and output_validation(
+        original, partial(_terms, known, target, how), ledger, before, request.tool_choice
+    )
     return _owing(round, known, original, promise, ledger, before) if promise or original.tools else round
 
 
