@@ -295,6 +295,11 @@ CASES = {
         [assistant(None, call("mcp_1", name="find", namespace="crm", arguments="{}")), tool("mcp_1", "")],
         [],
     ),
+    "mcp_call that was cut": (
+        [{"type": "mcp_call", "id": "mcp_1", "server_label": "crm", "name": "find", "arguments": '{"q', "output": None, "status": "incomplete"}, assistant_message("x")],
+        [assistant("x")],
+        ["dropped:input.mcp_call"],
+    ),
     **{
         type: ([{"type": type, "id": "x_1", "status": "completed"}, assistant_message("x")], [assistant("x")], [f"dropped:input.{type}"])
         for type in ("web_search_call", "image_generation_call", "acme:telemetry")
@@ -971,6 +976,7 @@ APPROVAL_CALL = assistant(None, call("mcpr_1", name="find", namespace="crm", arg
         ([REQUEST, YES], [USER], "It is not known what came of this call.", 0),
         ([REQUEST, YES, MADE], [USER], "x", 0),
         ([], [REQUEST, YES, MADE], "x", 0),
+        ([], [REQUEST, YES, {**MADE, "output": None, "status": "incomplete"}], "It is not known what came of this call.", 0),
         ([REQUEST], [USER], "This call was not made: the user has not approved it.", 0),
     ],
 )  # fmt: skip

@@ -38,7 +38,7 @@ Item = dict[str, Any]
 _NO_OUTPUT = "[no output]"
 _UNDECIDED = "This call was not made: the user has not approved it."
 _REFUSED = "This call was not made: the user did not approve it."
-_UNKNOWN = "It is not known what came of this call."
+UNKNOWN = "It is not known what came of this call."
 
 
 def convert_content(value: object, param: str, among: Mapping[str, PartConverter]) -> Content:
@@ -264,7 +264,7 @@ class History:
     def close_approved_calls(self) -> None:
         """Give approved calls without an output a substitute, so that they are not made again."""
         for id in self.approved:
-            self._answered(id, _UNKNOWN)
+            self._answered(id, UNKNOWN)
         self.approved.clear()
 
     def _answered(self, id: str, output: Content) -> None:

@@ -113,11 +113,19 @@ def code_interpreter_item(past: History, item: Item, _: str) -> None:
     _pair(past, item, ToolName("code_interpreter"), arguments, "\n".join(logs))
 
 
-def mcp_call_item(past: History, item: Item, _: str) -> None:
-    """Read an MCP call that the server made.  Its tool is in the namespace of its MCP server."""
+def mcp_call_item(past: History, item: Item, param: str) -> None:
+    """Read an MCP call that the server made.  Its tool is in the namespace of its MCP server.
+
+    A call that was cut is left out, because it has no result.
+    """
     error = item.get("error")
     output = item.get("output") or (_encoded(error) if error else "")
-    if not past.add_approved_output(item.get("approval_request_id") or "", output):
+    cut = item.get("status") == "incomplete" and not output
+    if past.add_approved_output(item.get("approval_request_id") or "", history.UNKNOWN if cut else output):
+        return
+    if cut:
+        dropped_item(past, item, param)
+    else:
         _pair(past, item, ToolName(item["name"], item["server_label"]), item["arguments"], output)
 
 
