@@ -50,6 +50,7 @@ _EXCLUSIVE = (
 # Completion windows of background responses.  The gateway starts all responses at once.
 _WINDOWS = ("2h", "8h")
 _WINDOW = "background_options.completion_window"
+_STORED = string_of(512, least=1)  # an id; a response with an empty one would silently lose its history
 _MANAGED = object_of({"type": one_of("compaction")}, {"compact_threshold": integer_between(1)})
 REASONING = object_of(
     {},
@@ -151,8 +152,7 @@ def _text_or_items(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JS
 
 
 def _conversation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    if not isinstance(value, str):
-        object_of({"id": string})(value, param)
+    (_STORED if isinstance(value, str) else object_of({"id": _STORED}))(value, param)
 
 
 def _tool_choice(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -187,7 +187,7 @@ OPTIONAL: dict[str, ParamCheck] = {
     "parallel_tool_calls": boolean,
     "personality": string,
     "presence_penalty": number_between(-2, 2),
-    "previous_response_id": string,
+    "previous_response_id": _STORED,
     "prompt_cache_key": string,
     "prompt_cache_options": object_,
     "prompt_cache_retention": string,
