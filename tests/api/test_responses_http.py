@@ -187,6 +187,20 @@ async def test_reasoning_is_in_the_field_that_the_operator_configures(carrier, w
     assert found == ({wanted: "Hm."} if wanted else {})
 
 
+@pytest.mark.parametrize("carrier", ["summary", "hidden"])
+async def test_stored_reasoning_goes_back_to_the_model_whether_or_not_the_client_sees_it(carrier):
+    called = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    script = whole(completion_body(None, reasoning_content="Hm.", tool_calls=[called]))
+    output = {"type": "function_call_output", "call_id": "c1", "output": "3"}
+    async with gateway(script, model={"reasoning": {"as": carrier}}) as site:
+        first = (await site.respond(tools=[{"type": "function", "name": "f"}])).json()
+        await site.respond(input=[output], previous_response_id=first["id"])
+        _, past, _ = site.upstream_body["messages"]
+        shown = (await site.client.get(f"/v1/responses/{first['id']}")).text
+    assert past["reasoning_content"] == "Hm."
+    assert "Hm." not in shown or carrier == "summary"
+
+
 async def test_input_file_is_read_in_both_apis():
     data = "data:text/plain;base64," + base64.b64encode(b"Forty-two.").decode()
     async with gateway(whole(completion_body("Hi"))) as site:

@@ -175,7 +175,8 @@ class ResponseBuilder:
         return thinking
 
     def _seal(self, text: str, blocks: list[dict[str, Any]]) -> str | None:
-        if blocks or self._params.sealed:
+        """Return the encrypted reasoning if the client wants it, or if nothing else gives it back to the model."""
+        if blocks or self._params.sealed or self._carrier == "hidden":
             return self._edge.seal(StoredReasoning(text, tuple(blocks), self._model))
         return None
 
