@@ -138,7 +138,8 @@ def read_known_item(past: History, item: Item) -> None:
             past.add({"role": item["role"], "content": text})
         return
     row = ITEMS.get(item.get("type", "message"))
-    (row.read if row else input_calls.dropped_item)(past, item, "input")
+    # Each item has a path of its own: tools in two items are two lists, and the later one replaces the earlier.
+    (row.read if row else input_calls.dropped_item)(past, item, f"input.{item.get('id')}")
 
 
 def _type(item: Item, param: str) -> str:

@@ -159,6 +159,23 @@ async def test_response_refused_by_the_backend_does_not_affect_the_next_one():
         assert (await site.respond(input="a", stream=True, store=True)).status_code == 200
 
 
+@pytest.mark.parametrize("type", ["additional_tools", "tool_search_output"])
+async def test_tool_that_two_items_of_the_history_hold_is_offered_once(type):
+    """A model searches again for a tool that it found in an earlier turn."""
+
+    def turn(n):
+        searched = {"type": "tool_search_call", "call_id": f"s{n}", "arguments": {"query": "f"}}
+        found = {"type": type, "call_id": f"s{n}", "tools": [{**F, "description": f"{n}"}]}
+        return [searched, found] if type == "tool_search_output" else [found]
+
+    async with gateway(HELLO) as site:
+        first = await respond(site, input=[{"role": "user", "content": "a"}, *turn(1)])
+        second = await respond(site, input=turn(2), previous_response_id=first["id"])
+        await respond(site, input="c", previous_response_id=second["id"])
+    (tool,) = site.upstream_body["tools"]
+    assert tool["function"]["description"] == "2"
+
+
 async def test_item_reference_stands_for_the_stored_item():
     async with gateway(*(whole(completion_body(text)) for text in ("one", "two"))) as site:
         first = await respond(site, input=[{"type": "message", "id": "msg_mine", "role": "user", "content": "a"}])
