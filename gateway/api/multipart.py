@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _MAX_HEAD = 16 << 10  # bytes of the headers of a part
 _MAX_VALUE = 1 << 10  # bytes of the field
 _MULTIPART = "multipart/form-data"
+_FOLD = re.compile(rb"\r\n[ \t]+")  # a header that goes on in the next line
+# All that some server may read as the header of the field.  A name in the extended syntax (`name*`) may be any.
+_DISPOSITION = rb'(?m)^(?i:content-disposition)[ \t]*:.*;\s*(?i:name)\s*(?:\*|=\s*"?%b"?\s*(?:;|$))'
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -31,9 +34,11 @@ def boundary_of(content_type: str) -> bytes:
 
 
 class FieldFinder:
-    """Find a text field: `feed` the body, until `value` is known or `ended` is True.
+    """Find a text field: `feed` the body; `ended` is True behind its last part.
 
-    value: the field; begin, end: its place in the body.
+    Servers disagree on which of two fields with one name counts, so a body with two is refused.
+
+    value: the field, once it has come; begin, end: its place in the body.
     """
 
     value: bytes | None = None
@@ -42,18 +47,19 @@ class FieldFinder:
 
     def __init__(self, boundary: bytes, name: str) -> None:
         self._delimiter = b"\r\n--" + boundary
-        self._disposition = re.compile(
-            rb'(?im)^content-disposition:\s*form-data\s*;\s*name="?%b"?\s*$' % re.escape(name.encode())
-        )
+        self._disposition = re.compile(_DISPOSITION % re.escape(name.encode()))
         self._name = name
         self._buffer, self._offset = b"\r\n", -2  # the first boundary has no line before it
-        self._in_head = self._is_field = False
+        self._in_head = self._is_field = self._is_found = False
 
     def feed(self, data: bytes) -> None:
-        """Read a piece of the body.  Raise BadRequest if the field or the headers of a part are too long."""
-        if self.value is None and not self.ended:
+        """Read a piece of the body.
+
+        Raise BadRequest if the field comes twice, or if it or the headers of a part are too long.
+        """
+        if not self.ended:
             self._buffer += data
-        while self.value is None and not self.ended and (self._head() if self._in_head else self._part()):
+        while not self.ended and (self._head() if self._in_head else self._part()):
             pass
 
     def _part(self) -> bool:
@@ -84,7 +90,11 @@ class FieldFinder:
             raise BadRequest(f"The headers of a part are longer than {_MAX_HEAD} bytes.", code="invalid_value")
         if place < 0 or self.ended:
             return False
-        self._is_field = bool(self._disposition.search(self._buffer[: place + 2].replace(b"\r\n", b"\n")))
+        self._is_field = bool(self._disposition.search(_FOLD.sub(b" ", self._buffer[:place])))
+        if self._is_field and self._is_found:
+            message = f"The multipart body has two fields '{self._name}'. Send one."
+            raise BadRequest(message, code="invalid_value", param=self._name)
+        self._is_found |= self._is_field
         self._drop(place + 4)
         self._in_head = False
         return True

@@ -11,6 +11,15 @@ MODEL = b'--XX\r\nContent-Type: text/plain\r\ncontent-disposition: form-data; na
 BARE = b"--XX\r\nContent-Disposition: form-data; name=model\r\n\r\nwhisper\r\n"
 OTHER = b'--XX\r\nContent-Disposition: form-data; name="my_model"\r\n\r\nno\r\n'
 END = b"--XX--\r\n"
+# All are the field for some server.
+SPELLINGS = (
+    MODEL,
+    BARE,
+    MODEL.replace(b'"model"', b'"model"; filename="x"'),
+    MODEL.replace(b"; name", b"; charset=utf-8;NAME "),
+    MODEL.replace(b"; name", b";\r\n\tname"),
+    MODEL.replace(b'name="model"', b"name*0=mo; name*1=del"),
+)
 
 
 def found(body, size):
@@ -26,6 +35,17 @@ def test_multipart_field_is_found_with_its_place(parts, size):
     body = b"".join((*parts, FILE, b"x" * 3000, END))
     finder = found(body, size)
     assert (finder.value, body[finder.begin : finder.end]) == (b"whisper", b"whisper")
+
+
+@pytest.mark.parametrize("size", [1, 5000])
+@pytest.mark.parametrize("first", SPELLINGS)
+@pytest.mark.parametrize("second", SPELLINGS)
+def test_multipart_body_with_two_of_the_field_is_refused(first, second, size):
+    body = first + OTHER + FILE + second + END
+    with pytest.raises(BadRequest, match="two fields 'model'") as caught:
+        found(body, size)
+    assert (caught.value.problem.code, caught.value.problem.param) == ("invalid_value", "model")
+    assert found(body.removesuffix(second + END) + END, size).value == b"whisper"
 
 
 @pytest.mark.parametrize("size", [1, 5000])

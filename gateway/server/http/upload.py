@@ -49,11 +49,10 @@ class ClientUpload:
         self.is_repeatable = True
 
     async def read_model(self) -> str:
-        """Return the model's name; raise BadRequest without one."""
+        """Return the model's name; raise BadRequest without one, or for two of them."""
         finder = self._finder
-        while self._more and not finder.ended and (finder.value is None or self._kept < KEPT):
+        while self._more and (not finder.ended if finder.value is None else self._kept < KEPT):
             piece = await self._next()
-            finder.feed(piece)
             if self._kept + len(piece) <= KEPT:
                 self._file.write(piece)
             else:
@@ -80,7 +79,7 @@ class ClientUpload:
         return None if self._more or self._kept > KEPT else b"".join([piece async for piece in self.pieces(model)])
 
     async def pieces(self, model: str) -> AsyncGenerator[bytes]:
-        """Yield the body with another model's name.  Raise ClientDisconnect, or TooLarge."""
+        """Yield the body with another model's name.  Raise ClientDisconnect, TooLarge, or BadRequest for two models."""
         async for piece in self._blocks(0, self._finder.begin):
             yield piece
         yield model.encode()
@@ -111,6 +110,7 @@ class ClientUpload:
         self._more = message.get("more_body", False)
         self._received += len(piece)
         self._check(self._received)
+        self._finder.feed(piece)
         return piece
 
     def _check(self, size: int) -> None:

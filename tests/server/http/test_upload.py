@@ -40,6 +40,12 @@ async def test_upload_that_is_whole_has_a_length_and_can_be_repeated():
     one.close()
 
 
+async def test_upload_that_is_whole_before_its_last_message_can_be_repeated():
+    one = uploaded(FIELD, b"")
+    assert await one.read_model() == "m" and await one.whole("m") == FIELD and one.is_repeatable
+    one.close()
+
+
 async def test_upload_ends_with_the_client():
     one = uploaded(FIELD[:10], None)
     with pytest.raises(ClientDisconnect):

@@ -122,6 +122,17 @@ async def test_passed_multipart_stays_as_it_is_but_for_the_model(size, last, in_
     assert post.headers["content-type"] == BOUNDARY["content-type"]
 
 
+@pytest.mark.parametrize("in_chunks", [True, False])
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_passed_multipart_with_two_models_reaches_no_other_model(size, in_chunks):
+    body = form(size, MODEL, b"\r\n" + MODEL.replace(b"\r\nm\r\n", b"\r\nother\r\n"))
+    async with listening(TEXT) as site:
+        answer = await transcribe(site, pieces(body) if in_chunks else body)
+        assert problem(answer) == (400, BAD, "invalid_value", "model")
+        assert site.upstream.posts == []
+        assert (await transcribe(site, form(size))).status_code == 200
+
+
 async def test_passed_image_edit_may_be_a_json_object():
     body = {"model": "m", "prompt": "Add a boat.", "images": [{"image_url": "data:image/png;base64,AAAA"}]}
     async with gateway(TEXT, TEXT, model={"upstream_model": "flux"}) as site:
