@@ -58,7 +58,7 @@ class RoleSettings(SettingsSection):
 class EnforceSettings(SettingsSection):
     """The policy for a response that breaks a demand: report it, retry once, or refuse it after the retry.
 
-    tool_choice: a forced tool call is missing.
+    tool_choice: a forced tool call is missing, or another tool than the named one is called.
     response_format: the text is not the demanded JSON.
     empty: there is no text and no tool call, although tools are offered.
     arguments: the arguments of a tool call are beyond repair.

@@ -14,12 +14,14 @@ from msgspec.structs import replace
 
 from gateway.errors import Problem
 from gateway.events import Event, Failure, Finish, ReasoningDelta, RefusalDelta, TextDelta, ToolCallStart, Usage
-from gateway.request import Message, Request, ToolChoice
+from gateway.request import Message, Request, ToolChoice, ToolName
 from gateway.transforms.output_enforcement import EnforcementMeans, demand_text
 from gateway.transforms.schema_validator import FormatValidator, format_validator
 from gateway.warnings import Warnings
 
 EnforcementPolicy = Literal["warn", "retry", "refuse"]
+_NAMED = ("function", "custom")  # kinds of tools that a request names by their own names
+_JUDGED = ("stop", "length", "tool_calls")  # finish reasons of a response that can break a demand
 
 
 class EnforcementTerms(Struct, frozen=True):
@@ -132,6 +134,8 @@ class OutputValidationFilter:
         match event:
             case TextDelta() | ReasoningDelta():
                 self._hear(event)
+            case ToolCallStart() if not self._is_demanded(event):
+                pass
             case ToolCallStart() | RefusalDelta():
                 self._settled.add(event.choice)
             case Finish():
@@ -156,6 +160,12 @@ class OutputValidationFilter:
         self._room -= len(event.text)
         if self._room >= 0 and isinstance(event, TextDelta):
             self._texts[event.choice].append(event.text)
+
+    def _is_demanded(self, event: ToolCallStart) -> bool:
+        """Return False for a call of another function than the one that the request names."""
+        choice = self._request.tool_choice
+        named = isinstance(choice, ToolName) and event.kind in _NAMED
+        return not named or ToolName(event.name, event.namespace) == choice
 
     def _passed(self, event: Event) -> Iterable[Event]:
         """Return the event with all before it, unless it has to wait."""
@@ -193,14 +203,15 @@ class OutputValidationFilter:
     def _broken(self, event: Finish) -> tuple[OutputViolation, ...]:
         """Return the broken demands.  A response that was cut may still have met them."""
         text, cut = "".join(self._texts[event.choice]).strip(), event.reason == "length"
-        if event.choice in self._settled or not (cut or event.reason == "stop"):
+        if event.choice in self._settled or event.reason not in _JUDGED:
             return ()
         broken = []
         if self._request.is_tool_forced and (text or not cut):
+            choice = self._request.tool_choice
+            which = f"the tool '{choice.name}'" if isinstance(choice, ToolName) else "a tool"
+            message = f"The model did not call {which}, which 'tool_choice' requires."
             words = f"That was no call. {demand_text(self._choice)}"
-            broken.append(
-                OutputViolation("tool_choice", "The model did not call a tool, which 'tool_choice' requires.", words)
-            )
+            broken.append(OutputViolation("tool_choice", message, words))
         if self._form and (why := self._misfit(self._form, text, cut=cut)):
             field, nothing_but = self._form.field, "the JSON" if self._form.is_json else "that text"
             message = f"The model's response does not match '{field}': {why}"

@@ -613,9 +613,9 @@ async def test_custom_tool_is_sent_as_a_function_and_its_calls_become_custom(kin
 
 
 async def test_custom_tool_named_in_tool_choice_is_forced_as_a_function():
-    fields = {"tools": [SHELL, TOOL], "tool_choice": {"type": "custom", "custom": {"name": "shell"}}}
+    fields = {"tools": [TOOL, SHELL], "tool_choice": {"type": "custom", "custom": {"name": "shell"}}}
     forced = {"type": "function", "function": {"name": "shell"}}
-    assert await sent(fields, "vllm") == ({"tools": [SHIM, TOOL], "tool_choice": forced}, EMULATED)
+    assert await sent(fields, "vllm") == ({"tools": [TOOL, SHIM], "tool_choice": forced}, EMULATED)
     assert await sent(fields, "llamacpp") == ({"tools": [SHIM], "tool_choice": "required"}, EMULATED)
 
 

@@ -154,8 +154,13 @@ class _Servers:
             return
         answer = completion_body(_demanded(body) or self._turn.lines[0]["message"]["content"])
         choice = answer["choices"][0]
-        if body.get("tool_choice") not in (None, "auto", "none"):
-            message = {"role": "assistant", "tool_calls": [_call(body["tools"][0]["function"])]}
+        if (forced := body.get("tool_choice")) not in (None, "auto", "none"):
+            name = forced["function"]["name"] if isinstance(forced, dict) else None
+            tools = (tool["function"] for tool in body["tools"])
+            message = {
+                "role": "assistant",
+                "tool_calls": [_call(next(one for one in tools if name in (None, one["name"])))],
+            }
             choice = {"message": message, "finish_reason": "tool_calls"}
         choices = [{**choice, "index": i} for i in range(body.get("n", 1))]
         writer.write(b"".join(whole({**answer, "choices": choices})))

@@ -47,6 +47,11 @@ LOST = Failure(Problem(502, "Lost.", "upstream_lost"))
 FORCED = {"tools": TOOLS, "tool_choice": "required"}
 
 
+TWO = (*TOOLS, Tool("g", {"name": "g"}))
+NAMED = {"tools": TWO, "tool_choice": ToolName("f")}
+OTHER = [ToolCallStart(0, 0, "call_1", "g"), *CALL[1:]]  # a call of the tool that the request does not name
+
+
 def text_events(*pieces, reason="stop", choice=0):
     return [*(TextDelta(choice, piece) for piece in pieces), Finish(choice, reason)]
 
@@ -77,6 +82,13 @@ def events_after(promise, events):
         (FORCED, [RefusalDelta(0, "No."), Finish(0, "stop")], []),
         (FORCED, [*CALL, *text_events("I", choice=1)], NO_CALL),
         ({**FORCED, "tool_choice": ToolName("f")}, text_events("I"), NO_CALL),
+        (NAMED, CALL, []),
+        (NAMED, OTHER, NO_CALL),
+        (NAMED, [*OTHER[:-1], *CALL], []),
+        (NAMED, [*OTHER[:-1], Finish(0, "content_filter")], []),
+        ({**FORCED, "tools": TWO}, OTHER, []),
+        ({**NAMED, "tool_choice": ToolName("g", "other")}, OTHER, NO_CALL),
+        ({**NAMED, "tool_choice": ToolName("s")}, [ToolCallStart(0, 0, "call_1", "", "shell"), *CALL[2:]], []),
         ({"rest": OBJECT}, text_events('{"n":', " 3}"), []),
         ({"rest": OBJECT}, text_events("[3]"), NO_FORM),
         ({"rest": OBJECT}, text_events("Three"), NO_FORM),
@@ -171,6 +183,21 @@ def test_promise_holds_back_a_response_without_its_call_for_a_retry():
         {"role": "assistant", "content": "I shall."},
         {"role": "user", "content": f"That was no call. {demand}"},
     )
+
+
+def test_promise_holds_back_a_call_of_another_tool_than_the_named_one():
+    passed, messages, entries = both_attempts(RETRY, [THOUGHT, *OTHER], CALL, **NAMED)
+    assert passed == CALL and entries == []
+    demand = "Answer with a call of the tool 'f', and with nothing else."
+    assert messages == ({"role": "user", "content": f"That was no call. {demand}"},)
+    passed, _, entries = both_attempts(RETRY, OTHER, OTHER, **NAMED)
+    assert (passed, entries) == (OTHER, NO_CALL)
+
+
+def test_promise_of_a_named_tool_that_is_not_kept_is_refused():
+    passed, _, _ = both_attempts(EnforcementTerms(call="refuse"), OTHER, OTHER, **NAMED)
+    message = "The model did not call the tool 'f', which 'tool_choice' requires."
+    assert passed == [Failure(Problem(400, message, "unsupported_value", "tool_choice"))]
 
 
 def test_promise_retry_does_not_repeat_an_empty_response():
