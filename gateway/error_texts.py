@@ -67,6 +67,7 @@ CLIENT_ERRORS: tuple[ErrorRow, ...] = (
     (415, "unsupported_content_type", "A body with files is not `multipart/form-data`."),
     (415, "unsupported_content_encoding", "The body has an encoding other than gzip, deflate and zstd."),
     (429, "rate_limit_exceeded", "A limit of the key, the model or the backend is reached: wait for `retry-after`."),
+    (429, "insufficient_quota", "The operator's account at the backend has no credit left: waiting does not help."),
     (499, "cancelled", "The client disconnected or cancelled the request. It stands in logs and stored responses."),
 )
 SERVER_ERRORS: tuple[ErrorRow, ...] = (

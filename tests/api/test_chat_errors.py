@@ -31,6 +31,7 @@ from support.upstream import (
 from support.wait import idle, until
 
 BAD, FAULT = "invalid_request_error", "server_error"
+QUOTA = "insufficient_quota"
 OVERFLOW = (400, BAD, "context_length_exceeded", "messages")
 NO_MODEL = (404, BAD, "model_not_found", "model")
 
@@ -107,7 +108,9 @@ REFUSALS = {
         (400, {"error": {"message": "Your input is too long.", "type": BAD, "param": "messages", "code": "context_length_exceeded"}}),
         OVERFLOW,
     ),
-    "openai: quota": ((429, {"error": {"message": "You exceeded your quota.", "type": "insufficient_quota"}}), (429, "rate_limit_error", "rate_limit_exceeded", None)),
+    "openai: quota": ((429, {"error": {"message": "You exceeded your quota.", "type": QUOTA, "code": QUOTA}}), (429, "rate_limit_error", QUOTA, None)),
+    "openai: quota by its type": ((429, {"error": {"message": "You exceeded your quota.", "type": QUOTA}}), (429, "rate_limit_error", QUOTA, None)),
+    "openai: rate": ((429, {"error": {"message": "Slow down.", "type": "tokens", "code": "rate_limit_exceeded"}}), (429, "rate_limit_error", "rate_limit_exceeded", None)),
     "openai: code": ((400, {"error": {"message": "Bad image.", "code": "invalid_image_url"}}), (400, BAD, "invalid_image_url", None)),
     "sglang: overflow": ((400, {"object": "error", "message": "The input (9 tokens) is longer than the model's context length (8 tokens).", "code": 400}), OVERFLOW),
     "sglang: overflow with its answer": (

@@ -74,6 +74,8 @@ _OVERFLOW = re.compile(
 _OVERFLOWS = frozenset(  # error codes
     ("context_length_exceeded", "context_window_exceeded", "exceed_context_size_error", "model_context_window_exceeded")
 )
+_NO_CREDIT = "insufficient_quota"
+_TYPES_WITH_A_MEANING = ("exceed_context_size_error", _NO_CREDIT)  # types of errors that may have no such code
 _CLIENTS_FAULT = re.compile(  # llama.cpp reports these with status 500
     r"failed to parse (messages|tools|input)|requires --jinja|is not supported|missing tool|unable to generate parser"
     r"|missing function|failed to initialize samplers|invalid (json schema|grammar)"
@@ -154,7 +156,7 @@ def _mapped(status: int, message: str, word: str | None, param: str | None) -> P
         return Problem(502, f"{message.rstrip('.')}. {_NO_PATH}", "upstream_error")
     if status in (400, 422) or (status == 500 and _CLIENTS_FAULT.search(message)):
         return Problem(400, message, word, param)
-    return _by_status(status, message)
+    return _by_status(status, message, word)
 
 
 def _too_long(message: str, word: str | None) -> Problem | None:
@@ -167,11 +169,11 @@ def _too_long(message: str, word: str | None) -> Problem | None:
     return None
 
 
-def _by_status(status: int, message: str) -> Problem:
+def _by_status(status: int, message: str, word: str | None) -> Problem:
     loading = "loading" in message.lower()
     fixed = {
         413: Problem(413, message, "request_too_large"),
-        429: Problem(429, message, "rate_limit_exceeded"),
+        429: Problem(429, message, _NO_CREDIT if word == _NO_CREDIT else "rate_limit_exceeded"),
         501: Problem(400, message, "unsupported_value"),
         503: Problem(503, message, "model_loading" if loading else "server_is_overloaded"),
         504: Problem(504, message, "upstream_timeout"),
@@ -207,7 +209,7 @@ def _message(data: object) -> str:
 def _word(data: object) -> str | None:
     """Return the error code, if it says more than the status."""
     kind = _text(data, "type")
-    return _text(data, "code") or (kind if kind == "exceed_context_size_error" else None)
+    return _text(data, "code") or (kind if kind in _TYPES_WITH_A_MEANING else None)
 
 
 def _param(data: object) -> str | None:

@@ -23,7 +23,7 @@ _log = logging.getLogger("gateway")
 _MESSAGES_PATH = "/v1/messages/"
 _VERSION = b"anthropic-version"
 # Final errors of a backend, after all attempts of the gateway: a retry by the client would end alike.
-_FINAL = ("upstream_error", "upstream_auth_error", "frame_too_long")
+_FINAL = ("upstream_error", "upstream_auth_error", "frame_too_long", "insufficient_quota")
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -37,6 +37,7 @@ UPSTREAM_ERROR_KINDS = {
     "model_loading": "loading",
     "server_is_overloaded": "overloaded",
     "rate_limit_exceeded": "rate_limit",
+    "insufficient_quota": "rate_limit",
 }
 
 

@@ -392,11 +392,13 @@ async def test_request_leaves_no_reference_cycles(path, streamed):
         (whole({"error": "no"}, 500), "false"),
         (whole({"error": "who?"}, 401), "false"),
         (whole({"error": "loading model"}, 503), None),
+        (whole({"error": {"message": "Pay.", "code": "insufficient_quota"}}, 429), "false"),
+        (whole({"error": "slow down"}, 429), None),
         ([CLOSE], None),
     ],
-    ids=["500", "401", "503", "closes"],
+    ids=["500", "401", "503", "quota", "rate", "closes"],
 )
 async def test_failure_says_whether_the_client_should_ask_again(script, header):
     async with fleet([script]) as site:
         answer = await site.chat()
-        assert answer.status_code >= 500 and answer.headers.get("x-should-retry") == header
+        assert answer.status_code >= 429 and answer.headers.get("x-should-retry") == header
