@@ -835,6 +835,10 @@ CONTENTS = [
     ),
     ([USER, {"role": "assistant", "content": None, "refusal": "No."}], [USER, {"role": "assistant", "content": "No."}]),
     ([USER, {"role": "assistant", "content": "a", "refusal": None}], [USER, {"role": "assistant", "content": "a"}]),
+    (
+        [USER, {"role": "assistant", "content": "a", "annotations": [{"type": "url_citation"}], "parsed": {"a": 1}}, USER],
+        [USER, {"role": "assistant", "content": "a"}, USER],
+    ),
     ([USER, {"role": "assistant", "content": "a", "refusal": "No."}], [USER, {"role": "assistant", "content": "a\n\nNo."}]),
     (
         [USER, {"role": "assistant", "content": [*parts("a"), IMAGE], "refusal": "No."}],

@@ -18,6 +18,7 @@ _LEADING = frozenset(LEADING)
 _TEXTS = ("text", "refusal")  # each part has its text under the name of its type
 _REASONING = ("reasoning_content", "reasoning")
 _THOUGHTS = frozenset((*_REASONING, "reasoning_details"))
+_OF_A_RESPONSE = ("annotations", "parsed")  # members that only a response has; SDKs send them back, servers refuse them
 _OF_THE_SDK = frozenset(("index", "parsed_arguments"))  # members that SDKs add when they collect a stream
 
 
@@ -254,7 +255,7 @@ def _assistant(message: Message, policy: MessagePolicy, ledger: Warnings) -> Mes
 
     A refusal becomes text, reasoning goes to the field that the backend reads, and arguments become a JSON object.
     """
-    given = {name: value for name, value in message.items() if value is not None or name == "content"}
+    given = _sent_members(message)
     if not _THOUGHTS.isdisjoint(given):
         _put_thought(given, policy.reasoning, ledger)
     refusal = given.pop("refusal", None)
@@ -271,6 +272,14 @@ def _assistant(message: Message, policy: MessagePolicy, ledger: Warnings) -> Mes
             ledger.add("dropped", "messages.content")
     elif given.get("content") is None:
         given["content"] = ""  # llama.cpp rejects a message with neither content nor calls
+    return given
+
+
+def _sent_members(message: Message) -> Message:
+    """Return the message without null members, but for the content, and without members that only a response has."""
+    given = {name: value for name, value in message.items() if value is not None or name == "content"}
+    for name in _OF_A_RESPONSE:
+        given.pop(name, None)
     return given
 
 
