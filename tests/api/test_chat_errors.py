@@ -96,6 +96,8 @@ REFUSALS = {
         (422, {"detail": [{"type": "json_invalid", "loc": ["body", 34], "msg": "JSON decode error"}, "and more", {"x": 1}]}),
         (400, BAD, None, None),
     ),
+    "fastapi: validation": ((422, {"detail": [{"type": "missing", "loc": ["body", "messages", 0, "content"], "msg": "Field required"}]}), (400, BAD, None, "messages")),
+    "gemini: validation": ((400, [{"error": {"code": 400, "message": "Invalid value.", "status": "INVALID_ARGUMENT"}}]), (400, BAD, None, None)),
     "transformers: fault": ((500, b"Internal Server Error"), (502, FAULT, "upstream_error", None)),
     "ollama: validation": (ollama(400, "[] is too short - 'messages'", BAD), (400, BAD, None, None)),
     "ollama: model": (ollama(404, "model 'x' not found", "not_found_error"), NO_MODEL),
@@ -224,6 +226,16 @@ async def test_backend_error_becomes_its_status_in_the_shape_of_the_api(case):
         ({"message": "flat"}, "flat"),
         ({"detail": [{"msg": "one"}, "two", {"x": 1}]}, "one; two; {'x': 1}"),
         ({"error": {"detail": "nested"}}, "nested"),
+        (
+            {
+                "detail": [
+                    {"loc": ["body", "messages", 0, "content"], "msg": "Field required"},
+                    {"loc": ["body", 3], "msg": "no"},
+                ]
+            },
+            "messages.0.content: Field required; no",
+        ),
+        ([{"error": {"code": 400, "message": "in a list"}}], "in a list"),
         (b"<html>secret page</html>", "The backend returned HTTP 400 without a readable error."),
         (b"", "The backend returned HTTP 400 without a readable error."),
     ],

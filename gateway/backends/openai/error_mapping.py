@@ -7,6 +7,7 @@ A row without groups states no useful number.
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import DecodeError, Struct, json
 
@@ -185,8 +186,10 @@ def _by_status(status: int, message: str, word: str | None) -> Problem:
 def _inner(data: object) -> object:
     """Return the error object itself.
 
-    Ollama's error text may be the JSON of its runner's error, which is then unwrapped.
+    Ollama's error text may be the JSON of its runner's error, which is then unwrapped.  Gemini's is in a list of one.
     """
+    if isinstance(data, list) and len(data) == 1 and isinstance(data[0], dict) and "error" in data[0]:
+        data = data[0]
     inner = data.get("error", data) if isinstance(data, dict) else data
     if isinstance(inner, str) and inner.startswith("{"):
         try:
@@ -201,9 +204,25 @@ def _message(data: object) -> str:
     inner = _inner(data)
     if isinstance(inner, dict):
         inner = inner.get("message") or inner.get("detail") or ""
-    if isinstance(inner, list):  # FastAPI's validation errors
-        return "; ".join(str(one.get("msg", one)) if isinstance(one, dict) else str(one) for one in inner)
+    if isinstance(inner, list):
+        return "; ".join(map(_validation_message, inner))
     return str(inner or "")
+
+
+def _validation_message(error: object) -> str:
+    """Return the text of one of FastAPI's validation errors, behind the path of its field."""
+    if not isinstance(error, dict):
+        return str(error)
+    path = ".".join(map(str, _validation_path(error)))
+    return f"{path}: {error.get('msg', error)}" if path else str(error.get("msg", error))
+
+
+def _validation_path(error: object) -> list[Any]:
+    """Return the path of a field in the body; empty for an error of the body itself."""
+    match error:
+        case {"loc": ["body", str(name), *inner]}:
+            return [name, *inner]
+    return []
 
 
 def _word(data: object) -> str | None:
@@ -215,8 +234,13 @@ def _word(data: object) -> str | None:
 def _param(data: object) -> str | None:
     """Return the path of the faulty field.
 
-    vLLM's path begins with `body`, and has list indices between dots.
+    vLLM's path begins with `body`, and has list indices between dots.  FastAPI's has names of types, so only its first
+    name counts.
     """
+    details = _inner(data)
+    details = details.get("detail") if isinstance(details, dict) else None
+    if isinstance(details, list) and details and (path := _validation_path(details[0])):
+        return str(path[0])
     param = _text(data, "param")
     return param and _PLACE.sub(r"[\1]", param.removeprefix("body."))
 
