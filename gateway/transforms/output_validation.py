@@ -149,11 +149,14 @@ class OutputValidationFilter:
         return ()
 
     def asking(self) -> Request:
-        """Return the request for the next attempt, with a message about the broken demands."""
+        """Return the request for the next attempt, with a message about the first broken demand.
+
+        A forced call comes before a format, as a response is one or the other.
+        """
         assert self.failed
         text = "".join(self._texts[0])
         items: list[Message] = [{"role": "assistant", "content": text}] if text.strip() else []
-        fields: Message = {"role": "user", "content": " ".join(one.words for one in self.failed.broken)}
+        fields: Message = {"role": "user", "content": self.failed.broken[0].words}
         return replace(self._request, messages=(*self._request.messages, *items, fields))
 
     def _hear(self, event: TextDelta | ReasoningDelta) -> None:

@@ -215,6 +215,13 @@ def test_promise_retry_says_why_the_response_did_not_fit():
     assert answer["content"] == '{"n": "three"}' and '"three" is not of type "integer"' in word["content"]
 
 
+def test_promise_retry_demands_only_the_call_where_a_format_is_demanded_too():
+    passed, messages, entries = both_attempts(RETRY, text_events("One"), CALL, **FORCED, rest=NUMBER)
+    assert passed == CALL and entries == []
+    demand = "Answer with a call of one of the tools, and with nothing else."
+    assert messages[-1]["content"] == f"That was no call. {demand}"
+
+
 @pytest.mark.parametrize(
     ("fields", "entries"),
     [(FORCED, NO_CALL), ({"rest": NUMBER}, NO_FORM), ({**FORCED, "rest": OBJECT}, NO_CALL + NO_FORM)],
