@@ -204,6 +204,17 @@ async def test_retry_calls_a_tool_in_a_namespace_by_the_name_that_the_backend_ha
     assert flat.startswith("time__c") and f"the tool '{flat}'," in demand and f"the tool '{flat}'," in retry
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_call_of_a_forced_tool_in_a_namespace_is_not_retried(streamed):
+    tools = [{"type": "namespace", "name": "time", "tools": [{"type": "function", "name": "clock"}]}]
+    choice = {"type": "function", "name": "clock", "namespace": "time"}
+    async with gateway(
+        stream(chunk(tool_calls=call("time__clock", "{}", id="c1")), chunk(finish="tool_calls"))
+    ) as site:
+        answer = await site.respond(tools=tools, tool_choice=choice, stream=streamed)
+        assert len(site.upstream.posts) == 1 and "unenforced" not in answer.headers.get("x-gateway-warnings", "")
+
+
 async def test_tool_call_is_not_retried_after_streamed_output():
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}}
     thought = stream(chunk(reasoning_content="Hm"), chunk("No."), chunk(finish="stop"), frame(choices=[], usage=usage))
