@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Raw, json
 from msgspec.structs import replace
 
-from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, Usage
+from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, ToolCallStart, Usage
 from gateway.formats.markers import EndTokens, Markers
 from gateway.request import Request
 from gateway.warnings import Warnings
@@ -78,6 +78,7 @@ class StopFilter:
         self._marks, self._named = Markers(*marks), named
         self._held: dict[int, str] = {}  # by choice: text that may be the beginning of a stop sequence
         self._over: set[int] = set()
+        self._called: set[int] = set()  # choices with a tool call
 
     def feed(self, event: Event) -> Iterable[Event]:
         """Return the events up to the stop sequence, without text that may begin one."""
@@ -87,6 +88,8 @@ class StopFilter:
             return (*(event_of_choice for choice in [*self._held] for event_of_choice in self._rest(choice)), event)
         if event.choice in self._over:
             return ()
+        if isinstance(event, ToolCallStart):
+            self._called.add(event.choice)
         return self._text(event) if isinstance(event, TextDelta) else (*self._rest(event.choice), event)
 
     def close(self) -> Iterable[Event]:
@@ -97,12 +100,17 @@ class StopFilter:
         text = self._held.pop(event.choice, "") + event.text
         if found := self._marks.search(text):
             self._over.add(event.choice)
-            name = [ExtraField(event.choice, "stop_reason", Raw(json.encode(found[0])))] if self._named else []
-            return (*_text_event(event, text[: found.start()]), *name, Finish(event.choice, "stop"))
+            return (*_text_event(event, text[: found.start()]), *self._end(event.choice, found[0]))
         if held := self._marks.partial_suffix(text):
             self._held[event.choice] = text[-held:]
             text = text[:-held]
         return _text_event(event, text)
+
+    def _end(self, choice: int, mark: str) -> Iterable[Event]:
+        if choice in self._called:
+            return (Finish(choice, "tool_calls"),)
+        name = (ExtraField(choice, "stop_reason", Raw(json.encode(mark))),) if self._named else ()
+        return (*name, Finish(choice, "stop"))
 
     def _rest(self, choice: int) -> Iterable[Event]:
         held = self._held.pop(choice, "")

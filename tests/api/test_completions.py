@@ -413,6 +413,13 @@ def test_text_held_back_comes_before_an_error():
     assert until.feed(failure) == (ev.TextDelta(0, "<|"), failure) and until.close() == ()
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_stop_sequence_behind_a_tool_call_ends_the_turn_with_the_call(named):
+    until, start = StopFilter(["Observation:"], named=named), ev.ToolCallStart(0, 0, "c", "f")
+    assert until.feed(start) == (start,)
+    assert until.feed(ev.TextDelta(0, "\nObservation: 7")) == (ev.TextDelta(0, "\n"), ev.Finish(0, "tool_calls"))
+
+
 @pytest.mark.parametrize("size", [1, 3, 100])
 @pytest.mark.parametrize(
     ("stop", "upstream_text", "text"),

@@ -568,6 +568,7 @@ ENTRY = {
             {"tokens": ["h", "i"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -2}]},
             (logprob_entry("h", top=[TopLogprob("x", -2.0, (120,))]), logprob_entry("i", -9999.0)),
         ),
+        ({"tokens": ["hi"], "token_logprobs": 7, "top_logprobs": {"0": -1}}, (logprob_entry("hi", -9999.0),)),
         ({"content": [{"token": "hi", "logprob": -1e9, "top_logprobs": "x"}]}, (logprob_entry("hi", -9999.0),)),
         ({"content": [{"token": "hi", "logprob": None, "bytes": ["x"]}]}, (logprob_entry("hi", -9999.0),)),
         ({"content": None}, ()),

@@ -47,7 +47,7 @@ def _entry(data: Mapping[str, Any], most: int | None) -> Logprob:
 
 def _columns(tokens: list[Any], data: Mapping[object, Any], most: int | None) -> tuple[Logprob, ...]:
     """Read the form of legacy completions: one list per property."""
-    chances, tops = data.get("token_logprobs") or [], data.get("top_logprobs") or []
+    chances, tops = (_list(data.get(name)) for name in ("token_logprobs", "top_logprobs"))
     return tuple(
         Logprob(
             str(token),
@@ -57,6 +57,10 @@ def _columns(tokens: list[Any], data: Mapping[object, Any], most: int | None) ->
         )
         for i, token in enumerate(tokens)
     )
+
+
+def _list(data: object) -> list[Any]:
+    return data if isinstance(data, list) else []
 
 
 def _candidates(data: object) -> list[TopLogprob]:
