@@ -116,9 +116,9 @@ def _messages(body: Mapping[str, Any], settings: ParseSettings, ledger: Warnings
 
 
 def _is_prefilled(messages: tuple[Message, ...], body: Mapping[str, Any], ledger: Warnings) -> bool:
-    """Return True if the response continues the assistant's last message."""
+    """Return True if the response continues the assistant's message, which is the client's last one, too."""
     last = messages[-1]
-    if last["role"] != "assistant" or last.get("tool_calls"):
+    if last["role"] != "assistant" or last.get("tool_calls") or body["messages"][-1]["role"] != "assistant":
         return False
     if is_thinking_on(body):
         ledger.add("unenforced", "prefill")

@@ -24,8 +24,10 @@ from support.messages import (
     parsed,
     refusal_message,
     refusal_of,
+    result,
     text,
     use,
+    user,
     warnings_of,
 )
 from support.paths import TESTS
@@ -147,6 +149,8 @@ def test_prefill_continues_the_last_message():
     assert parsed(messages=[QUESTION, assistant(text("a"))]).request.fresh is False
     assert parsed(messages=[QUESTION, assistant(text("a"))], thinking={"type": "adaptive"}).request.fresh is True
     assert parsed(messages=[QUESTION, assistant(use())]).request.fresh is True
+    # The result moves to its call, so the text comes last.
+    assert parsed(messages=[QUESTION, assistant(use()), assistant(text("a")), user(result())]).request.fresh is True
 
 
 SESSION = json.dumps({"device_id": "d", "session_id": "s"})
