@@ -157,6 +157,7 @@ def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASG
                 "x-gateway-warnings",
                 "idempotent-replayed",
                 "retry-after",
+                "x-should-retry",
                 *HEADERS,
                 *ANTHROPIC_HEADERS,
                 BUDGETS_HEADER,
