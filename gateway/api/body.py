@@ -5,6 +5,7 @@ Decoding takes time for each value and blocks the event loop, so the values are 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from msgspec import DecodeError, Struct, json
@@ -124,6 +125,9 @@ def _slices(raw: bytes, size: int) -> Iterator[bytes]:
 
 _DEEPEST = 600  # nested lists and objects: later steps recurse a little deeper than decoding does
 _decode = json.Decoder().decode
+# A server in Go takes such a member for `model`, so it could name a model that the key excludes.
+_MODEL = "model"
+_MODEL_SPELLINGS = frozenset(map("".join, product(*zip(_MODEL, _MODEL.upper(), strict=True)))) - {_MODEL}
 _SURROGATES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
 )
@@ -146,7 +150,7 @@ def decode_body(raw: bytes, counts: Counts = COUNTS) -> dict[str, Any]:
 def known(raw: bytes) -> dict[str, Any]:
     """Return an already admitted body without its null members.
 
-    Skips the limits of `decode_body`.  Raise BadRequest if it is not a JSON object.
+    Skips the limits of `decode_body`.  Raise BadRequest if it is not a JSON object, or if it has `Model` for `model`.
     """
     try:
         body = _decode(raw)
@@ -156,7 +160,18 @@ def known(raw: bytes) -> dict[str, Any]:
         raise BadRequest(f"The JSON body of your request is nested more than {_DEEPEST} levels deep. Flatten it.")
     if not isinstance(body, dict):
         raise wrong_type(body, "body", "an object")
+    if not _MODEL_SPELLINGS.isdisjoint(body):
+        raise _misspelled_model(body)
     return {name: value for name, value in body.items() if value is not None} if None in body.values() else body
+
+
+def _misspelled_model(body: Mapping[str, Any]) -> BadRequest:
+    name = next(name for name in body if name in _MODEL_SPELLINGS)
+    return BadRequest(
+        f"Unknown parameter: '{name}'. Some servers read it as '{_MODEL}'. Send '{_MODEL}' alone.",
+        code="unknown_parameter",
+        param=name,
+    )
 
 
 def fault(raw: bytes, error: Exception) -> str:

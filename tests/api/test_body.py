@@ -138,3 +138,11 @@ def test_chat_request_may_have_as_many_entries_as_the_limits_say():
 
 def test_body_may_have_a_long_list_of_numbers():
     assert decode_body(b'{"input":' + elements(9, b"1") + b"}", Counts(items=2, parts=1)) == {"input": [1] * 9}
+
+
+@pytest.mark.parametrize("name", ["Model", "modeL", "MODEL"])
+def test_body_with_the_model_in_other_letters_is_refused(name):
+    with pytest.raises(BadRequest, match=f"Unknown parameter: '{name}'") as raised:
+        decode_body(json.dumps({"model": "m", name: None}).encode())
+    assert (raised.value.problem.param, raised.value.problem.code) == (name, "unknown_parameter")
+    assert decode_body(b'{"model":"m","Models":1,"inner":{"Model":1}}')["Models"] == 1

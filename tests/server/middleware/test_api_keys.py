@@ -290,6 +290,28 @@ async def is_accepted(app, scope):
     return types[0] == "websocket.accept"
 
 
+# Bodies that name two models: a server in Go compares the names of members without regard to case.
+CASES = {
+    "/v1/chat/completions": {"messages": HELLO_MESSAGES},
+    "/v1/messages": {"messages": HELLO_MESSAGES, "max_tokens": 5},
+    "/v1/responses": {"input": "Hello"},
+    "/v1/completions": {"prompt": "Hello"},
+    "/v1/embeddings": {"input": "Hello"},
+    "/v1/rerank": {"query": "Hello", "documents": ["Hello"]},
+    "/v1/images/generations": {"prompt": "Hello"},
+}
+
+
+@pytest.mark.parametrize("path", CASES)
+@pytest.mark.parametrize("name", ["Model", "MODEL", "mod\\u0045l"])
+async def test_api_key_reaches_no_other_model_by_the_case_of_a_member(path, name):
+    raw = json.dumps({"model": "m", **CASES[path]}).replace('"model"', f'"{name}": "other", "model"')
+    async with gateway(HELLO, auth=auth_of(RIGHT, models=["m"])) as site:
+        answer = await site.client.post(path, content=raw, headers=bearer(RIGHT))
+        assert (answer.status_code, site.upstream.posts) == (400, [])
+        assert "Send 'model' alone." in answer.json()["error"]["message"]
+
+
 # Headers
 
 
